@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hub.access.live import LiveAccess
+from hub.access.live_config import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
 from hub.api.guard import Door, Guard
 

@@ -31,14 +31,14 @@ from postgres import BINARIES, Postgres
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
-from hub.materializers.applier import Applier
-from hub.materializers.stores.named import open_store
-from hub.materializers.verify import verify
-from hub.materializers.view import View
+from hub.materializers.applying.applier import Applier
+from hub.materializers.definition.entity_view import View
+from hub.materializers.stores.open_store import open_store
+from hub.materializers.verification.verify import verify
 from hub.record import NewRecord
 from hub.runtime import collect_rarely
-from hub.schema_registry.client import RegisteredSchema
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 KINDS = ("sqlite", "postgresql", "duckdb", "parquet")
 _TEXTS, _LONGS = [f"t{n}" for n in range(6)], [f"n{n}" for n in range(8)]

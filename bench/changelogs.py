@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from hub.kafka import KafkaCluster
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import decode, parsed
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import decode, parsed
 
 _PATIENCE_S = 300.0
 

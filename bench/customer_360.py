@@ -29,10 +29,10 @@ from changelogs import rows_of
 from peers import kafka_streams, quix, spark_floor
 from views import MS, SCHEMAS, Hub, bulk, bulk_again, hub, wait
 
-from hub.cli.up import fetch_jars
+from hub.cli.platform.up import fetch_jars
 from hub.config import Settings
 from hub.record import Positions
-from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.client.registry_client import RegistryClient
 
 TOPICS: dict[str, dict[str, Any]] = {
     **SCHEMAS,

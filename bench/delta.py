@@ -17,9 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from hub.config import Settings
-from hub.materializers import delta_engine, spark
-from hub.materializers.delta_plan import Table
-from hub.materializers.slots import Slots
+from hub.materializers.planning.delta_plan import Table
+from hub.materializers.spark import delta_engine
+from hub.materializers.spark import session as spark
+from hub.materializers.spark.slots import Slots
 
 TABLES = [
     Table("orders", {"order_id": "bigint", "customer_id": "bigint", "amount": "double"}, ("order_id",)),

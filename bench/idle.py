@@ -11,7 +11,7 @@ import time
 
 from views import VIEW, Hub, hub, wait
 
-from hub.cli.up import fetch_jars
+from hub.cli.platform.up import fetch_jars
 from hub.config import Settings
 
 EVENTS, KEYS = 2_000, 200

@@ -40,12 +40,12 @@ from served import cost_of
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
-from hub.kafka.batches import Limits
+from hub.kafka.protocol.broker_client import BrokerBusy, Cluster, ClusterAccess
+from hub.kafka.protocol.record_batch import Limits
 from hub.record import TopicPartition
-from hub.replication.batch_engine import BatchEngine, EngineSettings
-from hub.replication.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
-from hub.replication.verify import committed_records
-from hub.replication.wire import BrokerBusy, Cluster, ClusterAccess
+from hub.replication.engine.batch_engine import BatchEngine, EngineSettings
+from hub.replication.maps.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
+from hub.replication.verification.verify import committed_records
 
 PARTITIONS = 6
 RATE = 10_000

@@ -30,18 +30,18 @@ from watched import beside
 
 from hub.errors import HubError, NotFound
 from hub.log import GroupDescription, MemoryCluster, TopicDescription
-from hub.observability import metrics
-from hub.observability.anchors import Ring, observed
-from hub.observability.collector import Collector
-from hub.observability.consumers import Partition, TopicFacts, Wait, measure, question
-from hub.observability.monitor import Monitor
-from hub.observability.routes import create_router
-from hub.observability.timed import answered
+from hub.observability.export import metrics
+from hub.observability.export.routes import create_router
+from hub.observability.lag.anchors import Ring, observed
+from hub.observability.lag.consumers import Partition, TopicFacts, Wait, measure, question
+from hub.observability.lag.timed import answered
+from hub.observability.overview.collector import Collector
+from hub.observability.overview.monitor import Monitor
 from hub.observability.web.pages import estate as web
 from hub.observability.web.pages import routes as web_routes
 from hub.record import Positions, TopicPartition
-from hub.schema_registry.node import Node
-from hub.topics.browse import Browser
+from hub.schema_registry.server.node import Node
+from hub.topics.browse.browse import Browser
 
 T = TypeVar("T")
 NOW = 1_790_000_000_000

@@ -25,12 +25,12 @@ from peers import flink
 from peers.kafka_streams import javac, peak_memory_mb
 from views import MS, Hub, batch_of, wait
 
-from hub.cli.up import children, fetch_jars
+from hub.cli.platform.up import children, fetch_jars
 from hub.config import Settings
 from hub.errors import HubError
 from hub.record import Positions
-from hub.schema_registry.client import RegistryClient
-from hub.topics.producer import Publisher
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.topics.gateway.producer import Publisher
 
 PERSON = {
     "id": "long",

@@ -22,10 +22,10 @@ from applier import KINDS, Schemas, fill, log_and_postgres, write
 from postgres import BINARIES, Postgres
 
 from hub.kafka import KafkaCluster
-from hub.materializers.progress import PROGRESS_TOPIC
-from hub.materializers.proof import State
-from hub.materializers.prover import Provable, Prover
-from hub.materializers.stores.named import open_store
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.stores.open_store import open_store
+from hub.materializers.verification.continuous_check import Provable, Prover
+from hub.materializers.verification.fingerprint import State
 
 WIDTH = "wide"
 

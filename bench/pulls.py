@@ -26,7 +26,7 @@ from postgres import BINARIES, Postgres
 from registry import quantile, spread
 from views import TOPICS, Hub, bulk, hub, peer
 
-from hub.cli.up import fetch_jars
+from hub.cli.platform.up import fetch_jars
 from hub.config import Settings
 
 CONNECTIONS = 8

@@ -14,7 +14,7 @@ import time
 import psutil
 from views import SUBSCRIBE, Arrivals, Hub, _quantile, hub, key_told, produce, wait
 
-from hub.cli.up import fetch_jars
+from hub.cli.platform.up import fetch_jars
 from hub.config import Settings
 
 # Java compiles what is hot; subscribers are connected.

@@ -19,7 +19,7 @@ import psutil
 from confluent_kafka import Producer
 from views import SCHEMAS, VIEW, Arrivals, Hub, _quantile, keys_told, wait
 
-from hub.cli.up import fetch_jars
+from hub.cli.platform.up import fetch_jars
 from hub.config import Settings
 
 SQL_A = """view: bench

@@ -36,7 +36,7 @@ from peers import apicurio
 from ports import free_pair, free_ports
 from served import Served, ask, cost_of
 
-from hub.cli.up import children
+from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.embedded.java import find_java

@@ -31,14 +31,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from peers import kafka_streams
 from ports import free_pair, free_ports
 
-from hub.cli.up import children, fetch_jars
+from hub.cli.platform.up import children, fetch_jars
 from hub.config import Settings
 from hub.kafka import KafkaCluster
-from hub.materializers.progress import PROGRESS_TOPIC, progress_of
-from hub.materializers.view import changelog_of
+from hub.materializers.definition.declared import changelog_of
+from hub.materializers.progress.records import PROGRESS_TOPIC, progress_of
 from hub.record import Positions
 from hub.runtime import Supervisor
-from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.client.registry_client import RegistryClient
 
 MS = {"type": "long", "logicalType": "timestamp-millis"}
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -26,7 +26,7 @@ from hub.embedded import KafkaNode, ensure_jars
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
 from hub.log import NewTopic
-from hub.observability.anchors import QUIET_EVERY_MS
+from hub.observability.lag.anchors import QUIET_EVERY_MS
 from hub.record import Positions, TopicPartition, lag_records
 from hub.runtime import die_with_parent, end, last_line
 

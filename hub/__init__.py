@@ -1,17 +1,19 @@
-"""An event-log-centric integration hub: one ordered log of typed events, and everything else a fold of it.
+"""An event-log-centric integration hub: one ordered log of typed events; everything else is derived from it.
 
-Layers, importing downwards only::
+Packages import downwards only::
 
-    cli                                    one file a noun; the composition root
-    client                                 the hub from Python, over HTTP alone; knows nothing of the server's packages
-    api                                    the HTTP app: every package's routes, errors to status codes
+    cli                                    one folder a group of commands; the composition root
+    client                                 the hub from Python, over HTTP alone; imports no package of the server
+    api                                    the HTTP app: every package's routes, errors as status codes
     demo                                   sample systems whose events fill the log
-    completeness                           the ledger of what was written and what is there; canaries
-    materializers replication observability    (siblings: they do not know each other)
-    alerts                                 what was promised, watched; people told of it once
-    topics                                 the tree of topics: settings, plan, publishing
+    completeness                           counts of what was written and what arrived; canaries
+    materializers replication observability    (siblings: they do not import each other)
+    alerts                                 promises, watched; people are notified once
+    access topics                          who may do what; the tree of topics: settings, plan, publishing
     schema_registry                        Confluent's REST API over the log ``_schemas``
-    config kafka runtime embedded          edges: settings, confluent-kafka, the loop, local processes
-    log record histogram errors            [core] pure values and ports
-    tracing                                trace contexts in headers, spans to a collector; known to all
+    config kafka runtime embedded yaml files   edges: settings, Kafka's clients, the process loop, local processes, files
+    home_key security hosts shares         keys, TLS and SASL, allowed hosts, limits per caller
+    log                                    [core] the ports to a log, each with an in-memory implementation
+    record metrics tracing caller csv_cells    values and small tools that every package may use
+    errors                                 [core] the one error tree
 """

@@ -9,13 +9,13 @@ from typing import Any
 
 from hub.errors import NotFound
 from hub.log import MemoryCluster
-from hub.materializers.applier import Applier
-from hub.materializers.progress import PROGRESS_TOPIC, Progress
-from hub.materializers.stores.sql import Store
-from hub.materializers.view import View
+from hub.materializers.applying.applier import Applier
+from hub.materializers.definition.entity_view import View
+from hub.materializers.progress.records import PROGRESS_TOPIC, Progress
+from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client import RegisteredSchema
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 CHANGELOG = "views.v"
 NULLABLE = [("city", ["null", "string"]), ("points", ["null", "long"])]

@@ -11,17 +11,17 @@ from typing import Any
 
 from changelog import Cluster, Schemas
 
-from hub.materializers.applier import Applier
-from hub.materializers.cut_state import Common
-from hub.materializers.cuts import GroupCut, Place
-from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState
-from hub.materializers.sql_text import parse
-from hub.materializers.stores.port import Meanwhile
-from hub.materializers.stores.queries import Queries, Running
-from hub.materializers.stores.sql import Store, StoreRefused, ViewBatch
-from hub.materializers.view import View
+from hub.materializers.applying.applier import Applier
+from hub.materializers.definition.entity_view import View
+from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
+from hub.materializers.queries.executor import Queries, Running
+from hub.materializers.queries.parser import parse
+from hub.materializers.snapshot_groups.group import GroupCut, Place
+from hub.materializers.snapshot_groups.in_store import Common
+from hub.materializers.stores.sql_store import Store, StoreRefused
+from hub.materializers.stores.store import Meanwhile, ViewBatch
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 BOTH = "SELECT (SELECT sum(points) FROM a) AS of_a, (SELECT sum(points) FROM b) AS of_b"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.board import Beat, Board, CarriedTopic, Carries, PartitionStatus
-from hub.replication.checkpoint import Checkpoint
-from hub.replication.links import Link, links
-from hub.replication.mirrors import MirrorsFile
-from hub.replication.progress import Progress
-from hub.replication.shards import Shard
-from hub.replication.summary import summary_of
+from hub.replication.clusters.control_state import Beat, Board, CarriedTopic, Carries, PartitionStatus
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.checkpoint import Checkpoint
+from hub.replication.ownership.links import Link, links
+from hub.replication.ownership.shards import Shard
+from hub.replication.status.mirror_status import summary_of
 
 T = "nyc.chat"
 PLACE = TopicPartition(T, 0)

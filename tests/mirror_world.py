@@ -15,13 +15,13 @@ from pipeline import records_of, wait_until
 from processes import Running, call_hub, run_hub
 
 from hub.kafka import KafkaCluster, KafkaWriter
+from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters import Reached, read_board, read_progress
-from hub.replication.links import links
-from hub.replication.mirrors import load
-from hub.replication.source_ends import EndsAsker
-from hub.replication.summary import places_of, summary_of
-from hub.replication.wire import ClusterAccess
+from hub.replication.clusters.clusters import Reached, read_board, read_progress
+from hub.replication.config.mirrors import load
+from hub.replication.ownership.links import links
+from hub.replication.status.mirror_status import places_of, summary_of
+from hub.replication.status.source_ends import EndsAsker
 
 PATIENCE_S = 90.0
 

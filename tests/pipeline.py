@@ -21,10 +21,10 @@ from hub.demo.customers import Event
 from hub.demo.feeder import PATIENCE_S, Feeder, load
 from hub.kafka import KafkaCluster, KafkaWriter, own_cluster
 from hub.record import Positions, Record
-from hub.schema_registry.client import RegistryClient
-from hub.topics.apply import apply, make_plan
-from hub.topics.producer import Publisher
-from hub.topics.tree import load as load_tree
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.topics.gateway.producer import Publisher
+from hub.topics.tree.apply_plan import apply, make_plan
+from hub.topics.tree.tree import load as load_tree
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

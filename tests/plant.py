@@ -9,7 +9,7 @@ import httpx2
 from pipeline import Pipeline, wait_until
 
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 SCHEMA: dict[str, Any] = {
     "type": "record",

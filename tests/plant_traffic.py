@@ -10,7 +10,7 @@ import httpx2
 from plant import SCHEMA, Plant
 
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 SENSORS = 40
 

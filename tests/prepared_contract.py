@@ -11,7 +11,8 @@ from changelog import Bench, schema
 from hub.errors import NotFound
 from hub.materializers.stores.prepared import Found, ReadsAtOnce
 from hub.materializers.stores.prepared_postgres import PostgresReads
-from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import Positions
 
 

@@ -14,7 +14,7 @@ import psutil
 from pipeline import Pipeline, wait_until
 from processes import own_settings
 
-from hub.cli.up import children
+from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.runtime import Supervisor

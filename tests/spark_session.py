@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from hub.config import Settings
 from hub.embedded import ensure_jars
-from hub.materializers import spark
-from hub.materializers.slots import Slots
+from hub.materializers.spark import session as spark
+from hub.materializers.spark.slots import Slots
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hub.materializers.sql_text import parse
-from hub.materializers.stores.queries import Answer, Queries, Running
-from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.queries.executor import Answer, Queries, Running
+from hub.materializers.queries.parser import parse
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import Positions
 
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

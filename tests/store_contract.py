@@ -10,9 +10,8 @@ import orjson
 import pytest
 
 from hub.errors import CallerError, HubError, NotFound
-from hub.materializers.stores.kept import Digester, Shaper, sources_text
-from hub.materializers.stores.port import ViewStore
-from hub.materializers.stores.sql import Change, ViewBatch
+from hub.materializers.stores.store import Change, ViewBatch, ViewStore
+from hub.materializers.stores.stored_row import Digester, Shaper, sources_text
 from hub.record import Positions
 
 TOPIC = "views.v"

@@ -18,8 +18,8 @@ from ports import free_ports
 from hub.api.app import on_hub_error
 from hub.api.http import BoundedHttp
 from hub.errors import HubError
-from hub.materializers.push import Watcher
-from hub.materializers.routes import create_router
+from hub.materializers.serving.routes import create_router
+from hub.materializers.serving.subscriptions import Watcher
 
 PATIENCE_S = patient(60.0)
 

@@ -12,8 +12,9 @@ import sys
 import time
 
 from hub.config import Settings
-from hub.materializers import spark, spark_kafka
-from hub.materializers.slots import Slots, local_slots
+from hub.materializers.spark import kafka_source
+from hub.materializers.spark import session as spark
+from hub.materializers.spark.slots import Slots, local_slots
 
 
 def main(step: str, topics: list[str]) -> None:
@@ -24,7 +25,7 @@ def main(step: str, topics: list[str]) -> None:
     if step != "start":
         events = (
             session.read.format("kafka")
-            .options(**spark_kafka.reading(settings, "bulk"))
+            .options(**kafka_source.reading(settings, "bulk"))
             .option("subscribe", ",".join(topics))
             .option("startingOffsets", "earliest")
             .load()

@@ -21,8 +21,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from hub.access.decide import ANONYMOUS, Principal
-from hub.access.ended import EndedSessions
-from hub.access.live import LiveAccess, Rules
+from hub.access.live_config import LiveAccess, Rules
 from hub.access.secrets import (
     SALT_BYTES,
     TOKEN_PREFIX,
@@ -34,6 +33,7 @@ from hub.access.secrets import (
     session_holds,
     session_of,
 )
+from hub.access.signed_out_sessions import EndedSessions
 from hub.access.throttle import Throttle
 from hub.caller import TooManyFailures, Unauthenticated
 from hub.errors import PeerError

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hub.caller import Action, Decision, Kind, Resource
-from hub.schema_registry import subject_names
-from hub.schema_registry.label_patterns import Labels, fits, labels_of
+from hub.schema_registry.model import subject_names
+from hub.schema_registry.policy.label_patterns import Labels, fits, labels_of
 
 # What each role includes. Who produces events registers their schemas, and need not read what others wrote.
 ROLES: Mapping[str, frozenset[Action]] = {

@@ -1,4 +1,4 @@
-"""Alerts: what the topic tree and views promise, watched, and told to people once.
+"""Alerts: what the topic tree and views promise is watched, and people are notified once.
 
 ::
 
@@ -6,16 +6,19 @@
     alerts/*.yaml              SQL ─┼▶ observations ─▶ step ──┼─▶ Slack      a thread and a bounded queue each
     alerts.yaml     routes, rules ─┘                  │       └─▶ e-mail
                                                       ▼
-                                        _hub.alerts   compact: firing, pending, past, groups, silences, what is to be sent
+                                        _hub.alerts   compacted: firing, pending, past, groups, silences, notifications to send
 
-An observation is GOOD, BAD or UNKNOWN at a time; UNKNOWN neither fires nor ends anything. ``step`` is pure: rules,
-observations, what was before and the time in; what is now and notifications out. All it decides is written to the log
-before a channel is asked, so a restart neither repeats nor forgets; while Kafka is away it is kept here and written
-later, because that is when alerts matter.
+An observation is GOOD, BAD or UNKNOWN at a time. UNKNOWN neither fires nor ends an alert. ``step`` is pure: rules,
+observations, the previous state and the time go in; the new state and notifications come out. Every decision is written
+to the log before a channel is called, so a restart neither repeats nor forgets. While Kafka is away, decisions are kept in
+memory and written later, because that is when alerts matter.
 
-core   ``rules`` what can be told · ``engine`` pending, firing, resolved, groups, silences · ``facts`` records of the log ·
-       ``files`` alerts.yaml and alerts/*.yaml · ``reading`` errors kept to their entries · ``matching`` labels · ``listing`` their order · ``payloads`` what channels
-       are sent · ``exported`` Prometheus rules and a Grafana dashboard · ``runbooks``
-shell  ``desk`` the loop · ``outbox`` queues and retries · ``live`` files that change
-edge   ``channels`` HTTP and SMTP · ``routes`` FastAPI
+    model/                 [core]  rules, observations, the state machine, the records of ``_hub.alerts``
+    config/                alerts.yaml and alerts/*.yaml, reloaded when they change
+    delivery/              notifications as messages; queues with retries; HTTP and SMTP
+    alert_manager.py       [shell] the loop: observe, decide, write, send
+    alerts_json.py         [core]  the JSON of ``/api/alerts``
+    prometheus_export.py   [core]  the same rules for Prometheus, and a Grafana dashboard
+    runbooks.py            [shell] the pages that say what an alert means and what to do
+    routes.py              [edge]  FastAPI
 """

@@ -11,14 +11,14 @@ from fastapi import APIRouter, Body, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.alerts.desk import Known
-from hub.alerts.engine import MOST_ALERTS, Silence
-from hub.alerts.listing import Listed
-from hub.alerts.matching import Matchers, matchers_of
-from hub.alerts.shown import body_of, rules_of, silence_row, silences_of
+from hub.alerts.alert_manager import Known
+from hub.alerts.alerts_json import body_of, rules_of, silence_row, silences_of
+from hub.alerts.model.listing import Listed
+from hub.alerts.model.matching import Matchers, matchers_of
+from hub.alerts.model.state_machine import MOST_ALERTS, Silence
 from hub.caller import done_by
 from hub.errors import CallerError
-from hub.topics.tree import duration_ms
+from hub.topics.tree.tree import duration_ms
 
 MOST_LABELS = 20
 

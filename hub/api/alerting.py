@@ -16,31 +16,27 @@ from typing import Any
 from fastapi import FastAPI
 
 from hub.alerts import routes
-from hub.alerts.channels import send
-from hub.alerts.desk import Desk, Source
-from hub.alerts.engine import Notification
-from hub.alerts.files import Channel, QueryAlert, filled, unknown_columns
-from hub.alerts.live import LiveAlerts
-from hub.alerts.matching import labels_of
-from hub.alerts.outbox import Outbox
-from hub.alerts.reading import seen_of_files
-from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
-from hub.api.seen import SeenDesk
+from hub.alerts.alert_manager import Desk, Source
+from hub.alerts.config.alerts_yaml import Channel, QueryAlert, filled, unknown_columns
+from hub.alerts.config.live_config import LiveAlerts
+from hub.alerts.config.read_entries import seen_of_files
+from hub.alerts.delivery.channels import send
+from hub.alerts.delivery.notification_queues import Outbox
+from hub.alerts.model.matching import labels_of
+from hub.alerts.model.rules import Changes, Observation, Promise, Seen, Verdict
+from hub.alerts.model.state_machine import Notification
+from hub.api.visibility import SeenDesk
 from hub.api.web import Mirrors
-from hub.completeness.canary import WayRow
-from hub.completeness.follow import Follower
+from hub.completeness.canary.probes import WayRow
+from hub.completeness.counts_follower import Follower
 from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
 from hub.config import Settings
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
-from hub.materializers.applier import ViewFiles
-from hub.materializers.proof import seen_of_proofs, seen_of_unproved
-from hub.observability.collector import Collector
-from hub.observability.contact_watch import ContactWatch, seen_of_contact
-from hub.observability.health_watch import HealthWatch
-from hub.observability.latency_board import LatencyBoard
-from hub.observability.monitor import Monitor
-from hub.observability.objectives import (
+from hub.materializers.applying.applier import ViewFiles
+from hub.materializers.verification.fingerprint import seen_of_proofs, seen_of_unproved
+from hub.observability.cluster.health_watch import HealthWatch
+from hub.observability.export.objectives import (
     promise_of,
     seen_of_cluster,
     seen_of_connect,
@@ -49,8 +45,12 @@ from hub.observability.objectives import (
     seen_of_topics,
     seen_of_views,
 )
+from hub.observability.latency.recorder import LatencyBoard
+from hub.observability.overview.collector import Collector
+from hub.observability.overview.contact_watch import ContactWatch, seen_of_contact
+from hub.observability.overview.monitor import Monitor
 from hub.runtime import repeating
-from hub.topics.tree import LiveTree
+from hub.topics.tree.tree import LiveTree
 
 LOOK_S = 0.5
 MOST_ROWS = 200

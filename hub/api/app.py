@@ -20,54 +20,57 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from hub.access.authenticate import Proxies
-from hub.access.live import LiveAccess
+from hub.access.live_config import LiveAccess
 from hub.api import sign_in
 from hub.api.alerting import Ask, add_alerts, make_desk, sources_of
+from hub.api.api_docs import add_docs
 from hub.api.dashboard import add_dashboard, seen_desk
-from hub.api.docs import add_docs
 from hub.api.guard import Door, Guard
-from hub.api.hands import Hands
-from hub.api.heard import around
+from hub.api.materializer_health import around
 from hub.api.web import ledgered, mirrors_of
+from hub.api.write_guard import Hands
 from hub.caller import Forbidden, TooMany, Unauthenticated
-from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
-from hub.completeness.audit import write_entries
-from hub.completeness.canaries import Canaries, Mirrored, mirrored
-from hub.completeness.canaries import body_of as canary_body
-from hub.completeness.canary import VIEW
-from hub.completeness.follow import Follower
+from hub.completeness.canary import routes as canary_routes
+from hub.completeness.canary.probes import VIEW
+from hub.completeness.canary.runner import Canaries, Mirrored, mirrored
+from hub.completeness.canary.runner import body_of as canary_body
+from hub.completeness.counting import write_entries
+from hub.completeness.counts_follower import Follower
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.hosts import Hosts, UnknownHost
 from hub.kafka import KafkaCluster, own_cluster, own_connection
-from hub.materializers import query_routes, version_routes
-from hub.materializers import routes as view_routes
-from hub.materializers.push import Watcher
-from hub.materializers.quick_reads import Quick, QuickReads
-from hub.materializers.store_news import StoreNews
-from hub.materializers.stores.queries import Queries
-from hub.materializers.stores.sql import Store
-from hub.materializers.topic_rows import Topics
-from hub.observability.contact_watch import ContactWatch
-from hub.replication.clusters import access_of
-from hub.replication.mirrors import MIRRORS_FILE
-from hub.schema_registry import levels_routes
-from hub.schema_registry import routes as registry_routes
-from hub.schema_registry.client import RegistryClient
+from hub.materializers.progress.store_watch import StoreNews
+from hub.materializers.queries import routes as query_routes
+from hub.materializers.queries.executor import Queries
+from hub.materializers.queries.topic_rows import Topics
+from hub.materializers.serving import routes as view_routes
+from hub.materializers.serving.fast_path import Quick, QuickReads
+from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.versions import routes as version_routes
+from hub.observability.overview.contact_watch import ContactWatch
+from hub.replication.clusters.clusters import access_of
+from hub.replication.config.mirrors import MIRRORS_FILE
+from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.contracts.rules import RuleRefused
-from hub.schema_registry.exchange import NOT_ALLOWED, NOT_FOUND, answer_type
-from hub.schema_registry.node import Node
-from hub.schema_registry.openapi import with_registry
+from hub.schema_registry.http import levels_routes
+from hub.schema_registry.http import routes as registry_routes
+from hub.schema_registry.http.asgi import NOT_ALLOWED, NOT_FOUND, answer_type
+from hub.schema_registry.http.openapi import with_registry
+from hub.schema_registry.server.node import Node
 from hub.shares import Shares
-from hub.topics import audit_routes, dead_letter_routes, gateway_routes
-from hub.topics import routes as topic_routes
-from hub.topics.auditor import Results
-from hub.topics.dead_letters import DeadLetters
-from hub.topics.gateway import Gateway, Refuses
-from hub.topics.live_rules import LiveRules
-from hub.topics.tree import LiveTree
+from hub.topics.browse import routes as topic_routes
+from hub.topics.conformance import routes as audit_routes
+from hub.topics.conformance.auditor import Results
+from hub.topics.dead_letters import routes as dead_letter_routes
+from hub.topics.dead_letters.queue import DeadLetters
+from hub.topics.gateway import routes as gateway_routes
+from hub.topics.gateway.gateway import Gateway, Refuses
+from hub.topics.tree.live_rules import LiveRules
+from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
 from hub.tracing.asgi import Traced
 

@@ -14,35 +14,38 @@ from fastapi import FastAPI
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 
-from hub.alerts.desk import Desk
+from hub.alerts.alert_manager import Desk
 from hub.api.push_traces import PushTraces
-from hub.api.seen import SeenDesk, SeenLag, SeenTopics
+from hub.api.visibility import SeenDesk, SeenLag, SeenTopics
 from hub.api.web import Around, Mirrors, add_pages
 from hub.caller import reads_all
 from hub.config import SERVING, Settings
 from hub.kafka import own_cluster
-from hub.materializers import proof_series, span_counts
-from hub.materializers.latency import PREFIX as LATENCY
-from hub.materializers.latency import latest_event
-from hub.materializers.push import Watcher
-from hub.materializers.query_routes import readable
-from hub.materializers.row_counts import RowCounts
-from hub.materializers.stores.sql import Store
-from hub.observability import contact_series, health_series, latency_routes, routes
-from hub.observability.collector import Collector, wall_clock_ms
-from hub.observability.connect_workers import ConnectWorkers
-from hub.observability.contact_watch import ContactWatch
-from hub.observability.health_watch import HealthWatch
-from hub.observability.latency_board import LatencyBoard
-from hub.observability.metrics import Counters, Families
-from hub.observability.monitor import Monitor
-from hub.observability.processes import Processes
-from hub.observability.status import Rules
-from hub.observability.web.pages.completeness import Ledgered
+from hub.kafka.log_dirs import log_dirs
+from hub.materializers.progress import span_counts
+from hub.materializers.progress.latency import PREFIX as LATENCY
+from hub.materializers.progress.latency import latest_event
+from hub.materializers.queries.routes import readable
+from hub.materializers.serving.row_counts import RowCounts
+from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.verification import metrics as verification_metrics
+from hub.observability.cluster import contact_series, health_series
+from hub.observability.cluster.connect_workers import ConnectWorkers
+from hub.observability.cluster.health_watch import HealthWatch
+from hub.observability.cluster.processes import Processes
+from hub.observability.export import routes
+from hub.observability.export.metrics import Counters, Families
+from hub.observability.lag.status import Rules
+from hub.observability.latency import routes as latency_routes
+from hub.observability.latency.recorder import LatencyBoard
+from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.contact_watch import ContactWatch
+from hub.observability.overview.monitor import Monitor
+from hub.observability.web.pages.monitor.completeness import Ledgered
 from hub.record import Positions
-from hub.schema_registry.node import Node
-from hub.topics.log_dirs import log_dirs
-from hub.topics.tree import LiveTree
+from hub.schema_registry.server.node import Node
+from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
 
 # The collector asks every second and shows what it knew meanwhile: it need not wait long for an answer.
@@ -124,7 +127,7 @@ def add_dashboard(
         return (
             *latency.families(),
             *health_series.families(health.known()),
-            *proof_series.families(collector.records, wall_clock_ms()),
+            *verification_metrics.families(collector.records, wall_clock_ms()),
             contact_series.family(() if contact is None else contact.known),
             *families(),
             span_series(collector.records, wall_clock_ms()),
@@ -173,7 +176,7 @@ def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric
 
 @dataclass
 class StoreViews:
-    """See hub.observability.reports.ViewSource."""
+    """See hub.observability.overview.reports.ViewSource."""
 
     store: Store
     open_subscriptions: Callable[[], Mapping[str, int]] = dict

@@ -21,8 +21,8 @@ from starlette.requests import cookie_parser
 
 from hub.access.authenticate import Asked, Authenticator, Known, Proxies, neighbourhood
 from hub.access.decide import ANONYMOUS, Principal, has_any
-from hub.access.ended import EndedSessions
-from hub.access.live import LiveAccess, Rules
+from hub.access.live_config import LiveAccess, Rules
+from hub.access.signed_out_sessions import EndedSessions
 from hub.api.route_rules import Rule, rule_of
 from hub.caller import CALLER, Forbidden, TooMany, Unauthenticated, require
 from hub.errors import HubError, NotFound

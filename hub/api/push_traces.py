@@ -1,6 +1,6 @@
 """[shell] Pushes as spans: a sampled row that a subscriber took, linked to the span that applied it.
 
-Which span that was is known a moment later, when the view's progress is in the store with it (hub.materializers.applier). So a
+Which span that was is known a moment later, when the view's progress is in the store with it (hub.materializers.applying.applier). So a
 push is noted, at most ``PER_S`` a second and view, and becomes a span when the store says so, with the times it had. What is not
 found within ``PATIENCE_S`` was not traced.
 """

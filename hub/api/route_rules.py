@@ -1,7 +1,7 @@
 """[core] What each route of the server asks for: an action on what its path names. A route that stands not here is refused.
 
 ``listed``: for everybody who was granted anything; what may not be seen is left out behind it (hub.caller). The registry's
-paths are told apart further in, where its own router has parsed them (hub/schema_registry/access_rules.py).
+paths are told apart further in, where its own router has parsed them (hub/schema_registry/http/access_rules.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from starlette.routing import compile_path
 
 from hub.caller import HUB, Action, Kind, Resource
-from hub.schema_registry import routes as _registry_paths
+from hub.schema_registry.http import routes as _registry_paths
 
 assert _registry_paths  # it registers the convertor ":anything"
 
@@ -66,7 +66,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Rule]]] = {
     "/metrics": {"GET": METRICS},
     "/openapi.json": {"GET": LISTED, "HEAD": LISTED},
     "/docs": {"GET": LISTED},
-    # the registry: see hub/schema_registry/access_rules.py
+    # the registry: see hub/schema_registry/http/access_rules.py
     **{
         path: dict.fromkeys(_ANY_METHOD, LISTED)
         for path in ("/subjects", "/config", "/mode", "/contexts")
@@ -150,7 +150,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Rule]]] = {
     "/api/connect": {"GET": _HUB_READ},
     "/mirrors": {"GET": _HUB_READ},
     "/api/mirrors": {"GET": _HUB_READ},
-    # alerts of what may be seen, silences of what may be operated: hub/api/seen.py
+    # alerts of what may be seen, silences of what may be operated: hub/api/visibility.py
     "/alerts": {"GET": LISTED},
     "/api/alerts": {"GET": LISTED},
     "/api/alerts/rules": {"GET": LISTED},

@@ -16,49 +16,49 @@ from typing import Any
 from fastapi import FastAPI
 from prometheus_client.core import Metric
 
-from hub.alerts.rules import Changes, Seen
-from hub.api.seen import SeenDesk, SeenTopics, seen_ledger, seen_rows, seen_tree
+from hub.alerts.model.rules import Changes, Seen
+from hub.api.visibility import SeenDesk, SeenTopics, seen_ledger, seen_rows, seen_tree
 from hub.caller import CALLER, sees_view
-from hub.completeness.follow import NOT_READ, Follower
+from hub.completeness.counts_follower import NOT_READ, Follower
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster, own_cluster
-from hub.materializers.column_lineage import made_of
-from hub.materializers.query_routes import readable
-from hub.materializers.routes import stored
-from hub.materializers.saved_queries import load_queries
-from hub.materializers.store_reports import stores_of
-from hub.materializers.stores.sql import Store
-from hub.materializers.version_routes import view_versions
-from hub.materializers.versions import PREFIX
-from hub.materializers.view import changelog_of
-from hub.observability.collector import Collector, wall_clock_ms
-from hub.observability.health_watch import HealthWatch
-from hub.observability.latency_board import LatencyBoard
-from hub.observability.lineage import Columns, Kept, Mirrored
-from hub.observability.mirror_readers import MirrorReader, readers_of
-from hub.observability.monitor import Monitor
-from hub.observability.overview import lag_rows
-from hub.observability.reports import ViewSource
-from hub.observability.web.pages.completeness import Audited, Ledgered
+from hub.materializers.definition.column_lineage import made_of
+from hub.materializers.definition.declared import changelog_of
+from hub.materializers.progress.store_reports import stores_of
+from hub.materializers.queries.routes import readable
+from hub.materializers.queries.saved_queries import load_queries
+from hub.materializers.serving.routes import stored
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.versions.routes import view_versions
+from hub.materializers.versions.versions import PREFIX
+from hub.observability.cluster.health_watch import HealthWatch
+from hub.observability.latency.recorder import LatencyBoard
+from hub.observability.lineage.lineage import Columns, Kept
+from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.mirror_readers import Mirrored, MirrorReader, readers_of
+from hub.observability.overview.monitor import Monitor
+from hub.observability.overview.overview import lag_rows
+from hub.observability.overview.reports import ViewSource
 from hub.observability.web.pages.estate import Estate, NodeSchemas
-from hub.observability.web.pages.mirrors import Known
+from hub.observability.web.pages.monitor.completeness import Audited, Ledgered
+from hub.observability.web.pages.monitor.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
-from hub.replication.clusters import Reached, StatusReader, reach_all, share_address
-from hub.replication.failover import Control
-from hub.replication.left_behind import losses_now
-from hub.replication.links import Link, back_of, checked, links
-from hub.replication.metrics import families
-from hub.replication.mirrors import MirrorsFile
-from hub.replication.mirrors import load as load_mirrors
-from hub.replication.objectives import RESTING, RULES, seen_of_mirrors
-from hub.replication.source_ends import EndsAsker
-from hub.replication.summary import AskedEnds, places_of, summary_of, with_losses
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.node import Node
-from hub.topics.browse import Browser
-from hub.topics.describe import TopicFacts, describe
-from hub.topics.tree import LiveTree, TopicSpec
+from hub.replication.clusters.clusters import Reached, StatusReader, reach_all, share_address
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.config.mirrors import load as load_mirrors
+from hub.replication.operations.left_at_source import losses_now
+from hub.replication.ownership.failover import Control
+from hub.replication.ownership.links import Link, back_of, checked, links
+from hub.replication.status.metrics import families
+from hub.replication.status.mirror_status import AskedEnds, places_of, summary_of, with_losses
+from hub.replication.status.objectives import RESTING, RULES, seen_of_mirrors
+from hub.replication.status.source_ends import EndsAsker
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.server.node import Node
+from hub.topics.browse.browse import Browser
+from hub.topics.browse.describe import TopicFacts, describe
+from hub.topics.tree.tree import LiveTree, TopicSpec
 
 log = logging.getLogger(__name__)
 

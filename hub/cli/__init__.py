@@ -1,8 +1,15 @@
-"""[edge] The command line: one file a noun, loaded when it is called, so that ``hub --help`` stays quick.
+"""[edge] The command line: one folder a group of commands, loaded when it is called, so that ``hub --help`` stays quick.
 
 Data goes to standard output, as a table or as JSON (``-o json``); everything else to standard error. A HubError is one
 message, its hint and exit code 1; a wrong command line is exit code 2, a closed pipe 141. Flags become ``HUB_*``
-variables, which child processes inherit and ``hub.config`` reads. ``context.py`` settings · ``output.py`` tables and JSON · ``main`` below.
+variables, which child processes inherit and ``hub.config`` reads.
+
+    terminal/   tables, progress, ``--watch``, Ctrl-C
+    context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
+    platform/   hub up, down, demo, doctor, access; the hub's own processes
+    topic/      hub topic, dlq             schema/  hub schema             view/   hub view
+    query/      hub query, sql, watch      mirror/  hub mirror
+    monitor/    hub lag, latency, lineage, audit, canary, alert, top
 """
 
 from __future__ import annotations
@@ -16,41 +23,50 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hub.cli.interrupt import remember_interrupts
+from hub.cli.terminal.interrupt import remember_interrupts
 from hub.errors import HubError
 
 # noun -> (module:attribute, help). Empty help hides it: those are the hub's own processes.
 COMMANDS = {
-    "demo": ("hub.cli.demo:app", "See live events become a view: start everything with sample data."),
-    "up": ("hub.cli.up:up", "Start Kafka, the server and the materializers for a project."),
-    "down": ("hub.cli.up:down", "Stop what up or demo started, and nothing else."),
-    "doctor": ("hub.cli.doctor:doctor", "Check Java, jars, ports, memory, disk, Kafka, registry and views."),
-    "schema": ("hub.cli.schema:app", "Schemas: plan, apply, diff, search, register, check."),
-    "topic": ("hub.cli.topic:app", "Topics: the tree, its plan, applying it, who owns what."),
+    "demo": (
+        "hub.cli.platform.demo:app",
+        "See live events become a view: start everything with sample data.",
+    ),
+    "up": ("hub.cli.platform.up:up", "Start Kafka, the server and the materializers for a project."),
+    "down": ("hub.cli.platform.up:down", "Stop what up or demo started, and nothing else."),
+    "doctor": (
+        "hub.cli.platform.doctor:doctor",
+        "Check Java, jars, ports, memory, disk, Kafka, registry and views.",
+    ),
+    "schema": ("hub.cli.schema.commands:app", "Schemas: plan, apply, diff, search, register, check."),
+    "topic": ("hub.cli.topic.commands:app", "Topics: the tree, its plan, applying it, who owns what."),
     "mirror": (
-        "hub.cli.mirror:app",
+        "hub.cli.mirror.commands:app",
         "Mirrors: topic trees in other clusters; plan, status, verify, failover.",
     ),
-    "dlq": ("hub.cli.dlq:app", "Dead letters: list, show, repair, replay."),
-    "view": ("hub.cli.view:app", "Views: list, check, test, plan, explain, verify, roll back."),
-    "query": ("hub.cli.query:app", "Read rows of a view by key or by an indexed field."),
-    "sql": ("hub.cli.sql:app", "SQL over views and recent events: a shell, or a statement."),
-    "watch": ("hub.cli.watch:app", "Follow the changes of a view as they happen."),
-    "lag": ("hub.cli.lag:app", "How late every group and view is, and why."),
-    "latency": ("hub.cli.latency:latency", "How long events take until views show them."),
-    "lineage": ("hub.cli.lineage:lineage", "What events go through, and why something is late."),
-    "audit": ("hub.cli.completeness:app", "Completeness: what was written, against what is there."),
-    "canary": ("hub.cli.canary:app", "What became of a record a second, on every way."),
-    "alert": ("hub.cli.alert:app", "What breaks its promise: alerts, silences, rules, tests of channels."),
+    "dlq": ("hub.cli.topic.dlq:app", "Dead letters: list, show, repair, replay."),
+    "view": ("hub.cli.view.commands:app", "Views: list, check, test, plan, explain, verify, roll back."),
+    "query": ("hub.cli.query.query:app", "Read rows of a view by key or by an indexed field."),
+    "sql": ("hub.cli.query.sql:app", "SQL over views and recent events: a shell, or a statement."),
+    "watch": ("hub.cli.query.watch:app", "Follow the changes of a view as they happen."),
+    "lag": ("hub.cli.monitor.lag:app", "How late every group and view is, and why."),
+    "latency": ("hub.cli.monitor.latency:latency", "How long events take until views show them."),
+    "lineage": ("hub.cli.monitor.lineage:lineage", "What events go through, and why something is late."),
+    "audit": ("hub.cli.monitor.completeness:app", "Completeness: what was written, against what is there."),
+    "canary": ("hub.cli.monitor.canary:app", "What became of a record a second, on every way."),
+    "alert": (
+        "hub.cli.monitor.alert:app",
+        "What breaks its promise: alerts, silences, rules, tests of channels.",
+    ),
     "access": (
-        "hub.cli.access:app",
+        "hub.cli.platform.access:app",
         "Who may do what: access.yaml explained and checked, new passwords and tokens.",
     ),
-    "top": ("hub.cli.top:app", "A live screen: rates, the worst lags, views, the hub's processes."),
-    "serve": ("hub.cli.processes:serve", ""),
-    "audit-topics": ("hub.cli.processes:audit_topics", ""),
-    "apply-changelogs": ("hub.cli.processes:apply_changelogs", ""),
-    "materialize": ("hub.cli.processes:materialize", ""),
+    "top": ("hub.cli.monitor.top:app", "A live screen: rates, the worst lags, views, the hub's processes."),
+    "serve": ("hub.cli.platform.processes:serve", ""),
+    "audit-topics": ("hub.cli.platform.processes:audit_topics", ""),
+    "apply-changelogs": ("hub.cli.platform.processes:apply_changelogs", ""),
+    "materialize": ("hub.cli.platform.processes:materialize", ""),
 }
 
 _EXIT_CLOSED_PIPE = 128 + 13  # as a shell says it of a program that SIGPIPE ended
@@ -154,7 +170,7 @@ def _hush() -> None:
 
 def fail(error: HubError) -> int:
     """Say what failed and the way out on standard error; the exit code."""
-    from hub.cli.sql_output import printable
+    from hub.cli.terminal.rows import printable
 
     message, hint = (printable(text or "", keep="\n\t") for text in (error.message, error.hint))
     bold, red, end = ("\x1b[1m", "\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "", "")

@@ -21,7 +21,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from hub.cli.output import note
+from hub.cli.terminal.output import note
 from hub.config import Settings
 from hub.errors import ConfigError, nearest
 from hub.home_key import make_private

@@ -16,16 +16,17 @@ One core without sockets, two thin shells around it::
     local_copy.py  [core] changes folded into rows
     receipts.py    [core] what was acknowledged, counted for the ledger
     errors.py      [core] the errors, and how an answer becomes one
-    wire.py        [edge] httpx and websockets
+    transport.py        [edge] httpx and websockets
     sync.py aio.py [shell] the calls waited for, and awaited
 
 It knows nothing of the server's packages, and loads its libraries when a hub is made.
 """
 
 from hub.client.aio import AsyncChanges, AsyncCopy, AsyncHub
-from hub.client.calls import DECLARED, Column, Event, Page, Result, Row
+from hub.client.calls import Column, Page, Result, Row
 from hub.client.changes import Behind, Change, Covered, Delete, Reset, Snapshot, Synced, Upsert
 from hub.client.errors import NotCovered, Reason, Refused, Unreachable
+from hub.client.event import DECLARED, Event
 from hub.client.sync import Changes, Copy, Hub
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.record import Positions

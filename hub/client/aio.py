@@ -9,10 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hub.client.calls import (
-    DECLARED,
     Call,
     Calls,
-    Event,
     Page,
     Pause,
     Result,
@@ -25,13 +23,14 @@ from hub.client.calls import (
 )
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import Broken, NotCovered, Unreachable
+from hub.client.event import DECLARED, Event
 from hub.client.local_copy import Rows
 from hub.client.receipts import Receipts
 from hub.errors import CallerError, HubError
 from hub.record import Positions
 
 if TYPE_CHECKING:
-    from hub.client.wire import AsyncWire
+    from hub.client.transport import AsyncWire
 
 T = TypeVar("T")
 
@@ -55,7 +54,7 @@ class AsyncHub:
         retry: bool = True,
         receipts: str | None = None,
     ) -> None:
-        from hub.client.wire import AsyncWire
+        from hub.client.transport import AsyncWire
         from hub.tracing import of_client
 
         url, token = asked_by(url, token, os.environ)

@@ -16,7 +16,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +25,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import orjson
 
 from hub.client.errors import Broken, NotCovered, Reason, Refused, Unreachable, error_of, reason_of, said
+from hub.client.event import DECLARED, Event
 from hub.client.receipts import EVERY_S, Receipts
 from hub.errors import CallerError, HubError, NotFound
 from hub.record import Positions
@@ -77,33 +78,6 @@ class Reply:
 
 
 Call = Generator[Request | Pause, Any, T]
-
-
-class _Declared:
-    def __repr__(self) -> str:
-        return "DECLARED"
-
-
-#: The key is what topics.yaml declares for the topic: a field of the event.
-DECLARED: Any = _Declared()
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An event to be written. ``value`` in the topic's schema; None is a tombstone; bytes are written as they are.
-
-    ``type``: JSON or STRING for topics without a schema. ``headers``: texts or bytes. Everything but ``value`` wants
-    ``key`` said, None for no key.
-
-    >>> Event({"customer_id": "C-1", "name": "Ada"}, key="C-1", headers={"trace": "42"})
-    """
-
-    value: Any
-    key: Any = DECLARED
-    headers: Mapping[str, str | bytes] = field(default_factory=dict)
-    partition: int | None = None
-    timestamp: datetime | int | None = None
-    type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 if TYPE_CHECKING:
-    from hub.client.calls import Event
+    from hub.client.event import Event
 
 EVENT_ID = "hub-event-id"
 MOST = 100_000
@@ -46,7 +46,7 @@ class Receipts:
     def named(self, events: Iterable[Event], topic: str, key: str) -> list[Event]:
         """Each with an id, the same when a call is made again with its idempotency key: the server compares what it is sent.
         Those whose key the server finds in them carry no headers, so they stay as they are."""
-        from hub.client.calls import DECLARED
+        from hub.client.event import DECLARED
 
         return [
             event

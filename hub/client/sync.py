@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hub.client.aio import AsyncCopy, AsyncHub
 from hub.client.calls import (
-    DECLARED,
     Call,
     Calls,
-    Event,
     Page,
     Pause,
     Result,
@@ -29,12 +27,13 @@ from hub.client.calls import (
 )
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import Broken
+from hub.client.event import DECLARED, Event
 from hub.client.receipts import Receipts
 from hub.errors import CallerError
 from hub.record import Positions
 
 if TYPE_CHECKING:
-    from hub.client.wire import Wire
+    from hub.client.transport import Wire
 
 T = TypeVar("T")
 
@@ -62,7 +61,7 @@ class Hub:
         receipts: str | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        from hub.client.wire import Wire
+        from hub.client.transport import Wire
         from hub.tracing import of_client
 
         self._url, self._token = asked_by(url, token, os.environ)

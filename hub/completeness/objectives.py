@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from hub.alerts.matching import labels_of
-from hub.alerts.rules import Changes, Observation, Seen, Verdict
-from hub.completeness.canary import CanaryState, WayRow
-from hub.completeness.follow import Known
-from hub.completeness.ledger import State, TopicAudit
-from hub.topics.tree import TopicSpec
+from hub.alerts.model.matching import labels_of
+from hub.alerts.model.rules import Changes, Observation, Seen, Verdict
+from hub.completeness.canary.probes import CanaryState, WayRow
+from hub.completeness.counts import State, TopicAudit
+from hub.completeness.counts_follower import Known
+from hub.topics.tree.tree import TopicSpec
 
 
 def seen_of_ledger(known: Known, tree: Mapping[str, TopicSpec], changes: Changes) -> Seen:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hub.completeness.ledger import (
+from hub.completeness.counts import (
     EVENT_ID_HEADER,
     LEDGER_CONFIG,
     LEDGER_TOPIC,

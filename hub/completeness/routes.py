@@ -12,8 +12,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import Action, Kind, Resource, require, sees_topic
-from hub.completeness.follow import Follower, Known, row_of
-from hub.completeness.ledger import LEDGER_TOPIC, MOST_RUNS, Cell, Cells, Entry, State
+from hub.completeness.counts import LEDGER_TOPIC, MOST_RUNS, Cell, Cells, Entry, State
+from hub.completeness.counts_follower import Follower, Known, row_of
 from hub.errors import CallerError, NotFound, nearest
 
 MOST_ENTRIES = 200
@@ -28,7 +28,7 @@ class HasLedger(Protocol):
 
 
 class Keeps(Protocol):
-    """Where receipts go (hub.completeness.audit.write_entries)."""
+    """Where receipts go (hub.completeness.counting.write_entries)."""
 
     def __call__(self, entries: list[Entry]) -> object: ...
 

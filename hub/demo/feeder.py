@@ -17,7 +17,7 @@ from hub.demo.customers import MEAN_STEP_MS, Event, Stream
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
-from hub.topics.producer import Publisher
+from hub.topics.gateway.producer import Publisher
 
 HEADER = "hub.demo"
 PATIENCE_S = 86_400.0

@@ -1,17 +1,24 @@
-"""[edge] confluent-kafka: the ports of ``hub/log.py`` carried to a real cluster.
+"""[edge] Kafka: the ports of ``hub/log.py`` implemented for a real cluster.
 
 One factory of settings for every client, because each default that differs has lost somebody's events: acks=all,
 idempotence, committed records only, no automatic commits, and no silent reset: an offset that the log no longer has
 is an error that names the gap. librdkafka has no epoch per transaction (KIP-890), so after any doubt about the end of
 a transaction the producer is dropped and a new one fences it.
 
-``own_cluster`` is the hub's own Kafka as its settings say. ``KafkaCluster`` knows topics and opens the rest: ``KafkaReader``, ``KafkaSender`` (a queue of records under way),
-``KafkaWriter`` (append and wait; a sender and, with a name, transactions).
+    own_cluster.py    the hub's own Kafka, as hub.yaml configures it
+    cluster.py        topics and their settings; opens readers and writers     (acls.py groups.py offsets.py log_dirs.py)
+    reader.py         ``KafkaReader``: a consumer without a group, from given positions
+    writer.py         ``KafkaSender``: a bounded queue of records; ``KafkaWriter``: append and wait, in transactions
+    connection.py     settings, errors and the admin client that all clients of a cluster share
+    oauth_tokens.py java_client.py     credentials for clients that are not librdkafka's
+    read_proxy.py     a local proxy that keeps batches away whose unpacked size exceeds the bound
+    contact/          clients that a cluster no longer answers, and why a broker refuses a connection
+    protocol/         record batches as bytes, codecs, and requests that librdkafka does not offer
 """
 
 from hub.kafka.cluster import KafkaCluster
 from hub.kafka.groups import GroupMember
-from hub.kafka.own import bounds_of, own_cluster, own_connection, own_proxy
+from hub.kafka.own_cluster import bounds_of, own_cluster, own_connection, own_proxy
 from hub.kafka.reader import KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 

@@ -17,12 +17,12 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound, PeerError
-from hub.kafka.contact import CUT_OFF_S, Contact, Contacts
-from hub.kafka.door import Barred, Heard, looked_at
+from hub.kafka.contact.connect_diagnosis import Barred, Heard, looked_at
+from hub.kafka.contact.watchdog import CUT_OFF_S, Contact, Contacts
+from hub.kafka.oauth_tokens import tokens_of
+from hub.kafka.protocol.sockets import opened
+from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, Bounds
 from hub.kafka.read_proxy import ReadProxy, read_proxy
-from hub.kafka.sockets import opened
-from hub.kafka.tokens import tokens_of
-from hub.kafka.unpacked_size import DEFAULT_BOUNDS, Bounds
 from hub.log import WriterFenced
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Connection:
     """Bootstrap servers and the longest wait for one request; what the readers and writers of a cluster are given.
 
     ``security``: librdkafka's settings for TLS and SASL, by their names. ``cut_off_s``: a client that has had no answer for
-    this long is replaced (contact.py). ``bounds``: of what its readers unpack.
+    this long is replaced (contact/watchdog.py). ``bounds``: of what its readers unpack.
     """
 
     def __init__(

@@ -22,9 +22,9 @@ from kafka import errors as kafka_errors
 
 from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
-from hub.kafka.contact import Contact
-from hub.kafka.door import unknown
-from hub.kafka.sockets import Bearer
+from hub.kafka.contact.connect_diagnosis import unknown
+from hub.kafka.contact.watchdog import Contact
+from hub.kafka.protocol.sockets import Bearer
 from hub.log import GroupDescription
 from hub.record import Positions, TopicPartition
 

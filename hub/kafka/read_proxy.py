@@ -2,7 +2,7 @@
 
 Kafka's clients unpack a batch whole or record by record, whatever it unpacks to: a batch of 3 kB takes a JVM's heap, and librdkafka
 bounds zstd only. No setting of theirs changes that. So they do not connect to the brokers, but to this proxy in the hub's own
-process, which looks at each batch of a Fetch answer before its reader gets it (``bounded_frames.py``, ``unpacked_size.py``)::
+process, which looks at each batch of a Fetch answer before its reader gets it (``protocol/bounded_frames.py``, ``protocol/unpacked_size.py``)::
 
     librdkafka, Spark ─ 127.0.0.1, a port for each broker ─▶ ReadProxy ─ the cluster's TLS and SASL ─▶ broker
 
@@ -28,10 +28,10 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
 from hub.errors import HubError
-from hub.kafka import bounded_frames as frames
-from hub.kafka.batches import Batch, CorruptBatch
-from hub.kafka.sockets import let_in, tls_context
-from hub.kafka.unpacked_size import Bounds, Judgement, NeedsUnpacking, described, judged
+from hub.kafka.protocol import bounded_frames as frames
+from hub.kafka.protocol.record_batch import Batch, CorruptBatch
+from hub.kafka.protocol.sockets import let_in, tls_context
+from hub.kafka.protocol.unpacked_size import Bounds, Judgement, NeedsUnpacking, described, judged
 from hub.record import TopicPartition
 
 log = logging.getLogger(__name__)

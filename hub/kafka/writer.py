@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hub.errors import CallerError, HubError, HubFault
 from hub.kafka.connection import FENCED, Connection, is_no_answer, made, retire
-from hub.kafka.contact import Contact
+from hub.kafka.contact.watchdog import Contact
 from hub.kafka.groups import REFUSED
 from hub.log import GroupsLeftAlone, WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
@@ -48,7 +48,7 @@ class KafkaSender:
 
     ``send`` may be called from many threads. What could not be delivered is raised by the next ``send`` or ``flush``,
     except where the caller gave ``acknowledged``: then it is told there. A producer that is cut off is given up with all that
-    is under way, whose outcome is unknown then, and ``send`` fails at once until Kafka answers (contact.py).
+    is under way, whose outcome is unknown then, and ``send`` fails at once until Kafka answers (contact/watchdog.py).
     ``contact``: of the writer whose sender this is, which replaces the whole sender itself.
     """
 

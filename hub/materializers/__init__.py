@@ -1,6 +1,6 @@
-"""Materializers: many systems' events become one live view, published as a log and served by key.
+"""Materializers: events of many systems become one live view, published as a changelog and served by key.
 
-What it knows: views, declared in ``views/<name>.yaml``. Everything else is derived from the log and can be rebuilt.
+What this package knows: views, declared in ``views/<name>.yaml``. Everything else is derived from the log and can be rebuilt.
 
 Flow::
 
@@ -8,18 +8,25 @@ Flow::
                        (checkpoint: RocksDB state)   └──▶ <topic>.dlq          (rows + positions, one transaction)
                        └─▶ _hub.progress: which source positions each stretch of the changelog covers
 
-Promises. A changelog row carries the number of events folded into it (``hub.version``), and a store never lets a
-row go back to a lower one, so replays, zombies and duplicates change nothing: at-least-once delivery becomes
-exactly-once state. Rows and positions are written in one transaction. Reading never needs Spark or Kafka.
+Promises. A changelog row carries the number of events folded into it (``hub.version``), and a store never lets a row go
+back to a lower one. So replays, duplicates and fenced writers change nothing: at-least-once delivery becomes exactly-once
+state. Rows and positions are written in one transaction. Reading needs neither Spark nor Kafka.
 
-[core]   view.py    what a view is: the YAML, checked        shape.py   a view as expressions over a tagged union
-         avro_shape.py  Avro schemas: projected for reading, derived for writing
-         tokens.py query.py                                  progress.py  what was folded how far, as records
-[core]   formats.py  JSON, CSV, Protobuf as columns            transforms.py  Python functions beside a view
-[core]   versions.py  a changed view beside the one that serves   comparison.py  two of them compared
-[core]   expiry.py  rows older than their view's ttl          [shell]  expirer.py  who says so in the log
-[shell]  version_ledger.py  the versions as the log has them
-[shell]  applier.py changelog → stores in bounded steps      push.py    snapshot, then changes
-[edge]   spark.py   pyspark: one query a view                stores/sql.py  SQLAlchemy: SQLite and Postgres
-         routes.py  HTTP                                     stores/columns.py  Avro values in SQL columns
+    types/             event and column types: Avro, JSON, CSV, Protobuf, Spark SQL
+    sql_rules/         what Spark SQL refuses, or computes differently when it is repeated
+    definition/        what a view is: its YAML, its plan, its lineage, what a schema change breaks. No Spark
+    planning/          which engine keeps a SQL view right; the plan of the incremental engine
+    progress/          the records of ``_hub.progress``: positions, states, latencies
+    snapshot_groups/   several views at one place of the log
+    versions/          build a changed view beside the serving one, compare, swap, roll back
+    isolation/         views that end Spark run in a process of their own
+    spark/             everything that imports pyspark
+    engine/            the materializer process: one thread a view
+    changelog/         changelog records as rows
+    stores/            where rows are kept: SQLite, Postgres, DuckDB, Parquet
+    applying/          the applier process: changelog to stores; row TTL
+    verification/      does a store equal its changelog? Once, and continuously
+    serving/           rows by key, by index and by subscription, over HTTP
+    queries/           SQL over views and recent events
+    golden/            tests of views: events in, rows out
 """

@@ -12,34 +12,34 @@ from typing import Any
 from fastapi import FastAPI
 
 from hub.alerts import routes as alert_routes
-from hub.alerts.desk import Known as KnownAlerts
-from hub.alerts.desk import RuleStatus
-from hub.alerts.engine import Silence, State, step
-from hub.alerts.matching import Matchers, labels_of
-from hub.alerts.outbox import ChannelStatus
-from hub.alerts.rules import Observation, Rule, Seen, Verdict
+from hub.alerts.alert_manager import Known as KnownAlerts
+from hub.alerts.alert_manager import RuleStatus
+from hub.alerts.delivery.notification_queues import ChannelStatus
+from hub.alerts.model.matching import Matchers, labels_of
+from hub.alerts.model.rules import Observation, Rule, Seen, Verdict
+from hub.alerts.model.state_machine import Silence, State, step
 from hub.api.app import on_hub_error
 from hub.errors import CallerError, HubError, NotFound
 from hub.log import LogDir, PartitionReplicas, Placement
-from hub.observability import latency_routes
-from hub.observability.collector import Collector, wall_clock_ms
-from hub.observability.connect import Heard, connect_of, connectors_of
-from hub.observability.consumers import LagRow
-from hub.observability.health import Health, health_of
-from hub.observability.latency import LatencyRow
-from hub.observability.lineage import Columns, Kept
-from hub.observability.processes import Process
+from hub.observability.cluster.connect import Heard, connect_of, connectors_of
+from hub.observability.cluster.health import Health, health_of
+from hub.observability.cluster.processes import Process
+from hub.observability.lag.consumers import LagRow
+from hub.observability.latency import routes as latency_routes
+from hub.observability.latency.latency import LatencyRow
+from hub.observability.lineage.lineage import Columns, Kept
+from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.web.pages.estate import Estate, NodeSchemas
-from hub.observability.web.pages.mirrors import Known
+from hub.observability.web.pages.monitor.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
 from hub.record import NewRecord
-from hub.schema_registry.codec import encode, parsed
-from hub.schema_registry.facts import Reference
-from hub.schema_registry.node import Node
-from hub.schema_registry.registry import RegisterSchema
-from hub.topics.browse import Browser
-from hub.topics.describe import PartitionFacts, Setting, TopicFacts
-from hub.topics.tree import Slo, TopicSpec
+from hub.schema_registry.codecs.wire_format import encode, parsed
+from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.registry.state_machine import RegisterSchema
+from hub.schema_registry.server.node import Node
+from hub.topics.browse.browse import Browser
+from hub.topics.browse.describe import PartitionFacts, Setting, TopicFacts
+from hub.topics.tree.tree import Slo, TopicSpec
 
 from .staged_hub import SOURCES, VIEW, StagedHub, customers
 from .staged_ledger import StagedLedger, staged
@@ -78,7 +78,7 @@ def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> To
 
 @dataclass
 class StagedAlerts:
-    """The desk (hub.alerts.desk), without a loop: what a test puts in, judged at once."""
+    """The desk (hub.alerts.alert_manager), without a loop: what a test puts in, judged at once."""
 
     state: State = field(default_factory=State)
     error: str | None = None

@@ -23,9 +23,9 @@ from fastapi.responses import StreamingResponse
 from hub.api.http import BoundedHttp
 from hub.errors import PeerError
 from hub.log import MemoryCluster
-from hub.observability.collector import Collector, wall_clock_ms
-from hub.observability.connect import Connect
-from hub.observability.routes import HasRows, create_router
+from hub.observability.cluster.connect import Connect
+from hub.observability.export.routes import HasRows, create_router
+from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.record import NewRecord, Positions
 
 VIEW = "customer_360"
@@ -42,7 +42,7 @@ SOURCES = {
 
 @dataclass
 class StagedViews:
-    """The store's side (hub.observability.reports.ViewSource), as plain dictionaries."""
+    """The store's side (hub.observability.overview.reports.ViewSource), as plain dictionaries."""
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     rows: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)

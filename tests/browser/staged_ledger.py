@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from hub.completeness.heat import heat_of
-from hub.completeness.ledger import (
+from hub.completeness.counts import (
     LEDGER_TOPIC,
     SEVERITY,
     Cell,
@@ -18,7 +17,8 @@ from hub.completeness.ledger import (
     audit_of,
     named,
 )
-from hub.observability.web.pages.completeness import Audited, Ledgered
+from hub.completeness.minutes import heat_of
+from hub.observability.web.pages.monitor.completeness import Audited, Ledgered
 from hub.record import Record
 
 MINUTE = 60_000
@@ -26,7 +26,7 @@ MINUTE = 60_000
 
 @dataclass
 class StagedLedger:
-    """As the follower has it (hub.completeness.follow); ``error`` and ``read`` are levers."""
+    """As the follower has it (hub.completeness.counts_follower); ``error`` and ``read`` are levers."""
 
     ledger: Ledger = field(default_factory=Ledger)
     error: str | None = None

@@ -14,11 +14,12 @@ from fastapi import FastAPI
 from playwright.sync_api import expect
 
 from hub.api.dashboard import StoreViews
-from hub.materializers.push import Watcher
-from hub.materializers.routes import create_router as view_routes
-from hub.materializers.stores.sql import Change, Store, ViewBatch
-from hub.observability.collector import Collector
-from hub.observability.routes import create_router
+from hub.materializers.serving.routes import create_router as view_routes
+from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
+from hub.observability.export.routes import create_router
+from hub.observability.overview.collector import Collector
 from hub.record import Positions
 
 VIEW = "people"

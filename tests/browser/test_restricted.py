@@ -19,7 +19,7 @@ from hub.access.secrets import hash_of_password
 from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.client.registry_client import RegistryClient
 
 PASSWORD = "correct horse"
 FILE = f"""\

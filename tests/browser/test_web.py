@@ -17,12 +17,13 @@ from browser.staged_hub import VIEW, served, visit
 from browser.staged_ledger import StagedLedger
 from playwright.sync_api import expect
 
-from hub.alerts.engine import State
-from hub.materializers.push import Watcher
-from hub.materializers.query_routes import create_router as query_routes
-from hub.materializers.stores.queries import Queries
-from hub.materializers.stores.sql import Change, Store, ViewBatch
-from hub.materializers.topic_rows import Topics
+from hub.alerts.model.state_machine import State
+from hub.materializers.queries.executor import Queries
+from hub.materializers.queries.routes import create_router as query_routes
+from hub.materializers.queries.topic_rows import Topics
+from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.observability.web.pages.estate import NodeSchemas
 from hub.record import Positions
 

@@ -19,10 +19,10 @@ from fault_suite.model import CHECKED, ORDERS, PEOPLE, PROBES, Rows, fold
 from fault_suite.readers import Subscriber
 from fault_suite.world import MIRROR, World
 from hub.kafka import KafkaCluster
+from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import Record
-from hub.replication.clusters import Reached
-from hub.replication.compare import complete_tables
-from hub.replication.wire import ClusterAccess
+from hub.replication.clusters.clusters import Reached
+from hub.replication.verification.comparable import complete_tables
 
 MIRRORED = (ORDERS, PEOPLE, PROBES)
 SETTLE_S = 240.0

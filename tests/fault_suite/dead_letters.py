@@ -14,8 +14,8 @@ from fault_suite.model import ORDERS, PEOPLE, Codec
 from fault_suite.world import World
 from hub.kafka import KafkaCluster
 from hub.record import Record
-from hub.schema_registry.codec import Undecodable
-from hub.topics.dead_letter import DLQ_SUFFIX, letter_of
+from hub.schema_registry.codecs.wire_format import Undecodable
+from hub.topics.dead_letters.model import DLQ_SUFFIX, letter_of
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
     ORDERS: ("customer_totals", "distinct_orders", "city_totals"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.record import Record
-from hub.schema_registry.codec import Undecodable, decode, encode, parsed
+from hub.schema_registry.codecs.wire_format import Undecodable, decode, encode, parsed
 
 ORDERS, PEOPLE, PROBES = "home.orders", "home.people", "home.probes"
 PARTITIONS = {ORDERS: 4, PEOPLE: 2, PROBES: 1}
@@ -108,7 +108,7 @@ class Codec:
         return encode(used, parsed(self.by_id[used]), {name: event[name] for name in names if name in event})
 
     def decode(self, value: bytes) -> dict[str, Any]:
-        """The event; raises hub.schema_registry.codec.Undecodable."""
+        """The event; raises hub.schema_registry.codecs.wire_format.Undecodable."""
         event: dict[str, Any] = decode(value, self._schema)[1]
         return event
 

@@ -23,7 +23,7 @@ from postgres import Postgres
 from fault_suite.brokers import Brokers
 from fault_suite.journal import Journal
 from fault_suite.model import PARTITIONS, SCHEMAS, VIEWS, Codec, schema_text
-from hub.cli.up import children
+from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.errors import HubError

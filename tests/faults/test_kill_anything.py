@@ -19,7 +19,7 @@ from patience import patient
 from pipeline import Pipeline, iso, plain, wait_until
 from processes import own_settings
 
-from hub.cli.up import children
+from hub.cli.platform.up import children
 from hub.demo import customers
 from hub.demo.feeder import Feeder
 from hub.embedded import ensure_jars

@@ -30,10 +30,10 @@ from hub.embedded import KafkaNode
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
-from hub.schema_registry import subject_names as names
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.facts import SCHEMAS_TOPIC, fact_of
-from hub.schema_registry.registry import Registry
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, fact_of
+from hub.schema_registry.registry.state_machine import Registry
 
 SEED = int(os.environ.get("HUB_FAULT_SEED", "1"))
 THREADS = 4

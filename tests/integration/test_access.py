@@ -28,8 +28,8 @@ from hub.config import Settings
 from hub.errors import CallerError
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 PASSWORD, TOKEN, TILL = "correct horse", "hubt_of-checkout", "hubt_of-till"
 ORDER = {

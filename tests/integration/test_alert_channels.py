@@ -12,14 +12,14 @@ import pytest
 from alert_receivers import smtp, until, webhook
 from certificates import certificate
 
-from hub.alerts import outbox as outbox_module
-from hub.alerts.channels import send
-from hub.alerts.engine import Alert, GroupKey, Notification
-from hub.alerts.files import Channel
-from hub.alerts.matching import labels_of
-from hub.alerts.outbox import Outbox
-from hub.alerts.payloads import mail, object_path, slack_body, title, webhook_body
-from hub.alerts.rules import Verdict
+from hub.alerts.config.alerts_yaml import Channel
+from hub.alerts.delivery import notification_queues as outbox_module
+from hub.alerts.delivery.channels import send
+from hub.alerts.delivery.notification_queues import Outbox
+from hub.alerts.delivery.payloads import mail, object_path, slack_body, title, webhook_body
+from hub.alerts.model.matching import labels_of
+from hub.alerts.model.rules import Verdict
+from hub.alerts.model.state_machine import Alert, GroupKey, Notification
 from hub.errors import CallerError, ConfigError, HubError, PeerError
 from hub.runtime import Backoff
 

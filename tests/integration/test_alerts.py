@@ -17,15 +17,16 @@ from postgres import Postgres
 from processes import Server, own_settings
 from typer.testing import CliRunner
 
-from hub.alerts.desk import Desk, read
-from hub.alerts.facts import ALERTS_TOPIC
-from hub.alerts.live import LiveAlerts
-from hub.alerts.outbox import Outbox
+from hub.alerts.alert_manager import Desk, read
+from hub.alerts.config.live_config import LiveAlerts
+from hub.alerts.delivery.notification_queues import Outbox
+from hub.alerts.model.records import ALERTS_TOPIC
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
-from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import Positions
 
 TOPIC = "shop.orders"

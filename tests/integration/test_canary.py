@@ -21,14 +21,14 @@ from typer.testing import CliRunner
 from hub.api.app import add_canaries
 from hub.cli import app
 from hub.cli.context import environment_of
-from hub.completeness.canaries import Canaries, mirrored
-from hub.completeness.canary import CanaryState, WayRow, view_file
-from hub.completeness.canary_routes import families
+from hub.completeness.canary.probes import CanaryState, WayRow, view_file
+from hub.completeness.canary.routes import families
+from hub.completeness.canary.runner import Canaries, mirrored
 from hub.config import Settings
 from hub.errors import NotFound
 from hub.kafka import KafkaCluster
-from hub.materializers.stores.sql import Store
-from hub.schema_registry.client import RegistryClient
+from hub.materializers.stores.sql_store import Store
+from hub.schema_registry.client.registry_client import RegistryClient
 
 PATIENCE_S = 240.0
 
@@ -76,7 +76,7 @@ def test_canaries_come_on_every_way_that_is_read(kafka: str, hub_server: str) ->
 def test_canaries_go_over_a_running_mirror_through_its_filter_and_tell_when_it_stands(
     kafka: str, hub_server: str, away: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.completeness.canary.LATE_S", 3.0)
+    monkeypatch.setattr("hub.completeness.canary.probes.LATE_S", 3.0)
     cluster, registry = KafkaCluster(kafka, 15.0), RegistryClient(hub_server)
     with own_world(tmp_path / "project", kafka, away) as world:
         topic = f"{world.label}.canary"

@@ -37,7 +37,7 @@ from hub.client import (
     Unreachable,
     Upsert,
 )
-from hub.materializers import push_wire, routes
+from hub.materializers.serving import routes, subscription_transport
 
 TRANSPORTS: tuple[Literal["sse", "websocket"], ...] = ("sse", "websocket")
 Told = tuple[str, str | None, Any]
@@ -218,7 +218,7 @@ def test_a_server_that_is_not_there_and_one_that_says_nothing(
         ("127.0.0.1", 0)
     )  # takes connections into its queue and never looks at them
     with silent, Hub(f"http://127.0.0.1:{silent.getsockname()[1]}", retry=False) as hub:
-        monkeypatch.setattr("hub.client.wire._CONNECT_S", 0.2)
+        monkeypatch.setattr("hub.client.transport._CONNECT_S", 0.2)
         with pytest.raises(Unreachable):
             next(hub.subscribe("v", transport=transport))
 
@@ -343,8 +343,8 @@ def test_rows_that_enter_and_leave_a_filter(server: Server, transport: Any) -> N
 def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
     server: Server, transport: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.materializers.push._SLOW_S", 0.2)
-    monkeypatch.setattr("hub.materializers.push._PAGE", 50)
+    monkeypatch.setattr("hub.materializers.serving.subscriptions._SLOW_S", 0.2)
+    monkeypatch.setattr("hub.materializers.serving.subscriptions._PAGE", 50)
     wide = (
         "x" * 1_500_000
     )  # a page has 75 MB: more than sockets (tcp_rmem: 33 MB) and libraries hold between them
@@ -374,7 +374,7 @@ def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
                 behind.append(change)
         assert behind and behind[0].slow_ms >= 200 and behind[0].coalesced
         monkeypatch.setattr(
-            push_wire, "SEND_S", 3.0
+            subscription_transport, "SEND_S", 3.0
         )  # only now: until here it is to be waited for, however long a storm takes
         storm(300)
         change = next(changes)

@@ -18,15 +18,15 @@ from typer.testing import CliRunner
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.client import Event, Hub
-from hub.completeness.audit import Audit, read_ledger
-from hub.completeness.heat import heat_of
-from hub.completeness.ledger import State, audit_of, bucket_of
+from hub.completeness.counting import Audit, read_ledger
+from hub.completeness.counts import State, audit_of, bucket_of
+from hub.completeness.minutes import heat_of
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
+from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import NewRecord, TopicPartition
-from hub.replication.wire import ClusterAccess
 
 PATIENCE_S = 60.0
 

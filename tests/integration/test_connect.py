@@ -16,10 +16,10 @@ from pipeline import wait_until
 from ports import free_ports
 from processes import running_server
 
-from hub.cli.doctor import Verdict, examine
+from hub.cli.platform.doctor import Verdict, examine
 from hub.config import Settings
 from hub.errors import PeerError
-from hub.observability import connect_workers
+from hub.observability.cluster import connect_workers
 
 HTML = {"accept": "text/html"}
 

@@ -17,7 +17,7 @@ from pipeline import Pipeline, wait_until
 
 from hub.errors import HubError
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 TOPIC = "bazaar.orders"
 ORDER: dict[str, Any] = {

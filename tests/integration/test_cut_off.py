@@ -13,7 +13,7 @@ from patience import patient
 
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
-from hub.kafka.contact import reports
+from hub.kafka.contact.watchdog import reports
 from hub.record import NewRecord, Positions, TopicPartition
 
 TOPIC = "cut.off"

@@ -21,7 +21,7 @@ from processes import call_hub
 from realtime_hub import Hub, running_hub
 
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -31,18 +31,18 @@ from pipeline import records_of
 from hub.errors import CallerError
 from hub.kafka import KafkaCluster
 from hub.record import Record
-from hub.schema_registry.avro_json import Unfit
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import frame
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.avro_encoder import Unfit
+from hub.schema_registry.codecs.values import encoder_of as plain_encoder_of
+from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.contracts.runner import RUNNER
-from hub.schema_registry.formats import protobuf
-from hub.schema_registry.values import encoder_of as plain_encoder_of
-from hub.topics.audit import copy_of, judge
-from hub.topics.auditor import Known
-from hub.topics.dead_letter import Place
-from hub.topics.dead_letters import DeadLetters, Repair, sets
-from hub.topics.producer import Publisher
+from hub.schema_registry.formats.protobuf import schema as protobuf
+from hub.topics.conformance.auditor import Known
+from hub.topics.conformance.rules import copy_of, judge
+from hub.topics.dead_letters.model import Place
+from hub.topics.dead_letters.queue import DeadLetters, Repair, sets
+from hub.topics.gateway.producer import Publisher
 
 AVRO = {
     "type": "record",

@@ -16,9 +16,9 @@ from pipeline import Pipeline, plain, records_of, wait_until
 from hub.cli import main
 from hub.cli.context import environment_of
 from hub.record import NewRecord, Record
-from hub.schema_registry.codec import encode, frame, parsed
-from hub.topics.dead_letter import LEDGER_TOPIC, Place
-from hub.topics.dead_letters import DeadLetters
+from hub.schema_registry.codecs.wire_format import encode, frame, parsed
+from hub.topics.dead_letters.model import LEDGER_TOPIC, Place
+from hub.topics.dead_letters.queue import DeadLetters
 
 START = 1_700_000_000_000 // 3_600_000 * 3_600_000
 MINUTE = 60_000

@@ -25,9 +25,9 @@ from pyspark.sql.types import StructType
 
 from hub.errors import CallerError, HubFault, PeerError
 from hub.log import MemoryCluster, MemoryWriter
-from hub.materializers import delta_engine
-from hub.materializers.delta_engine import DeltaRun, DeltaState, Emitted, prepare
-from hub.materializers.delta_plan import STREAM_KEY, Table
+from hub.materializers.planning.delta_plan import STREAM_KEY, Table
+from hub.materializers.spark import delta_engine
+from hub.materializers.spark.delta_engine import DeltaRun, DeltaState, Emitted, prepare
 from hub.record import NewRecord, Positions, Record
 
 ORDERS = Table(

@@ -15,13 +15,13 @@ import httpx2
 import pytest
 from pipeline import Pipeline, plain, records_of, wait_until
 
-from hub.materializers.applier import Applier
-from hub.materializers.stores.sql import Store
-from hub.materializers.view import load_view
+from hub.materializers.applying.applier import Applier
+from hub.materializers.definition.load import load_view
+from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import encode, parsed
-from hub.topics.dead_letter import letter_of
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import encode, parsed
+from hub.topics.dead_letters.model import letter_of
 
 Row = dict[str, Any]
 Rows = dict[str, Row]

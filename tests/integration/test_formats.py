@@ -9,13 +9,13 @@ import pytest
 from pipeline import EXAMPLES, Pipeline, plain, wait_until
 from pyspark.sql import SparkSession
 
-from hub.cli.view import schemas_of
-from hub.materializers.dataframes import Answered, Input, judged
-from hub.materializers.formats import declared
-from hub.materializers.golden_values import encoder_of
-from hub.materializers.shape import SourceShape
-from hub.materializers.sql_stream import EVENTS
-from hub.materializers.view import load_view
+from hub.cli.view.schemas_source import schemas_of
+from hub.materializers.definition.entity_plan import SourceShape
+from hub.materializers.definition.load import load_view
+from hub.materializers.golden.values import encoder_of
+from hub.materializers.spark.dataframes import Answered, Input, judged
+from hub.materializers.spark.sql_stream import EVENTS
+from hub.materializers.types.source_formats import declared
 from hub.record import NewRecord
 
 COLUMNS = {

@@ -21,10 +21,10 @@ from small_disk import SmallDisk, small_disk
 
 from hub.config import Settings
 from hub.kafka import KafkaCluster
-from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.record import NewRecord
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 VIEW, CHANGELOG = "on_a_small_disk", "views.on_a_small_disk"
 SCHEMA: dict[str, Any] = {

@@ -23,11 +23,11 @@ from hub.config import Settings
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord, Positions, Record
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import decode, frame, parsed
-from hub.topics.audit import AUDIT_TOPIC
-from hub.topics.auditor import Auditor
-from hub.topics.gateway import Gateway, Request
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import decode, frame, parsed
+from hub.topics.conformance.auditor import Auditor
+from hub.topics.conformance.rules import AUDIT_TOPIC
+from hub.topics.gateway.gateway import Gateway, Request
 
 ORDER = {
     "type": "record",

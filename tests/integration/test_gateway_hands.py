@@ -14,17 +14,17 @@ from pipeline import records_of, wait_until
 from ports import free_ports
 from processes import call_hub, running_server
 
-from hub.api.hands import Hands
+from hub.api.write_guard import Hands
 from hub.config import Settings
 from hub.kafka import KafkaCluster
+from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import NewRecord
-from hub.replication import failover
-from hub.replication.apply import make_own
-from hub.replication.clusters import Reached, own_topics
-from hub.replication.failover import Control
-from hub.replication.wire import ClusterAccess
-from hub.schema_registry.client import RegistryClient
-from hub.topics.gateway import Gateway, Request
+from hub.replication.clusters.apply_plan import make_own
+from hub.replication.clusters.clusters import Reached, own_topics
+from hub.replication.ownership import failover
+from hub.replication.ownership.failover import Control
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.topics.gateway.gateway import Gateway, Request
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from pipeline import records_of
 
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
-from hub.topics.gateway import Answer, Gateway, Request
-from hub.topics.produce_request import refused_line
+from hub.topics.gateway.gateway import Answer, Gateway, Request
+from hub.topics.gateway.produce_request import refused_line
 
 
 class NoSchemas:

@@ -12,13 +12,14 @@ import pytest
 from processes import run_hub
 from pyspark.sql import SparkSession
 
-from hub.cli.view import schemas_of
+from hub.cli.view.schemas_source import schemas_of
 from hub.errors import ConfigError
-from hub.materializers.golden import Case, differences, golden_files, load_golden
-from hub.materializers.golden_run import GoldenRunner
-from hub.materializers.spark_functions import FUNCTIONS, MORE_AGGREGATES
-from hub.materializers.sql_depth import MOST_BRACKETS, MOST_LEVELS
-from hub.materializers.view import View, load_views
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import load_views
+from hub.materializers.golden.cases import Case, differences, golden_files, load_golden
+from hub.materializers.golden.runner import GoldenRunner
+from hub.materializers.sql_rules.nesting import MOST_BRACKETS, MOST_LEVELS
+from hub.materializers.sql_rules.spark_functions import FUNCTIONS, MORE_AGGREGATES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

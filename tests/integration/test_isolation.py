@@ -12,7 +12,7 @@ from patience import patient
 from pipeline import Pipeline, plain, wait_until
 from processes import own_settings, run_hub
 
-from hub.cli.up import children
+from hub.cli.platform.up import children
 from hub.embedded import ensure_jars
 from hub.record import NewRecord
 from hub.runtime import Supervisor

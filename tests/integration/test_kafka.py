@@ -24,17 +24,17 @@ from ports import free_pair
 from hub.embedded import KafkaNode
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster, KafkaReader
-from hub.kafka.sockets import asked
-from hub.kafka.unpacked_size import Bounds
+from hub.kafka.log_dirs import log_dirs
+from hub.kafka.protocol.sockets import asked
+from hub.kafka.protocol.unpacked_size import Bounds
 from hub.log import Cluster, Reader, Writer, WriterFenced
-from hub.materializers.engine import keep_short
-from hub.materializers.progress import PROGRESS_CONFIG
-from hub.observability.health import health_of
+from hub.materializers.engine.runner import keep_short
+from hub.materializers.progress.records import PROGRESS_CONFIG
+from hub.observability.cluster.health import health_of
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.schema_registry.sources import Source
-from hub.topics.auditor import Auditor
-from hub.topics.browse import Browser, Wanted
-from hub.topics.log_dirs import log_dirs
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.topics.browse.browse import Browser, Wanted
+from hub.topics.conformance.auditor import Auditor
 
 Topic = Callable[..., str]
 PATIENCE_S = patient(60.0)

@@ -24,10 +24,10 @@ from processes import call_hub, run_hub, running_server
 from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster, KafkaWriter
-from hub.observability.collector import Collector
-from hub.observability.consumers import LagRow
-from hub.observability.monitor import Monitor
-from hub.observability.status import Rules
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.status import Rules
+from hub.observability.overview.collector import Collector
+from hub.observability.overview.monitor import Monitor
 from hub.record import NewRecord, Positions, TopicPartition
 
 SAMPLE_S = 0.5

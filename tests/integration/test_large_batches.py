@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from patience import patient
 from pipeline import Pipeline, plain, records_of, wait_until
 
-from hub.schema_registry.codec import encode, parsed
-from hub.topics.dead_letters import DeadLetters
+from hub.schema_registry.codecs.wire_format import encode, parsed
+from hub.topics.dead_letters.queue import DeadLetters
 
 MIB = 1 << 20
 ORDER: dict[str, Any] = {

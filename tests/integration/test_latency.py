@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.client import Hub
-from hub.materializers.progress import PROGRESS_TOPIC, progress_of
+from hub.materializers.progress.records import PROGRESS_TOPIC, progress_of
 from hub.record import NewRecord, Positions, TopicPartition
 
 PATIENCE_S = 240.0

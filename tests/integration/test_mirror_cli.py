@@ -19,12 +19,12 @@ from pipeline import wait_until
 from typer.testing import CliRunner
 
 from hub.cli import app
-from hub.completeness.audit import read_ledger, write_entries
-from hub.completeness.ledger import Cells, bucket_of
-from hub.observability.web.pages.mirrors import mirror
+from hub.completeness.counting import read_ledger, write_entries
+from hub.completeness.counts import Cells, bucket_of
+from hub.kafka.protocol.broker_client import EARLIEST, Cluster, ClusterAccess
+from hub.observability.web.pages.monitor.mirrors import mirror
 from hub.record import Positions, TopicPartition
-from hub.replication.board import STATUS_TOPIC
-from hub.replication.wire import EARLIEST, Cluster, ClusterAccess
+from hub.replication.clusters.control_state import STATUS_TOPIC
 
 
 @pytest.fixture

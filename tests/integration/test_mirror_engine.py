@@ -31,11 +31,23 @@ from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.errors import Conflict, HubError
 from hub.kafka import KafkaCluster
-from hub.kafka.batches import Aborted, CorruptBatch, batches_in, is_intact
+from hub.kafka.protocol.broker_client import (
+    EARLIEST,
+    READ_COMMITTED,
+    Cluster,
+    ClusterAccess,
+    FetchFrom,
+    fetched,
+    produced,
+    raise_for,
+    send_fetch,
+    send_produce,
+)
+from hub.kafka.protocol.record_batch import Aborted, CorruptBatch, batches_in, is_intact
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
-from hub.replication.batch_engine import BatchEngine, EngineSettings, PartitionProgress
-from hub.replication.checkpoint import (
+from hub.replication.engine.batch_engine import BatchEngine, EngineSettings, PartitionProgress
+from hub.replication.maps.checkpoint import (
     CHECKPOINTS_CONFIG,
     CHECKPOINTS_TOPIC,
     MAP_CONFIG,
@@ -48,20 +60,8 @@ from hub.replication.checkpoint import (
     newest,
     offset_map,
 )
-from hub.replication.reencode import Fields, RawRecord, batch_of, fields_of, records_in, rest_of
-from hub.replication.shape import NoSchemas, Shape, Shaper
-from hub.replication.wire import (
-    EARLIEST,
-    READ_COMMITTED,
-    Cluster,
-    ClusterAccess,
-    FetchFrom,
-    fetched,
-    produced,
-    raise_for,
-    send_fetch,
-    send_produce,
-)
+from hub.replication.rewriting.record_filter import NoSchemas, Shape, Shaper
+from hub.replication.rewriting.reencode import Fields, RawRecord, batch_of, fields_of, records_in, rest_of
 from hub.runtime import die_with_parent
 
 Found = tuple[int, int, Fields]
@@ -347,8 +347,8 @@ WORKER = """
 import sys
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
-from hub.replication.batch_engine import BatchEngine, EngineSettings
-from hub.replication.wire import ClusterAccess
+from hub.replication.engine.batch_engine import BatchEngine, EngineSettings
+from hub.kafka.protocol.broker_client import ClusterAccess
 
 source, target, link, topic, partitions = sys.argv[1:]
 engine = BatchEngine(

@@ -17,9 +17,9 @@ from secured_node import PASSWORD, Right, SecuredNode, give
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.kafka.acls import AccessRule
-from hub.observability.web.pages.mirrors import mirror
+from hub.observability.web.pages.monitor.mirrors import mirror
 from hub.record import NewRecord, Positions
-from hub.replication.clusters import read_board
+from hub.replication.clusters.clusters import read_board
 
 
 @pytest.fixture

@@ -17,14 +17,14 @@ from mirror_world import World, own_world, well
 from hub.embedded import KafkaNode
 from hub.kafka.acls import AccessRule
 from hub.record import Record, TopicPartition
-from hub.replication.apply import planned
-from hub.replication.board import joined
-from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
-from hub.replication.clusters import reach, read_board, read_progress, read_to_end
-from hub.replication.compare import complete_tables
-from hub.replication.links import links
-from hub.replication.mirrors import load
-from hub.replication.progress import Progress
+from hub.replication.clusters.apply_plan import planned
+from hub.replication.clusters.clusters import reach, read_board, read_progress, read_to_end
+from hub.replication.clusters.control_state import joined
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import load
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
+from hub.replication.ownership.links import links
+from hub.replication.verification.comparable import complete_tables
 
 
 class AskingNode(KafkaNode):

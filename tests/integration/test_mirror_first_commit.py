@@ -16,7 +16,7 @@ from pipeline import wait_until
 
 from hub.errors import PeerError
 from hub.record import Positions, TopicPartition
-from hub.replication.shards import Shard
+from hub.replication.ownership.shards import Shard
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,15 @@ from patience import patient
 from hub.kafka import KafkaCluster
 from hub.log import WriterFenced
 from hub.record import NewRecord, TopicPartition
-from hub.replication import operate
-from hub.replication.apply import make_own
-from hub.replication.checkpoint import MAP_CONFIG, MAP_TOPIC, Checkpoint, MapRecord
-from hub.replication.chores import Chores
-from hub.replication.clusters import Reached, own_topics, read_progress, read_to_end
-from hub.replication.links import Link
-from hub.replication.mirrors import Mirror
-from hub.replication.offset_map import OffsetMap, Run
-from hub.replication.shards import Shard
+from hub.replication.clusters.apply_plan import make_own
+from hub.replication.clusters.clusters import Reached, own_topics, read_progress, read_to_end
+from hub.replication.config.mirrors import Mirror
+from hub.replication.maps.checkpoint import MAP_CONFIG, MAP_TOPIC, Checkpoint, MapRecord
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.operations import operator as operate
+from hub.replication.ownership.links import Link
+from hub.replication.ownership.shards import Shard
+from hub.replication.worker.link_tasks import Chores
 
 PLACE = TopicPartition("nyc.a", 0)
 NUMBER = 600

@@ -21,10 +21,10 @@ from processes import call_hub
 
 from hub.config import Settings
 from hub.record import NewRecord, Positions, TopicPartition
-from hub.replication.clusters import reach, read_progress
-from hub.replication.compare import complete_tables
-from hub.replication.mirror_maker import checkpoint_of, sync_of
-from hub.replication.mirrors import load
+from hub.replication.clusters.clusters import reach, read_progress
+from hub.replication.config.mirrors import load
+from hub.replication.migration.mirror_maker_records import checkpoint_of, sync_of
+from hub.replication.verification.comparable import complete_tables
 
 EXACTLY_ONCE = {
     "exactly.once.source.support": "enabled",

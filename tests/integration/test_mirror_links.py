@@ -19,11 +19,11 @@ from pipeline import records_of, wait_until
 
 from hub.errors import Conflict
 from hub.kafka import KafkaCluster
+from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.log import WriterFenced
 from hub.record import TopicPartition
-from hub.replication.batch_engine import BatchEngine, EngineSettings
-from hub.replication.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
-from hub.replication.wire import ClusterAccess
+from hub.replication.engine.batch_engine import BatchEngine, EngineSettings
+from hub.replication.maps.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
 
 _numbers = itertools.count()
 REQUEST_S = 2.0

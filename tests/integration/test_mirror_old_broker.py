@@ -13,8 +13,8 @@ from mirror_world import World, own_world, well
 from old_node import OldNode
 from pipeline import wait_until
 
+from hub.kafka.protocol.broker_client import ClusterAccess, Connection
 from hub.record import Positions
-from hub.replication.wire import ClusterAccess, Connection
 
 FETCH, PRODUCE = 1, 0
 

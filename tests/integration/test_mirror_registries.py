@@ -20,10 +20,10 @@ from processes import Server
 from hub.config import Settings
 from hub.errors import NotFound
 from hub.record import NewRecord
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.facts import Reference
-from hub.schema_registry.remote import RemoteRegistry
-from hub.schema_registry.state import Version
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.client.remote import RemoteRegistry
+from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.registry.snapshot import Version
 
 
 @pytest.fixture(scope="module")

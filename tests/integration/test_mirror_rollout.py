@@ -15,13 +15,12 @@ from mirror_world import World, own_world, well
 from patience import patient
 
 from hub.api.web import Mirrors
-from hub.observability.lineage import Mirrored
-from hub.observability.mirror_readers import readers_of
-from hub.observability.web.pages.mirrors import mirrors_page
+from hub.observability.overview.mirror_readers import Mirrored, readers_of
+from hub.observability.web.pages.monitor.mirrors import mirrors_page
 from hub.record import TopicPartition
-from hub.replication.board import Beat
-from hub.replication.metrics import families
-from hub.replication.shards import Shard, shards_of
+from hub.replication.clusters.control_state import Beat
+from hub.replication.ownership.shards import Shard, shards_of
+from hub.replication.status.metrics import families
 
 PARTITIONS = 8
 

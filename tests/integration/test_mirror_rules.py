@@ -22,12 +22,12 @@ from processes import Server
 from hub.config import Settings
 from hub.errors import NotFound
 from hub.record import NewRecord, Positions, TopicPartition
-from hub.replication.checkpoint import MapRecord
-from hub.replication.clusters import read_progress
-from hub.replication.compare import complete_tables
-from hub.replication.offset_map import Run
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.facts import Reference
+from hub.replication.clusters.clusters import read_progress
+from hub.replication.maps.checkpoint import MapRecord
+from hub.replication.maps.offset_map import Run
+from hub.replication.verification.comparable import complete_tables
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.model.facts import Reference
 
 KEY = "MASK_KEY"
 KEY_REFERENCE = "${MASK_KEY}"

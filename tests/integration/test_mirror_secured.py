@@ -15,10 +15,10 @@ from pipeline import wait_until
 from secured_node import PASSWORD, Right, SecuredNode, Way, give, take, tokens
 
 from hub.errors import PeerError
+from hub.kafka.log_dirs import log_dirs, log_sizes
 from hub.record import NewRecord, Positions
-from hub.replication.clusters import reach
-from hub.replication.mirrors import load
-from hub.topics.log_dirs import log_dirs, log_sizes
+from hub.replication.clusters.clusters import reach
+from hub.replication.config.mirrors import load
 
 # As docs/mirrors.md lists them.
 AT_SOURCE: tuple[Right, ...] = (

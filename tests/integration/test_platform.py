@@ -20,7 +20,7 @@ from patience import patient
 from ports import free_pair, free_ports
 from processes import call_hub, run_hub, running_server
 
-from hub.cli.doctor import Verdict, examine
+from hub.cli.platform.doctor import Verdict, examine
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.errors import ConfigError, Conflict
@@ -191,7 +191,8 @@ def test_who_cannot_be_told_of_a_child_that_died_starts_it_again(tmp_path: Path)
     program = SUPERVISE.replace("(Path(sys.argv[1]))", "(Path(sys.argv[1]), note)")
     with Path("/dev/full").open("w") as full:
         process = subprocess.Popen(
-            [sys.executable, "-c", f"from hub.cli.output import note\n{program}", str(tmp_path)], stderr=full
+            [sys.executable, "-c", f"from hub.cli.terminal.output import note\n{program}", str(tmp_path)],
+            stderr=full,
         )
     try:
         eventually(lambda: (hub := running_hub(tmp_path)) is not None and hub.healthy)

@@ -18,12 +18,12 @@ from sqlalchemy import create_engine, text
 
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster
-from hub.materializers.stores.named import open_store
-from hub.materializers.stores.port import Rhythm
-from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
+from hub.materializers.stores.open_store import open_store
+from hub.materializers.stores.sql_store import Store, StoreRefused
+from hub.materializers.stores.store import Change, Rhythm, ViewBatch
 from hub.record import Positions
-from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
-from hub.schema_registry.tables import Rebuilt, RegistryTables
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
+from hub.schema_registry.server.sql_tables import Rebuilt, RegistryTables
 
 
 @pytest.fixture

@@ -24,10 +24,10 @@ from sqlalchemy.pool import NullPool
 
 from hub.config import Settings
 from hub.kafka import KafkaCluster
-from hub.materializers.progress import PROGRESS_TOPIC, ViewState
+from hub.materializers.progress.records import PROGRESS_TOPIC, ViewState
 from hub.record import NewRecord
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 VIEW, CHANGELOG = "proved", "views.proved"
 ROWS = 3_000

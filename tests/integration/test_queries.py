@@ -28,12 +28,13 @@ from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
-from hub.materializers.sql_text import SqlError, parse
-from hub.materializers.stores.queries import MOST_BYTES, EventTable, Queries, Running
-from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.queries.executor import MOST_BYTES, EventTable, Queries, Running
+from hub.materializers.queries.parser import SqlError, parse
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ def test_events_beside_views_of_postgres(
         ["Rome", False, "a", "2026-01-01T01:00:00.000Z", 11],
     ]
     assert str(answer.positions) == "in:0:7"
-    monkeypatch.setattr("hub.materializers.stores.queries.MOST_COPIED", 5)
+    monkeypatch.setattr("hub.materializers.queries.executor.MOST_COPIED", 5)
     with pytest.raises(SqlError, match="too many to copy"):
         queries.run(statement, {}, Running(time.monotonic() + 20), limit=10, now_ms=NOW_MS, events=[events])
 

@@ -20,7 +20,7 @@ from hub.demo import customers
 from hub.demo.feeder import Feeder
 from hub.errors import HubError
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 SEED, CUSTOMERS = 23, 150
 VIEW = "customer_360"

@@ -20,7 +20,7 @@ from processes import call_hub
 from realtime_hub import Hub, killed, running_hub
 
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 pytestmark = pytest.mark.timeout(1_200)
 MINUTE, HOUR, DAY_MS = 60_000, 3_600_000, 86_400_000

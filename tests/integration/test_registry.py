@@ -20,8 +20,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from hub.kafka import KafkaCluster
 from hub.record import Positions
-from hub.schema_registry.node import Node
-from hub.schema_registry.registry import RegisterSchema
+from hub.schema_registry.registry.state_machine import RegisterSchema
+from hub.schema_registry.server.node import Node
 
 
 def schema(*fields: dict[str, object]) -> str:

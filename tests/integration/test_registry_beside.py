@@ -20,10 +20,10 @@ from pipeline import wait_until
 
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
-from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, record_of
-from hub.schema_registry.node import Node
-from hub.schema_registry.registry import RegisterSchema
-from hub.schema_registry.routes import create_router
+from hub.schema_registry.http.routes import create_router
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, SchemaStored, record_of
+from hub.schema_registry.registry.state_machine import RegisterSchema
+from hub.schema_registry.server.node import Node
 
 SEEDS = (1, 2, 3)
 BESIDE = 2_000  # records of the plain producer, for each seed

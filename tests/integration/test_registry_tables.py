@@ -14,10 +14,10 @@ import httpx2
 import pytest
 
 from hub.cli.context import environment_of
-from hub.cli.output import Output
-from hub.cli.schema_rebuild import rebuild
+from hub.cli.schema.rebuild import rebuild
+from hub.cli.terminal.output import Output
 from hub.config import Settings
-from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.client.registry_client import RegistryClient
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pipeline import Pipeline, iso, plain, wait_until
 from processes import own_settings, run_hub
 from spark_cluster import SparkCluster, spark_cluster
 
-from hub.cli.up import children
+from hub.cli.platform.up import children
 from hub.demo import customers
 from hub.embedded import ensure_jars
 from hub.runtime import Supervisor

@@ -12,7 +12,7 @@ from realtime_hub import Hub, running_hub
 from spark_cluster import SparkCluster, spark_cluster
 
 from hub.record import NewRecord
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 pytestmark = pytest.mark.timeout(600)
 

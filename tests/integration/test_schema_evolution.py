@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from hub.materializers.dataframes import Answered, Input, Writer, judged
-from hub.materializers.formats import of_registry
-from hub.materializers.golden_values import encoder_of
-from hub.materializers.json_defaults import filled
-from hub.materializers.shape import SourceShape
-from hub.materializers.sql_stream import EVENTS
+from hub.materializers.definition.entity_plan import SourceShape
+from hub.materializers.golden.values import encoder_of
+from hub.materializers.spark.dataframes import Answered, Input, Writer, judged
+from hub.materializers.spark.sql_stream import EVENTS
+from hub.materializers.types.json_defaults import filled
+from hub.materializers.types.source_formats import of_registry
 from hub.record import NewRecord
-from hub.schema_registry.sources import Source
+from hub.schema_registry.compat.resolved_schema import Source
 
 
 def written(schema: Any, value: Any) -> bytes:

@@ -19,10 +19,10 @@ from hub.config import Settings
 from hub.errors import Conflict
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord, Positions
-from hub.schema_registry import backup
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import frame
-from hub.topics.producer import Publisher
+from hub.schema_registry.client import backup
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import frame
+from hub.topics.gateway.producer import Publisher
 
 Run = Callable[..., tuple[int, str, str]]
 

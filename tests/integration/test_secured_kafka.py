@@ -29,8 +29,8 @@ from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster, own_cluster
-from hub.kafka.door import looked_at
-from hub.materializers import spark_kafka
+from hub.kafka.contact.connect_diagnosis import looked_at
+from hub.materializers.spark import kafka_source
 from hub.record import NewRecord
 
 USER, VARIABLE = "hub", "KAFKA_PASSWORD_OF_THE_TEST"
@@ -381,7 +381,7 @@ def test_spark_gets_in_every_way(
     monkeypatch.setenv("MIRROR_PASSWORD", NODE_PASSWORD)
     with tokens(node.issuer.token) as token_url:
         settings = Settings(project=tmp_path, embedded_kafka=False, **node.access(way, token_url))
-        spark_kafka.let_ask_for_tokens(spark_session, settings)
+        kafka_source.let_ask_for_tokens(spark_session, settings)
         _there_and_back(spark_session, settings, topic)
         own_cluster(settings).check_door()
 
@@ -410,8 +410,8 @@ def test_an_encrypted_key_that_java_reads_is_read_by_all_clients(
 
 def _there_and_back(spark_session: SparkSession, settings: Settings, topic: str) -> None:
     row = spark_session.createDataFrame([(bytearray(b"k"), bytearray(b"v"))], "key binary, value binary")
-    row.write.format("kafka").options(**spark_kafka.writing(settings)).option("topic", topic).save()
-    read = spark_session.read.format("kafka").options(**spark_kafka.reading(settings))
+    row.write.format("kafka").options(**kafka_source.writing(settings)).option("topic", topic).save()
+    read = spark_session.read.format("kafka").options(**kafka_source.reading(settings))
     assert [bytes(each.value) for each in read.option("subscribe", topic).load().collect()] == [b"v"]
 
 
@@ -423,7 +423,7 @@ def test_what_spark_says_of_a_query_that_fails_has_no_secret(
     KafkaCluster(node.bootstrap).create_topic("closed", partitions=1, config={}, replication_factor=1)
     give(node.bootstrap, [("TOPIC", "closed", "READ", "ALLOW")], f"User:{USER}")
     settings = Settings(project=tmp_path, **security(node))
-    events = spark_kafka.events(spark_session, settings, ["closed"], "live").selectExpr("key", "value")
+    events = kafka_source.events(spark_session, settings, ["closed"], "live").selectExpr("key", "value")
     query = (
         events.union(
             spark_session.readStream.format("rate-micro-batch")
@@ -432,7 +432,7 @@ def test_what_spark_says_of_a_query_that_fails_has_no_secret(
             .selectExpr("cast('k' AS binary) AS key", "cast('v' AS binary) AS value")
         )
         .writeStream.format("kafka")
-        .options(**spark_kafka.writing(settings))
+        .options(**kafka_source.writing(settings))
         .option("topic", "closed")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
@@ -454,7 +454,7 @@ def test_spark_redacts_what_it_is_told_of_kafka(
     """Where it does print a query's options: as its own function for that makes them."""
     own = {"certificate": str(node.folder / "mirror.pem"), "key": str(node.folder / "mirror.key")}
     tls = {"ca": str(node.folder / "broker.pem"), **own, "key_password": f"${{{VARIABLE}}}"}
-    told = spark_kafka.writing(Settings(project=tmp_path, **security(node, tls=tls)))
+    told = kafka_source.writing(Settings(project=tmp_path, **security(node, tls=tls)))
     jvm: Any = spark_session._jvm
     options = jvm.PythonUtils.toScalaMap(dict(told))
     shown = jvm.org.apache.spark.sql.internal.SQLConf.get().redactOptions(options)

@@ -13,7 +13,7 @@ from pipeline import Pipeline
 from processes import call_hub
 
 from hub.demo import customers as shop
-from hub.materializers.view_states import SILENT_S
+from hub.materializers.progress.view_states import SILENT_S
 
 VIEW = "customer_360"
 NOTICED_S = SILENT_S + 120.0

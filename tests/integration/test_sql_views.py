@@ -14,12 +14,12 @@ import pytest
 from pipeline import Pipeline, iso, plain, records_of, wait_until
 from processes import call_hub
 
-from hub.materializers.applier import Applier
-from hub.materializers.stores.sql import Store
-from hub.materializers.view import load_view
+from hub.materializers.applying.applier import Applier
+from hub.materializers.definition.load import load_view
+from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 MINUTE, HOUR = 60_000, 3_600_000
 START = 1_700_000_000_000 // HOUR * HOUR  # far behind the broker's clock: no event is ahead of it

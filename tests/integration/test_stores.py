@@ -18,11 +18,11 @@ from processes import HubProcess, run_hub
 
 from hub.config import Settings
 from hub.kafka import KafkaCluster
-from hub.materializers.progress import PROGRESS_TOPIC
-from hub.materializers.stores.named import open_store
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.stores.open_store import open_store
 from hub.record import NewRecord
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 VIEW, CHANGELOG = "four_stores", "views.four_stores"
 SCHEMA: dict[str, Any] = {

@@ -26,17 +26,17 @@ from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import NewTopic
 from hub.record import NewRecord, Positions, Record
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import decode, parsed
-from hub.schema_registry.sources import Source
-from hub.topics.apply import apply, make_plan
-from hub.topics.browse import Browser, Wanted
-from hub.topics.describe import describe
-from hub.topics.plan import Allowed, Plan, RegisterSchema
-from hub.topics.producer import Publisher
-from hub.topics.saved import read as read_plan
-from hub.topics.saved import write as write_plan
-from hub.topics.tree import load
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import decode, parsed
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.topics.browse.browse import Browser, Wanted
+from hub.topics.browse.describe import describe
+from hub.topics.gateway.producer import Publisher
+from hub.topics.tree.apply_plan import apply, make_plan
+from hub.topics.tree.plan import Allowed, Plan, RegisterSchema
+from hub.topics.tree.saved_plan import read as read_plan
+from hub.topics.tree.saved_plan import write as write_plan
+from hub.topics.tree.tree import load
 
 ORDER = {
     "type": "record",
@@ -310,7 +310,7 @@ def test_one_schema_stays_in_use_while_the_registry_is_away(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.apply()
-    monkeypatch.setattr("hub.topics.producer._SCHEMA_AGE_S", 0.0)
+    monkeypatch.setattr("hub.topics.gateway.producer._SCHEMA_AGE_S", 0.0)
     publisher = Publisher(project.cluster, project.registry)
     publisher.publish(project.topic, "key", {"order_id": "o1", "cents": 5})
     publisher.registry = away = RegistryClient("http://127.0.0.1:1", 0.5)
@@ -619,7 +619,7 @@ def test_a_mistake_in_the_tree_is_one_message_with_its_place(
 HOLDER = """
 import sys, time
 from hub.kafka import KafkaCluster
-from hub.topics.apply_lock import one_apply
+from hub.topics.tree.apply_lock import one_apply
 with one_apply(KafkaCluster(sys.argv[1], 15.0), "hub topic apply", replication_factor=1):
     print("held", flush=True)
     time.sleep(600)

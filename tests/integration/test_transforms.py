@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hub.errors import ConfigError
-from hub.materializers.golden import Case, differences
-from hub.materializers.golden_run import GoldenRunner
-from hub.materializers.view import load_view, view_files
+from hub.materializers.definition.load import load_view, view_files
+from hub.materializers.golden.cases import Case, differences
+from hub.materializers.golden.runner import GoldenRunner
 
 FUNCTIONS = """
 from typing import Annotated

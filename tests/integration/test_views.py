@@ -16,7 +16,7 @@ from plant import Plant
 from hub.demo import customers, flights
 from hub.errors import CallerError
 from hub.record import Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 SEED, CUSTOMERS = 11, 300
 DAYS = 4  # of each month

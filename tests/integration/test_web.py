@@ -16,8 +16,8 @@ from patience import patient
 from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 HTML = {"Accept": "text/html"}
 SCHEMA = {"type": "record", "name": "Landing", "fields": [{"name": "flight", "type": "string"}]}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hub.replication.wire import ClusterAccess, Connection, ConnectionLost
+from hub.kafka.protocol.broker_client import ClusterAccess, Connection, ConnectionLost
 
 Answers = Callable[[socket.socket, int], None]
 

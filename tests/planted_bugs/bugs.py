@@ -41,14 +41,14 @@ _LATE_KAFKA = ("a home broker stands still", "a view comes, changes and goes")
 """Together up to 15 s: longer than the gateway waits for Kafka."""
 _SILENT = ("for longer than its limit",)
 
-_SQL = "hub.materializers.stores.sql"
-_APPLIER = "hub.materializers.applier"
-_ENGINE = "hub.materializers.engine"
-_BATCH = "hub.replication.batch_engine"
-_GATEWAY = "hub.topics.gateway"
-_PUSH = "hub.materializers.push"
-_NODE = "hub.schema_registry.node"
-_STATES = "hub.materializers.view_states"
+_SQL = "hub.materializers.stores.sql_store"
+_APPLIER = "hub.materializers.applying.applier"
+_ENGINE = "hub.materializers.engine.runner"
+_BATCH = "hub.replication.engine.batch_engine"
+_GATEWAY = "hub.topics.gateway.gateway"
+_PUSH = "hub.materializers.serving.subscriptions"
+_NODE = "hub.schema_registry.server.node"
+_STATES = "hub.materializers.progress.view_states"
 
 _STALE = ("MaterializerProbe", "TokenReader")
 _ROWS = ("check_views",)
@@ -127,7 +127,7 @@ BUGS: dict[str, Bug] = {
         _STALE,
     ),
     "a batch that was only begun is told of as done": Bug(
-        "hub.materializers.spark",
+        "hub.materializers.spark.session",
         'for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]\n    if not commits:',
         'for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]\n    if not commits:',
         ("kill -9 materializer", "kill -9 spark"),
@@ -141,21 +141,21 @@ BUGS: dict[str, Bug] = {
         ("KeyReader",),
     ),
     "a view built anew begins at the end of its topics": Bug(
-        "hub.materializers.spark_kafka",
+        "hub.materializers.spark.kafka_source",
         '.option("startingOffsets", "earliest")',
         '.option("startingOffsets", "latest")',
         ("a checkpoint is gone",),
         _ROWS,
     ),
     "Spark reads what was rolled back": Bug(
-        "hub.materializers.spark_kafka",
+        "hub.materializers.spark.kafka_source",
         '"kafka.isolation.level": "read_committed"',
         '"kafka.isolation.level": "read_uncommitted"',
         _KILLS,
         _ROWS,
     ),
     "an event that cannot be read is a row of nulls": Bug(
-        "hub.materializers.sql_stream",
+        "hub.materializers.spark.sql_stream",
         'F.col(WHY).isNull() & ~F.col("_deleted")).drop(',
         '~F.col("_deleted")).drop(',
         ("records that no schema can read",),
@@ -163,14 +163,14 @@ BUGS: dict[str, Bug] = {
     ),
     # ---- dead-letter queues
     "a SQL view's dead events are dropped": Bug(
-        "hub.materializers.sql_stream",
+        "hub.materializers.spark.sql_stream",
         "if counts or late_events:",
         "if late_events:",
         ("records that no schema can read",),
         ("check_dead_letters",),
     ),
     "a dead-letter record names another place": Bug(
-        "hub.materializers.dataframes",
+        "hub.materializers.spark.dataframes",
         'f"{_BAD}._{name}") for name in ("topic", "partition", "offset")]',
         'f"{_BAD}._{name}") for name in ("topic", "partition")] + [_header("hub.dlq.offset", f"{_BAD}._offset + 1")]',
         ("records that no schema can read",),
@@ -178,28 +178,28 @@ BUGS: dict[str, Bug] = {
     ),
     # ---- reads and pushes
     "tokens are not waited for": Bug(
-        "hub.materializers.quick_reads",
+        "hub.materializers.serving.fast_path",
         "return all(positions.get(tp, -1) >= offset for tp, offset in token) or row_covers(row.sources, token)",
         "return True",
         ("SIGSTOP applier", "kill -9 materializer"),
         _STALE,
     ),
     "a token is compared one too low": Bug(
-        "hub.materializers.quick_reads",
+        "hub.materializers.serving.fast_path",
         "positions.get(tp, -1) >= offset for tp",
         "positions.get(tp, -1) >= offset - 1 for tp",
         ("SIGSTOP applier", "away Kafka: cut"),
         _STALE,
     ),
     "a row covers what came after it": Bug(
-        "hub.materializers.tokens",
+        "hub.materializers.serving.read_your_writes",
         '(origin["topic"], origin["partition"]): origin["offset"] + 1',
         '(origin["topic"], origin["partition"]): origin["offset"] + 100',
         ("SIGSTOP applier",),
         _STALE,
     ),
     "a token that is waited for in vain gets what there is": Bug(
-        "hub.materializers.routes",
+        "hub.materializers.serving.routes",
         "if remaining <= 0:\n            raise _behind(view, covered, token)",
         "if remaining <= 0:\n            return row, covered",
         ("SIGSTOP applier", "kill -9 materializer"),
@@ -321,7 +321,7 @@ BUGS: dict[str, Bug] = {
         ("check_mirror",),
     ),
     "the offset map is written one off": Bug(
-        "hub.replication.offset_map",
+        "hub.replication.maps.offset_map",
         "_put(encoded, _zigzag(run.target - target))",
         "_put(encoded, _zigzag(max(0, run.target - target - 1)))",
         _MIRROR,
@@ -343,7 +343,7 @@ BUGS: dict[str, Bug] = {
     ),
     # ---- registry
     "a schema gets another id in each subject": Bug(
-        "hub.schema_registry.decide_register",
+        "hub.schema_registry.registry.decide_register",
         "same = context.by_identity.get(identity(stored))\n    if same:",
         "same = context.by_identity.get(identity(stored))\n    if same and asked is not None:",
         _REGISTRY,
@@ -372,7 +372,7 @@ BUGS: dict[str, Bug] = {
     ),
     # ---- Kafka clients
     "the read proxy drops a bad batch's neighbors": Bug(
-        "hub.kafka.bounded_frames",
+        "hub.kafka.protocol.bounded_frames",
         "batch.view if judgement.why is None else stand_in(batch, judgement.why)",
         'batch.view if batch.is_control or not any(each.why for each in judgements) else stand_in(batch, judgement.why or "")',
         ("a record that", "SIGSTOP materializer"),

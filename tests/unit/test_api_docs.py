@@ -9,8 +9,8 @@ import pytest
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
+from hub.api.api_docs import grouped
 from hub.api.app import create_app
-from hub.api.docs import grouped
 from hub.config import Settings
 
 

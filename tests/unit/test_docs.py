@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub.cli.view import schemas_of
-from hub.materializers.classify import classify
-from hub.materializers.delta_inputs import planned
-from hub.materializers.shape import shape
-from hub.materializers.sql_view import SqlSource, SqlView, checked
-from hub.materializers.view import load_view
-from hub.observability.web.pages.views import ways
+from hub.cli.view.schemas_source import schemas_of
+from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.load import load_view
+from hub.materializers.definition.sql_view import SqlSource, SqlView, checked
+from hub.materializers.planning.classify import classify
+from hub.materializers.planning.delta_inputs import planned
+from hub.observability.web.pages.monitor.views import ways
 
 from .cli.written import commands, trouble
 

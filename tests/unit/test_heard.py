@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hub.api.heard import process_in_words
-from hub.kafka.contact_notes import Note
-from hub.observability.contact_watch import ContactWatch
+from hub.api.materializer_health import process_in_words
+from hub.kafka.contact.notes import Note
+from hub.observability.overview.contact_watch import ContactWatch
 
 
 def test_a_process_that_stands_still_is_not_called_cut_off_from_kafka(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.histogram import EDGES_S, Histogram, edges_with, histogram_of
+from hub.metrics.histogram import EDGES_S, Histogram, edges_with, histogram_of
 
 spans = st.lists(st.floats(0.0, 4_000.0), max_size=60)
 

@@ -13,20 +13,20 @@ import pytest
 import yaml
 from odd_yaml import documents
 
-from hub.access.files import load_access
-from hub.access.live import LiveAccess, Rules
-from hub.alerts.files import load_query_alert
-from hub.alerts.live import LiveAlerts
-from hub.alerts.reading import load_alerts
+from hub.access.access_yaml import load_access
+from hub.access.live_config import LiveAccess, Rules
+from hub.alerts.config.alerts_yaml import load_query_alert
+from hub.alerts.config.live_config import LiveAlerts
+from hub.alerts.config.read_entries import load_alerts
 from hub.cli.context import load_settings
 from hub.errors import HubError
-from hub.materializers.golden import load_golden
-from hub.materializers.view import files_of, load_view
-from hub.replication import mirrors
-from hub.schema_registry import folder
-from hub.schema_registry.policy import explain, load_policies
-from hub.topics import tree
-from hub.topics.live_rules import LiveRules
+from hub.materializers.definition.load import files_of, load_view
+from hub.materializers.golden.cases import load_golden
+from hub.replication.config import mirrors
+from hub.schema_registry.folder import plan as folder
+from hub.schema_registry.policy.policy import explain, load_policies
+from hub.topics.tree import tree
+from hub.topics.tree.live_rules import LiveRules
 
 # How many documents a loader is given; 5,000 take minutes.
 NUMBER = int(os.environ.get("HUB_YAML_DOCUMENTS", "300"))
@@ -248,7 +248,7 @@ def test_the_largest_documents_take_bounded_time_and_memory(tmp_path: Path) -> N
 import resource
 from pathlib import Path
 from hub.errors import HubError
-from hub.topics.tree import load
+from hub.topics.tree.tree import load
 resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 path = Path({str(tmp_path / "topics.yaml")!r})

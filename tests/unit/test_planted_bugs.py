@@ -29,7 +29,7 @@ def test_a_planted_bug_edits_one_place_that_is_there(name: str) -> None:
 def test_a_process_has_the_bug_that_its_environment_names() -> None:
     """The map's bytes name another run, and every other process writes the right ones."""
     asked = (
-        "from hub.replication.offset_map import Run, decode_runs, encode_runs; "
+        "from hub.replication.maps.offset_map import Run, decode_runs, encode_runs; "
         "print(decode_runs(encode_runs([Run(3, 9, 2)]))[0].target)"
     )
     environment = {"PYTHONPATH": f"{PLANTED}:{Path(__file__).parents[2]}"}

@@ -12,7 +12,7 @@ from hub.cli.context import environment_of, load_settings
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.kafka import own_cluster, own_connection
-from hub.replication.clusters import access_of
+from hub.replication.clusters.clusters import access_of
 
 SCRAM = """\
 embedded_kafka: false
@@ -152,4 +152,4 @@ def test_clients_of_kafka_are_made_in_two_places() -> None:
     hub = Path(__file__).parents[2] / "hub"
     made = re.compile(r"(?<!class )\b(KafkaCluster|ClusterAccess)\(|kafka\.bootstrap\.servers")
     found = {path.relative_to(hub).as_posix() for path in hub.rglob("*.py") if made.search(path.read_text())}
-    assert found == {"kafka/own.py", "replication/clusters.py"}
+    assert found == {"kafka/own_cluster.py", "replication/clusters/clusters.py"}

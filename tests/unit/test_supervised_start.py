@@ -12,7 +12,7 @@ import pytest
 from patience import patient
 
 from hub import runtime
-from hub.cli import up
+from hub.cli.platform import up
 from hub.config import Settings
 from hub.runtime import Child, Supervisor, running_hub
 

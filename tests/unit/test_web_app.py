@@ -14,15 +14,16 @@ from ports import free_ports
 from hub.api.web import MEASURED_FOR_MS, Mirrors, StoreFacts
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
-from hub.materializers.stores.sql import Change, Store, ViewBatch
-from hub.observability.collector import wall_clock_ms
-from hub.observability.web.pages.mirrors import Known, mirrors_page
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
+from hub.observability.overview.collector import wall_clock_ms
+from hub.observability.web.pages.monitor.mirrors import Known, mirrors_page
 from hub.record import Positions, TopicPartition
-from hub.replication.board import Board
-from hub.replication.checkpoint import Checkpoint
-from hub.replication.failover import Control, begin, done, ownership
-from hub.replication.mirrors import load
-from hub.replication.progress import Progress
+from hub.replication.clusters.control_state import Board
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import load
+from hub.replication.maps.checkpoint import Checkpoint
+from hub.replication.ownership.failover import Control, begin, done, ownership
 
 
 def heard(mirrors: Mirrors, seconds: float = 30.0) -> Known:
@@ -109,7 +110,7 @@ mirrors:
 
 @dataclass
 class Told:
-    """What the hub's topics of one cluster say (hub.replication.clusters.StatusReader)."""
+    """What the hub's topics of one cluster say (hub.replication.clusters.clusters.StatusReader)."""
 
     board: Board
     progress: Progress

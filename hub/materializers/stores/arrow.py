@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow
 
-from hub.materializers.avro_shape import AvroType
 from hub.materializers.stores.columns import plain_type
-from hub.materializers.stores.port import KeptRow
+from hub.materializers.stores.store import KeptRow
+from hub.materializers.types.avro_types import AvroType
 
 META = ("_version", "_partition", "_offset", "_sources", "_deleted", "_applied_at_ms")
 

@@ -16,7 +16,7 @@ import orjson
 from sqlalchemy import JSON, BigInteger, Boolean, Float, LargeBinary, Text
 from sqlalchemy.types import TypeEngine
 
-from hub.materializers.avro_shape import AvroType
+from hub.materializers.types.avro_types import AvroType
 
 Convert = Callable[[Any], Any]
 

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Connection, Table
 
-from hub.materializers.stores.port import Meanwhile
+from hub.materializers.stores.store import Meanwhile
 
 _STAGE = "hub_stage"
 _KEY = itemgetter(0)

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hub.errors import HubError
 from hub.materializers.stores.columns import Convert
-from hub.materializers.stores.sql import (
+from hub.materializers.stores.sql_store import (
     MARKS,
     Store,
     StoredRow,

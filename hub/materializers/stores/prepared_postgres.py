@@ -18,9 +18,9 @@ import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub.errors import HubError
-from hub.materializers.stores.kept import without_nul
 from hub.materializers.stores.prepared import Found, Row, Statement, Statements
-from hub.materializers.stores.sql import Store
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.stored_row import without_nul
 
 # Connections that reads by key take beside the store's own.
 MOST_CONNECTIONS = 8

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hub.errors import CallerError
-from hub.materializers.avro_shape import AvroType
 from hub.materializers.stores.columns import kept_alike
-from hub.materializers.stores.kept import Shaper, sources_text
-from hub.materializers.stores.sql import Change
+from hub.materializers.stores.store import Change
+from hub.materializers.stores.stored_row import Shaper, sources_text
+from hub.materializers.types.avro_types import AvroType
 
 
 def types_of(view: str, schema: AvroType) -> dict[str, AvroType]:

@@ -1,7 +1,6 @@
-"""[core] The page: how values read to people. Templates and static files lie beside; ``routes.py`` serves them.
-The pages beside the overview are in ``pages/``, and share ``templates/shell.html`` with it.
+"""[core] The web app: values as people read them. Templates and static files are beside these modules.
 
-``format.py`` numbers, durations, times · ``tree.py`` topics by their labels · ``svg.py`` sparklines · ``card.py`` a row
-with its provenance · ``page.py`` [edge] Jinja2. ``static/live.js`` refreshes in place (no element is replaced that did
-not change, so focus, selection and open parts stay) and lights up what changed in the looked-up row.
+``layout.py`` holds the navigation and the page frame. ``tree.py`` groups topics by labels. ``svg.py`` draws sparklines.
+``card.py`` shows a row with its provenance. ``page.py`` [edge] renders Jinja2. The pages are in ``pages/``.
+``static/live.js`` refreshes in place: only elements that changed are replaced, so focus, selection and open parts stay.
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from hub.observability.web.format import UNKNOWN, count
+from hub.observability.format import UNKNOWN, count
 
 # A row's version counts its events, and above them the recomputations of its view (materializers.dataframes).
 _EVENTS_OF_VERSION = (1 << 40) - 1

@@ -13,8 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hub.caller import CALLER
 from hub.errors import NotFound
-from hub.observability.web import format, svg
-from hub.observability.web.pages import shell
+from hub.observability import format
+from hub.observability.web import layout, svg
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -51,7 +51,7 @@ def _environment() -> Environment:
     ):
         environment.filters[function.__name__] = function
     environment.globals["static"] = address
-    environment.globals["address"] = shell.address
+    environment.globals["address"] = layout.address
     environment.globals["words"] = format.words
     return environment
 
@@ -61,7 +61,7 @@ def render(template: str, /, **values: Any) -> str:
     return (
         _environment()
         .get_template(template)
-        .render({"caller": CALLER.get(), "sections": shell.seen_sections(), **values})
+        .render({"caller": CALLER.get(), "sections": layout.seen_sections(), **values})
     )
 
 

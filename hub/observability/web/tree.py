@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hub.observability.overview import TopicLine
+from hub.observability.overview.overview import TopicLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 import orjson
 
 from hub.errors import CallerError
-from hub.schema_registry.avro_check import Broken
+from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.compat.resolved_schema import Source
 from hub.schema_registry.contracts.executors import Contract
 from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE, frame
 from hub.schema_registry.contracts.rules import OVER_LIMIT, RuleRefused
-from hub.schema_registry.sources import Source
 
 IDLE_S = 600.0
 _MOST_CONTRACTS = 500

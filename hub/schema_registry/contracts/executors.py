@@ -30,8 +30,10 @@ from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, EncodeError, Message
 from referencing import Registry, Resource
 
-from hub.schema_registry.avro_check import Broken
-from hub.schema_registry.avro_json import JsonEncoder, Unfit
+from hub.schema_registry.codecs.avro_encoder import JsonEncoder, Unfit
+from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.values import JsonText, indexes_of
+from hub.schema_registry.compat.resolved_schema import Source
 from hub.schema_registry.contracts.rules import (
     DLQ_TOPIC,
     Aborted,
@@ -44,12 +46,10 @@ from hub.schema_registry.contracts.rules import (
     plan_of,
     run,
 )
-from hub.schema_registry.formats.avro_format import AvroSchema
-from hub.schema_registry.formats.json_schema import JsonSchema
-from hub.schema_registry.formats.protobuf import ProtobufSchema
-from hub.schema_registry.rules import properties_of
-from hub.schema_registry.sources import Source
-from hub.schema_registry.values import JsonText, indexes_of
+from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.formats.json_schema.schema import JsonSchema
+from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
+from hub.schema_registry.model.data_contract import properties_of
 
 _NOWHERE = SerializationContext("", MessageField.VALUE)
 _UNWRITABLE = (

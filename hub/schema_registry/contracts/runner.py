@@ -24,8 +24,11 @@ from typing import Any
 import orjson
 
 from hub.errors import CallerError, HubFault, PeerError
-from hub.schema_registry.avro_check import Broken
-from hub.schema_registry.avro_json import MOST_STEPS, Unfit
+from hub.schema_registry.codecs.avro_encoder import MOST_STEPS, Unfit
+from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.values import Encoder
+from hub.schema_registry.codecs.values import encoder_of as plain_encoder_of
+from hub.schema_registry.compat.resolved_schema import Source
 from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE
 from hub.schema_registry.contracts.rules import (
     Mode,
@@ -36,9 +39,6 @@ from hub.schema_registry.contracts.rules import (
     over_limit,
     plan_of,
 )
-from hub.schema_registry.sources import Source
-from hub.schema_registry.values import Encoder
-from hub.schema_registry.values import encoder_of as plain_encoder_of
 
 CPU_S = 2.0  # of one value: a thousand times what rules take
 MEMORY_MB = 1_024
@@ -161,7 +161,7 @@ class Runner:
         self._is_closed = False
 
     def encoder_of(self, source: Source) -> Encoder:
-        """See hub.schema_registry.values.encoder_of. For a schema with rules for writing the encoder executes them.
+        """See hub.schema_registry.codecs.values.encoder_of. For a schema with rules for writing the encoder executes them.
 
         Raises InvalidSchema, Unfit."""
         plain = plain_encoder_of(source)

@@ -10,7 +10,7 @@ import orjson
 
 from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView, Shape, placed
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.formats.avro import PRIMITIVES, read
+from hub.schema_registry.formats.avro.schema import PRIMITIVES, read
 
 # A logical type on another base is ignored, as the specification says.
 _LOGICAL = {

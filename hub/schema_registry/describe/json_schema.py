@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import orjson
 
 from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView, Shape, placed
-from hub.schema_registry.exact_json import dumped
 from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.exact_json import dumped
 
 # Properties under each ``allOf`` and branches of each ``oneOf``, together: a text may name the same thousands thousands of times.
 _MOST_REPEATED = 100_000

@@ -19,15 +19,15 @@ from __future__ import annotations
 import copy
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.schema_registry.formats import InvalidSchema, avro
-from hub.schema_registry.formats.avro_format import AvroSchema
-from hub.schema_registry.formats.json_schema import JsonSchema
+from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.formats.json_schema.schema import JsonSchema
+from hub.schema_registry.formats.tag_paths import FIELD, RECORD, changed, nowhere
 
-RECORD, FIELD = "sr_record", "sr_field"
 KINDS = (RECORD, FIELD)
 TAGS = "confluent:tags"
 # As Confluent sorts the branches of a combined schema before it counts them.
@@ -59,19 +59,9 @@ def retagged(schema: Any, add: Sequence[Tagged], remove: Sequence[Tagged]) -> st
         for (path, kind), (more, less) in changes.items():
             _write(_of_json(value, path, kind), more, less)
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    from hub.schema_registry.formats import protobuf_tags  # here: it asks this module, too
+    from hub.schema_registry.formats.protobuf import tags as protobuf_tags  # here: it asks this module, too
 
     return protobuf_tags.retagged(schema, changes)
-
-
-def changed(before: Iterable[str], more: Iterable[str], less: Iterable[str]) -> list[str]:
-    """Tags with some added and then some taken out, each once, in the order in which they came."""
-    gone = set(less)
-    return [each for each in dict.fromkeys([*before, *more]) if each not in gone]
-
-
-def nowhere(path: str) -> InvalidSchema:
-    return InvalidSchema(f"No matching path '{path[:200]}' found in the schema")
 
 
 def _by_entity(

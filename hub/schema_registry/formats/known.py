@@ -6,7 +6,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hub.schema_registry.formats import Difference, Format, avro_format, json_schema, protobuf
+from hub.schema_registry.formats import Difference, Format
+from hub.schema_registry.formats.avro import format as avro_format
+from hub.schema_registry.formats.json_schema import format as json_schema
+from hub.schema_registry.formats.protobuf import format as protobuf
 
 FORMATS: Final[Mapping[str, Format]] = {
     "AVRO": avro_format,

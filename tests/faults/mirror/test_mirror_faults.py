@@ -26,9 +26,9 @@ from pipeline import wait_until
 from processes import Running
 
 from hub.errors import HubError
+from hub.kafka.protocol.broker_client import READ_COMMITTED, Cluster, ClusterAccess
 from hub.record import Record, TopicPartition
-from hub.replication.compare import complete_tables
-from hub.replication.wire import READ_COMMITTED, Cluster, ClusterAccess
+from hub.replication.verification.comparable import complete_tables
 
 SEEDS = int(os.environ.get("HUB_FAULT_SEEDS", "1"))
 """A sample of one seed (a cut, kills, a freeze, a held commit); HUB_FAULT_SEEDS=30 is the suite, HUB_FAULT_FIRST=7 begins

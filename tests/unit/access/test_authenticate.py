@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hub.access import authenticate
+from hub.access.access_yaml import AccessFile, GrantNode, TokenNode, UserNode
 from hub.access.authenticate import Asked, Authenticator, Known, Proxies
 from hub.access.decide import ANONYMOUS, Principal
-from hub.access.files import AccessFile, GrantNode, TokenNode, UserNode
-from hub.access.live import LiveAccess, Rules
+from hub.access.live_config import LiveAccess, Rules
 from hub.access.secrets import fits_password, hash_of_password, hash_of_token
 from hub.access.throttle import AGAIN_EVERY_S, MOST_FAILURES
 from hub.api.guard import still_granted

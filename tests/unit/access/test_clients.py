@@ -9,16 +9,16 @@ import httpx2 as httpx
 import pytest
 from typer.testing import CliRunner
 
-from hub.access.files import load_access
+from hub.access.access_yaml import load_access
 from hub.access.secrets import fits_password, hash_of_token
-from hub.cli.access import app, open_to_others, resource_of
-from hub.cli.doctor import Verdict, _access
+from hub.cli.platform.access import app, open_to_others, resource_of
+from hub.cli.platform.doctor import Verdict, _access
 from hub.client.calls import asked_by, headers_of
 from hub.config import Settings, with_credentials, without_credentials
 from hub.errors import CallerError, ConfigError, PeerError
 from hub.home_key import OWN, make_key, own_password
-from hub.replication.clusters import OWN_REGISTRY, registry_of
-from hub.schema_registry.rest import RegistryHttp
+from hub.replication.clusters.clusters import OWN_REGISTRY, registry_of
+from hub.schema_registry.client.http import RegistryHttp
 
 
 def basic(user: str, password: str) -> str:

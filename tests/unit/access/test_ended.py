@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.access import ended
-from hub.access.ended import FILE, EndedSessions
+from hub.access import signed_out_sessions
+from hub.access.signed_out_sessions import FILE, EndedSessions
 
 
 def test_what_one_server_ends_has_ended_at_all(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_what_one_server_ends_has_ended_at_all(tmp_path: Path) -> None:
 def test_sessions_that_are_over_anyway_leave_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ended, "_TIDY_AT", 10)
+    monkeypatch.setattr(signed_out_sessions, "_TIDY_AT", 10)
     one, other = EndedSessions(tmp_path), EndedSessions(tmp_path)
     for number in range(50):
         one.end(f"s{number}", number + 5, float(number))
@@ -34,7 +34,7 @@ def test_sessions_that_are_over_anyway_leave_the_file(
 
 
 def test_servers_that_write_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ended, "_TIDY_AT", 20)
+    monkeypatch.setattr(signed_out_sessions, "_TIDY_AT", 20)
 
     def write(name: str) -> None:
         own = EndedSessions(tmp_path)

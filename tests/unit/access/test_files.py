@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hub.access.access_yaml import load_access
 from hub.access.decide import Principal
-from hub.access.files import load_access
-from hub.access.live import LiveAccess
+from hub.access.live_config import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
 from hub.caller import Action, Kind, Resource
 from hub.errors import ConfigError
@@ -181,7 +181,7 @@ def test_a_file_that_could_not_be_opened_is_tried_again_as_it_is(
         raise Unreadable("cannot be read: Permission denied")
 
     with monkeypatch.context() as patched:
-        patched.setattr("hub.access.live.load_access", closed)
+        patched.setattr("hub.access.live_config.load_access", closed)
         live = LiveAccess(tmp_path)
         live.refresh()
     assert may_read(live) is False and len(caplog.records) == 1  # said once

@@ -19,7 +19,7 @@ from starlette.routing import WebSocketRoute
 from starlette.testclient import WebSocketDenialResponse
 
 from hub.access.authenticate import Proxies
-from hub.access.live import LiveAccess
+from hub.access.live_config import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
 from hub.access.throttle import MOST_FAILURES
 from hub.api import app as app_module
@@ -32,8 +32,8 @@ from hub.config import Settings
 from hub.errors import CallerError
 from hub.home_key import OWN, make_key, own_password
 from hub.observability.web.pages.routes import posted
-from hub.schema_registry.access_rules import RULES
-from hub.schema_registry.routes import Api
+from hub.schema_registry.http.access_rules import RULES
+from hub.schema_registry.http.routes import Api
 
 TOKEN = "hubt_checkout"
 FILE = f"""\

@@ -12,17 +12,17 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from hub.access.decide import Grant, Policy, Principal, decide, patterns_of
-from hub.alerts.desk import RuleStatus
-from hub.alerts.engine import State, step
-from hub.alerts.matching import labels_of, matchers_of
-from hub.alerts.outbox import ChannelStatus
+from hub.alerts.alert_manager import RuleStatus
+from hub.alerts.delivery.notification_queues import ChannelStatus
+from hub.alerts.model.matching import labels_of, matchers_of
+from hub.alerts.model.rules import RULES, Observation, Rule, Seen, Verdict
+from hub.alerts.model.state_machine import State, step
 from hub.alerts.routes import create_router
-from hub.alerts.rules import RULES, Observation, Rule, Seen, Verdict
 from hub.api.app import on_hub_error
-from hub.api.seen import SeenDesk
+from hub.api.visibility import SeenDesk
 from hub.caller import CALLER, Caller, Forbidden
 from hub.errors import CallerError, HubError
-from hub.materializers.query_routes import readable
+from hub.materializers.queries.routes import readable
 
 QUERIES = {
     "unpaid": Rule("unpaid", "query", "Somebody owes.", query="SELECT 1 FROM customer_360"),

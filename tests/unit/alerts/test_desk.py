@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.desk import CLAIM_HOLDS_MS, LOOK_EVERY_MS, WRITER, Desk, Known, families, read
-from hub.alerts.engine import GroupKey, Notification
-from hub.alerts.facts import ALERTS_TOPIC, Kept
-from hub.alerts.files import Channel
-from hub.alerts.live import LiveAlerts
-from hub.alerts.matching import labels_of, matchers_of
-from hub.alerts.outbox import Outbox
-from hub.alerts.reading import seen_of_files
-from hub.alerts.rules import Changes, Observation, Rule, Seen, Verdict
-from hub.alerts.shown import body_of, matchers_from, matchers_text
+from hub.alerts.alert_manager import CLAIM_HOLDS_MS, LOOK_EVERY_MS, WRITER, Desk, Known, families, read
+from hub.alerts.alerts_json import body_of, matchers_from, matchers_text
+from hub.alerts.config.alerts_yaml import Channel
+from hub.alerts.config.live_config import LiveAlerts
+from hub.alerts.config.read_entries import seen_of_files
+from hub.alerts.delivery.notification_queues import Outbox
+from hub.alerts.model.matching import labels_of, matchers_of
+from hub.alerts.model.records import ALERTS_TOPIC, Kept
+from hub.alerts.model.rules import Changes, Observation, Rule, Seen, Verdict
+from hub.alerts.model.state_machine import GroupKey, Notification
 from hub.errors import CallerError, ConfigError, Conflict, HubFault, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader, MemoryWriter
 from hub.record import NewRecord, Record

@@ -8,7 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.alerts.engine import (
+from hub.alerts.model.matching import Labels, fits, labels_of, matchers_of
+from hub.alerts.model.records import Kept, records_of, send_record, sent_record
+from hub.alerts.model.rules import GONE_MS, Observation, Rule, Seen, Verdict
+from hub.alerts.model.state_machine import (
     KEPT_EVERY_MS,
     LONGEST_GAP_MS,
     MOST_ALERTS,
@@ -19,9 +22,6 @@ from hub.alerts.engine import (
     route_of,
     step,
 )
-from hub.alerts.facts import Kept, records_of, send_record, sent_record
-from hub.alerts.matching import Labels, fits, labels_of, matchers_of
-from hub.alerts.rules import GONE_MS, Observation, Rule, Seen, Verdict
 from hub.record import NewRecord, Record
 
 S = 1_000

@@ -17,26 +17,27 @@ from browser.staged_estate import estate
 from mirror_statuses import status
 from typer.testing import CliRunner
 
-from hub.alerts.desk import Known, families
-from hub.alerts.engine import State
-from hub.alerts.exported import OUTSIDE, grafana_dashboard, prometheus_rules
-from hub.alerts.files import QueryAlert
-from hub.alerts.rules import RULES, Change, Changes, Promise
+from hub.alerts.alert_manager import Known, families
+from hub.alerts.config.alerts_yaml import QueryAlert
+from hub.alerts.model.rules import RULES, Change, Changes, Promise
+from hub.alerts.model.state_machine import State
+from hub.alerts.prometheus_export import OUTSIDE, grafana_dashboard, prometheus_rules
 from hub.alerts.runbooks import names, runbook
 from hub.cli import app
-from hub.completeness.canaries import Canaries
-from hub.completeness.canary_routes import families as of_canaries
-from hub.completeness.follow import series_of
-from hub.completeness.ledger import Balance, Holes, TopicAudit
-from hub.completeness.ledger import State as LedgerState
+from hub.completeness.canary.routes import families as of_canaries
+from hub.completeness.canary.runner import Canaries
+from hub.completeness.counts import Balance, Holes, TopicAudit
+from hub.completeness.counts import State as LedgerState
+from hub.completeness.counts_follower import series_of
 from hub.errors import NotFound
-from hub.histogram import edges_with
-from hub.materializers.proof_series import families as of_proofs
-from hub.observability import contact_series, metrics
-from hub.observability.health_series import families as of_health
-from hub.observability.latency_board import LatencyBoard
-from hub.replication.metrics import families as of_mirrors
-from hub.topics.tree import Slo, TopicSpec
+from hub.materializers.verification.metrics import families as of_proofs
+from hub.metrics.histogram import edges_with
+from hub.observability.cluster import contact_series
+from hub.observability.cluster.health_series import families as of_health
+from hub.observability.export import metrics
+from hub.observability.latency.recorder import LatencyBoard
+from hub.replication.status.metrics import families as of_mirrors
+from hub.topics.tree.tree import Slo, TopicSpec
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

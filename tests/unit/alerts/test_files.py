@@ -7,16 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hub.alerts.files import (
-    AlertsFile,
-    filled,
-    load_query_alert,
-    unknown_columns,
-)
-from hub.alerts.live import LiveAlerts
-from hub.alerts.matching import matchers_of
-from hub.alerts.reading import load_alerts
-from hub.alerts.rules import RULES
+from hub.alerts.config.alerts_yaml import AlertsFile, filled, load_query_alert, unknown_columns
+from hub.alerts.config.live_config import LiveAlerts
+from hub.alerts.config.read_entries import load_alerts
+from hub.alerts.model.matching import matchers_of
+from hub.alerts.model.rules import RULES
 from hub.errors import ConfigError
 from hub.yaml import Unreadable
 
@@ -195,7 +190,7 @@ def test_a_file_that_could_not_be_opened_says_so_and_is_tried_again_as_it_is(
 
     with monkeypatch.context() as patched:
         for load in ("read_alerts", "load_query_alert"):
-            patched.setattr(f"hub.alerts.live.{load}", closed)
+            patched.setattr(f"hub.alerts.config.live_config.{load}", closed)
         live.refresh()
     assert len(live.errors) == 2
     assert all("cannot be read: Permission denied" in each.message for each in live.errors.values())

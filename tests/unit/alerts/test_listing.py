@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hub.alerts.desk import Known
-from hub.alerts.engine import FIRING, PENDING, Alert, Silence, State
-from hub.alerts.listing import listing
-from hub.alerts.matching import labels_of, matchers_of
-from hub.alerts.rules import Verdict
-from hub.alerts.shown import body_of
-from hub.observability.overview import KafkaHealth, Overview
+from hub.alerts.alert_manager import Known
+from hub.alerts.alerts_json import body_of
+from hub.alerts.model.listing import listing
+from hub.alerts.model.matching import labels_of, matchers_of
+from hub.alerts.model.rules import Verdict
+from hub.alerts.model.state_machine import FIRING, PENDING, Alert, Silence, State
+from hub.observability.overview.overview import KafkaHealth, Overview
 from hub.observability.web.page import render
-from hub.observability.web.pages.alerts import PAGE, AlertsFilter, alerts_page, narrow
+from hub.observability.web.pages.monitor.alerts import PAGE, AlertsFilter, alerts_page, narrow
 
 NOW = 1_790_000_000_000
 

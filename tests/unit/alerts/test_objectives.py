@@ -11,27 +11,27 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.files import QueryAlert
-from hub.alerts.live import LiveAlerts
-from hub.alerts.rules import RULES, Changes, Observation, Promise, Seen, Verdict
+from hub.alerts.config.alerts_yaml import QueryAlert
+from hub.alerts.config.live_config import LiveAlerts
+from hub.alerts.model.rules import RULES, Changes, Observation, Promise, Seen, Verdict
 from hub.api.alerting import QueryWatch, run, sources_of
-from hub.completeness.canary import Canary
-from hub.completeness.follow import Known
-from hub.completeness.ledger import Balance, Difference, Holes, State, TopicAudit
+from hub.completeness.canary.probes import Canary
+from hub.completeness.counts import Balance, Difference, Holes, State, TopicAudit
+from hub.completeness.counts_follower import Known
 from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
 from hub.config import Settings
 from hub.errors import PeerError
-from hub.kafka.contact import Report
-from hub.kafka.contact_notes import Note
-from hub.observability.anchors import Anchor
-from hub.observability.connect import connect_of
-from hub.observability.consumers import LagRow
-from hub.observability.contact_watch import ContactWatch, seen_of_contact
-from hub.observability.health import Health
-from hub.observability.latency import LatencyRow
-from hub.observability.objectives import promise_of, seen_of_readers, seen_of_topics, seen_of_views
-from hub.replication.objectives import RULES as MIRROR_RULES
-from hub.topics.tree import Slo, TopicSpec
+from hub.kafka.contact.notes import Note
+from hub.kafka.contact.watchdog import Report
+from hub.observability.cluster.connect import connect_of
+from hub.observability.cluster.health import Health
+from hub.observability.export.objectives import promise_of, seen_of_readers, seen_of_topics, seen_of_views
+from hub.observability.lag.anchors import Anchor
+from hub.observability.lag.consumers import LagRow
+from hub.observability.latency.latency import LatencyRow
+from hub.observability.overview.contact_watch import ContactWatch, seen_of_contact
+from hub.replication.status.objectives import RULES as MIRROR_RULES
+from hub.topics.tree.tree import Slo, TopicSpec
 
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN
 CHANGES = Changes()

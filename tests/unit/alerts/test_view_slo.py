@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.store_threads import objectives
-from hub.materializers.view import body_of, load_view, view_of
-from hub.topics.tree import LiveTree
+from hub.materializers.applying.applier_process import objectives
+from hub.materializers.definition.load import body_of, load_view, view_of
+from hub.topics.tree.tree import LiveTree
 
 VIEW = """view: v
 sources:

@@ -16,14 +16,14 @@ import pytest
 from hub.cli import COMMANDS, LazyGroup, app, fail, main
 from hub.cli.context import environment_of, load_settings, where_to_find
 from hub.cli.http import told
-from hub.cli.output import Output, note, show, show_one, text_of
-from hub.cli.topic import _draw
-from hub.cli.up import answers_health
-from hub.cli.watch import _print
+from hub.cli.platform.up import answers_health
+from hub.cli.query.watch import _print
+from hub.cli.terminal.output import Output, note, show, show_one, text_of
+from hub.cli.topic.commands import _draw
 from hub.config import Settings
 from hub.errors import ConfigError, HubError, PeerError
-from hub.observability.web import format
-from hub.topics.tree import load
+from hub.observability import format
+from hub.topics.tree.tree import load
 
 HEAVY = ("fastapi", "pyspark", "confluent_kafka", "sqlalchemy", "pydantic", "rich", "psutil")
 

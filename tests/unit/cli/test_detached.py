@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hub.cli import up
+from hub.cli.platform import up
 from hub.config import Settings
 from hub.errors import ConfigError, Conflict
 from hub.runtime import RunningHub, Supervisor

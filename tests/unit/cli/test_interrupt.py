@@ -8,7 +8,7 @@ import sys
 # What KeyboardInterrupt meets in __del__ is printed and forgotten; the loop's own pause still ends it.
 PROGRAM = """
 import os, signal, sys
-from hub.cli.interrupt import pause, remember_interrupts
+from hub.cli.terminal.interrupt import pause, remember_interrupts
 
 class Dying:
     def __del__(self):

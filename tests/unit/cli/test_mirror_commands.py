@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hub.cli.mirror import app
-from hub.cli.up import children
+from hub.cli.mirror.commands import app
+from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError, NotFound, PeerError
-from hub.replication.clusters import Reached
+from hub.replication.clusters.clusters import Reached
 
 EXAMPLE = Path(__file__).parents[3] / "examples/mirrors/mirrors.yaml"
 runner = CliRunner()
@@ -68,7 +68,7 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: py
     def away(reached: Reached, **more: object) -> None:
         raise PeerError(f'Kafka at "{reached.kafka.bootstrap}" does not answer', code="HUB-3010")
 
-    monkeypatch.setattr("hub.replication.clusters.read_board", away)
+    monkeypatch.setattr("hub.replication.clusters.clusters.read_board", away)
     file = tmp_path / "mirrors.yaml"
     file.write_text(
         "clusters: {nyc: {bootstrap: 'h:1'}, lon: {bootstrap: 'h:2'}}\n"

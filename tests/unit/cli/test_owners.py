@@ -9,16 +9,17 @@ from typing import Any
 import orjson
 import pytest
 
-from hub.cli import owners
+from hub.cli.mirror import write_guard
 from hub.config import Settings
 from hub.errors import ConfigError, HubError, PeerError
+from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import Positions
-from hub.replication import clusters, failover
-from hub.replication.checkpoint import CONTROL_TOPIC
-from hub.replication.clusters import Reached
-from hub.replication.failover import Control
-from hub.replication.wire import ClusterAccess
+from hub.replication.clusters import clusters
+from hub.replication.clusters.clusters import Reached
+from hub.replication.maps.checkpoint import CONTROL_TOPIC
+from hub.replication.ownership import failover
+from hub.replication.ownership.failover import Control
 
 
 class Cluster(MemoryCluster):
@@ -52,7 +53,7 @@ def refusals(cluster: Cluster, tmp_path: Path) -> Callable[..., Callable[[str], 
         }
         mirrors = {"nyc-lon": {"source": "nyc", "target": "lon", "topics": ["nyc.**"]}}
         (tmp_path / "mirrors.yaml").write_bytes(orjson.dumps({"clusters": there, "mirrors": mirrors}))
-        return owners.write_refusals(Settings(project=tmp_path, home=tmp_path), cluster)  # type: ignore[arg-type]
+        return write_guard.write_refusals(Settings(project=tmp_path, home=tmp_path), cluster)  # type: ignore[arg-type]
 
     return asked
 
@@ -83,11 +84,11 @@ def test_without_a_file_all_is_written_and_a_wrong_one_is_told_of_what_is_writte
 ) -> None:
     refusals()
     (tmp_path / "mirrors.yaml").write_text("clusters: [")
-    asked = owners.write_refusals(Settings(project=tmp_path, home=tmp_path), cluster)  # type: ignore[arg-type]
+    asked = write_guard.write_refusals(Settings(project=tmp_path, home=tmp_path), cluster)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"mirrors\.yaml"):
         asked("lon.chat")
     (tmp_path / "mirrors.yaml").unlink()
-    assert owners.write_refusals(Settings(project=tmp_path), cluster)("lon.chat") is None  # type: ignore[arg-type]
+    assert write_guard.write_refusals(Settings(project=tmp_path), cluster)("lon.chat") is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 
 from hub.cli import main
 from hub.cli.git import extract
-from hub.cli.schema_impact import topic_of
+from hub.cli.schema.impact import topic_of
 from hub.log import MemoryCluster
-from hub.schema_registry import backup
-from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, record_of
+from hub.schema_registry.client import backup
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, SchemaStored, record_of
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -179,8 +179,8 @@ def test_one_file_is_registered_and_checked_as_its_name_and_its_bytes_say(
         asked.append((subject, text, kind))
         return []
 
-    monkeypatch.setattr("hub.schema_registry.client.RegistryClient.register", registered)
-    monkeypatch.setattr("hub.schema_registry.remote.RemoteRegistry.incompatibilities", incompatible)
+    monkeypatch.setattr("hub.schema_registry.client.registry_client.RegistryClient.register", registered)
+    monkeypatch.setattr("hub.schema_registry.client.remote.RemoteRegistry.incompatibilities", incompatible)
     for name, kind in (("a.json", "JSON"), ("a.proto", "PROTOBUF"), ("a.avsc", "AVRO"), ("a.txt", "AVRO")):
         (tmp_path / name).write_text("\ufeff{}", encoding="utf-8")
         for command in ("register", "check"):
@@ -194,7 +194,7 @@ def test_one_file_is_checked_as_is_said_or_not_at_all(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     """It was compared with the registry whatever was asked for, and passed."""
-    monkeypatch.setattr("hub.schema_registry.remote.RemoteRegistry.incompatibilities", lambda *_: [])
+    monkeypatch.setattr("hub.schema_registry.client.remote.RemoteRegistry.incompatibilities", lambda *_: [])
     code, _, err = run("check", "s", str(tmp_path / "schemas" / "orders.avsc"), option)
     assert code == 1 and "compared with the registry alone" in err
 

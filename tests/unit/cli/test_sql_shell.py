@@ -18,10 +18,10 @@ import pytest
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from hub.cli.sql import sql
-from hub.cli.sql_output import Form, cell, footer, rendered, width
-from hub.cli.sql_session import Refused, Session
-from hub.cli.sql_shell import Shell, history_file, proposals
+from hub.cli.query.sql import sql
+from hub.cli.query.sql_session import Refused, Session
+from hub.cli.query.sql_shell import Shell, history_file, proposals
+from hub.cli.terminal.rows import Form, cell, footer, rendered, width
 from hub.errors import CallerError
 from hub.home_key import OWN, make_key, own_password
 
@@ -263,7 +263,7 @@ def test_neither_do_json_and_csv_for_a_terminal() -> None:
 def test_a_comment_hides_neither_the_semicolon_nor_the_command_behind_it(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.cli.sql.Session", lambda **_: server)
+    monkeypatch.setattr("hub.cli.query.sql.Session", lambda **_: server)
     sql(command=["SELECT 1 -- one;", "SELECT 2;", "\\x"])
     assert [asked for asked, _ in server.asked] == ["SELECT 1 -- one;", "SELECT 2"]
     out = io.StringIO()
@@ -297,7 +297,7 @@ def test_a_file_that_takes_no_more_is_said_and_the_shell_goes_on(server: Server)
 def test_a_script_that_is_too_long_is_refused_and_not_cut(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.cli.sql.Session", lambda **_: server)
+    monkeypatch.setattr("hub.cli.query.sql.Session", lambda **_: server)
     file = tmp_path / "long.sql"
     file.write_text("SELECT 1;\n" + " " * 1_000_000 + "SELECT 2;")
     with pytest.raises(CallerError, match="1 000 000"):
@@ -330,7 +330,7 @@ def test_the_footer_says_what_was_scanned_and_that_there_is_more() -> None:
 def test_the_command_takes_statements_files_and_pipes(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hub.cli.sql.Session", lambda **_: server)
+    monkeypatch.setattr("hub.cli.query.sql.Session", lambda **_: server)
     sql(command=["SELECT 1 -- one", "SELECT :a"], parameter=["a=b=c"], output=Form.csv)
     assert server.asked == [("SELECT 1 -- one", {}), ("SELECT :a", {"a": "b=c"})]
     file = tmp_path / "report.sql"

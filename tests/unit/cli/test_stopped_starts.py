@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hub.cli import demo, up
+from hub.cli.platform import demo, up
 from hub.config import Settings
 from hub.demo.customers import Event
 from hub.errors import HubFault
@@ -78,7 +78,7 @@ def test_the_first_ctrl_c_ends_the_loading(
 
     monkeypatch.setattr(up, "start", lambda *_, **_how: Supervisor(settings.home))
     monkeypatch.setattr(demo, "_connect", lambda _settings: (cluster, None))
-    monkeypatch.setattr("hub.topics.producer.Publisher", lambda *_, **_how: publisher)
+    monkeypatch.setattr("hub.topics.gateway.producer.Publisher", lambda *_, **_how: publisher)
     with pytest.raises(KeyboardInterrupt):
         demo._run("customer-360", "v", ["t"], feed, None, None, "")
     assert publisher.sent == [f"k{number}" for number in range(10)] and publisher.flushed == 10

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hub.cli import top
-from hub.cli.lag import line, sparkline
+from hub.cli.monitor import top
+from hub.cli.monitor.lag import line, sparkline
 from hub.errors import CallerError
 
 ROW = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hub.cli import main
-from hub.cli.view_shown import shown
+from hub.cli.view.show import shown
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FLIGHTS, SHOP = EXAMPLES / "flights", EXAMPLES / "sql-views"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hub.cli import app, http, interrupt, watching
+from hub.cli import app, http
+from hub.cli.terminal import interrupt, watch_option
 from hub.errors import PeerError
 
 OVERVIEW = {
@@ -91,9 +92,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise Over
 
     monkeypatch.setattr(http, "get", get)
-    monkeypatch.setattr(watching, "pause", pause)
+    monkeypatch.setattr(watch_option, "pause", pause)
     monkeypatch.setattr(interrupt, "pause", pause)
-    monkeypatch.setattr("hub.cli.top.pause", lambda _seconds: None)
+    monkeypatch.setattr("hub.cli.monitor.top.pause", lambda _seconds: None)
     return asked
 
 
@@ -143,7 +144,7 @@ def test_a_server_that_goes_away_meanwhile_is_said_and_asked_again(looks: list[s
         return found
 
     with pytest.raises(Over):
-        watching.looked(look, told.append, True)
+        watch_option.looked(look, told.append, True)
     assert told == [[1], [2], [3]]
 
 
@@ -152,4 +153,4 @@ def test_one_that_is_not_there_at_first_is_an_error() -> None:
         raise PeerError("it does not answer")
 
     with pytest.raises(PeerError):
-        watching.looked(look, print, True)
+        watch_option.looked(look, print, True)

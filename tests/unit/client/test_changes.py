@@ -21,11 +21,11 @@ from hub.client.calls import Reply
 from hub.client.changes import Change, Denied, Listener, SseDecoder, Told, told_of_message
 from hub.client.errors import Broken
 from hub.client.local_copy import Rows
-from hub.materializers import push
-from hub.materializers.applier import GENERATION_SHIFT
-from hub.materializers.push import Event, Wanted, Watcher, subscribe
-from hub.materializers.push_wire import as_message, as_sse
-from hub.materializers.query import Condition
+from hub.materializers.changelog.record import GENERATION_SHIFT
+from hub.materializers.serving import subscriptions
+from hub.materializers.serving.pull_query import Condition
+from hub.materializers.serving.subscription_transport import as_message, as_sse
+from hub.materializers.serving.subscriptions import Event, Wanted, Watcher, subscribe
 from hub.record import Positions
 
 STREAM = (
@@ -162,9 +162,9 @@ class Lines:
 def test_a_copy_ends_equal_to_the_table_whatever_is_cut_where_and_nothing_is_told_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(push, "_PAGE", 3)
-    monkeypatch.setattr(push, "_MOST_KEYS", 4)
-    monkeypatch.setattr(push, "_HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(subscriptions, "_PAGE", 3)
+    monkeypatch.setattr(subscriptions, "_MOST_KEYS", 4)
+    monkeypatch.setattr(subscriptions, "_HEARTBEAT_S", 0.01)
     chance = random.Random(seed)
     bench = Bench(tmp_path)
     filters = OSLO if seed % 2 else ()

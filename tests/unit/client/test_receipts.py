@@ -10,10 +10,11 @@ import pytest
 
 from hub.client import Event
 from hub.client import receipts as told
-from hub.client.calls import DECLARED, Call, Calls, Reply, Request
+from hub.client.calls import Call, Calls, Reply, Request
 from hub.client.errors import Broken
+from hub.client.event import DECLARED
 from hub.client.receipts import EVENT_ID, Receipts
-from hub.completeness.ledger import id_of
+from hub.completeness.counts import id_of
 
 
 def line(offset: int, at: str = "2026-01-31T12:30:59.999Z") -> dict[str, Any]:

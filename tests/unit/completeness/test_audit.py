@@ -12,32 +12,24 @@ import pytest
 from effort import costs_at_most
 from patience import patient
 
-from hub.alerts.rules import Verdict
-from hub.cli import completeness as command
-from hub.completeness import audit, receipts
-from hub.completeness.audit import Audit, _Seeking
-from hub.completeness.follow import Follower
-from hub.completeness.heat import heat_of
-from hub.completeness.ledger import (
-    LEDGER_TOPIC,
-    Cells,
-    Entry,
-    Ledger,
-    State,
-    TopicAudit,
-    audit_of,
-    named,
-)
+from hub.alerts.model.rules import Verdict
+from hub.cli.monitor import completeness as command
+from hub.completeness import counting as audit
+from hub.completeness import receipts
+from hub.completeness.batch_reader import Seen, Stretch
+from hub.completeness.counting import Audit, _Seeking
+from hub.completeness.counts import LEDGER_TOPIC, Cells, Entry, Ledger, State, TopicAudit, audit_of, named
+from hub.completeness.counts_follower import Follower
+from hub.completeness.minutes import heat_of
 from hub.completeness.objectives import verdict_of
-from hub.completeness.reading import Seen, Stretch
 from hub.completeness.receipts import Receipts
 from hub.errors import NotFound, PeerError
-from hub.kafka.batches import CorruptBatch
+from hub.kafka.protocol.broker_client import ClusterAccess
+from hub.kafka.protocol.record_batch import CorruptBatch
 from hub.kafka.reader import up_to
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import Positions, Record, TopicPartition
-from hub.replication.clusters import topics_of
-from hub.replication.wire import ClusterAccess
+from hub.replication.clusters.clusters import topics_of
 
 PLACE = TopicPartition("t", 0)
 

@@ -13,9 +13,8 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.cli.canary import line
-from hub.completeness.canaries import Canaries, body_of
-from hub.completeness.canary import (
+from hub.cli.monitor.canary import line
+from hub.completeness.canary.probes import (
     FAIL_S,
     FORGET_S,
     LATE_S,
@@ -28,10 +27,11 @@ from hub.completeness.canary import (
     view_file,
     worst,
 )
-from hub.completeness.canary_routes import create_router, families
+from hub.completeness.canary.routes import create_router, families
+from hub.completeness.canary.runner import Canaries, body_of
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader, Unreadable
-from hub.materializers.view import load_view
+from hub.materializers.definition.load import load_view
 from hub.record import NewRecord, Record, TopicPartition
 
 

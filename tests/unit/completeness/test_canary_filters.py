@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.completeness.canaries import Canaries, Mirrored, mirrored
-from hub.completeness.canary import CanaryState, Probe
-from hub.completeness.canary_filters import fitted
+from hub.completeness.canary.filters import fitted
+from hub.completeness.canary.probes import CanaryState, Probe
+from hub.completeness.canary.runner import Canaries, Mirrored, mirrored
 from hub.kafka import KafkaCluster
-from hub.replication.mirrors import Mirror, Where
-from hub.replication.reencode import rest_of
-from hub.replication.shape import NoSchemas, Shape, Shaper, shape_of
-from hub.schema_registry.sources import Source
+from hub.replication.config.mirrors import Mirror, Where
+from hub.replication.rewriting.record_filter import NoSchemas, Shape, Shaper, shape_of
+from hub.replication.rewriting.reencode import rest_of
+from hub.schema_registry.compat.resolved_schema import Source
 
 T = "nyc.canary"
 PROBE = Probe("run", 0, 7, 1_700_000_000_000)
@@ -27,7 +27,7 @@ class Registered(NoSchemas):
     def source(self, schema_id: int) -> Source:
         import json
 
-        from hub.completeness.canary import SCHEMA
+        from hub.completeness.canary.probes import SCHEMA
 
         return Source.of("AVRO", json.dumps(SCHEMA))
 

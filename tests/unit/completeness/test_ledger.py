@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.cli.completeness import bucket, lines
-from hub.completeness.follow import row_of, series_of
-from hub.completeness.heat import heat_of
-from hub.completeness.ledger import (
+from hub.cli.monitor.completeness import bucket, lines
+from hub.completeness.counts import (
     LEDGER_TOPIC,
     MOST_RUNS,
     Cell,
@@ -30,6 +28,8 @@ from hub.completeness.ledger import (
     named,
     runs_of,
 )
+from hub.completeness.counts_follower import row_of, series_of
+from hub.completeness.minutes import heat_of
 from hub.completeness.receipts import entries_of
 from hub.errors import CallerError, HubFault
 from hub.record import NewRecord, Record, TopicPartition

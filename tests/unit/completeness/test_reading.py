@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 from awscrt.checksums import crc32c
 
-from hub.completeness.ledger import EVENT_ID_HEADER, Holes, id_of
-from hub.completeness.reading import Seen, Stretch
-from hub.kafka.batches import CorruptBatch
+from hub.completeness.batch_reader import Seen, Stretch
+from hub.completeness.counts import EVENT_ID_HEADER, Holes, id_of
+from hub.kafka.protocol.broker_client import Cluster, ClusterAccess, Fetched
+from hub.kafka.protocol.record_batch import CorruptBatch
 from hub.record import NewRecord, TopicPartition
-from hub.replication.reencode import batch_of_new
-from hub.replication.wire import Cluster, ClusterAccess, Fetched
+from hub.replication.rewriting.reencode import batch_of_new
 
 PLACE = TopicPartition("t", 0)
 

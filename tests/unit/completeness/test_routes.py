@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.testclient import TestClient
 
 from hub.api.app import on_hub_error, on_invalid_request
-from hub.completeness.follow import row_of
-from hub.completeness.ledger import Entry, audit_of
+from hub.completeness.counts import Entry, audit_of
+from hub.completeness.counts_follower import row_of
 from hub.completeness.routes import HasLedger, create_router
 from hub.errors import HubError
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from hub.kafka import compression
-from hub.kafka.batches import HEADER, HEADER_BYTES, TRANSACTIONAL, Batch, CorruptBatch, batches_in, is_intact
-from hub.kafka.bounded_frames import (
+from hub.kafka.protocol import compression
+from hub.kafka.protocol.bounded_frames import (
     API_VERSIONS,
     CAPS,
     FETCH,
@@ -19,11 +18,20 @@ from hub.kafka.bounded_frames import (
     with_brokers,
     with_coordinator,
 )
-from hub.kafka.compression import GZIP, NONE, ZSTD
-from hub.kafka.unpacked_size import MIB, Bounds, Judgement, described, judged
+from hub.kafka.protocol.broker_client import fetched
+from hub.kafka.protocol.compression import GZIP, NONE, ZSTD
+from hub.kafka.protocol.record_batch import (
+    HEADER,
+    HEADER_BYTES,
+    TRANSACTIONAL,
+    Batch,
+    CorruptBatch,
+    batches_in,
+    is_intact,
+)
+from hub.kafka.protocol.unpacked_size import MIB, Bounds, Judgement, described, judged
 from hub.record import UNREAD_HEADER, TopicPartition
-from hub.replication.reencode import fields_of, records_in
-from hub.replication.wire import fetched
+from hub.replication.rewriting.reencode import fields_of, records_in
 
 BOUNDS = Bounds(batch_bytes=2 * MIB, record_bytes=MIB)
 PLACE = TopicPartition("shop.orders", 3)

@@ -10,10 +10,10 @@ import pytest
 
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
-from hub.kafka.contact import Contact, Contacts, reports
-from hub.kafka.contact_notes import STALE_MS, notes, noting
-from hub.observability.contact_series import family
-from hub.observability.contact_watch import is_cut_off, worst
+from hub.kafka.contact.notes import STALE_MS, notes, noting
+from hub.kafka.contact.watchdog import Contact, Contacts, reports
+from hub.observability.cluster.contact_series import family
+from hub.observability.overview.contact_watch import is_cut_off, worst
 
 
 class Stage:

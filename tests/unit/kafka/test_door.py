@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from hub.kafka.connection import BARRED, Connection
-from hub.kafka.door import Heard, barred
+from hub.kafka.contact.connect_diagnosis import Heard, barred
 
 AUTH, TLS, TRANSPORT = KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._TRANSPORT
 AT = "sasl_ssl://127.0.0.1:9093/bootstrap: "
@@ -102,7 +102,7 @@ def test_what_was_heard_is_the_reason_for_no_answer_as_long_as_it_is_news(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("hub.kafka.door.time.monotonic", lambda: now)
+    monkeypatch.setattr("hub.kafka.contact.connect_diagnosis.time.monotonic", lambda: now)
     connection = Connection("k:9093")
     assert connection.down("append", "timed out").code == "HUB-3010"
     hear = connection.settings("writer")["error_cb"]

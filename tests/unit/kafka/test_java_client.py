@@ -13,8 +13,8 @@ from certificates import certificate
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.kafka.java_client import ALLOWED_URLS, java_client
-from hub.kafka.own import own_connection
-from hub.materializers import spark_kafka
+from hub.kafka.own_cluster import own_connection
+from hub.materializers.spark import kafka_source
 
 SECRET = 'a "quoted" \\ secret'
 
@@ -28,8 +28,8 @@ def told(project: Path, monkeypatch: pytest.MonkeyPatch, **security: Any) -> dic
 def test_an_open_cluster_is_told_nothing(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path, bootstrap="k:9092")
     assert java_client(own_connection(settings)) == {}
-    security = [name for name in spark_kafka.reading(settings) if ".ssl." in name or ".sasl." in name]
-    assert security == [] and spark_kafka.writing(settings)["kafka.bootstrap.servers"] == "k:9092"
+    security = [name for name in kafka_source.reading(settings) if ".ssl." in name or ".sasl." in name]
+    assert security == [] and kafka_source.writing(settings)["kafka.bootstrap.servers"] == "k:9092"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_tokens_of_an_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     }
     conf = {"spark.executor.extraJavaOptions": "-Xss4m"}
     settings = Settings(project=tmp_path, embedded_kafka=False, sasl=sasl, spark_conf=conf)  # type: ignore[arg-type]
-    assert spark_kafka.of_executors(settings) == {
+    assert kafka_source.of_executors(settings) == {
         "spark.executor.extraJavaOptions": f"-Xss4m -D{ALLOWED_URLS}=https://login/token"
     }
 
@@ -105,7 +105,7 @@ def test_the_systems_authorities_are_those_of_this_machine(
     elsewhere = java_client(connection, here=False)
     assert elsewhere["security.protocol"] == "SSL" and not any("truststore" in name for name in elsewhere)
     spark = settings.model_copy(update={"spark_master": "k8s://https://k"})
-    assert not any("truststore" in name for name in spark_kafka.reading(spark))
+    assert not any("truststore" in name for name in kafka_source.reading(spark))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_an_encrypted_key_is_refused_unless_java_reads_it(
 
 def test_what_spark_prints_of_options_has_no_secret() -> None:
     """As Spark's own redaction goes by these patterns: by an option's name, or by what it says."""
-    pattern = re.compile(spark_kafka.REDACTED["spark.sql.redaction.options.regex"])
+    pattern = re.compile(kafka_source.REDACTED["spark.sql.redaction.options.regex"])
     for name in (
         "kafka.sasl.jaas.config",
         "kafka.ssl.keystore.key",

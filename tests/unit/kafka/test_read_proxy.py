@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from hub.kafka.protocol.sockets import asked, let_in, request_header
+from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS
 from hub.kafka.read_proxy import ReadProxy
-from hub.kafka.sockets import asked, let_in, request_header
-from hub.kafka.unpacked_size import DEFAULT_BOUNDS
 
 _HANDSHAKE, _AUTHENTICATE, _FETCH, _LIST_OFFSETS = 17, 36, 1, 2
 _ANSWER = b"all that it knows"

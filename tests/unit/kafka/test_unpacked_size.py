@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.kafka import compression
-from hub.kafka.batches import HEADER, HEADER_BYTES, Batch, batches_in
-from hub.kafka.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD
-from hub.kafka.unpacked_size import MIB, UNKNOWN, Bounds, described, judged, most_unpacked
+from hub.kafka.protocol import compression
+from hub.kafka.protocol.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD
+from hub.kafka.protocol.record_batch import HEADER, HEADER_BYTES, Batch, batches_in
+from hub.kafka.protocol.unpacked_size import MIB, UNKNOWN, Bounds, described, judged, most_unpacked
 
 BOUNDS = Bounds(batch_bytes=4 * MIB, record_bytes=MIB)
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)

@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from hub.errors import CallerError
-from hub.materializers.avro_shape import PROOF, branch_bytes, changelog_schema, kind, projected, united
+from hub.materializers.types.avro_types import PROOF, branch_bytes, changelog_schema, kind, projected, united
 
 WRITER: dict[str, Any] = {
     "type": "record",

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.classify import Classified, Late, classify
-from hub.materializers.sql_view import SqlView, checked, query_of
+from hub.materializers.definition.sql_view import SqlView, checked, query_of
+from hub.materializers.planning.classify import Classified, Late, classify
 
 SOURCES: dict[str, dict[str, Any]] = {
     "e": {"topic": "shop.events", "event_time": "t", "watermark": "10 minutes"},

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hub.materializers.column_lineage import made_of
-from hub.materializers.sql_view import SqlSource, SqlView
-from hub.materializers.view import body_of, load_view
+from hub.materializers.definition.column_lineage import made_of
+from hub.materializers.definition.load import body_of, load_view
+from hub.materializers.definition.sql_view import SqlSource, SqlView
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -9,9 +9,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.materializers.comparison import compare
-from hub.materializers.stores.port import KeptRow
-from hub.materializers.stores.sql import Side
+from hub.materializers.stores.sql_store import Side
+from hub.materializers.stores.store import KeptRow
+from hub.materializers.versions.comparison import compare
 from hub.record import Positions
 
 AT = Positions.of([("in", 0, 10)])

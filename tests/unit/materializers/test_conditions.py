@@ -15,9 +15,10 @@ from sql_cases import DECIMAL, schema
 
 from hub.api.app import on_hub_error
 from hub.errors import HubError
-from hub.materializers.push import Watcher
-from hub.materializers.routes import create_router
-from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.serving.routes import create_router
+from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import Positions
 
 TINY = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}

@@ -20,10 +20,10 @@ import store_contract
 from store_contract import FIRST, Model, Open, schema
 
 from hub.errors import PeerError
-from hub.materializers.stores import parquet
-from hub.materializers.stores.duck import DuckStore
-from hub.materializers.stores.named import open_store
-from hub.materializers.stores.sql import Change, ViewBatch
+from hub.materializers.stores import parquet_store
+from hub.materializers.stores.duckdb_store import DuckStore
+from hub.materializers.stores.open_store import open_store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import Positions, TopicPartition
 from hub.runtime import die_with_parent
 
@@ -60,8 +60,8 @@ def test_parquet_is_right_after_a_kill_between_any_two_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(parquet, "SNAPSHOT_ROWS", 30)
-    monkeypatch.setattr(parquet, "MOST_ALIKE", 3)
+    monkeypatch.setattr(parquet_store, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(parquet_store, "MOST_ALIKE", 3)
     steps_left = 10**9
 
     def counted(name: str) -> None:
@@ -89,7 +89,7 @@ def test_parquet_is_right_after_a_kill_between_any_two_steps(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", synced)
-    model = Model(parquet.ParquetStore(tmp_path / "lake", grace_s=0.0))
+    model = Model(parquet_store.ParquetStore(tmp_path / "lake", grace_s=0.0))
     model.store.ensure_view("v", schema(FIRST), [], "topic-1")
     killed = 0
     for version in range(1, 26):
@@ -108,7 +108,7 @@ def test_parquet_is_right_after_a_kill_between_any_two_steps(
             killed += 1
             steps_left = 10**9
             model.store.close()
-            model.store = parquet.ParquetStore(tmp_path / "lake", grace_s=0.0)
+            model.store = parquet_store.ParquetStore(tmp_path / "lake", grace_s=0.0)
             # Rows and positions of before, or of after: the manifest decides.
             if model.store.positions("v", "changelog").get(TopicPartition("views.v", 0)) == before[0]:
                 model.offset, model.rows = before
@@ -122,7 +122,7 @@ def test_parquet_is_right_after_a_kill_between_any_two_steps(
 
 
 def test_few_files_are_left_and_none_that_nobody_names(tmp_path: Path) -> None:
-    store = parquet.ParquetStore(tmp_path, grace_s=0.0)
+    store = parquet_store.ParquetStore(tmp_path, grace_s=0.0)
     model = Model(store)
     store.ensure_view("v", schema(FIRST), [], "topic-1")
     chance = random.Random(2)
@@ -136,28 +136,31 @@ def test_few_files_are_left_and_none_that_nobody_names(tmp_path: Path) -> None:
     assert len(manifest["files"]) < 16 and len(names) < 26
     (tmp_path / "v" / "000099-delta.parquet").write_bytes(b"half")
     store.close()
-    model.store = parquet.ParquetStore(tmp_path)
+    model.store = parquet_store.ParquetStore(tmp_path)
     assert not (tmp_path / "v" / "000099-delta.parquet").exists()
     model.check()
     with pytest.raises(PeerError, match="another process"):
-        parquet.ParquetStore(tmp_path)
+        parquet_store.ParquetStore(tmp_path)
     model.store.close()
 
 
 def test_what_is_merged_and_into_what() -> None:
-    def files(kind: Literal["snapshot", "delta"], *rows: int) -> list[parquet.File]:
-        return [parquet.File(f"{kind}-{place}", kind, each) for place, each in enumerate(rows)]
+    def files(kind: Literal["snapshot", "delta"], *rows: int) -> list[parquet_store.File]:
+        return [parquet_store.File(f"{kind}-{place}", kind, each) for place, each in enumerate(rows)]
 
-    assert parquet.to_merge(files("delta", *[1] * 7)) is None
-    assert parquet.to_merge(files("delta", *[1] * 8, 5_000)) == ("delta", tuple(files("delta", *[1] * 8)))
-    assert parquet.to_merge(files("delta", 10**6)) is None  # alone it is as good as a snapshot
+    assert parquet_store.to_merge(files("delta", *[1] * 7)) is None
+    assert parquet_store.to_merge(files("delta", *[1] * 8, 5_000)) == (
+        "delta",
+        tuple(files("delta", *[1] * 8)),
+    )
+    assert parquet_store.to_merge(files("delta", 10**6)) is None  # alone it is as good as a snapshot
     every = [*files("snapshot", 400_000), *files("delta", 150_000, 50_000)]
-    assert parquet.to_merge(every) == ("snapshot", tuple(every))
-    assert parquet.to_merge([*files("snapshot", 400_000), *files("delta", 150_000)]) is None
+    assert parquet_store.to_merge(every) == ("snapshot", tuple(every))
+    assert parquet_store.to_merge([*files("snapshot", 400_000), *files("delta", 150_000)]) is None
 
 
 def test_the_ways_of_reading_that_the_docs_tell_give_the_live_rows(tmp_path: Path) -> None:
-    model = Model(parquet.ParquetStore(tmp_path))
+    model = Model(parquet_store.ParquetStore(tmp_path))
     model.store.ensure_view("customer_360", schema({"points": "long"}), [], "topic-1")
     for version, deleted in ((1, False), (2, False), (3, True)):
         changes = [
@@ -185,8 +188,8 @@ def test_the_ways_of_reading_that_the_docs_tell_give_the_live_rows(tmp_path: Pat
 WRITER = """
 import os
 import sys
-from hub.materializers.stores.named import open_store
-from hub.materializers.stores.sql import Change, ViewBatch
+from hub.materializers.stores.open_store import open_store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import Positions
 
 def write(pid):

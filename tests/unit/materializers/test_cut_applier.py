@@ -9,10 +9,10 @@ import pytest
 from cut_world import Killed, World
 from pydantic import ValidationError
 
-from hub.materializers.cuts import GroupCut, GroupNote, Place
-from hub.materializers.progress import ViewState
-from hub.materializers.stores.sql import ViewBatch
-from hub.materializers.view import View
+from hub.materializers.definition.entity_view import View
+from hub.materializers.progress.records import ViewState
+from hub.materializers.snapshot_groups.group import GroupCut, GroupNote, Place
+from hub.materializers.stores.store import ViewBatch
 from hub.record import NewRecord, Positions
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryWriter
-from hub.materializers.cut_steps import Cuts, Member
-from hub.materializers.cuts import CUT, GROUP, GroupCut, cut_of, next_place
-from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.snapshot_groups.coordinator import Cuts, Member
+from hub.materializers.snapshot_groups.group import CUT, GROUP, GroupCut, cut_of, next_place
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
 READS = {
@@ -40,7 +40,7 @@ class Query:
     to_write: list[NewRecord] | None = None
     over: bool = False
 
-    # ---- hub.materializers.cut_steps.Ends
+    # ---- hub.materializers.snapshot_groups.coordinator.Ends
 
     def hold(self, begin: Positions) -> Positions | None:
         self.world.meanwhile()
@@ -98,7 +98,7 @@ class Query:
 
 @dataclass
 class View:
-    """What the materializer runs of a view; see hub.materializers.cut_steps.Running."""
+    """What the materializer runs of a view; see hub.materializers.snapshot_groups.coordinator.Running."""
 
     table: str
     group: str | None = "shop"

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 from hub.errors import HubFault
-from hub.materializers import damage, delta_engine
-from hub.materializers.damage import (
+from hub.materializers.spark import checkpoint_corruption, delta_engine
+from hub.materializers.spark.checkpoint_corruption import (
     Doubt,
     aside_of,
     lately,
@@ -21,8 +21,8 @@ from hub.materializers.damage import (
     set_aside,
     why_aside,
 )
-from hub.materializers.delta_engine import DeltaState
-from hub.materializers.versions import Definition, Kept, Opened, decide
+from hub.materializers.spark.delta_engine import DeltaState
+from hub.materializers.versions.versions import Definition, Kept, Opened, decide
 
 METADATA = '{"id":"a7a6c1de-6d2b-4b09-9f4c-0e4d1d2b7a11"}'
 OFFSETS = (
@@ -168,7 +168,7 @@ def test_duckdb_knows_a_damaged_file_and_a_lock_is_none(tmp_path: Path) -> None:
     )
     assert not of_duckdb("Out of Memory Error: could not allocate block of size 256.0 KiB")
     assert not of_duckdb('IO Error: Could not set lock on file "delta.duckdb": Conflicting lock is held')
-    assert damage.is_outage("IO Error: Cannot open file: No space left on device")
+    assert checkpoint_corruption.is_outage("IO Error: Cannot open file: No space left on device")
     assert delta_engine.damaged(ValueError("corrupt")) is None
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.avro_shape import spark_types
-from hub.materializers.classify import classify
-from hub.materializers.delta_inputs import fingerprint, planned, shares, stage_name, tables
-from hub.materializers.delta_plan import STREAM_KEY
-from hub.materializers.sql_view import SqlView, checked
+from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.planning.classify import classify
+from hub.materializers.planning.delta_inputs import fingerprint, planned, shares, stage_name, tables
+from hub.materializers.planning.delta_plan import STREAM_KEY
+from hub.materializers.types.avro_types import spark_types
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError, NotFound
-from hub.materializers.delta import plan
-from hub.materializers.delta_plan import Hops, Table
+from hub.materializers.planning.delta_plan import Hops, Table
+from hub.materializers.planning.delta_planner import plan
 
 ORDERS = {
     "order_id": "int",

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from hub.errors import CallerError, ConfigError, HubFault
-from hub.materializers.delta import plan
-from hub.materializers.delta_engine import RECORD_KEY, DeltaRun, DeltaState
-from hub.materializers.delta_plan import Table
+from hub.materializers.planning.delta_plan import Table
+from hub.materializers.planning.delta_planner import plan
+from hub.materializers.spark.delta_engine import RECORD_KEY, DeltaRun, DeltaState
 
 
 @pytest.fixture

@@ -13,13 +13,15 @@ import pytest
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster, MemoryReader
-from hub.materializers import engine, spark
-from hub.materializers.dataframes import Answered, Input
-from hub.materializers.engine import Board, Runner
-from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState
-from hub.materializers.shape import shape
-from hub.materializers.slots import Slots
-from hub.materializers.view import View, view_files
+from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import view_files
+from hub.materializers.engine import runner as engine
+from hub.materializers.engine.runner import Board, Runner
+from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
+from hub.materializers.spark import session as spark
+from hub.materializers.spark.dataframes import Answered, Input
+from hub.materializers.spark.slots import Slots
 from hub.record import Positions, TopicPartition
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "k", "type": "string"}]}

@@ -9,13 +9,13 @@ import pytest
 
 from hub.config import Settings
 from hub.log import MemoryCluster
-from hub.materializers import spark
-from hub.materializers.dataframes import Answered, Input
-from hub.materializers.engine import Board, Runner
-from hub.materializers.progress import Mode
-from hub.materializers.shape import shape
-from hub.materializers.slots import Slots
-from hub.materializers.view import View
+from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.entity_view import View
+from hub.materializers.engine.runner import Board, Runner
+from hub.materializers.progress.records import Mode
+from hub.materializers.spark import session as spark
+from hub.materializers.spark.dataframes import Answered, Input
+from hub.materializers.spark.slots import Slots
 from hub.record import NewRecord, Positions
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "k", "type": "string"}]}

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hub.alerts.files import ALERTS_FILE, QueryAlert, load_query_alert, query_files
-from hub.alerts.reading import load_alerts
+from hub.alerts.config.alerts_yaml import ALERTS_FILE, QueryAlert, load_query_alert, query_files
+from hub.alerts.config.read_entries import load_alerts
 from hub.demo import customers
-from hub.materializers.saved_queries import load_queries
-from hub.materializers.sql_query import Relation, compile_query, placeholders
-from hub.materializers.sql_text import parse
-from hub.materializers.topic_rows import META, columns_of
-from hub.materializers.view import load_view
-from hub.schema_registry.sources import Source
-from hub.topics.tree import load
+from hub.materializers.definition.load import load_view
+from hub.materializers.queries.compiler import Relation, compile_query, placeholders
+from hub.materializers.queries.parser import parse
+from hub.materializers.queries.saved_queries import load_queries
+from hub.materializers.queries.topic_rows import META, columns_of
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.topics.tree.tree import load
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "customer-360"
 QUERIES = load_queries(EXAMPLE)

@@ -15,20 +15,22 @@ from hypothesis import strategies as some
 from hub.config import Settings
 from hub.errors import ConfigError, PeerError
 from hub.log import MemoryCluster
-from hub.materializers.dataframes import Input
-from hub.materializers.engine import _fingerprint
-from hub.materializers.expirer import Expirer, Kept
-from hub.materializers.expiry import AGAIN_S, Due, Said, among, expired_records, record
-from hub.materializers.golden import load_golden
-from hub.materializers.shape import Shape, shape
-from hub.materializers.store_threads import StoreThread
-from hub.materializers.stores.named import open_store
-from hub.materializers.stores.port import ViewStore
-from hub.materializers.stores.sql import Change, Store, ViewBatch
-from hub.materializers.view import LAST_EVENT_AT, View, body_of, load_view, view_of
-from hub.observability.metrics import exposition
-from hub.observability.overview import KafkaHealth, Overview, view_line
-from hub.observability.reports import reports_of
+from hub.materializers.applying.applier_process import StoreThread
+from hub.materializers.applying.ttl import AGAIN_S, Due, Said, among, expired_records, record
+from hub.materializers.applying.ttl_thread import Expirer, Kept
+from hub.materializers.definition.declared import LAST_EVENT_AT
+from hub.materializers.definition.entity_plan import Shape, shape
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import body_of, load_view, view_of
+from hub.materializers.engine.runner import _fingerprint
+from hub.materializers.golden.cases import load_golden
+from hub.materializers.spark.dataframes import Input
+from hub.materializers.stores.open_store import open_store
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch, ViewStore
+from hub.observability.export.metrics import exposition
+from hub.observability.overview.overview import KafkaHealth, Overview, view_line
+from hub.observability.overview.reports import reports_of
 from hub.record import Positions
 
 TIME = {"type": "long", "logicalType": "timestamp-micros"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hub.materializers.folder_times import CommitWatch, ViewFolder
+from hub.materializers.engine.file_watch import CommitWatch, ViewFolder
 
 
 def at(folder: Path, time_ns: int) -> None:

@@ -10,8 +10,11 @@ import pytest
 from event_schemas import PROTO
 
 from hub.errors import ConfigError
-from hub.materializers.avro_shape import spark_types
-from hub.materializers.formats import (
+from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import body_of, load_view, view_of
+from hub.materializers.types.avro_types import spark_types
+from hub.materializers.types.source_formats import (
     ADMITS_NULL,
     UnknownType,
     columns_ddl,
@@ -22,12 +25,10 @@ from hub.materializers.formats import (
     reading_of,
     without_defaults,
 )
-from hub.materializers.shape import shape
-from hub.materializers.view import View, body_of, load_view, view_of
 from hub.record import Record
+from hub.schema_registry.compat.resolved_schema import Source
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.sources import Source
-from hub.topics.dead_letter import letter_of
+from hub.topics.dead_letters.model import letter_of
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.golden import Case, Outcome, differences, events_of, golden_files, load_golden, same
-from hub.materializers.view import load_views
+from hub.materializers.definition.load import load_views
+from hub.materializers.golden.cases import (
+    Case,
+    Outcome,
+    differences,
+    events_of,
+    golden_files,
+    load_golden,
+    same,
+)
 
 VIEW = "view: shop\nsources:\n  orders: {topic: shop.orders, key: id}\nfields:\n  n: count(orders.id)\n"
 EXAMPLES = Path(__file__).parents[3] / "examples"

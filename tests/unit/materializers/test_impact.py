@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from hub.materializers.impact import columns_read, impacts
-from hub.materializers.view import View, load_view
-from hub.schema_registry.state import Parsed, parse
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import load_view
+from hub.materializers.definition.schema_impact import columns_read, impacts
+from hub.schema_registry.registry.snapshot import Parsed, parse
 
 ROOT = Path(__file__).parents[3]
 

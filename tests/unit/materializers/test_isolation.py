@@ -8,7 +8,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from hub.materializers.isolation import (
+from hub.materializers.isolation.policy import (
     Death,
     Isolated,
     Journal,

@@ -17,15 +17,15 @@ from changelog import CHANGELOG, Bench
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.histogram import Histogram, histogram_of
-from hub.materializers.applier import Applier
-from hub.materializers.latency import MOST_UNREAD, Due, Latencies, event_ms, latest_event
-from hub.materializers.latency_samples import Sampler
-from hub.materializers.progress import PROGRESS_TOPIC, Progress, progress_of
-from hub.materializers.store_threads import objectives
+from hub.materializers.applying.applier import Applier
+from hub.materializers.applying.applier_process import objectives
+from hub.materializers.progress.latency import MOST_UNREAD, Due, Latencies, event_ms, latest_event
+from hub.materializers.progress.latency_samples import Sampler
+from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, progress_of
+from hub.metrics.histogram import Histogram, histogram_of
 from hub.record import NewRecord, Positions, Record
-from hub.schema_registry.codec import encode, parsed
-from hub.topics.tree import LiveTree
+from hub.schema_registry.codecs.wire_format import encode, parsed
+from hub.topics.tree.tree import LiveTree
 from hub.tracing import Trace
 
 ORIGIN = {

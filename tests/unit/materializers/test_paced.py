@@ -9,9 +9,9 @@ import pytest
 
 from hub.config import Settings
 from hub.log import MemoryCluster
-from hub.materializers import spark
-from hub.materializers.engine import Board, Runner
-from hub.materializers.slots import Slots
+from hub.materializers.engine.runner import Board, Runner
+from hub.materializers.spark import session as spark
+from hub.materializers.spark.slots import Slots
 
 
 @pytest.mark.parametrize(("views", "pause_ms"), [(1, 50), (5, 50), (6, 60), (40, 400)])

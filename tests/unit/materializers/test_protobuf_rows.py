@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from event_schemas import PROTO
 
-from hub.materializers.avro_shape import AvroType, field_types
-from hub.materializers.formats import columns_ddl, of_registry, reading_of
-from hub.materializers.golden_values import encoder_of
-from hub.materializers.protobuf_rows import BROKEN, columns_of
-from hub.schema_registry.avro_json import Unfit
-from hub.schema_registry.sources import Source
+from hub.materializers.golden.values import encoder_of
+from hub.materializers.spark.protobuf_rows import BROKEN, columns_of
+from hub.materializers.types.avro_types import AvroType, field_types
+from hub.materializers.types.source_formats import columns_ddl, of_registry, reading_of
+from hub.schema_registry.codecs.avro_encoder import Unfit
+from hub.schema_registry.compat.resolved_schema import Source
 
 SCHEMA = of_registry(Source.of("PROTOBUF", PROTO))
 

@@ -13,16 +13,22 @@ from changelog import CHANGELOG, Bench, schema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.alerts.engine import Route
-from hub.alerts.engine import State as Alerts
-from hub.alerts.engine import step as judge
-from hub.alerts.rules import Change as RuleChange
-from hub.alerts.rules import Changes, Verdict
+from hub.alerts.model.rules import Change as RuleChange
+from hub.alerts.model.rules import Changes, Verdict
+from hub.alerts.model.state_machine import Route
+from hub.alerts.model.state_machine import State as Alerts
+from hub.alerts.model.state_machine import step as judge
 from hub.errors import PeerError
-from hub.materializers import proof as proof_module
-from hub.materializers.applier import GENERATION_SHIFT, Applier
-from hub.materializers.progress import PROGRESS_TOPIC
-from hub.materializers.proof import (
+from hub.materializers.applying.applier import Applier
+from hub.materializers.changelog.record import GENERATION_SHIFT
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.stores.open_store import open_store
+from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.stored_row import key_hash
+from hub.materializers.verification import fingerprint as proof_module
+from hub.materializers.verification.changelog_fold import ProofFold
+from hub.materializers.verification.continuous_check import Provable, Prover, _Reading
+from hub.materializers.verification.fingerprint import (
     PREFIX,
     Fingerprint,
     Proof,
@@ -36,12 +42,7 @@ from hub.materializers.proof import (
     seen_of_unproved,
     told_proofs,
 )
-from hub.materializers.proof_fold import ProofFold
-from hub.materializers.proof_series import families
-from hub.materializers.prover import Provable, Prover, _Reading
-from hub.materializers.stores.kept import key_hash
-from hub.materializers.stores.named import open_store
-from hub.materializers.stores.sql import Change, ViewBatch
+from hub.materializers.verification.metrics import families
 from hub.record import Positions
 
 KINDS: dict[str, Callable[[Path], str]] = {
@@ -208,7 +209,7 @@ def test_it_goes_on_where_it_was_after_a_restart_and_begins_anew_when_its_file_d
             read.append(len(rows))
             super().take(rows, reached)
 
-    from hub.materializers import prover as prover_module
+    from hub.materializers.verification import continuous_check as prover_module
 
     original, prover_module.ProofFold = prover_module.ProofFold, Counting  # type: ignore[misc]
     try:
@@ -312,7 +313,7 @@ def test_a_store_that_is_down_or_stopped_or_catches_up_is_never_said_to_match(
     assert "a bad row" in world.proved().reason
     world.keeper.why = ""
     assert world.proved().state is State.MATCHES
-    monkeypatch.setattr("hub.materializers.prover._NEAR", 10)
+    monkeypatch.setattr("hub.materializers.verification.continuous_check._NEAR", 10)
     for version in range(6_000, 6_100):
         world.write(f"k{version % 40}", version, {"points": version})
     world.now += 200_000
@@ -519,8 +520,8 @@ def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: Wor
 
 def test_a_comparison_that_takes_long_is_no_silence(world: World, monkeypatch: Any) -> None:
     world.applied().proved()
-    monkeypatch.setattr("hub.materializers.prover._ROWS", 1)
-    monkeypatch.setattr("hub.materializers.prover.TELL_S", -1.0)
+    monkeypatch.setattr("hub.materializers.verification.continuous_check._ROWS", 1)
+    monkeypatch.setattr("hub.materializers.verification.continuous_check.TELL_S", -1.0)
     told: list[int] = []
     tell = world.prover._tell_due
     monkeypatch.setattr(world.prover, "_tell_due", lambda: (told.append(1), tell()))

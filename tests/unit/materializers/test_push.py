@@ -17,11 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import CallerError, PeerError
-from hub.materializers import push
-from hub.materializers.push import Event, Held, Place, Wanted, Watcher, parse_event_id, subscribe
-from hub.materializers.push_wire import ServerSentEvents, as_message, as_sse
-from hub.materializers.query import Condition
-from hub.materializers.stores.sql import Changes, Filter, Store
+from hub.materializers.serving import subscriptions
+from hub.materializers.serving.pull_query import Condition
+from hub.materializers.serving.subscription_transport import ServerSentEvents, as_message, as_sse
+from hub.materializers.serving.subscriptions import (
+    Event,
+    Held,
+    Place,
+    Wanted,
+    Watcher,
+    parse_event_id,
+    subscribe,
+)
+from hub.materializers.stores.sql_store import Changes, Filter, Store
 from hub.record import Positions
 
 T = TypeVar("T")
@@ -138,7 +146,7 @@ def test_an_id_of_another_filter_starts_over(bench: Bench) -> None:
 def test_a_slow_reader_is_told_how_many_states_it_does_not_see(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push, "_SLOW_S", 0.0)  # whoever takes any time at all is slow
+    monkeypatch.setattr(subscriptions, "_SLOW_S", 0.0)  # whoever takes any time at all is slow
     bench.write("a", 1, {"points": 1})
     bench.drain()
     version = 1
@@ -212,7 +220,7 @@ def test_changes_that_name_no_events_are_told_of_by_the_stretch_of_the_sources(b
 def test_a_busy_neighbour_does_not_silence_the_sign_of_life(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push, "_HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(subscriptions, "_HEARTBEAT_S", 0.05)
     bench.write("a", 1, {"city": "Kiel", "points": 1})
     bench.drain()
 
@@ -230,8 +238,8 @@ def test_a_busy_neighbour_does_not_silence_the_sign_of_life(
 def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_rest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push, "_POLL_S", 0.001)
-    monkeypatch.setattr(push, "_GATHER_S", 0.001)
+    monkeypatch.setattr(subscriptions, "_POLL_S", 0.001)
+    monkeypatch.setattr(subscriptions, "_GATHER_S", 0.001)
     reader = Store(bench.store.url)  # the applier writes from a process of its own
     watcher, asked = Watcher(reader), 0
     stamp = reader.stamp
@@ -266,8 +274,8 @@ def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_res
 def test_changes_that_follow_a_change_at_once_are_told_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push, "_POLL_S", 0.001)
-    monkeypatch.setattr(push, "_GATHER_S", 2.0)
+    monkeypatch.setattr(subscriptions, "_POLL_S", 0.001)
+    monkeypatch.setattr(subscriptions, "_GATHER_S", 2.0)
     reader = Store(bench.store.url)
     watcher = Watcher(reader)
 

@@ -23,17 +23,19 @@ from sql_cases import HOUR_MS, NEW_YEAR_MS, fill, plant, schema
 from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
 from hub.log import MemoryCluster
-from hub.materializers import query_routes, routes
-from hub.materializers.push import Watcher
-from hub.materializers.query_routes import create_router
-from hub.materializers.sql_text import SqlError
-from hub.materializers.stores.queries import Queries, Running
-from hub.materializers.stores.sql import Change, Store, ViewBatch
-from hub.materializers.topic_rows import Topics
+from hub.materializers.queries import routes as query_routes
+from hub.materializers.queries.executor import Queries, Running
+from hub.materializers.queries.parser import SqlError
+from hub.materializers.queries.routes import create_router
+from hub.materializers.queries.topic_rows import Topics
+from hub.materializers.serving import routes
+from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client import RegisteredSchema
-from hub.schema_registry.codec import encode, frame, parsed
-from hub.schema_registry.sources import Source
+from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.codecs.wire_format import encode, frame, parsed
+from hub.schema_registry.compat.resolved_schema import Source
 
 FLIGHTS = "nyc.jfk.departures"
 FIRST = {
@@ -620,7 +622,7 @@ def test_a_wrong_name_is_refused_before_events_are_read(
 
 
 def test_too_many_bytes_of_events_are_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hub.materializers.topic_rows.MOST_BYTES", 500)
+    monkeypatch.setattr("hub.materializers.queries.topic_rows.MOST_BYTES", 500)
     for number in range(10):
         hub.departure(number)
     table = hub.topics.table(FLIGHTS)

@@ -15,9 +15,9 @@ from fastapi.testclient import TestClient
 
 from hub.api.app import on_hub_error
 from hub.errors import HubError
-from hub.materializers.push import Watcher
-from hub.materializers.quick_reads import Quick, QuickReads
-from hub.materializers.routes import create_router
+from hub.materializers.serving.fast_path import Quick, QuickReads
+from hub.materializers.serving.routes import create_router
+from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.prepared_postgres import PostgresReads
 
 

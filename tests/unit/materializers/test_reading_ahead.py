@@ -11,8 +11,8 @@ from changelog import CHANGELOG, Bench
 from cut_world import Unsteady, World
 
 from hub.errors import PeerError
-from hub.materializers.applier import Applier
-from hub.materializers.stores.port import Rhythm
+from hub.materializers.applying.applier import Applier
+from hub.materializers.stores.store import Rhythm
 from hub.record import NewRecord
 
 

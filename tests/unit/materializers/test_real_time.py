@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.classify import classify
-from hub.materializers.sql_view import SqlView, query_of
+from hub.materializers.definition.sql_view import SqlView, query_of
+from hub.materializers.planning.classify import classify
 
 WATCHED = {"event_time": "t", "watermark": "10 minutes"}
 SOURCES: dict[str, dict[str, Any]] = {

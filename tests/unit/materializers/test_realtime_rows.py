@@ -14,11 +14,11 @@ from fastapi.testclient import TestClient
 
 from hub.api.app import on_hub_error
 from hub.errors import HubError
-from hub.materializers.push import Watcher
-from hub.materializers.routes import create_router
-from hub.materializers.tokens import row_covers
+from hub.materializers.serving.read_your_writes import row_covers
+from hub.materializers.serving.routes import create_router
+from hub.materializers.serving.subscriptions import Watcher
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 ORIGIN = {
     "type": "record",
@@ -74,7 +74,7 @@ def test_what_came_too_soon_after_is_told_when_nothing_comes_any_more(
     bench.write("a", 2, {"points": 1, "_sources": origin(8)})
     bench.drain()
     assert bench.store.progress()["seen:v"]["sources"] == {"in": {"0": 8}}
-    monkeypatch.setattr("hub.materializers.applier._SEEN_EVERY_MS", 0)
+    monkeypatch.setattr("hub.materializers.applying.applier._SEEN_EVERY_MS", 0)
     bench.applier.step(0)
     assert bench.store.progress()["seen:v"]["sources"] == {"in": {"0": 9}}
 

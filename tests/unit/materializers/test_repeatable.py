@@ -8,12 +8,12 @@ import pytest
 from sqlglot.dialects.dialect import Dialect
 
 from hub.errors import ConfigError
-from hub.materializers.delta import plan
-from hub.materializers.delta_plan import Table
-from hub.materializers.repeatable import refused
-from hub.materializers.shape import shape
-from hub.materializers.sql_view import SqlView, delete_columns, query_of
-from hub.materializers.view import View
+from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.sql_view import SqlView, delete_columns, query_of
+from hub.materializers.planning.delta_plan import Table
+from hub.materializers.planning.delta_planner import plan
+from hub.materializers.sql_rules.determinism import refused
 
 SPARK = Dialect.get_or_raise("spark")
 EVENT = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from hub.materializers.row_counts import LONGEST_S, SHARE, RowCounts
-from hub.materializers.stores.sql import Store
+from hub.materializers.serving.row_counts import LONGEST_S, SHARE, RowCounts
+from hub.materializers.stores.sql_store import Store
 from hub.record import Positions
 
 

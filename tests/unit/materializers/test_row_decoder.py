@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.errors import HubFault, NotFound
-from hub.materializers.row_decoder import BROKEN, MANY, RowDecoder, reader_of, rows_reader_of
+from hub.materializers.changelog.row_decoder import BROKEN, MANY, RowDecoder, reader_of, rows_reader_of
 from hub.record import Record
-from hub.schema_registry.codec import frame
+from hub.schema_registry.codecs.wire_format import frame
 
 SIMPLE: dict[str, st.SearchStrategy[Any]] = {
     "null": st.none(),

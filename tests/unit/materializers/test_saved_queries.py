@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.saved_queries import (
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import load_view
+from hub.materializers.queries.saved_queries import (
     SavedQuery,
     columns_of,
     columns_used,
@@ -17,8 +19,7 @@ from hub.materializers.saved_queries import (
     load_query,
     query_impacts,
 )
-from hub.materializers.view import View, load_view
-from hub.schema_registry.state import Parsed, parse
+from hub.schema_registry.registry.snapshot import Parsed, parse
 
 TOPIC = "nyc.jfk.departures"
 TABLES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.shape import ORIGIN, RULES, Entry, Shape, shape, steps
-from hub.materializers.view import View
+from hub.materializers.definition.entity_plan import ORIGIN, RULES, Entry, Shape, shape, steps
+from hub.materializers.definition.entity_view import View
 
 TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
 

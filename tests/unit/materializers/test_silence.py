@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub.materializers.silence import Silence
+from hub.materializers.engine.stall_clock import Silence
 
 
 def looked(silence: Silence, seconds: range, place: object = 1, life: object = ()) -> list[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError, PeerError
-from hub.materializers.slots import Slots, local_slots
+from hub.materializers.spark.slots import Slots, local_slots
 
 
 @pytest.mark.parametrize(

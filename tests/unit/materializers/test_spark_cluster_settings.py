@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from hub.config import Settings
-from hub.materializers import spark
+from hub.materializers.spark import session as spark
 
 
 @pytest.mark.parametrize(

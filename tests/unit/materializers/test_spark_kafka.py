@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hub.config import Settings
-from hub.materializers import spark_kafka
-from hub.materializers.progress import Mode
+from hub.materializers.progress.records import Mode
+from hub.materializers.spark import kafka_source
 
 
 def settings(project: Path, **said: int) -> Settings:
@@ -16,20 +16,20 @@ def settings(project: Path, **said: int) -> Settings:
 
 
 def test_a_realtime_view_gathers_what_comes_together(tmp_path: Path) -> None:
-    told = spark_kafka.reading(settings(tmp_path, realtime_gather_ms=40), "realtime")
+    told = kafka_source.reading(settings(tmp_path, realtime_gather_ms=40), "realtime")
     assert told["kafka.fetch.max.wait.ms"] == "40" and int(told["kafka.fetch.min.bytes"]) > 1
 
 
 def test_one_that_gathers_nothing_is_told_of_each_event(tmp_path: Path) -> None:
     at_once = settings(tmp_path, realtime_gather_ms=0)
-    told = spark_kafka.reading(at_once, "realtime")
+    told = kafka_source.reading(at_once, "realtime")
     assert "kafka.fetch.min.bytes" not in told and told["kafka.fetch.max.wait.ms"] == "50"
-    assert spark_kafka.writing(at_once, "realtime")["kafka.linger.ms"] == "0"
+    assert kafka_source.writing(at_once, "realtime")["kafka.linger.ms"] == "0"
 
 
 @pytest.mark.parametrize("mode", ["bulk", "live"])
 def test_a_batch_waits_for_no_event(tmp_path: Path, mode: Mode) -> None:
-    told = spark_kafka.reading(settings(tmp_path), mode)
+    told = kafka_source.reading(settings(tmp_path), mode)
     assert told["kafka.fetch.max.wait.ms"] == "0" and "kafka.fetch.min.bytes" not in told
 
 
@@ -37,4 +37,4 @@ def test_a_batch_waits_for_no_event(tmp_path: Path, mode: Mode) -> None:
 def test_rows_wait_for_one_another_where_more_of_them_come(
     tmp_path: Path, mode: Mode, linger_ms: str
 ) -> None:
-    assert spark_kafka.writing(settings(tmp_path), mode)["kafka.linger.ms"] == linger_ms
+    assert kafka_source.writing(settings(tmp_path), mode)["kafka.linger.ms"] == linger_ms

@@ -8,10 +8,11 @@ import pytest
 from sqlglot import parse_one
 
 from hub.errors import ConfigError
-from hub.materializers.shape import shape
-from hub.materializers.sql_checks import slow_patterns
-from hub.materializers.sql_view import SqlView, checked
-from hub.materializers.view import View, load_view
+from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import load_view
+from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.sql_rules.checks import slow_patterns
 
 _DECLARED = "{id: bigint, n: bigint, name: string, items: array<bigint>, at: timestamp}"
 SCHEMAS = {

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.impact import columns_read
-from hub.materializers.saved_queries import load_query
-from hub.materializers.shape import shape
-from hub.materializers.sql_depth import MOST_BRACKETS, MOST_LEVELS
-from hub.materializers.sql_text import SqlError
-from hub.materializers.sql_text import parse as parse_statement
-from hub.materializers.sql_view import SqlView, checked
-from hub.materializers.view import View, load_view
+from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import load_view
+from hub.materializers.definition.schema_impact import columns_read
+from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.queries.parser import SqlError
+from hub.materializers.queries.parser import parse as parse_statement
+from hub.materializers.queries.saved_queries import load_query
+from hub.materializers.sql_rules.nesting import MOST_BRACKETS, MOST_LEVELS
 
 # A text that nests so deep, and how deep. Each is within the limits of characters that files have.
 DEEP: dict[str, tuple[Callable[[int], str], int]] = {

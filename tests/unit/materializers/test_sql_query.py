@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_cases import FRIENDLY, HOSTILE, NEW_YEAR_MS, NOW_MS, ask, fill
 
-from hub.materializers import sql_query
-from hub.materializers.sql_query import names_of, placeholders, since_of, tables_of
-from hub.materializers.sql_text import SqlError, is_complete, parse, statements
-from hub.materializers.stores.queries import MOST_BYTES, Queries, Running
-from hub.materializers.stores.sql import Change, Store, ViewBatch
-from hub.materializers.stores.sqlite_functions import fence, ilike, like, prepare
+from hub.materializers.queries import compiler as sql_query
+from hub.materializers.queries.compiler import names_of, placeholders, since_of, tables_of
+from hub.materializers.queries.executor import MOST_BYTES, Queries, Running
+from hub.materializers.queries.parser import SqlError, is_complete, parse, statements
+from hub.materializers.queries.sqlite_functions import fence, ilike, like, prepare
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import Positions
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.impact import columns_read
-from hub.materializers.sql_view import SqlView, checked, duration_ms, query_of
-from hub.materializers.view import View, load_view
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import load_view
+from hub.materializers.definition.schema_impact import columns_read
+from hub.materializers.definition.sql_view import SqlView, checked, duration_ms, query_of
 
 AT = {"type": "long", "logicalType": "timestamp-millis"}
 DEPARTURE: dict[str, Any] = {

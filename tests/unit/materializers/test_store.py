@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
 from hub.log import MemoryReader
-from hub.materializers.applier import GENERATION_SHIFT
-from hub.materializers.progress import Progress
-from hub.materializers.push import Wanted, Watcher, subscribe
-from hub.materializers.routes import create_router
-from hub.materializers.stores.sql import Change, StoreRefused, ViewBatch
+from hub.materializers.changelog.record import GENERATION_SHIFT
+from hub.materializers.progress.records import Progress
+from hub.materializers.serving.routes import create_router
+from hub.materializers.serving.subscriptions import Wanted, Watcher, subscribe
+from hub.materializers.stores.sql_store import StoreRefused
+from hub.materializers.stores.store import Change, ViewBatch
 from hub.record import NewRecord, Positions
 
 

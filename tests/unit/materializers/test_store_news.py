@@ -15,12 +15,13 @@ from sql_cases import fill
 
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader
-from hub.materializers import routes, store_news
-from hub.materializers.progress import PROGRESS_TOPIC
-from hub.materializers.push import Watcher
-from hub.materializers.store_news import Around, StoreNews
-from hub.materializers.store_reports import Reach, StoreReport, StoreState, gone
-from hub.materializers.stores.sql import Store
+from hub.materializers.progress import store_watch
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.progress.store_reports import Reach, StoreReport, StoreState, gone
+from hub.materializers.progress.store_watch import Around, StoreNews
+from hub.materializers.serving import routes
+from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord, Positions
 
 
@@ -87,7 +88,7 @@ class Failing(MemoryCluster):
 def test_a_store_whose_applier_is_silent_is_unknown_until_it_is_heard_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(store_news, "SILENT_S", 0.3)
+    monkeypatch.setattr(store_watch, "SILENT_S", 0.3)
     cluster = MemoryCluster(now_ms=now_ms())
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
     writer = cluster.writer()

@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hub.cli.view_golden import run_tests
+from hub.cli.view.golden import run_tests
 from hub.config import Settings
 from hub.errors import ConfigError
-from hub.materializers.avro_shape import AvroType
-from hub.materializers.engine import Runner
-from hub.materializers.shape import shape
-from hub.materializers.sql_view import SqlView
-from hub.materializers.transform_calls import Call
-from hub.materializers.transforms import functions
-from hub.materializers.view import definition_text, files_of, load_view
+from hub.materializers.definition.entity_plan import shape
+from hub.materializers.definition.load import definition_text, files_of, load_view
+from hub.materializers.definition.python_functions import functions
+from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.engine.runner import Runner
+from hub.materializers.spark.python_udf_worker import Call
+from hub.materializers.types.avro_types import AvroType
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ORDERS: AvroType = {

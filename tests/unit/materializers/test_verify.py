@@ -11,10 +11,11 @@ import pytest
 from changelog import CHANGELOG, Bench
 
 from hub.errors import Conflict, NotFound, PeerError
-from hub.materializers.applier import GENERATION_SHIFT, Applier
-from hub.materializers.stores.named import open_store
-from hub.materializers.stores.sql import Change, ViewBatch
-from hub.materializers.verify import verify
+from hub.materializers.applying.applier import Applier
+from hub.materializers.changelog.record import GENERATION_SHIFT
+from hub.materializers.stores.open_store import open_store
+from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.verification.verify import verify
 from hub.record import Positions
 
 KINDS: dict[str, Callable[[Path], str]] = {

@@ -13,20 +13,22 @@ import pytest
 from changelog import Bench
 
 from hub.errors import NotFound
-from hub.materializers.applier import Applier
-from hub.materializers.classify import classify
-from hub.materializers.comparison import compare
-from hub.materializers.dataframes import Input
-from hub.materializers.engine import _sql_fingerprint
-from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState
-from hub.materializers.push import Wanted, Watcher, subscribe
-from hub.materializers.shape import SourceShape
-from hub.materializers.sql_view import SqlView, checked
-from hub.materializers.store_threads import followed_versions, keep_versions, known_versions
-from hub.materializers.stores.sql import Store
-from hub.materializers.version_ledger import Ledger
-from hub.materializers.version_routes import shown_versions
-from hub.materializers.versions import (
+from hub.materializers.applying.applier import Applier
+from hub.materializers.applying.applier_process import followed_versions, keep_versions, known_versions
+from hub.materializers.definition.declared import changelog_of, table_of_changelog
+from hub.materializers.definition.entity_plan import SourceShape
+from hub.materializers.definition.load import body_of, view_of
+from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.engine.runner import _sql_fingerprint
+from hub.materializers.planning.classify import classify
+from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
+from hub.materializers.serving.subscriptions import Wanted, Watcher, subscribe
+from hub.materializers.spark.dataframes import Input
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.versions.comparison import compare
+from hub.materializers.versions.routes import shown_versions
+from hub.materializers.versions.version_log import Ledger
+from hub.materializers.versions.versions import (
     Asked,
     CaughtUp,
     Changed,
@@ -38,9 +40,8 @@ from hub.materializers.versions import (
     compared_record,
     wanted_record,
 )
-from hub.materializers.view import body_of, changelog_of, table_of_changelog, view_of
 from hub.record import NewRecord, Positions
-from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.codecs.wire_format import encode, parsed
 
 
 class World:

@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.materializers.versions import (
+from hub.materializers.versions.versions import (
     ACTIONS,
     Asked,
     CaughtUp,

@@ -10,15 +10,15 @@ import pytest
 
 from hub.config import SERVING
 from hub.log import MemoryCluster
-from hub.materializers.engine_reports import EngineReport, engine_report_of
-from hub.materializers.progress import PROGRESS_TOPIC
-from hub.materializers.pulse import Pulse
-from hub.materializers.store_news import Around, StoreNews
-from hub.materializers.view_states import Links, judged
-from hub.observability.anchors import observed
-from hub.observability.lag import UNAPPLIED, Engine, Sample, assess, lag_of
-from hub.observability.reports import reports_of
-from hub.observability.status import LagState
+from hub.materializers.engine.report_thread import Pulse
+from hub.materializers.progress.engine_reports import EngineReport, engine_report_of
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.progress.store_watch import Around, StoreNews
+from hub.materializers.progress.view_states import Links, judged
+from hub.observability.lag.anchors import observed
+from hub.observability.lag.status import LagState
+from hub.observability.overview.reports import reports_of
+from hub.observability.overview.view_state import UNAPPLIED, Engine, Sample, assess, lag_of
 from hub.record import NewRecord
 
 ENGINE = EngineReport(1_000, frozenset({"people", "orders"}), "host:/project")

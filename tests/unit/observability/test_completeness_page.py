@@ -11,11 +11,11 @@ from browser.staged_estate import estate
 from browser.staged_ledger import MINUTE, StagedLedger, entry, lacking, minutes, staged
 from fastapi.testclient import TestClient
 
-from hub.cli.completeness import bucket
-from hub.completeness.heat import heat_of
-from hub.completeness.ledger import Cell, Cells, Entry, Holes, Spot, named
+from hub.cli.monitor.completeness import bucket
+from hub.completeness.counts import Cell, Cells, Entry, Holes, Spot, named
+from hub.completeness.minutes import heat_of
 from hub.errors import CallerError, NotFound
-from hub.observability.web.pages.completeness import (
+from hub.observability.web.pages.monitor.completeness import (
     PAGE,
     RANGES,
     Audited,

@@ -10,13 +10,13 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from hub.alerts.engine import Route, State, step
-from hub.alerts.matching import labels_of
-from hub.alerts.payloads import object_name, object_path
-from hub.alerts.rules import Changes, Seen, Verdict
+from hub.alerts.delivery.payloads import object_name, object_path
+from hub.alerts.model.matching import labels_of
+from hub.alerts.model.rules import Changes, Seen, Verdict
+from hub.alerts.model.state_machine import Route, State, step
 from hub.config import Settings
 from hub.errors import CallerError, PeerError
-from hub.observability.connect import (
+from hub.observability.cluster.connect import (
     STALE_MS,
     Connect,
     Connector,
@@ -26,13 +26,13 @@ from hub.observability.connect import (
     connectors_of,
     without_password,
 )
-from hub.observability.connect_workers import ConnectWorkers
-from hub.observability.metrics import CONNECTORS, exposition
-from hub.observability.objectives import seen_of_connect
-from hub.observability.overview import KafkaHealth, Overview
-from hub.observability.routes import create_router
+from hub.observability.cluster.connect_workers import ConnectWorkers
+from hub.observability.export.metrics import CONNECTORS, exposition
+from hub.observability.export.objectives import seen_of_connect
+from hub.observability.export.routes import create_router
+from hub.observability.overview.overview import KafkaHealth, Overview
 from hub.observability.web.page import render
-from hub.observability.web.pages.connect import connect_page
+from hub.observability.web.pages.monitor.connect import connect_page
 
 NOW = 1_790_000_000_000
 HTML = {"accept": "text/html"}

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from browser.staged_estate import staged_health
 
-from hub.alerts.rules import CLUSTER_RULES, RULES, Changes, Seen, Verdict
+from hub.alerts.model.rules import CLUSTER_RULES, RULES, Changes, Seen, Verdict
 from hub.errors import PeerError
+from hub.kafka.log_dirs import log_dirs
 from hub.log import LogDir, PartitionReplicas, Placement
-from hub.observability import health_watch
-from hub.observability.health import MOST_TROUBLES, Health, health_of
-from hub.observability.health_series import families
-from hub.observability.health_watch import DIRS_EVERY_S, HealthWatch
-from hub.observability.objectives import seen_of_cluster
-from hub.topics.log_dirs import log_dirs
+from hub.observability.cluster import health_watch
+from hub.observability.cluster.health import MOST_TROUBLES, Health, health_of
+from hub.observability.cluster.health_series import families
+from hub.observability.cluster.health_watch import DIRS_EVERY_S, HealthWatch
+from hub.observability.export.objectives import seen_of_cluster
 
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN
 WELL = Placement({1: ("k", 9092)}, 1, {"t": (PartitionReplicas(0, 1, (1,), (1,)),)})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.observability.anchors import (
+from hub.observability.lag.anchors import (
     LIMIT,
     RECENT_MS,
     Anchor,
@@ -19,8 +19,8 @@ from hub.observability.anchors import (
     observed,
     thinned,
 )
-from hub.observability.lag import Engine, Lag, Sample, assess, lag_of, lag_of_topic, worst
-from hub.observability.status import LagState
+from hub.observability.lag.status import LagState
+from hub.observability.overview.view_state import Engine, Lag, Sample, assess, lag_of, lag_of_topic, worst
 
 NOW = 1_000_000_000
 

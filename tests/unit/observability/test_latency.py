@@ -14,17 +14,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
 
 from hub.api.dashboard import StoreViews
-from hub.cli.latency import line, skewed
-from hub.histogram import Histogram, edges_with
-from hub.materializers.stores.sql import Store
-from hub.observability.anchors import Anchor
-from hub.observability.consumers import LagRow
-from hub.observability.latency import SILENT_MS, WINDOW_MS, LatencyRow, Series, Tracks, rows_of
-from hub.observability.latency_board import LatencyBoard
-from hub.observability.latency_routes import create_router
-from hub.observability.pushes import MOST_SUBSCRIBERS, PATIENCE_MS, Pushed, Pushes, Told
-from hub.observability.reports import Report
-from hub.observability.status import LagState
+from hub.cli.monitor.latency import line, skewed
+from hub.materializers.stores.sql_store import Store
+from hub.metrics.histogram import Histogram, edges_with
+from hub.observability.lag.anchors import Anchor
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.status import LagState
+from hub.observability.latency.latency import SILENT_MS, WINDOW_MS, LatencyRow, Series, Tracks, rows_of
+from hub.observability.latency.pushes import MOST_SUBSCRIBERS, PATIENCE_MS, Pushed, Pushes, Told
+from hub.observability.latency.recorder import LatencyBoard
+from hub.observability.latency.routes import create_router
+from hub.observability.overview.reports import Report
 from hub.record import Positions, TopicPartition
 
 NOW = 1_790_000_000_000

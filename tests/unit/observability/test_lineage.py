@@ -10,22 +10,14 @@ from browser.staged_estate import lag_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.cli.lineage import line, why
+from hub.cli.monitor.lineage import line, why
 from hub.errors import CallerError, NotFound
-from hub.observability.lineage import (
-    Edge,
-    Kept,
-    Lineage,
-    Mirrored,
-    Node,
-    drawn,
-    lineage_of,
-    open_lineage,
-)
-from hub.observability.overview import SourceLag, ViewLine
-from hub.observability.status import LagState
-from hub.observability.web.pages.lineage import home_of, lineage_page, not_told
-from hub.observability.web.pages.mirrors import Known
+from hub.observability.lag.status import LagState
+from hub.observability.lineage.lineage import Edge, Kept, Lineage, Node, drawn, lineage_of, open_lineage
+from hub.observability.overview.mirror_readers import Mirrored
+from hub.observability.overview.overview import SourceLag, ViewLine
+from hub.observability.web.pages.monitor.lineage import home_of, lineage_page, not_told
+from hub.observability.web.pages.monitor.mirrors import Known
 
 
 def view(name: str, *sources: tuple[str, float | None]) -> ViewLine:

@@ -12,16 +12,15 @@ from fastapi.testclient import TestClient
 
 from hub.errors import HubError, PeerError
 from hub.log import GroupDescription, MemoryCluster
-from hub.observability import monitor as monitor_module
-from hub.observability.collector import Collector
-from hub.observability.consumers import LagRow
-from hub.observability.lineage import MIRROR_SILENT_S, Mirrored
-from hub.observability.mirror_readers import readers_of
-from hub.observability.monitor import Monitor, worst_first
-from hub.observability.routes import create_router
-from hub.observability.status import Rules
+from hub.observability.export.routes import create_router
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.status import Rules
+from hub.observability.overview import monitor as monitor_module
+from hub.observability.overview.collector import Collector
+from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, Mirrored, readers_of
+from hub.observability.overview.monitor import Monitor, worst_first
 from hub.record import NewRecord, Positions, TopicPartition
-from hub.replication import worker
+from hub.replication.worker import worker
 
 
 @dataclass

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.rules import Changes
+from hub.alerts.model.rules import Changes
 from hub.errors import PeerError
 from hub.log import MemoryCluster
-from hub.observability import collector as collector_module
-from hub.observability.collector import TOPICS_EVERY_S, Collector
-from hub.observability.metrics import exposition
-from hub.observability.objectives import seen_of_store
-from hub.observability.overview import TopicKind, kind_of
-from hub.observability.reports import reports_of
-from hub.observability.status import LagState
+from hub.observability.export.metrics import exposition
+from hub.observability.export.objectives import seen_of_store
+from hub.observability.lag.status import LagState
+from hub.observability.overview import collector as collector_module
+from hub.observability.overview.collector import TOPICS_EVERY_S, Collector
+from hub.observability.overview.overview import TopicKind, kind_of
+from hub.observability.overview.reports import reports_of
 from hub.observability.web.page import render
 from hub.record import NewRecord, Positions, TopicPartition
 

@@ -12,15 +12,23 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from hub.cli.lag import line
+from hub.cli.monitor.lag import line
 from hub.errors import PeerError
-from hub.observability.overview import KafkaHealth, Overview, SourceLag, TopicKind, TopicLine, ViewLine
-from hub.observability.routes import create_router
-from hub.observability.status import LagState
-from hub.observability.web import format, svg
+from hub.observability import format
+from hub.observability.export.routes import create_router
+from hub.observability.lag.status import LagState
+from hub.observability.overview.overview import (
+    KafkaHealth,
+    Overview,
+    SourceLag,
+    TopicKind,
+    TopicLine,
+    ViewLine,
+)
+from hub.observability.web import svg
 from hub.observability.web.card import card, field_of
 from hub.observability.web.page import render
-from hub.observability.web.pages.completeness import minute
+from hub.observability.web.pages.monitor.completeness import minute
 
 NOW = 1_790_000_000_000
 HTML = {"accept": "text/html"}

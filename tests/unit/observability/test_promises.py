@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.rules import Changes, Promise, Verdict
-from hub.observability.anchors import Anchor
-from hub.observability.consumers import LagRow
-from hub.observability.objectives import seen_of_readers, seen_of_topics, seen_of_views
-from hub.observability.reports import reports_of
-from hub.topics.tree import Slo, TopicSpec
+from hub.alerts.model.rules import Changes, Promise, Verdict
+from hub.observability.export.objectives import seen_of_readers, seen_of_topics, seen_of_views
+from hub.observability.lag.anchors import Anchor
+from hub.observability.lag.consumers import LagRow
+from hub.observability.overview.reports import reports_of
+from hub.topics.tree.tree import Slo, TopicSpec
 
 NOW = 10_000_000
 TREE = {"t": TopicSpec("t", "", "", 1, 1, {}, None, None, (), {}, Slo(lag_ms=60_000, freshness_ms=60_000))}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.observability.anchors import Ring, end_at, observed
-from hub.observability.rates import AWAY_MS, STALE_MS, arrived, history, per_second
+from hub.observability.lag.anchors import Ring, end_at, observed
+from hub.observability.lag.rates import AWAY_MS, STALE_MS, arrived, history, per_second
 
 NOW = 1_000_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hub.observability.reports import reports_of
+from hub.observability.overview.reports import reports_of
 from hub.record import Positions
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.observability.status import (
+from hub.observability.lag.status import (
     SEVERITY,
     LagState,
     Reader,

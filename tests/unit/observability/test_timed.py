@@ -7,8 +7,8 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.observability.consumers import TopicFacts, oldest
-from hub.observability.timed import LIMIT, SETTLED_MS, Answers, Bracket, answered, edges, next_question
+from hub.observability.lag.consumers import TopicFacts, oldest
+from hub.observability.lag.timed import LIMIT, SETTLED_MS, Answers, Bracket, answered, edges, next_question
 
 NOW = 1_700_000_000_000
 

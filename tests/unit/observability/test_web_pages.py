@@ -18,18 +18,18 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
-from hub.alerts.matching import fits, labels_of
-from hub.alerts.shown import matchers_from
+from hub.alerts.alerts_json import matchers_from
+from hub.alerts.model.matching import fits, labels_of
 from hub.errors import HubFault
-from hub.observability.collector import wall_clock_ms
-from hub.observability.health import Health
-from hub.observability.web.pages.alerts import narrow
-from hub.observability.web.pages.mirrors import MOST_LOST, Known, checks, mirror
+from hub.observability.cluster.health import Health
+from hub.observability.overview.collector import wall_clock_ms
+from hub.observability.web.pages.monitor.alerts import narrow
+from hub.observability.web.pages.monitor.mirrors import MOST_LOST, Known, checks, mirror
 from hub.observability.web.pages.routes import TAILS_AT_ONCE, ForBrowsers, create_router, sse, status_of
-from hub.schema_registry.facts import Reference, SchemaStored
-from hub.schema_registry.node import Node
-from hub.schema_registry.policy import load_policies
-from hub.schema_registry.rulebook import Rulebook
+from hub.schema_registry.model.facts import Reference, SchemaStored
+from hub.schema_registry.policy.policy import load_policies
+from hub.schema_registry.registry.rulebook import Rulebook
+from hub.schema_registry.server.node import Node
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = [

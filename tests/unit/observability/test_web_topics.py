@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hub.observability.overview import KafkaHealth, Overview, TopicKind, TopicLine, kind_of
-from hub.observability.web.pages.messages import places, wanted_of
-from hub.observability.web.pages.shell import SECTIONS, address, paged
-from hub.observability.web.pages.topics import Filter, Listing, listing
-from hub.topics.tree import TopicSpec
+from hub.observability.overview.overview import KafkaHealth, Overview, TopicKind, TopicLine, kind_of
+from hub.observability.web.layout import SECTIONS, address, paged
+from hub.observability.web.pages.explore.messages import places, wanted_of
+from hub.observability.web.pages.explore.topics import Filter, Listing, listing
+from hub.topics.tree.tree import TopicSpec
 
 NOW = 1_790_000_000_000
 UP = KafkaHealth("127.0.0.1:9092", NOW, None)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.replication.alignment import Alignment, Log, Print, align, boundary
-from hub.replication.offset_map import OffsetMap, Run
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.migration.alignment import Alignment, Log, Print, align, boundary
 
 
 def log(records: Iterable[Print], begin: int | None = None, end: int | None = None) -> Log:

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from hub.kafka import compression
-from hub.kafka.batches import (
+from hub.kafka.protocol import compression
+from hub.kafka.protocol.record_batch import (
     HEADER,
     HEADER_BYTES,
     Aborted,
@@ -36,8 +36,8 @@ from hub.kafka.batches import (
     within,
 )
 from hub.record import NewRecord
-from hub.replication.offset_map import Run
-from hub.replication.reencode import (
+from hub.replication.maps.offset_map import Run
+from hub.replication.rewriting.reencode import (
     RawRecord,
     RecordTooLarge,
     Reencode,
@@ -425,7 +425,7 @@ def test_a_bomb_is_not_unpacked(codec: int) -> None:
 def test_small_batches_that_inflate_a_thousandfold_are_written_piece_by_piece(
     codec: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.replication.reencode._MOST_AT_ONCE", 2_000_000)
+    monkeypatch.setattr("hub.replication.rewriting.reencode._MOST_AT_ONCE", 2_000_000)
     zeros = [RawRecord(n, n, 0, rest_of(b"k%d" % n, bytes(1_000_000))) for n in range(9)]
     batches = [only(log_batch([each], codec=codec)) for each in zeros]
     made = Reencode().reencode(batches, 0, 1_000_000)
@@ -438,8 +438,8 @@ def test_small_batches_that_inflate_a_thousandfold_are_written_piece_by_piece(
 def test_a_worker_that_unpacks_loads_no_library_of_tables() -> None:
     code = """if True:
         import sys
-        import hub.cli.mirror, hub.replication.worker
-        from hub.kafka import compression
+        import hub.cli.mirror.commands, hub.replication.worker.worker
+        from hub.kafka.protocol import compression
         for codec in compression.NAMES:
             assert compression.decompress(codec, compression.compress(codec, b"x" * 99)) == b"x" * 99
         print(*{"duckdb", "numpy", "pandas", "pyarrow", "pyspark", "sqlalchemy"} & set(sys.modules))

@@ -8,8 +8,7 @@ import pytest
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication import failover, loss_report
-from hub.replication.board import (
+from hub.replication.clusters.control_state import (
     Beat,
     Board,
     CarriedTopic,
@@ -21,16 +20,17 @@ from hub.replication.board import (
     pause_record,
     retry_record,
 )
-from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
-from hub.replication.failover import Control
-from hub.replication.groups import Mark
-from hub.replication.links import links
-from hub.replication.mirrors import MirrorsFile
-from hub.replication.plan import Acl, Synced
-from hub.replication.progress import Progress
-from hub.replication.shards import Shard
-from hub.replication.summary import AskedEnds, summary_of
-from hub.replication.write_rights import Handed, Rights
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.checkpoint import CONTROL_TOPIC, Checkpoint
+from hub.replication.ownership import failover, loss_report
+from hub.replication.ownership.failover import Control
+from hub.replication.ownership.group_offsets import Mark
+from hub.replication.ownership.links import links
+from hub.replication.ownership.shards import Shard
+from hub.replication.planning.plan import Acl, Synced
+from hub.replication.planning.write_rights import Handed, Rights
+from hub.replication.status.mirror_status import AskedEnds, summary_of
 
 BEAT = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 1_000_000)
 CARRIES = Carries("m", {"nyc.a": CarriedTopic(2, "id", 1)}, {"nyc.b": "why"}, ("caution",), "", 5)

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from mirror_statuses import FILE, LINK, MARK, T
 
-from hub.replication import failover
-from hub.replication.born import ALL, EVER, born_at_target
-from hub.replication.copied import Copied
-from hub.replication.failover import Control, Ownership
-from hub.replication.links import links
-from hub.replication.mirrors import MirrorsFile
-from hub.replication.offset_map import OffsetMap, Run
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.imported_copy import Copied
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.ownership import failover
+from hub.replication.ownership.failover import Control, Ownership
+from hub.replication.ownership.links import links
+from hub.replication.verification.local_records import ALL, EVER, born_at_target
 
 
 def test_what_stood_there_before_the_link_began_or_an_import_took_over_is_not_judged() -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from hub.log import GroupDescription, MemoryCluster, WriterFenced
 from hub.record import Positions, TopicPartition
-from hub.replication import carrying
-from hub.replication.checkpoint import CONTROL_TOPIC
-from hub.replication.chores import Chores
-from hub.replication.groups import Carried, Seen
-from hub.replication.links import links
-from hub.replication.mirrors import MirrorsFile
-from hub.replication.shards import Shard
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.checkpoint import CONTROL_TOPIC
+from hub.replication.operations import group_carrier
+from hub.replication.ownership.group_offsets import Carried, Seen
+from hub.replication.ownership.links import links
+from hub.replication.ownership.shards import Shard
+from hub.replication.worker.link_tasks import Chores
 
 PLACE = TopicPartition("shop.orders", 0)
 
@@ -49,7 +49,7 @@ def kafka() -> Groups:
     return made
 
 
-def found(kafka: Groups, offset: int) -> list[carrying.Found]:
+def found(kafka: Groups, offset: int) -> list[group_carrier.Found]:
     """Both groups as they are seen now, with what to do: to ``offset``."""
     return [
         (
@@ -62,7 +62,7 @@ def found(kafka: Groups, offset: int) -> list[carrying.Found]:
 
 def carried(kafka: Groups, writer: Any, offset: int) -> None:
     target: Any = SimpleNamespace(kafka=kafka)
-    carrying.mark_and_commit(writer, target, "link", found(kafka, offset))
+    group_carrier.mark_and_commit(writer, target, "link", found(kafka, offset))
 
 
 def test_a_worker_that_stood_still_sets_no_group_back(kafka: Groups) -> None:
@@ -79,11 +79,11 @@ def test_a_worker_that_stood_still_sets_no_group_back(kafka: Groups) -> None:
 
 
 def test_what_is_done_at_once_writes_each_mark_once(kafka: Groups) -> None:
-    assert carrying.any_to_commit(found(kafka, 100))
+    assert group_carrier.any_to_commit(found(kafka, 100))
     carried(kafka, kafka.writer("shard"), 100)
     assert kafka.at() == {"a": 100, "b": 100} and len(kafka.logs[CONTROL_TOPIC][0]) == 2
     left_alone = Carried("a", PLACE, "active", "", 100, 90)
-    assert not carrying.any_to_commit([(Seen("a", {PLACE: 100}, {}), (left_alone,))])
+    assert not group_carrier.any_to_commit([(Seen("a", {PLACE: 100}, {}), (left_alone,))])
 
 
 def test_a_group_that_moved_or_got_members_since_it_was_looked_at_is_left_alone_and_the_others_go(
@@ -95,7 +95,7 @@ def test_a_group_that_moved_or_got_members_since_it_was_looked_at_is_left_alone_
     kafka.meanwhile = commits
     carried_before = found(kafka, 300)
     target: Any = SimpleNamespace(kafka=kafka)
-    carrying.mark_and_commit(kafka.writer("shard"), target, "link", carried_before)
+    group_carrier.mark_and_commit(kafka.writer("shard"), target, "link", carried_before)
     assert kafka.at() == {"a": 700, "b": 300}
     # A mark is written of what was committed only: the position of the other one is its own.
     (mark,) = kafka.logs[CONTROL_TOPIC][0]
@@ -103,7 +103,7 @@ def test_a_group_that_moved_or_got_members_since_it_was_looked_at_is_left_alone_
     kafka.meanwhile = lambda: None
     for members in (1, None):  # None: of a newer protocol, where only that it has some is known
         kafka.members = {"a": 0, "b": members}
-        carrying.mark_and_commit(kafka.writer("shard"), target, "link", found(kafka, 900))
+        group_carrier.mark_and_commit(kafka.writer("shard"), target, "link", found(kafka, 900))
         assert kafka.at() == {"a": 900, "b": 300}
         kafka.committed["a"] = {PLACE: 700}
 
@@ -136,7 +136,7 @@ def test_who_reads_a_partition_that_has_nothing_has_a_position_there_too(
         }
     )
     sides: Any = [SimpleNamespace(kafka=each) for each in (source, target)]
-    carrier = carrying.GroupCarrier(file, links(file)["m"], *sides)
+    carrier = group_carrier.GroupCarrier(file, links(file)["m"], *sides)
     ((_, carried),) = carrier.look(["shop.orders"], lambda tp: None, {}, {PLACE})
     assert {each.place: (each.state, each.commit) for each in carried} == expected
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.checkpoint import (
+from hub.replication.clusters.written_state import Progress
+from hub.replication.maps.checkpoint import (
     Checkpoint,
     Gap,
     MapRecord,
@@ -22,8 +23,7 @@ from hub.replication.checkpoint import (
     newest,
     offset_map,
 )
-from hub.replication.offset_map import OffsetMap, Run
-from hub.replication.progress import Progress
+from hub.replication.maps.offset_map import OffsetMap, Run
 
 HERE = Checkpoint("nyc-lon", 3, "nyc.chat", 1, "id-1", source_next=42, source_leader_epoch=5, target_next=47)
 

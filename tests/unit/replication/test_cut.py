@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.replication.cut import NONE, Seen, releasable
+from hub.replication.engine.atomic_release import NONE, Seen, releasable
 
 txns = st.tuples(st.integers(0, 4), st.integers(0, 1))
 pieces = st.lists(st.frozensets(txns, max_size=2), max_size=5)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from mirror_statuses import FILE, LINK, MARK, PLACE, T, partition
 
 from hub.record import NewRecord, Record
-from hub.replication.board import Beat, Board, CarriedTopic, Carries
-from hub.replication.definitions import Definition, crews, definitions, in_force
-from hub.replication.mirrors import MirrorsFile
-from hub.replication.progress import Progress
-from hub.replication.shards import Lease, Shard, moves_by_crew
-from hub.replication.summary import AskedEnds, summary_of
+from hub.replication.clusters.control_state import Beat, Board, CarriedTopic, Carries
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.ownership.link_definitions import Definition, crews, definitions, in_force
+from hub.replication.ownership.shards import Lease, Shard, moves_by_crew
+from hub.replication.status.mirror_status import AskedEnds, summary_of
 
 CLUSTERS = {
     "nyc": {"bootstrap": "a:1", "owns": ["nyc.**"]},

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.record import Record
-from hub.replication.digest import Digest, differences, hash_of, joined, ranges
+from hub.replication.verification.digest import Digest, differences, hash_of, joined, ranges
 
 RECORDS = [
     Record("t", 0, at, 1000 + at, b"k", b"v%d" % at if at % 7 else None, (("h", b"1"), ("h", b"2")))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hub.errors import Conflict, HubFault
 from hub.record import NewRecord, Record
-from hub.replication.board import joined
-from hub.replication.failover import (
+from hub.replication.clusters.control_state import joined
+from hub.replication.ownership.failover import (
     Control,
     Kind,
     Operation,

@@ -7,15 +7,17 @@ from typing import Any, cast
 
 import pytest
 
+from hub.kafka.protocol import broker_client
 from hub.record import TopicPartition
-from hub.replication import wire
-from hub.replication.batch_engine import BatchEngine
+from hub.replication.engine.batch_engine import BatchEngine
 
 
 def test_each_partition_of_a_broker_is_first_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(
-        wire, "send_fetch", lambda connection, wanted, **_: asked.append([each.tp.topic for each in wanted])
+        broker_client,
+        "send_fetch",
+        lambda connection, wanted, **_: asked.append([each.tp.topic for each in wanted]),
     )
     names = ["history", "orders", "visits"]
     partitions = {
@@ -44,7 +46,9 @@ def test_who_had_no_room_in_an_answer_is_first_in_the_next(monkeypatch: pytest.M
     names = [f"t{number}" for number in range(8)]
     asked: list[list[str]] = []
     monkeypatch.setattr(
-        wire, "send_fetch", lambda connection, wanted, **_: asked.append([each.tp.topic for each in wanted])
+        broker_client,
+        "send_fetch",
+        lambda connection, wanted, **_: asked.append([each.tp.topic for each in wanted]),
     )
 
     def answered(*_: Any) -> tuple[int, list[Any]]:
@@ -54,8 +58,8 @@ def test_who_had_no_room_in_an_answer_is_first_in_the_next(monkeypatch: pytest.M
         ]
         return 0, parts
 
-    monkeypatch.setattr(wire, "fetched", answered)
-    monkeypatch.setattr(wire, "raise_for", lambda *_: None)
+    monkeypatch.setattr(broker_client, "fetched", answered)
+    monkeypatch.setattr(broker_client, "raise_for", lambda *_: None)
     connection = SimpleNamespace(
         buffered=lambda: True, fileno=lambda: 0, receive=lambda spare: (bytearray(), 0)
     )

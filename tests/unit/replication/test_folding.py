@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from hub.log import MemoryCluster, MemoryReader, MemoryWriter, WriterFenced
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.checkpoint import (
+from hub.replication.clusters.clusters import Reached, keep_short, map_lag_ms
+from hub.replication.clusters.offset_map_compaction import Folding
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import Mirror
+from hub.replication.maps.checkpoint import (
     CHECKPOINTS_TOPIC,
     CONTROL_CONFIG,
     CONTROL_TOPIC,
@@ -20,15 +24,11 @@ from hub.replication.checkpoint import (
     Checkpoint,
     MapRecord,
 )
-from hub.replication.chores import Chores
-from hub.replication.clusters import Reached, keep_short, map_lag_ms
-from hub.replication.failover import Control
-from hub.replication.folding import Folding
-from hub.replication.links import Link
-from hub.replication.mirrors import Mirror
-from hub.replication.offset_map import OffsetMap, Run
-from hub.replication.progress import Progress
-from hub.replication.shards import Shard
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.ownership.failover import Control
+from hub.replication.ownership.links import Link
+from hub.replication.ownership.shards import Shard
+from hub.replication.worker.link_tasks import Chores
 
 PLACE = TopicPartition("nyc.a", 0)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.replication.graph import carried, check, owners, representatives, route
-from hub.replication.mirrors import MirrorsFile
-from hub.topics.tree import matches
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.config.topology import carried, check, owners, representatives, route
+from hub.topics.tree.tree import matches
 
 
 def world(owns: dict[str, list[str]], *mirrors: tuple[str, str, list[str], str | None]) -> MirrorsFile:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.record import Record, TopicPartition
-from hub.replication.groups import Carried, Mark, Seen, carry, mark_of, marks_for, progressed
-from hub.replication.offset_map import OffsetMap, Run
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.ownership.group_offsets import Carried, Mark, Seen, carry, mark_of, marks_for, progressed
 
 P = TopicPartition("nyc.chat", 0)
 TABLE = OffsetMap.of([Run(10, 0, 5), Run(17, 6, 3)], source_next=22, target_next=9)

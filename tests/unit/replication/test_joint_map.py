@@ -7,8 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.replication.joint_map import JointMap, foreign_ranges
-from hub.replication.offset_map import OffsetMap, Run, Translation
+from hub.replication.maps.offset_map import OffsetMap, Run, Translation
+from hub.replication.maps.two_way_offset_map import JointMap, foreign_ranges
 
 
 def test_a_topic_written_in_turns() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hub.replication.lag import Arrivals, Bucket, Rate
+from hub.replication.engine.rates import Arrivals, Bucket, Rate
 
 
 def test_the_lag_is_the_time_since_the_source_was_first_past_the_position() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from hub.errors import ConfigError
 from hub.record import Record
-from hub.replication import failover
-from hub.replication.failover import Control, Operation
-from hub.replication.links import (
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.ownership import failover
+from hub.replication.ownership.failover import Control, Operation
+from hub.replication.ownership.links import (
     back_of,
     carries,
     checked,
@@ -21,7 +22,6 @@ from hub.replication.links import (
     way_back,
     write_refusal,
 )
-from hub.replication.mirrors import MirrorsFile
 
 
 def file(**mirrors: dict[str, Any]) -> MirrorsFile:

@@ -10,8 +10,8 @@ import pytest
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Record
-from hub.replication import clusters
-from hub.replication.clusters import OnwardReader, Reached, read_to_end
+from hub.replication.clusters import clusters
+from hub.replication.clusters.clusters import OnwardReader, Reached, read_to_end
 
 
 class Slow(MemoryCluster):

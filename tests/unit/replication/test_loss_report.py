@@ -6,10 +6,10 @@ import orjson
 import pytest
 
 from hub.record import TopicPartition
-from hub.replication.groups import Mark, Seen
-from hub.replication.joint_map import JointMap
-from hub.replication.loss_report import Heard, Loss, Partition, assess, declared, declared_of
-from hub.replication.offset_map import OffsetMap, Run
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.maps.two_way_offset_map import JointMap
+from hub.replication.ownership.group_offsets import Mark, Seen
+from hub.replication.ownership.loss_report import Heard, Loss, Partition, assess, declared, declared_of
 
 P = TopicPartition("nyc.chat", 0)
 TABLE = OffsetMap.of([Run(0, 0, 10), Run(12, 11, 10)])  # up to 22 → 21

@@ -8,8 +8,9 @@ import pytest
 
 from hub.errors import CallerError, PeerError
 from hub.record import Record, TopicPartition
-from hub.replication.links import Link
-from hub.replication.mirror_maker import (
+from hub.replication.config.mirrors import Mirror
+from hub.replication.migration.mirror_maker_import import Importer
+from hub.replication.migration.mirror_maker_records import (
     GroupCheckpoint,
     OffsetSync,
     checkpoint_of,
@@ -21,8 +22,7 @@ from hub.replication.mirror_maker import (
     syncs_topic,
     usable,
 )
-from hub.replication.mirrors import Mirror
-from hub.replication.takeover import Importer
+from hub.replication.ownership.links import Link
 
 SYNC_KEY = b"\x00\x08nyc.chat" + b"\x00\x00\x00\x03"
 SYNC_VALUE = b"\x00\x00\x00\x00\x00\x00\x01\x00" + b"\x00\x00\x00\x00\x00\x00\x01\x05"

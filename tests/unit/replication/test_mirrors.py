@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hub.errors import ConfigError
-from hub.replication.mirrors import From, Schedule, connection, is_open, load, opens_at
+from hub.replication.config.mirrors import From, Schedule, connection, is_open, load, opens_at
 
 GOOD = """\
 clusters:

@@ -8,17 +8,24 @@ from typing import Any
 import pytest
 from mirror_statuses import MARK, PLACE, T, partition, status
 
-from hub.alerts.engine import Route, State, step
-from hub.alerts.files import AlertsFile
-from hub.alerts.matching import labels_of
-from hub.alerts.payloads import object_name, object_path
-from hub.alerts.rules import Change, Changes, Observation, Seen, Verdict
-from hub.replication.board import Carries, GroupPlace, GroupStatus, Verified, copy_of, pause_record
-from hub.replication.checkpoint import Gap
-from hub.replication.metrics import families
-from hub.replication.objectives import RULES, seen_of_mirrors
-from hub.replication.progress import Progress
-from hub.topics.tree import Slo, TopicSpec
+from hub.alerts.config.alerts_yaml import AlertsFile
+from hub.alerts.delivery.payloads import object_name, object_path
+from hub.alerts.model.matching import labels_of
+from hub.alerts.model.rules import Change, Changes, Observation, Seen, Verdict
+from hub.alerts.model.state_machine import Route, State, step
+from hub.replication.clusters.control_state import (
+    Carries,
+    GroupPlace,
+    GroupStatus,
+    Verified,
+    copy_of,
+    pause_record,
+)
+from hub.replication.clusters.written_state import Progress
+from hub.replication.maps.checkpoint import Gap
+from hub.replication.status.metrics import families
+from hub.replication.status.objectives import RULES, seen_of_mirrors
+from hub.topics.tree.tree import Slo, TopicSpec
 
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN
 NOW = 50_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import HubFault
-from hub.replication.offset_map import OffsetMap, Run, Translation, decode_runs, encode_runs
+from hub.replication.maps.offset_map import OffsetMap, Run, Translation, decode_runs, encode_runs
 
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), min_size=0, max_size=30)
 

@@ -12,16 +12,17 @@ import pytest
 from hub.errors import Conflict, NotFound
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.replication import failover, operate
-from hub.replication.board import Board
-from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, MapRecord, checkpoint_of
-from hub.replication.failover import Control, Operation, Ownership
-from hub.replication.groups import Seen
-from hub.replication.links import BACK, links
-from hub.replication.mirrors import MirrorsFile
-from hub.replication.offset_map import OffsetMap, Run
-from hub.replication.operate import Operator
-from hub.replication.progress import Progress
+from hub.replication.clusters.control_state import Board
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, MapRecord, checkpoint_of
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.operations import operator as operate
+from hub.replication.operations.operator import Operator
+from hub.replication.ownership import failover
+from hub.replication.ownership.failover import Control, Operation, Ownership
+from hub.replication.ownership.group_offsets import Seen
+from hub.replication.ownership.links import BACK, links
 
 CHAT, LOOT = TopicPartition("nyc.chat", 0), TopicPartition("nyc.loot", 0)
 

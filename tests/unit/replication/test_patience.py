@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from hub.replication.batch_engine import EngineSettings
-from hub.replication.wire import ClusterAccess, Connection, ConnectionLost, Patience
+from hub.kafka.protocol.broker_client import ClusterAccess, Connection, ConnectionLost, Patience
+from hub.replication.engine.batch_engine import EngineSettings
 
 
 def test_a_silent_broker_is_given_up_within_fifteen_seconds_and_a_slow_one_gets_longer() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.replication.checkpoint import Checkpoint
-from hub.replication.mirrors import Mirror
-from hub.replication.plan import (
+from hub.replication.config.mirrors import Mirror
+from hub.replication.maps.checkpoint import Checkpoint
+from hub.replication.planning.plan import (
     Acl,
     AddPartitions,
     AlterAcls,
@@ -25,8 +25,7 @@ from hub.replication.plan import (
     plan,
     synced_of,
 )
-from hub.replication.rules import Rules
-from hub.replication.schemas import (
+from hub.replication.planning.schema_plan import (
     DeleteSchema,
     ImportSchema,
     RegisterSchema,
@@ -37,8 +36,9 @@ from hub.replication.schemas import (
     SyncedSubject,
     synced_subject_of,
 )
-from hub.replication.shape import Shape
-from hub.schema_registry.facts import Reference
+from hub.replication.rewriting.filter_history import Rules
+from hub.replication.rewriting.record_filter import Shape
+from hub.schema_registry.model.facts import Reference
 
 DEFAULTS: dict[str, str | None] = {
     "compression.type": "producer",

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hub.errors import HubFault
 from hub.log import TopicDescription
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
-from hub.replication.mirrors import Mirror
-from hub.replication.plan import MirrorPlan, Side, plan
-from hub.replication.progress import Progress
-from hub.replication.rules import (
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import Mirror
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
+from hub.replication.planning.plan import MirrorPlan, Side, plan
+from hub.replication.rewriting.filter_history import (
     AS_THEY_ARE,
     Ruled,
     Rules,

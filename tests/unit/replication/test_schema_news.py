@@ -11,14 +11,14 @@ import pytest
 from hub.errors import HubError, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord
-from hub.replication import schema_news
-from hub.replication.chores import Chores
-from hub.replication.clusters import REFUSED, Reached
-from hub.replication.links import Link
-from hub.replication.mirrors import Mirror
-from hub.replication.schema_news import SchemaNews
-from hub.replication.shards import Shard
-from hub.schema_registry.facts import (
+from hub.replication.clusters import schemas_first
+from hub.replication.clusters.clusters import REFUSED, Reached
+from hub.replication.clusters.schemas_first import SchemaNews
+from hub.replication.config.mirrors import Mirror
+from hub.replication.ownership.links import Link
+from hub.replication.ownership.shards import Shard
+from hub.replication.worker.link_tasks import Chores
+from hub.schema_registry.model.facts import (
     SCHEMAS_TOPIC,
     Fact,
     Nothing,
@@ -109,7 +109,7 @@ def test_what_the_registry_never_has_is_not_awaited_for_ever(
     news = told(kafka, stored(*V2))
     news.settle(MINE, {V1})
     assert news.awaits
-    monkeypatch.setattr(schema_news, "_AWAITED_S", -1.0)
+    monkeypatch.setattr(schemas_first, "_AWAITED_S", -1.0)
     with caplog.at_level(logging.WARNING):
         news.settle(MINE, {V1})
     assert not news.awaits and "a-value v2 is told of" in caplog.text

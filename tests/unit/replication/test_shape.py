@@ -15,14 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import ConfigError, NotFound
-from hub.kafka.batches import HEADER, Batch
-from hub.replication.graph import check
-from hub.replication.links import links, masked, way_back
-from hub.replication.mask import Mask, Unmaskable, avro_masking, json_masking, tree_of
-from hub.replication.mirrors import Mirror, MirrorsFile, load, mask_secrets
-from hub.replication.reencode import RawRecord, batch_of, fields_of, patched, records_in, rest_of
-from hub.replication.shape import NoSchemas, Schemas, Shaper, Unshapable, objection, shape_of, stretches
-from hub.schema_registry.sources import Source
+from hub.kafka.protocol.record_batch import HEADER, Batch
+from hub.replication.config.mirrors import Mirror, MirrorsFile, load, mask_secrets
+from hub.replication.config.topology import check
+from hub.replication.ownership.links import links, masked, way_back
+from hub.replication.rewriting.mask import Mask, Unmaskable, avro_masking, json_masking, tree_of
+from hub.replication.rewriting.record_filter import (
+    NoSchemas,
+    Schemas,
+    Shaper,
+    Unshapable,
+    objection,
+    shape_of,
+    stretches,
+)
+from hub.replication.rewriting.reencode import RawRecord, batch_of, fields_of, patched, records_in, rest_of
+from hub.schema_registry.compat.resolved_schema import Source
 
 KEY = {"${K}": "secret"}
 HASH = Mask("hash", b"secret")

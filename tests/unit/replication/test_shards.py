@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.record import TopicPartition
-from hub.replication.shards import (
+from hub.replication.ownership.shards import (
     Lease,
     Shard,
     Watch,

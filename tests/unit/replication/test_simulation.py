@@ -19,8 +19,9 @@ import pytest
 
 from hub.log import MemoryCluster, MemoryWriter, WriterFenced
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication import failover, loss_report
-from hub.replication.checkpoint import (
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.config.topology import carried, check
+from hub.replication.maps.checkpoint import (
     CHECKPOINTS_TOPIC,
     CONTROL_TOPIC,
     MAP_TOPIC,
@@ -33,13 +34,12 @@ from hub.replication.checkpoint import (
     newest,
     offset_map,
 )
-from hub.replication.failover import Control, Operation
-from hub.replication.graph import carried, check
-from hub.replication.groups import Mark, Seen, carry, mark_of, marks_for
-from hub.replication.joint_map import JointMap, foreign_ranges
-from hub.replication.mirrors import MirrorsFile
-from hub.replication.offset_map import OffsetMap, Run
-from hub.replication.shards import Shard, shard_of
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.maps.two_way_offset_map import JointMap, foreign_ranges
+from hub.replication.ownership import failover, loss_report
+from hub.replication.ownership.failover import Control, Operation
+from hub.replication.ownership.group_offsets import Mark, Seen, carry, mark_of, marks_for
+from hub.replication.ownership.shards import Shard, shard_of
 
 Actor = Generator[None, None, None]
 Kind = Literal["data", "marker", "aborted", "pending", "dead"]

@@ -12,9 +12,9 @@ from mirror_statuses import MARK, PLACE, partition
 from hub.errors import HubFault
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Positions
-from hub.replication.board import STATUS_TOPIC, pause_record
-from hub.replication.checkpoint import CHECKPOINTS_TOPIC, CONTROL_TOPIC
-from hub.replication.clusters import Reached, StatusReader
+from hub.replication.clusters.clusters import Reached, StatusReader
+from hub.replication.clusters.control_state import STATUS_TOPIC, pause_record
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, CONTROL_TOPIC
 
 TOPICS = (CONTROL_TOPIC, STATUS_TOPIC, CHECKPOINTS_TOPIC)
 

@@ -10,19 +10,21 @@ import pytest
 from hub.errors import HubFault
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.replication import operate, shard_run, takeover
-from hub.replication.alignment import Alignment
-from hub.replication.board import CarriedTopic
-from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_of
-from hub.replication.copied import Copied, born_from, copied_of
-from hub.replication.links import BACK, Link
-from hub.replication.mirrors import Mirror
-from hub.replication.offset_map import Run
-from hub.replication.operate import Operator
-from hub.replication.progress import Progress
-from hub.replication.shard_run import ShardRun, Wish
-from hub.replication.shards import Shard
-from hub.replication.takeover import Importer, Place
+from hub.replication.clusters.control_state import CarriedTopic
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import Mirror
+from hub.replication.engine import shard_thread
+from hub.replication.engine.shard_thread import ShardRun, Wish
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_of
+from hub.replication.maps.imported_copy import Copied, born_from, copied_of
+from hub.replication.maps.offset_map import Run
+from hub.replication.migration import mirror_maker_import
+from hub.replication.migration.alignment import Alignment
+from hub.replication.migration.mirror_maker_import import Importer, Place
+from hub.replication.operations import operator as operate
+from hub.replication.operations.operator import Operator
+from hub.replication.ownership.links import BACK, Link
+from hub.replication.ownership.shards import Shard
 
 CHAT = TopicPartition("chat", 0)
 MIRROR = Mirror(source="nyc", target="lon", topics=["chat"], on_recreate="continue")
@@ -75,9 +77,12 @@ def mark(
 def seeded(
     monkeypatch: pytest.MonkeyPatch, link: Link, source: Side, target: Side, opposite: str = ""
 ) -> Checkpoint:
-    monkeypatch.setattr(shard_run, "read_progress", lambda side, **_: side.progress())
+    monkeypatch.setattr(shard_thread, "read_progress", lambda side, **_: side.progress())
     monkeypatch.setattr(
-        shard_run, "read_to_end", lambda side, _, take: [take(each) for each in side.records()], raising=False
+        shard_thread,
+        "read_to_end",
+        lambda side, _, take: [take(each) for each in side.records()],
+        raising=False,
     )
     clusters = {link.source: cast(Any, source), link.target: cast(Any, target)}
     run = ShardRun(Shard(link.name, 0), link, clusters, lambda *_: frozenset(), lambda: None)
@@ -161,7 +166,7 @@ def test_the_map_of_an_import_reaches_its_checkpoint_whatever_the_copy_ends_in(r
         wrote.insert(0, MapRecord("nyc-lon", "chat", "nyc", 0, runs).record())
     table = Side("lon", 0, 48, *wrote).progress().table("nyc-lon", CHAT)
     assert table is not None
-    assert table.translate(made.source_next) == takeover._table(place).translate(made.source_next)
+    assert table.translate(made.source_next) == mirror_maker_import._table(place).translate(made.source_next)
 
 
 def test_an_import_notes_how_far_the_copy_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +174,7 @@ def test_an_import_notes_how_far_the_copy_reaches(monkeypatch: pytest.MonkeyPatc
     source, target = Side("nyc", 0, 40), Side("lon", 0, 48)
     writer = SimpleNamespace(append=wrote.extend, close=lambda: None)
     target.writer = lambda name: writer  # type: ignore[attr-defined]
-    monkeypatch.setattr(takeover, "read_progress", lambda side, **_: side.progress())
+    monkeypatch.setattr(mirror_maker_import, "read_progress", lambda side, **_: side.progress())
     importer = cast(Any, SimpleNamespace(link=FORTH, source=source, target=target))
     importer._checkpoint = lambda *more: Importer._checkpoint(importer, *more)
     Importer._write_shard(

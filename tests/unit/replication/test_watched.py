@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from hub.errors import PeerError
 from hub.record import NewRecord, TopicPartition
-from hub.replication.batch_engine import PartitionProgress
-from hub.replication.board import (
+from hub.replication.clusters.control_state import (
     CarriedTopic,
     Carries,
     GroupPlace,
@@ -22,14 +21,15 @@ from hub.replication.board import (
     Verified,
     copy_of,
 )
-from hub.replication.digest import Digest
-from hub.replication.metrics import families
-from hub.replication.offset_map import OffsetMap, Run
-from hub.replication.progress import Progress
-from hub.replication.rolling import MOST_OFFSETS, Rolling, after, begun, of_everything
-from hub.replication.shards import Shard
-from hub.replication.verify import Compared, Verdict
-from hub.replication.worker import HUNG_S, PATIENCE_MS, Fleet
+from hub.replication.clusters.written_state import Progress
+from hub.replication.engine.batch_engine import PartitionProgress
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.ownership.shards import Shard
+from hub.replication.status.metrics import families
+from hub.replication.verification.continuous_check import MOST_OFFSETS, Rolling, after, begun, of_everything
+from hub.replication.verification.digest import Digest
+from hub.replication.verification.verify import Compared, Verdict
+from hub.replication.worker.worker import HUNG_S, PATIENCE_MS, Fleet
 
 # ---- the watchdog
 
@@ -204,7 +204,7 @@ def test_partitions_take_turns_and_those_that_may_not_be_compared_are_left_out()
 def test_a_difference_is_looked_at_again_before_it_is_told_and_stays_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hub.replication.rolling._LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("hub.replication.verification.continuous_check._LOOK_AGAIN_S", 0.0)
     made, _ = rolling(verdict(10, 100, 99), verdict(10, 100))
     first = made.step(known(100), {PLACE: ()})
     assert first is not None and first.differs_at is None
@@ -227,7 +227,7 @@ def test_a_difference_is_looked_at_again_before_it_is_told_and_stays_told(
 def test_a_copy_that_the_mirror_does_not_write_to_is_looked_at_when_somebody_else_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hub.replication.rolling._LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("hub.replication.verification.continuous_check._LOOK_AGAIN_S", 0.0)
     bad = verdict(100, 100, 100, why="foreign")
     made, verifier = rolling(verdict(10, 100), verdict(100, 100), bad, bad, bad)
     ends = made.target.kafka.ends  # type: ignore[attr-defined]

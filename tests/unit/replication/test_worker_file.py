@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.replication import worker
+from hub.replication.worker import worker
 
 
 def test_a_changed_file_that_names_what_is_not_there_leaves_the_former_one_at_work(

@@ -8,8 +8,8 @@ import pytest
 
 from hub.errors import HubFault
 from hub.record import Record
-from hub.replication.plan import Acl
-from hub.replication.write_rights import (
+from hub.replication.planning.plan import Acl
+from hub.replication.planning.write_rights import (
     Change,
     Handed,
     Rights,

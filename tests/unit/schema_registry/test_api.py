@@ -15,12 +15,12 @@ from fastapi.testclient import TestClient
 
 from hub.log import MemoryCluster
 from hub.record import NewRecord
-from hub.schema_registry import exchange
-from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored
 from hub.schema_registry.formats import Difference, InvalidSchema, known
-from hub.schema_registry.node import Node
-from hub.schema_registry.registry import Registry
-from hub.schema_registry.routes import create_router
+from hub.schema_registry.http import asgi as http_asgi
+from hub.schema_registry.http.routes import create_router
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, SchemaStored
+from hub.schema_registry.registry.state_machine import Registry
+from hub.schema_registry.server.node import Node
 
 TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -210,7 +210,7 @@ def test_refusals(http: Http, status: int, code: int, method: str, path: str, bo
         (b"{}", "text/xml", 415),
         (json.dumps({"schema": A}).encode(), "application/json; charset=utf-8", 200),
         (json.dumps({"schema": A}).encode(), "application/octet-stream", 200),
-        (b" " * (exchange.MOST_BODY_BYTES + 1), TYPE, 413),
+        (b" " * (http_asgi.MOST_BODY_BYTES + 1), TYPE, 413),
     ],
 )
 def test_bodies_that_cannot_be_read(http: Http, content: bytes, content_type: str, status: int) -> None:
@@ -875,7 +875,9 @@ class Words:
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch, http: Http) -> Http:
-    monkeypatch.setattr("hub.schema_registry.sources.FORMATS", {**known.FORMATS, "JSON": Words})
+    monkeypatch.setattr(
+        "hub.schema_registry.compat.resolved_schema.FORMATS", {**known.FORMATS, "JSON": Words}
+    )
     monkeypatch.setattr("hub.schema_registry.formats.known.FORMATS", {**known.FORMATS, "JSON": Words})
     return http
 

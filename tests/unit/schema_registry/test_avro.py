@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from effort import costs_at_most
 
-from hub.schema_registry.formats import InvalidSchema, avro_format
-from hub.schema_registry.formats.avro_format import AvroSchema, differences
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.avro import format as avro_format
+from hub.schema_registry.formats.avro.format import AvroSchema, differences
 
 
 def schema(raw: Any) -> AvroSchema:

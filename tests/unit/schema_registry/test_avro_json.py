@@ -18,9 +18,9 @@ from effort import costs_at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.schema_registry.avro_check import Broken, TooDeep, checker
-from hub.schema_registry.avro_json import MOST_DEPTH, JsonEncoder, Unfit
-from hub.schema_registry.formats import avro
+from hub.schema_registry.codecs.avro_encoder import MOST_DEPTH, JsonEncoder, Unfit
+from hub.schema_registry.codecs.avro_validator import Broken, TooDeep, checker
+from hub.schema_registry.formats.avro import schema as avro
 
 UTC = dt.UTC
 

@@ -13,7 +13,7 @@ import fastavro
 import pytest
 from avro_evolutions import EVOLUTIONS, OURS, Evolution, record
 
-from hub.schema_registry.avro_resolution import resolve
+from hub.schema_registry.codecs.avro_resolution import resolve
 
 # Apache's library for Python knows neither aliases nor defaults of enums, and promotes nothing within lists or to and from
 # bytes. (Its library for Java, which Spark has, does: tests/integration/test_avro_evolution.py.)

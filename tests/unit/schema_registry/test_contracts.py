@@ -13,10 +13,16 @@ from fastapi.testclient import TestClient
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from hub.log import MemoryCluster
-from hub.schema_registry.formats import InvalidSchema, avro, avro_format, json_schema, protobuf
-from hub.schema_registry.formats.inline_tags import FIELD, RECORD, Tagged, retagged
-from hub.schema_registry.node import Node
-from hub.schema_registry.routes import create_router
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.avro import format as avro_format
+from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.inline_tags import Tagged, retagged
+from hub.schema_registry.formats.json_schema import schema as json_schema
+from hub.schema_registry.formats.protobuf import format as protobuf_format
+from hub.schema_registry.formats.protobuf import schema as protobuf
+from hub.schema_registry.formats.tag_paths import FIELD, RECORD
+from hub.schema_registry.http.routes import create_router
+from hub.schema_registry.server.node import Node
 
 ORDER = json.dumps(
     {
@@ -197,7 +203,7 @@ def test_protobuf_tags_are_options_and_their_import_is_written() -> None:
     assert 'import "confluent/meta.proto";' in text
     assert text.count("confluent.field_meta") == 3 and text.count("confluent.message_meta") == 1
     again = protobuf.parse(text)
-    assert protobuf.canonical(again) == text
+    assert protobuf_format.canonical(again) == text
     assert retagged(again, [], []) == text
     less = retagged(again, [], [Tagged("Order.id", FIELD, ("a",)), Tagged("Order", RECORD, ("m",))])
     assert '"a"' not in less and '"b"' in less and "message_meta" not in less
@@ -217,7 +223,7 @@ def test_protobuf_paths_that_lead_nowhere_are_refused(path: str) -> None:
 def test_to_take_out_a_tag_that_is_not_there_changes_nothing() -> None:
     """In Protobuf the import was written all the same, and made a version."""
     schema = protobuf.parse(PROTO)
-    assert retagged(schema, [], [Tagged("Order.id", FIELD, ("a",))]) == protobuf.canonical(schema)
+    assert retagged(schema, [], [Tagged("Order.id", FIELD, ("a",))]) == protobuf_format.canonical(schema)
     with pytest.raises(InvalidSchema, match="No matching path"):
         retagged(schema, [], [Tagged("Order.none", FIELD, ("a",))])
 

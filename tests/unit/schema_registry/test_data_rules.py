@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from hub.schema_registry.avro_json import Unfit
+from hub.schema_registry.codecs.avro_encoder import Unfit
+from hub.schema_registry.compat.resolved_schema import Source
 from hub.schema_registry.contracts.rules import (
     EXECUTABLE,
     MOST_EXPRESSION,
@@ -24,7 +25,6 @@ from hub.schema_registry.contracts.rules import (
     run,
 )
 from hub.schema_registry.contracts.runner import Runner
-from hub.schema_registry.sources import Source
 
 NAME = json.dumps(
     {

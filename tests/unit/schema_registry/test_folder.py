@@ -13,15 +13,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hub.errors import ConfigError, Conflict
-from hub.schema_registry.compatibility import Incompatibility
-from hub.schema_registry.facts import Reference
-from hub.schema_registry.folder import Declared, Folder, Rules, Status, as_state, load, plan
-from hub.schema_registry.folder_apply import MemoryRegistry, apply
-from hub.schema_registry.folder_rules import rules_of, with_levels
-from hub.schema_registry.policy import Policies
-from hub.schema_registry.registry import RegisterSchema, SetLevel
-from hub.schema_registry.rulebook import Rulebook
-from hub.schema_registry.state import RegistryState, SubjectState, Version
+from hub.schema_registry.compat.compatibility import Incompatibility
+from hub.schema_registry.folder.apply import MemoryRegistry, apply
+from hub.schema_registry.folder.plan import Declared, Folder, Rules, Status, as_state, load, plan
+from hub.schema_registry.folder.rules import rules_of, with_levels
+from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.policy.policy import Policies
+from hub.schema_registry.registry.rulebook import Rulebook
+from hub.schema_registry.registry.snapshot import RegistryState, SubjectState, Version
+from hub.schema_registry.registry.state_machine import RegisterSchema, SetLevel
 
 
 def record(name: str, *fields: tuple[Any, ...]) -> str:

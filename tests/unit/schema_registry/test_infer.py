@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.errors import CallerError, ConfigError
-from hub.schema_registry.formats import avro, json_schema
-from hub.schema_registry.infer import Inferred, infer
-from hub.schema_registry.samples import format_of, samples
+from hub.schema_registry.folder.infer import Inferred, infer
+from hub.schema_registry.folder.samples import format_of, samples
+from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.json_schema import schema as json_schema
 
 
 def types(*values: Any, text_only: bool = False) -> dict[str, str]:

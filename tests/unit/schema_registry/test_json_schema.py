@@ -12,14 +12,12 @@ from effort import costs_at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.schema_registry.formats import (
-    Difference,
-    Format,
-    InvalidSchema,
-    json_schema,
-    json_schema_differences,
-)
-from hub.schema_registry.formats.json_schema import JsonSchema, Pattern, canonical, normalized, parse
+from hub.schema_registry.formats import Difference, Format, InvalidSchema
+from hub.schema_registry.formats.json_schema import differences as json_schema_differences
+from hub.schema_registry.formats.json_schema import format as json_schema_format
+from hub.schema_registry.formats.json_schema import schema as json_schema
+from hub.schema_registry.formats.json_schema.format import canonical, normalized
+from hub.schema_registry.formats.json_schema.schema import JsonSchema, Pattern, parse
 
 NEWEST = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
@@ -649,8 +647,8 @@ CASES: list[tuple[str, Any, Any, tuple[bool, bool], str]] = [
     ("old", "new", "verdicts", "rule"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
 def test_verdicts_are_confluents(old: Any, new: Any, verdicts: tuple[bool, bool], rule: str) -> None:
-    backward = json_schema.differences(schema(new), schema(old))
-    forward = json_schema.differences(schema(old), schema(new))
+    backward = json_schema_format.differences(schema(new), schema(old))
+    forward = json_schema_format.differences(schema(old), schema(new))
     assert (not backward, not forward) == verdicts, (backward, forward)
     assert any(rule in each.rule for each in backward or forward) if rule else not backward + forward
     assert all(each.path.startswith("#/") and each.what and each.fix for each in backward + forward)
@@ -669,7 +667,7 @@ def test_verdicts_hold_within(old: Any, new: Any, verdicts: tuple[bool, bool]) -
         }
 
     old, new = schema(around(old)), schema(around(new))
-    backward, forward = json_schema.differences(new, old), json_schema.differences(old, new)
+    backward, forward = json_schema_format.differences(new, old), json_schema_format.differences(old, new)
     assert (not backward, not forward) == verdicts
     assert all(each.path.startswith("#/properties/in/items") for each in backward + forward)
     assert all(each.field.split(".")[0] == "in" for each in backward + forward)
@@ -691,14 +689,14 @@ def test_verdicts_hold_within(old: Any, new: Any, verdicts: tuple[bool, bool]) -
 )
 def test_the_lenient_policy_lets_objects_evolve(old: Any, new: Any, strict: bool, lenient: bool) -> None:
     old, new = schema(old), schema(new)
-    assert (not json_schema.differences(new, old)) is strict
-    assert (not json_schema.differences(new, old, lenient=True)) is lenient
+    assert (not json_schema_format.differences(new, old)) is strict
+    assert (not json_schema_format.differences(new, old, lenient=True)) is lenient
 
 
 def test_a_difference_says_where_what_and_the_way_out() -> None:
     old = opened({"order": opened({"qty": I, "lines": items(opened({"sku": S}))})})
     new = opened({"order": opened({"qty": S, "lines": items(opened({"sku": S}, "sku"))}), "note": S})
-    assert json_schema.differences(schema(new), schema(old)) == [
+    assert json_schema_format.differences(schema(new), schema(old)) == [
         Difference(
             "TYPE_CHANGED",
             "#/properties/order/properties/qty",
@@ -726,7 +724,7 @@ def test_a_difference_says_where_what_and_the_way_out() -> None:
 
 
 def test_it_is_a_format() -> None:
-    module: Format = json_schema
+    module: Format = json_schema_format
     assert module.differences(module.parse("{}", {}), module.parse('{"type":"string"}', {})) == []
 
 
@@ -739,11 +737,11 @@ def test_names_are_resolved_and_compared_deeply() -> None:
     customer = {"a.json": address}, {"a.json": moved}
     text = json.dumps(opened({"home": {"$ref": "a.json"}, "zip": {"$ref": "a.json#/definitions/zip"}}))
     old, new = (parse(text, named) for named in customer)
-    assert [(each.rule, each.path) for each in json_schema.differences(new, old)] == [
+    assert [(each.rule, each.path) for each in json_schema_format.differences(new, old)] == [
         ("TYPE_CHANGED", "#/properties/home/properties/zip"),
         ("TYPE_CHANGED", "#/properties/zip"),
     ]
-    assert json_schema.differences(new, parse(text, customer[1])) == []
+    assert json_schema_format.differences(new, parse(text, customer[1])) == []
     over_two = {**customer[0], "customer.json": old}
     assert parse('{"$ref": "customer.json#/properties/zip"}', over_two).named == over_two
 
@@ -774,7 +772,7 @@ def test_references_within_the_document(raw: Any) -> None:
         with pytest.raises(InvalidSchema, match="leads back to itself"):
             schema(raw)
         return
-    assert json_schema.differences(schema(raw), schema(raw)) == []
+    assert json_schema_format.differences(schema(raw), schema(raw)) == []
 
 
 @pytest.mark.parametrize(
@@ -862,9 +860,9 @@ def test_what_is_no_schema_or_too_much(text: str, message: str) -> None:
 def test_what_is_just_small_enough() -> None:
     schema({"pattern": "(" * 100 + ")" * 100, "patternProperties": {r"\(" * 101 + r"[(\](]" * 101: {}}})
     deep = schema(json.loads('{"not":' * 62 + '{"type":"string"}' + "}" * 62))
-    assert json_schema.differences(deep, deep) == []
+    assert json_schema_format.differences(deep, deep) == []
     long = schema({"enum": [*range(5_000), *map(str, range(5_000))]})
-    assert json_schema.differences(long, long) == []
+    assert json_schema_format.differences(long, long) == []
     schema({"pattern": "a" * 1000})
     schema({"pattern": r"^(?<year>\d{4})\p{L}+\h$"})  # Java's and ECMAScript's are theirs to judge
 
@@ -953,8 +951,8 @@ def shuffled(raw: Any, order: random.Random) -> Any:
 @given(schemas, st.randoms(use_true_random=False))
 def test_a_schema_reads_itself_however_it_is_written(raw: Any, order: random.Random) -> None:
     one, other = schema(raw), schema(shuffled(raw, order))
-    assert json_schema.differences(one, schema(raw)) == []
-    assert json_schema.differences(one, other) == json_schema.differences(other, one) == []
+    assert json_schema_format.differences(one, schema(raw)) == []
+    assert json_schema_format.differences(one, other) == json_schema_format.differences(other, one) == []
     assert normalized(one) == normalized(other) == normalized(parse(normalized(one), {}))
     assert canonical(parse(canonical(other), {})) == canonical(other)
 
@@ -962,10 +960,10 @@ def test_a_schema_reads_itself_however_it_is_written(raw: Any, order: random.Ran
 @settings(max_examples=150, deadline=None)
 @given(schemas, schemas)
 def test_lenient_never_finds_more_than_strict(old: Any, new: Any) -> None:
-    strict = json_schema.differences(schema(new), schema(old))
-    lenient = json_schema.differences(schema(new), schema(old), lenient=True)
+    strict = json_schema_format.differences(schema(new), schema(old))
+    lenient = json_schema_format.differences(schema(new), schema(old), lenient=True)
     assert bool(strict) >= bool(lenient)
-    assert json_schema.differences(schema(True), schema(old)) == []
+    assert json_schema_format.differences(schema(True), schema(old)) == []
 
 
 patterns = st.recursive(
@@ -992,15 +990,15 @@ def test_names_are_matched_as_re_would(pattern: str, name: str) -> None:
 def test_a_pattern_that_explodes_in_re_does_not_here() -> None:
     old = closed({}, patternProperties={"^(a+)+(a|a)*$": I})
     new = closed({"a" * 200 + "!": S}, patternProperties={"^(a+)+(a|a)*$": I})
-    assert json_schema.differences(schema(new), schema(old)) == []
+    assert json_schema_format.differences(schema(new), schema(old)) == []
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)a", r"(a)\1", "(?i)a", r"\h"])
 def test_what_cannot_be_told_of_a_pattern_is_said(pattern: str) -> None:
     old, new = closed({}, patternProperties={pattern: I}), closed({"a": S}, patternProperties={pattern: I})
-    assert json_schema.differences(schema(old), schema(old)) == []
+    assert json_schema_format.differences(schema(old), schema(old)) == []
     with pytest.raises(InvalidSchema, match="cannot be told"):
-        json_schema.differences(schema(new), schema(old))
+        json_schema_format.differences(schema(new), schema(old))
 
 
 def web(count: int, last: Any = S) -> JsonSchema:
@@ -1013,8 +1011,8 @@ def web(count: int, last: Any = S) -> JsonSchema:
 
 @pytest.mark.timeout(60)
 def test_a_web_of_references_ends() -> None:
-    assert json_schema.differences(web(24), web(24)) == []
-    found = json_schema.differences(web(24, I), web(24))
+    assert json_schema_format.differences(web(24), web(24)) == []
+    found = json_schema_format.differences(web(24, I), web(24))
     assert [each.rule for each in found] == ["COMBINED_TYPE_SUBSCHEMAS_CHANGED"]
     assert "TYPE_CHANGED" in found[0].what or "nearest" in found[0].what
 
@@ -1024,8 +1022,8 @@ def test_a_long_chain_of_references_ends() -> None:
         links = {f"T{i}": opened({"n": {"$ref": f"#/definitions/T{i + 1}"}}) for i in range(3_000)}
         return schema({"definitions": {**links, "T3000": last}, "$ref": "#/definitions/T0"})
 
-    assert json_schema.differences(chain(S), chain(S)) == []
-    (found,) = json_schema.differences(chain(I), chain(S))
+    assert json_schema_format.differences(chain(S), chain(S)) == []
+    (found,) = json_schema_format.differences(chain(I), chain(S))
     assert found.path == "#" + "/properties/n" * 3_000 and found.rule == "TYPE_CHANGED"
     with pytest.raises(InvalidSchema, match="over more than 100 others"):
         schema(
@@ -1044,14 +1042,14 @@ def test_a_long_id_is_not_joined_to_thousands(each: Any) -> None:
 def test_what_is_too_much_work_is_refused() -> None:
     wide = schema(any_of(*({"const": index} for index in range(600))))
     with pytest.raises(InvalidSchema, match="more than 300000 steps"):
-        json_schema.differences(wide, schema(any_of(*({"const": index} for index in range(700)))))
+        json_schema_format.differences(wide, schema(any_of(*({"const": index} for index in range(700)))))
 
 
 def test_many_reasons_are_cut_short() -> None:
     def many(kind: Any) -> JsonSchema:
         return schema(opened({f"a{index}": kind for index in range(500)}))
 
-    assert len(json_schema.differences(many(S), many(I))) == json_schema_differences.MOST_REASONS
+    assert len(json_schema_format.differences(many(S), many(I))) == json_schema_differences.MOST_REASONS
 
 
 @pytest.mark.parametrize(

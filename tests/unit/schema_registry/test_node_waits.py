@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 from hub.errors import HubFault, PeerError
 from hub.log import MemoryCluster, MemoryWriter, WriterFenced
 from hub.record import NewRecord, Positions
-from hub.schema_registry.facts import SCHEMAS_TOPIC
-from hub.schema_registry.node import Node
-from hub.schema_registry.registry import RegisterSchema, Registry
-from hub.schema_registry.routes import create_router
+from hub.schema_registry.http.routes import create_router
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC
+from hub.schema_registry.registry.state_machine import RegisterSchema, Registry
+from hub.schema_registry.server.node import Node
 
 
 def command(subject: str) -> RegisterSchema:

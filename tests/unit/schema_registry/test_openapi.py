@@ -25,9 +25,8 @@ from schemathesis.specs.openapi.checks import (
 from hub.api import create_app
 from hub.config import Settings
 from hub.log import MemoryCluster
-from hub.schema_registry import exchange
-from hub.schema_registry.node import Node
-from hub.schema_registry.openapi import (
+from hub.schema_registry.http import asgi as http_asgi
+from hub.schema_registry.http.openapi import (
     MEANINGS,
     MEDIA_TYPES,
     OPERATIONS,
@@ -36,7 +35,8 @@ from hub.schema_registry.openapi import (
     pattern,
     with_registry,
 )
-from hub.schema_registry.routes import Api, create_router
+from hub.schema_registry.http.routes import Api, create_router
+from hub.schema_registry.server.node import Node
 
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 EXAMPLES = 10 if "HUB_FAULT_SEEDS" in os.environ else 6  # of one seed: the same in every run
@@ -84,7 +84,7 @@ def test_it_is_in_the_hubs_own_description(tmp_path: Any) -> None:
     assert document == app.openapi() == json.loads(json.dumps(document))
     names = [each["operationId"] for methods in document["paths"].values() for each in methods.values()]
     assert len(set(names)) == len(names)
-    assert set(MEDIA_TYPES) <= set(exchange.MEDIA_TYPES)
+    assert set(MEDIA_TYPES) <= set(http_asgi.MEDIA_TYPES)
 
 
 def test_a_document_without_our_routes_is_left_as_it_is() -> None:

@@ -12,12 +12,13 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.cli.output import Output
-from hub.cli.schema_explain import explain as explain_command
+from hub.cli.schema.explain import explain as explain_command
+from hub.cli.terminal.output import Output
 from hub.errors import ConfigError
-from hub.schema_registry.compatibility import LEVELS
+from hub.schema_registry.compat.compatibility import LEVELS
 from hub.schema_registry.describe import describe
-from hub.schema_registry.label_patterns import (
+from hub.schema_registry.model.subjects import split
+from hub.schema_registry.policy.label_patterns import (
     Labels,
     ancestors_first,
     checked,
@@ -28,10 +29,9 @@ from hub.schema_registry.label_patterns import (
     specificity,
     trail,
 )
-from hub.schema_registry.policy import Policies, explain, load_policies
-from hub.schema_registry.policy_checks import Context, Violation, respelled
-from hub.schema_registry.policy_rules import RULES, as_strict, joined, matcher, text_of
-from hub.schema_registry.subjects import split
+from hub.schema_registry.policy.policy import Policies, explain, load_policies
+from hub.schema_registry.policy.policy_checks import Context, Violation, respelled
+from hub.schema_registry.policy.policy_rules import RULES, as_strict, joined, matcher, text_of
 
 ROOT = Path(__file__).parents[3]
 

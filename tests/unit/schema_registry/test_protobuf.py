@@ -16,8 +16,13 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from hub.schema_registry.formats import InvalidSchema, protobuf, protobuf_imports, protoc
-from hub.schema_registry.formats.protobuf import ProtobufSchema, canonical, normalized, parse, serialized
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.protobuf import format as protobuf_format
+from hub.schema_registry.formats.protobuf import imports as protobuf_imports
+from hub.schema_registry.formats.protobuf import protoc
+from hub.schema_registry.formats.protobuf import schema as protobuf
+from hub.schema_registry.formats.protobuf.format import canonical, normalized, serialized
+from hub.schema_registry.formats.protobuf.schema import ProtobufSchema, parse
 
 
 def proto3(body: str) -> str:
@@ -468,7 +473,7 @@ def test_verdicts(case: Case) -> None:
 
 
 def told(reader: ProtobufSchema, writer: ProtobufSchema) -> str:
-    return ", ".join(f"{each.rule} {each.path}" for each in protobuf.differences(reader, writer))
+    return ", ".join(f"{each.rule} {each.path}" for each in protobuf_format.differences(reader, writer))
 
 
 def test_the_table_has_every_kind_of_difference() -> None:
@@ -496,7 +501,7 @@ def test_the_table_has_every_kind_of_difference() -> None:
 def test_a_difference_names_the_field_both_sides_and_the_way_out() -> None:
     old = parse(proto3("message Order { message Item { int32 qty = 3; } repeated Item items = 1; }"))
     new = parse(proto3("message Order { message Item { string qty = 3; } repeated Item items = 1; }"))
-    (found,) = protobuf.differences(new, old)
+    (found,) = protobuf_format.differences(new, old)
     assert (found.path, found.field) == ("#/Order/Item/3", "Order.Item.qty")
     assert found.what == "the reader's `Order.Item.qty` (number 3) is string, the writer's is int32"
     assert found.fix == "keep int32, or give the new field a number of its own"
@@ -511,7 +516,7 @@ def test_a_long_chain_of_imported_types_is_compared_to_its_end() -> None:
 
     text = proto3('import "c.proto"; message M { c.L0 first = 1; }')
     old, new = (parse(text, linked({"c.proto": chain(each)})) for each in ("int32", "string"))
-    found = protobuf.differences(new, old)
+    found = protobuf_format.differences(new, old)
     assert found[-1].path == f"#/L{count}/1" and found[0].path == "#/M/1" and len(found) == count + 2
 
 

@@ -15,13 +15,20 @@ from hypothesis import strategies as st
 
 from hub.log import MemoryCluster
 from hub.record import NewRecord, Record
-from hub.schema_registry.codec import Undecodable, decode, encode, parsed
-from hub.schema_registry.compatibility import _ANSWERS, Question, check
-from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, Unreadable, fact_of, record_of
-from hub.schema_registry.node import Node
-from hub.schema_registry.registry import DeleteSubject, Refused, RegisterSchema, Registry
-from hub.schema_registry.routes import create_router
-from hub.schema_registry.sources import Source
+from hub.schema_registry.codecs.wire_format import Undecodable, decode, encode, parsed
+from hub.schema_registry.compat.compatibility import _ANSWERS, Question, check
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.http.routes import create_router
+from hub.schema_registry.model.facts import (
+    SCHEMAS_TOPIC,
+    LevelSet,
+    SchemaStored,
+    Unreadable,
+    fact_of,
+    record_of,
+)
+from hub.schema_registry.registry.state_machine import DeleteSubject, Refused, RegisterSchema, Registry
+from hub.schema_registry.server.node import Node
 
 
 def record(*fields: dict[str, Any], name: str = "R", **more: Any) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hub.record import NewRecord, Record
-from hub.schema_registry import subject_names as names
-from hub.schema_registry.facts import SCHEMAS_TOPIC, Reference, SchemaStored, fact_of, record_of
-from hub.schema_registry.registry import (
+from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.model.data_contract import merged_metadata, merged_rules
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, Reference, SchemaStored, fact_of, record_of
+from hub.schema_registry.registry.state_machine import (
     Command,
     DeleteContext,
     DeleteSubject,
@@ -28,7 +29,6 @@ from hub.schema_registry.registry import (
     guid_of,
     identity,
 )
-from hub.schema_registry.rules import merged_metadata, merged_rules
 
 
 def text(*fields: str) -> str:

@@ -11,25 +11,25 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from hub.cli.schema import list_subjects
-from hub.cli.schema_folder import _asked
+from hub.cli.schema.commands import list_subjects
+from hub.cli.schema.folder import _asked
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.log import MemoryCluster
-from hub.schema_registry import levels_routes
-from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.facts import Reference
-from hub.schema_registry.folder import Plan, load, plan
-from hub.schema_registry.folder_apply import apply
-from hub.schema_registry.folder_rules import rules_of
-from hub.schema_registry.node import Node
-from hub.schema_registry.policy import Policies
-from hub.schema_registry.remote import RemoteRegistry
-from hub.schema_registry.routes import create_router
-from hub.schema_registry.rulebook import Rulebook
-from hub.topics.apply import RegisteredSchemas
-from hub.topics.plan import Actual
-from hub.topics.plan import plan as plan_of_topics
-from hub.topics.tree import TopicSpec, TopicTree
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.client.remote import RemoteRegistry
+from hub.schema_registry.folder.apply import apply
+from hub.schema_registry.folder.plan import Plan, load, plan
+from hub.schema_registry.folder.rules import rules_of
+from hub.schema_registry.http import levels_routes
+from hub.schema_registry.http.routes import create_router
+from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.policy.policy import Policies
+from hub.schema_registry.registry.rulebook import Rulebook
+from hub.schema_registry.server.node import Node
+from hub.topics.tree.apply_plan import RegisteredSchemas
+from hub.topics.tree.plan import Actual
+from hub.topics.tree.plan import plan as plan_of_topics
+from hub.topics.tree.tree import TopicSpec, TopicTree
 
 BOOK = Rulebook(
     Policies.of(
@@ -234,9 +234,9 @@ def listed(registry: RemoteRegistry, monkeypatch: pytest.MonkeyPatch) -> tuple[i
     monkeypatch.setattr(
         registry, "_ask", lambda *each, **query: (asked.append(each[1]), ask(*each, **query))[1]
     )
-    monkeypatch.setattr("hub.schema_registry.remote.RemoteRegistry", lambda _url: registry)
+    monkeypatch.setattr("hub.schema_registry.client.remote.RemoteRegistry", lambda _url: registry)
     rows: list[dict[str, object]] = []
-    monkeypatch.setattr("hub.cli.schema.show", lambda found, *_: rows.extend(found))
+    monkeypatch.setattr("hub.cli.schema.commands.show", lambda found, *_: rows.extend(found))
     list_subjects()
     return len(asked), rows
 

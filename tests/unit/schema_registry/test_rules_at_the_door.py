@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.schema_registry.facts import Reference
-from hub.schema_registry.policy import Policies
-from hub.schema_registry.registry import Refused, RegisterSchema, Registry, SetLevel, SetMode
-from hub.schema_registry.rulebook import Caller, Rulebook
-from hub.topics import live_rules
-from hub.topics.live_rules import LiveRules
+from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.policy.policy import Policies
+from hub.schema_registry.registry.rulebook import Caller, Rulebook
+from hub.schema_registry.registry.state_machine import Refused, RegisterSchema, Registry, SetLevel, SetMode
+from hub.topics.tree import live_rules
+from hub.topics.tree.live_rules import LiveRules
 
 RULES: dict[str, Any] = {
     "retail": {"compatibility": "FULL", "formats": ["AVRO", "PROTOBUF"], "fields": {"event_id": "string"}},

@@ -13,11 +13,11 @@ from fastapi.testclient import TestClient
 
 from hub.cli import main
 from hub.log import MemoryCluster
-from hub.schema_registry.node import Node
-from hub.schema_registry.policy import Policies
-from hub.schema_registry.routes import create_router
-from hub.schema_registry.rulebook import Rulebook
-from hub.schema_registry.state import Parsed, RegistryState, SubjectState, Version, parsed_version
+from hub.schema_registry.http.routes import create_router
+from hub.schema_registry.policy.policy import Policies
+from hub.schema_registry.registry.rulebook import Rulebook
+from hub.schema_registry.registry.snapshot import Parsed, RegistryState, SubjectState, Version, parsed_version
+from hub.schema_registry.server.node import Node
 
 RULES: dict[str, Any] = {
     "shop": {
@@ -225,7 +225,7 @@ def test_what_is_registered_does_not_break_a_freeze(
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("hub.schema_registry.remote.RemoteRegistry", Registered)
+    monkeypatch.setattr("hub.schema_registry.client.remote.RemoteRegistry", Registered)
     code, out, err = run("shop.orders-value", "--registered")
     assert code == 0 and "Judged: version 1" in err and "x freeze" not in out
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from effort import costs_at_most
 
-from hub.schema_registry.search import entry_of, search
-from hub.schema_registry.state import Version
+from hub.schema_registry.folder.search import entry_of, search
+from hub.schema_registry.registry.snapshot import Version
 
 ORDER = json.dumps(
     {

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hub.errors import PeerError
-from hub.schema_registry.shared_run import SharedRun
+from hub.schema_registry.server.shared_run import SharedRun
 
 
 def test_callers_at_the_same_time_share_a_run_that_began_after_each_of_them() -> None:

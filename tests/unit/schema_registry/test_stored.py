@@ -10,13 +10,13 @@ import pytest
 from hub.errors import ConfigError, Conflict, HubFault, NotFound
 from hub.log import MemoryCluster
 from hub.record import NewRecord
-from hub.schema_registry import backup
-from hub.schema_registry.codec import Undecodable, encode, frame, parsed
-from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
+from hub.schema_registry.client import backup
+from hub.schema_registry.client.stored_events_check import check_stored, decoded, last_records
+from hub.schema_registry.codecs.values import Protobuf
+from hub.schema_registry.codecs.wire_format import Undecodable, encode, frame, parsed
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.state import Parsed, parse
-from hub.schema_registry.stored import check_stored, decoded, last_records
-from hub.schema_registry.values import Protobuf
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
+from hub.schema_registry.registry.snapshot import Parsed, parse
 
 
 def record(*fields: dict[str, Any], name: str = "R") -> str:

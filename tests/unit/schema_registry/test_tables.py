@@ -17,9 +17,8 @@ import pytest
 from hub.errors import ConfigError, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord
-from hub.schema_registry import subject_names as names
-from hub.schema_registry import table_rows
-from hub.schema_registry.facts import (
+from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.model.facts import (
     SCHEMAS_TOPIC,
     Nothing,
     Reference,
@@ -28,8 +27,7 @@ from hub.schema_registry.facts import (
     fact_of,
     record_of,
 )
-from hub.schema_registry.node import Log
-from hub.schema_registry.registry import (
+from hub.schema_registry.registry.state_machine import (
     SETTINGS,
     Command,
     DeleteSubject,
@@ -41,7 +39,9 @@ from hub.schema_registry.registry import (
     SetMode,
     guid_of,
 )
-from hub.schema_registry.tables import TABLES, Rebuilt, RegistryTables
+from hub.schema_registry.server import sql_rows
+from hub.schema_registry.server.node import Log
+from hub.schema_registry.server.sql_tables import TABLES, Rebuilt, RegistryTables
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -145,7 +145,7 @@ def test_the_tables_equal_the_state_after_any_history(bench: Bench, seed: int) -
 def equal_to_the_state(bench: Bench, rebuilt: Rebuilt) -> None:
     registry, found = bench.registry, bench.rows()
     assert {
-        (each["context"], each["id"]): (each["guid"], each["text"]) for each in found[table_rows.SCHEMAS]
+        (each["context"], each["id"]): (each["guid"], each["text"]) for each in found[sql_rows.SCHEMAS]
     } == {
         (context, schema_id): (guid_of(stored), stored.schema)
         for context, space in registry.contexts.items()
@@ -159,7 +159,7 @@ def equal_to_the_state(bench: Bench, rebuilt: Rebuilt) -> None:
             bool(each["deleted"]),
             each["owner"],
         )
-        for each in found[table_rows.VERSIONS]
+        for each in found[sql_rows.VERSIONS]
     } == {
         (each.subject, each.version): (
             names.context_of(each.subject),
@@ -169,7 +169,7 @@ def equal_to_the_state(bench: Bench, rebuilt: Rebuilt) -> None:
         )
         for each in every
     }
-    assert {(each["subject"], each["version"], each["path"]) for each in found[table_rows.FIELDS]} == {
+    assert {(each["subject"], each["version"], each["path"]) for each in found[sql_rows.FIELDS]} == {
         (each.subject, each.version, field["name"])
         for each in every
         if not each.references
@@ -181,7 +181,7 @@ def equal_to_the_state(bench: Bench, rebuilt: Rebuilt) -> None:
         for name, value in {"compatibilityLevel": settings.level, **settings.more}.items()
         if value is not None and name in ("compatibilityLevel", *SETTINGS)
     } | {(place or "", "mode"): mode.mode for place, mode in registry.modes.items()}
-    assert {(each["place"], each["name"]): each["value"] for each in found[table_rows.SETTINGS_]} == {
+    assert {(each["place"], each["name"]): each["value"] for each in found[sql_rows.SETTINGS_]} == {
         key: value if isinstance(value, str) else json.dumps(value) for key, value in said.items()
     }
     (position,) = found["registry_position"]
@@ -190,7 +190,7 @@ def equal_to_the_state(bench: Bench, rebuilt: Rebuilt) -> None:
     assert counts == tuple(len(found[name]) for name in list(TABLES)[:4])
     assert (rebuilt.unreadable, rebuilt.conflicts) == (registry.unreadable_count, registry.conflict_count)
     # A record that came once more may refer to what is gone for good.
-    undescribed = [each for each in found[table_rows.VERSIONS] if not each["described"]]
+    undescribed = [each for each in found[sql_rows.VERSIONS] if not each["described"]]
     assert rebuilt.not_described == len(undescribed)
     assert all(
         registry.version(each["subject"], each["version"], deleted=True).references for each in undescribed
@@ -211,11 +211,11 @@ def test_what_a_row_says(bench: Bench) -> None:
     )
     bench.rebuild()
     found = bench.rows()
-    (version,) = found[table_rows.VERSIONS]
+    (version,) = found[sql_rows.VERSIONS]
     assert (version["owner"], json.loads(version["tags"])) == ("team-shop", ["MONEY", "PII"])
     assert [
         (each["path"], each["type"], each["logical"], each["optional"], each["doc"], json.loads(each["tags"]))
-        for each in found[table_rows.FIELDS]
+        for each in found[sql_rows.FIELDS]
     ] == [
         ("id", "long", None, 0, "who it is", []),
         ("city", "string", None, 1, None, ["PII"]),
@@ -223,8 +223,8 @@ def test_what_a_row_says(bench: Bench) -> None:
         ("lines", "array", None, 0, None, []),
         ("lines.price", "double", None, 0, None, ["MONEY"]),
     ]
-    assert {each["record"] for each in found[table_rows.FIELDS]} == {"acme.Order", "acme.Line"}
-    assert [(each["place"], each["name"], each["value"]) for each in found[table_rows.SETTINGS_]] == [
+    assert {each["record"] for each in found[sql_rows.FIELDS]} == {"acme.Order", "acme.Line"}
+    assert [(each["place"], each["name"], each["value"]) for each in found[sql_rows.SETTINGS_]] == [
         ("", "compatibilityLevel", "FULL"),
         ("", "defaultMetadata", json.dumps(metadata, separators=(",", ":"))),
         (":.ctx:", "mode", "READONLY"),
@@ -277,13 +277,13 @@ def test_a_failed_build_leaves_the_tables_as_they_were(bench: Bench, monkeypatch
     before = bench.rows()
     bench.sql("ALTER TABLE registry_settings ADD COLUMN more TEXT")  # it will have been made again by then
     bench.do(RegisterSchema("b", record(ID, CITY)))
-    whole = table_rows.rows
+    whole = sql_rows.rows
 
-    def breaks_off(registry: Registry) -> Iterator[table_rows.Row]:
+    def breaks_off(registry: Registry) -> Iterator[sql_rows.Row]:
         yield from whole(registry)
         raise PeerError("Kafka went away")
 
-    monkeypatch.setattr(table_rows, "rows", breaks_off)
+    monkeypatch.setattr(sql_rows, "rows", breaks_off)
     with pytest.raises(PeerError, match="went away"):
         bench.rebuild()
     assert bench.rows() == before
@@ -299,7 +299,7 @@ def test_a_table_of_another_layout_is_made_again_and_others_stay(bench: Bench) -
     ):
         bench.sql(older)
     bench.rebuild()
-    assert [each["path"] for each in bench.rows()[table_rows.FIELDS]] == ["id"]
+    assert [each["path"] for each in bench.rows()[sql_rows.FIELDS]] == ["id"]
     bench.sql("CREATE INDEX of_mine ON registry_fields (type)")
     bench.rebuild()
     assert bench.sql("SELECT name FROM sqlite_master WHERE name = 'of_mine'"), "nothing changed: it must stay"
@@ -342,7 +342,7 @@ def test_readers_go_on_with_the_old_state_while_one_builds(bench: Bench) -> None
 
     bench.tables.rebuild(bench.cluster, progress=look)
     assert seen == [[{"subject": "a"}]] * 2
-    assert len(bench.rows()[table_rows.VERSIONS]) == 2
+    assert len(bench.rows()[sql_rows.VERSIONS]) == 2
 
 
 def test_a_log_without_schemas(bench: Bench) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hub.schema_registry.avro_check import Broken
-from hub.schema_registry.avro_json import Unfit
+from hub.schema_registry.codecs.avro_encoder import Unfit
+from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.values import check_of, decoder_of, encoder_of
+from hub.schema_registry.compat.resolved_schema import Source
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.sources import Source
-from hub.schema_registry.values import check_of, decoder_of, encoder_of
 
 MONEY = Source.of(
     "JSON", '{"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}'

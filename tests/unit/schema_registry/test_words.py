@@ -12,9 +12,9 @@ from effort import costs_at_most
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.schema_registry.folder.diff import diff_in_words, readers
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.state import Parsed, parse
-from hub.schema_registry.words import diff_in_words, readers
+from hub.schema_registry.registry.snapshot import Parsed, parse
 
 
 def said(schema_type: str, old: Any, new: Any) -> list[str]:

@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, HubError, PeerError
 from hub.log import ConfigValue, MemoryCluster, NewTopic
-from hub.topics.apply import AlterBatch, CreateBatch, apply, batches
-from hub.topics.describe import origin
-from hub.topics.plan import AddPartitions, AlterConfig, CreateTopic, DeleteTopic, Plan, SetCompatibility, Step
-from hub.topics.tree import TopicSpec
+from hub.topics.browse.describe import origin
+from hub.topics.tree.apply_plan import AlterBatch, CreateBatch, apply, batches
+from hub.topics.tree.plan import (
+    AddPartitions,
+    AlterConfig,
+    CreateTopic,
+    DeleteTopic,
+    Plan,
+    SetCompatibility,
+    Step,
+)
+from hub.topics.tree.tree import TopicSpec
 
 
 def spec(name: str, partitions: int = 1) -> TopicSpec:

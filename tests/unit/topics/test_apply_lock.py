@@ -13,7 +13,7 @@ from patience import patient
 from hub.errors import Conflict
 from hub.log import MemoryCluster, MemoryWriter, WriterFenced
 from hub.record import NewRecord
-from hub.topics.apply_lock import TOPIC, Holder, one_apply, read, swap
+from hub.topics.tree.apply_lock import TOPIC, Holder, one_apply, read, swap
 
 BEAT_S, DEAD_S = 0.05, 1.0
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from hub.errors import CallerError, HubFault, NotFound, PeerError
 from hub.log import MemoryReader, Unreadable
-from hub.observability.metrics import exposition
-from hub.observability.overview import KafkaHealth, Overview
+from hub.observability.export.metrics import exposition
+from hub.observability.overview.overview import KafkaHealth, Overview
 from hub.record import NewRecord, Record, TopicPartition
-from hub.schema_registry.codec import frame
-from hub.schema_registry.sources import Source
-from hub.topics.audit import (
+from hub.schema_registry.codecs.wire_format import frame
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.topics.conformance.auditor import Auditor, mode_of
+from hub.topics.conformance.rules import (
     AUDIT_TOPIC,
     MOST_PRODUCERS,
     OTHER,
@@ -33,9 +34,8 @@ from hub.topics.audit import (
     summary,
     tally_of,
 )
-from hub.topics.auditor import Auditor, mode_of
-from hub.topics.dead_letter import letter_of
-from hub.topics.tree import LiveTree
+from hub.topics.dead_letters.model import letter_of
+from hub.topics.tree.tree import LiveTree
 
 INNER = {"type": "enum", "name": "x.Side", "symbols": ["L", "R"]}
 OUTER = {

@@ -12,10 +12,10 @@ import pytest
 from hub.errors import CallerError, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Record
-from hub.schema_registry.codec import encode, parsed
-from hub.schema_registry.sources import Source
-from hub.topics.browse import Bounds, Browser, Found, Tail, Wanted
-from hub.topics.shown import MOST_CHARACTERS, dump, part
+from hub.schema_registry.codecs.wire_format import encode, parsed
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.topics.browse.browse import Bounds, Browser, Found, Tail, Wanted
+from hub.topics.browse.rendered import MOST_CHARACTERS, dump, part
 
 SCHEMA = {"type": "record", "name": "A", "fields": [{"name": "note", "type": "string"}]}
 

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
 from hub.record import NewRecord, Record
-from hub.schema_registry.avro_twin import twin
-from hub.schema_registry.client import RegisteredSchema
-from hub.schema_registry.codec import encode, frame, parsed
-from hub.schema_registry.sources import Source
-from hub.schema_registry.values import encoder_of
-from hub.topics import dead_letter_routes, dead_letters
-from hub.topics.dead_letter import (
+from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.codecs.avro_to_json import twin
+from hub.schema_registry.codecs.values import encoder_of
+from hub.schema_registry.codecs.wire_format import encode, frame, parsed
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.topics.dead_letters import queue as dead_letters
+from hub.topics.dead_letters import routes as dead_letter_routes
+from hub.topics.dead_letters.model import (
     LEDGER_TOPIC,
     REPLAY_FOR,
     REPLAY_LETTER,
@@ -37,8 +38,8 @@ from hub.topics.dead_letter import (
     letter_of,
     page,
 )
-from hub.topics.dead_letters import DeadLetters, Repair, sets, whole
-from hub.topics.letter_repair import changed, difference, dumped, loaded, sight
+from hub.topics.dead_letters.queue import DeadLetters, Repair, sets, whole
+from hub.topics.dead_letters.repair import changed, difference, dumped, loaded, sight
 
 AT = {"type": "long", "logicalType": "timestamp-millis"}
 ORDER: dict[str, Any] = {
@@ -741,7 +742,8 @@ def test_names_that_are_as_many_as_letters_are_counted_as_others(desk: Desk) -> 
 @pytest.fixture
 def hub(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """``hub dlq …``: its exit code, output and what it notes beside."""
-    from hub.cli import dlq, main
+    from hub.cli import main
+    from hub.cli.topic import dlq
 
     monkeypatch.setattr(dlq, "_open", lambda: desk.letters)
     desk.cluster.delete_topic("t.quarantine")  # else a command that acts asks which of the two is meant
@@ -874,7 +876,7 @@ def test_a_letter_goes_back_to_the_topic_whose_letters_these_are_and_to_no_other
 
 
 def test_the_command_line_lists_page_by_page(desk: Desk, hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hub.cli import dlq
+    from hub.cli.topic import dlq
 
     for offset in range(3):
         desk.dead(GOOD, NULL_KEY, offset, key="k" * 1_000)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.log import TopicDescription
-from hub.topics.drift import Difference, drift
-from hub.topics.plan import Actual, Allowed, Plan, plan
-from hub.topics.tree import TopicSpec, TopicTree
+from hub.topics.tree.drift import Difference, drift
+from hub.topics.tree.plan import Actual, Allowed, Plan, plan
+from hub.topics.tree.tree import TopicSpec, TopicTree
 
 DEFAULTS = {"retention.ms": "604800000", "segment.ms": "604800000", "min.insync.replicas": "1"}
 

@@ -15,11 +15,11 @@ from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.schema_registry.avro_json import JsonEncoder
-from hub.schema_registry.client import RegisteredSchema, RegistryClient
-from hub.schema_registry.sources import Source
-from hub.topics.gateway import MOST_REQUESTS, Answer, Gateway, Request, _Latest
-from hub.topics.produce_request import MOST_REQUEST_BYTES, Busy, TooLarge
+from hub.schema_registry.client.registry_client import RegisteredSchema, RegistryClient
+from hub.schema_registry.codecs.avro_encoder import JsonEncoder
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.topics.gateway.gateway import MOST_REQUESTS, Answer, Gateway, Request, _Latest
+from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, Busy, TooLarge
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.log import MemoryCluster, TopicDescription
-from hub.topics.apply import apply, read_topics
-from hub.topics.imported import ImportedTree, imported
-from hub.topics.plan import Actual, plan
-from hub.topics.tree import TopicTree, load
+from hub.topics.tree.apply_plan import apply, read_topics
+from hub.topics.tree.import_tree import ImportedTree, imported
+from hub.topics.tree.plan import Actual, plan
+from hub.topics.tree.tree import TopicTree, load
 from hub.yaml import written
 
 

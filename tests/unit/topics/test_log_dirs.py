@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from hub.errors import PeerError
-from hub.topics.log_dirs import log_sizes
+from hub.kafka.log_dirs import log_sizes
 
 
 def text(value: str) -> bytes:

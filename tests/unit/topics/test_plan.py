@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from hub.errors import Conflict, NotFound
 from hub.log import MemoryCluster, TopicDescription
-from hub.schema_registry.compatibility import check
-from hub.schema_registry.formats import avro
-from hub.topics.apply import apply
-from hub.topics.drift import drift
-from hub.topics.plan import (
+from hub.schema_registry.compat.compatibility import check
+from hub.schema_registry.formats.avro import schema as avro
+from hub.topics.tree.apply_plan import apply
+from hub.topics.tree.drift import drift
+from hub.topics.tree.plan import (
     Actual,
     AddPartitions,
     Allowed,
@@ -29,7 +29,7 @@ from hub.topics.plan import (
     SetCompatibility,
     plan,
 )
-from hub.topics.tree import TopicSpec, TopicTree
+from hub.topics.tree.tree import TopicSpec, TopicTree
 
 DEFAULTS = {
     "retention.ms": "604800000",

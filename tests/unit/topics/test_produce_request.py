@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.record import Record
-from hub.topics.idempotency import Memory, Unheard, checked_key, fingerprint, found_in, mark
-from hub.topics.produce_request import (
+from hub.topics.gateway.idempotency import Memory, Unheard, checked_key, fingerprint, found_in, mark
+from hub.topics.gateway.produce_request import (
     MOST_RECORD_BYTES,
     MOST_RECORDS,
     Busy,

@@ -10,7 +10,7 @@ import pytest
 from hub.errors import NotFound, PeerError
 from hub.kafka import GroupMember
 from hub.record import Positions
-from hub.topics.readers import readers_of
+from hub.topics.browse.readers import readers_of
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 
 from hub.errors import CallerError, Conflict
 from hub.log import TopicDescription
-from hub.topics.plan import (
+from hub.topics.tree.plan import (
     AddPartitions,
     AlterConfig,
     Caution,
@@ -22,8 +22,8 @@ from hub.topics.plan import (
     RegisterSchema,
     SetCompatibility,
 )
-from hub.topics.saved import SavedPlan, as_json, check_unchanged, facts, names_in, read, write
-from hub.topics.tree import Slo, TopicSpec
+from hub.topics.tree.saved_plan import SavedPlan, as_json, check_unchanged, facts, names_in, read, write
+from hub.topics.tree.tree import Slo, TopicSpec
 
 TOPIC = TopicSpec(
     name="shop.orders",

@@ -13,15 +13,15 @@ import orjson
 import pytest
 
 from hub.cli import main
-from hub.cli.output import Output
-from hub.cli.topic import _carry_out, _steps_bar, _write
+from hub.cli.terminal.output import Output
+from hub.cli.topic.commands import _carry_out, _steps_bar, _write
 from hub.errors import CallerError, HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import MemoryCluster, NewTopic
 from hub.record import Positions
-from hub.schema_registry.client import RegistryClient
-from hub.topics.plan import CreateTopic, DeleteTopic, Plan
-from hub.topics.tree import TopicSpec
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.topics.tree.plan import CreateTopic, DeleteTopic, Plan
+from hub.topics.tree.tree import TopicSpec
 
 
 class Away(MemoryCluster):
@@ -68,8 +68,8 @@ def test_the_read_that_waits_for_an_event_is_a_command_for_any_key(
         def publish(self, topic: str, *_: object) -> Positions:
             return Positions.of([(topic, 0, 7)])
 
-    monkeypatch.setattr("hub.topics.producer.Publisher", Published)
-    monkeypatch.setattr("hub.cli.topic._connect", lambda _settings: (None, None))
+    monkeypatch.setattr("hub.topics.gateway.producer.Publisher", Published)
+    monkeypatch.setattr("hub.cli.topic.commands._connect", lambda _settings: (None, None))
     with pytest.raises(SystemExit) as ended:
         main(["topic", "publish", "t", "-k", "O'Hara/a b?#", "-j", "{}"])
     assert not ended.value.code

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import ConfigError
-from hub.topics import key_fields, routes, tree
-from hub.topics.tree import Slo, TopicTree, load, matches
+from hub.topics.browse import routes
+from hub.topics.tree import key_fields, tree
+from hub.topics.tree.tree import Slo, TopicTree, load, matches
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

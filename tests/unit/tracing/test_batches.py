@@ -9,9 +9,9 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hub.api.push_traces import MOST_WAITING, Push, PushTraces, applied_by
-from hub.materializers.batch_traces import BatchTraces, chosen, stretches_of
-from hub.materializers.latency_samples import SAMPLES
-from hub.materializers.progress import Progress, progress_of
+from hub.materializers.progress.batch_traces import BatchTraces, chosen, stretches_of
+from hub.materializers.progress.latency_samples import SAMPLES
+from hub.materializers.progress.records import Progress, progress_of
 from hub.record import Positions, Record, TopicPartition
 from hub.tracing import Trace, parse, with_trace
 

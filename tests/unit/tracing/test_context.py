@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from hub.schema_registry.routes import create_router as registry_routes
+from hub.schema_registry.http.routes import create_router as registry_routes
 from hub.tracing import ACTIVE, MOST_LINKS, Trace, of_headers, parse, with_trace
 from hub.tracing.asgi import Traced
 from hub.tracing.otel import Outbox, wanted

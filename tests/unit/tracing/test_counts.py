@@ -9,9 +9,9 @@ import pytest
 
 from hub.api.dashboard import span_series
 from hub.log import MemoryCluster
-from hub.materializers import span_counts
-from hub.materializers.progress import PROGRESS_TOPIC
-from hub.materializers.span_counts import MOST_SERVICES, SILENT_MS, SpanCounts, record, told
+from hub.materializers.progress import span_counts
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.progress.span_counts import MOST_SERVICES, SILENT_MS, SpanCounts, record, told
 
 NOW = 1_790_000_000_000
 

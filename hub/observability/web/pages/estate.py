@@ -6,27 +6,27 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from hub.alerts.desk import Known as KnownAlerts
-from hub.alerts.engine import Silence
-from hub.alerts.matching import Matchers
+from hub.alerts.alert_manager import Known as KnownAlerts
+from hub.alerts.model.matching import Matchers
+from hub.alerts.model.state_machine import Silence
 from hub.caller import sees_schema, sees_subject
 from hub.errors import NotFound, PeerError
-from hub.observability.consumers import LagRow
-from hub.observability.health import Health
-from hub.observability.latency import LatencyRow
-from hub.observability.lineage import Columns, Kept
-from hub.observability.overview import Batch, Overview, TopicLine
-from hub.observability.processes import Process
-from hub.observability.reports import ViewSource
-from hub.observability.web.pages.completeness import Ledgered
-from hub.observability.web.pages.mirrors import Known
-from hub.schema_registry.node import Node
-from hub.schema_registry.refusals import Refused
-from hub.schema_registry.registry import Registry
-from hub.schema_registry.sources import Source
-from hub.topics.browse import Browser
-from hub.topics.describe import TopicFacts
-from hub.topics.tree import TopicSpec
+from hub.observability.cluster.health import Health
+from hub.observability.cluster.processes import Process
+from hub.observability.lag.consumers import LagRow
+from hub.observability.latency.latency import LatencyRow
+from hub.observability.lineage.lineage import Columns, Kept
+from hub.observability.overview.overview import Batch, Overview, TopicLine
+from hub.observability.overview.reports import ViewSource
+from hub.observability.web.pages.monitor.completeness import Ledgered
+from hub.observability.web.pages.monitor.mirrors import Known
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.registry.errors import Refused
+from hub.schema_registry.registry.state_machine import Registry
+from hub.schema_registry.server.node import Node
+from hub.topics.browse.browse import Browser
+from hub.topics.browse.describe import TopicFacts
+from hub.topics.tree.tree import TopicSpec
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class HasViews(Protocol):
 
 
 class HasAlerts(Protocol):
-    """The desk of alerts (hub.alerts.desk)."""
+    """The desk of alerts (hub.alerts.alert_manager)."""
 
     def known(self) -> KnownAlerts: ...
 
@@ -122,7 +122,7 @@ def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:
 
 @dataclass(frozen=True)
 class NodeSchemas:
-    """A registry node as the browser of messages asks it (hub.topics.browse.Schemas)."""
+    """A registry node as the browser of messages asks it (hub.topics.browse.browse.Schemas)."""
 
     node: Node
 

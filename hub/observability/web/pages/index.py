@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from hub.caller import sees_subject
 from hub.observability.web.pages.estate import HasRegistry, ask
-from hub.schema_registry.facts import SchemaStored
-from hub.schema_registry.registry import Registry
-from hub.schema_registry.search import Entry, entry_of
-from hub.schema_registry.state import Version
+from hub.schema_registry.folder.search import Entry, entry_of
+from hub.schema_registry.model.facts import SchemaStored
+from hub.schema_registry.registry.snapshot import Version
+from hub.schema_registry.registry.state_machine import Registry
 
 
 @dataclass

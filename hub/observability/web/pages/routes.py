@@ -27,23 +27,19 @@ from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
+from hub.alerts.alerts_json import matchers_from
 from hub.alerts.routes import end_of
 from hub.alerts.runbooks import runbook
-from hub.alerts.shown import matchers_from
 from hub.caller import Action, Forbidden, Kind, Resource, Unauthenticated, done_by, require, sees_topic
 from hub.errors import CallerError, HubError, NotFound, PeerError
-from hub.observability.lineage import (
-    Columns,
-    Kept,
-    Lineage,
-    Mirrored,
-    drawn,
-    lineage_of,
-    open_lineage,
-    seen_of,
-)
+from hub.observability.lineage.lineage import Columns, Kept, Lineage, drawn, lineage_of, open_lineage, seen_of
+from hub.observability.overview.mirror_readers import Mirrored
 from hub.observability.web.page import html, is_of, render, takes_html
-from hub.observability.web.pages import (
+from hub.observability.web.pages.estate import Estate, ask
+from hub.observability.web.pages.explore import messages, schemas, search, topic, topics
+from hub.observability.web.pages.explore.lookup import Lookup
+from hub.observability.web.pages.index import Index
+from hub.observability.web.pages.monitor import (
     alerts,
     cluster,
     completeness,
@@ -51,22 +47,14 @@ from hub.observability.web.pages import (
     lag,
     latency,
     lineage,
-    messages,
     mirrors,
-    schemas,
-    search,
-    topic,
-    topics,
     views,
 )
-from hub.observability.web.pages.estate import Estate, ask
-from hub.observability.web.pages.index import Index
-from hub.observability.web.pages.lookup import Lookup
-from hub.schema_registry.refusals import Refused
-from hub.schema_registry.search import Entry, search_in
-from hub.topics.browse import Tail, Wanted
-from hub.topics.describe import TopicFacts
-from hub.topics.describe import as_json as described
+from hub.schema_registry.folder.search import Entry, search_in
+from hub.schema_registry.registry.errors import Refused
+from hub.topics.browse.browse import Tail, Wanted
+from hub.topics.browse.describe import TopicFacts
+from hub.topics.browse.describe import as_json as described
 
 READING_AT_ONCE = 8
 TAILS_AT_ONCE = 20

@@ -1,0 +1,148 @@
+"""[core] ``access.yaml``: users, tokens and groups, and what is granted to them.
+
+::
+
+    contact: "the platform team, #data-platform"     # shown to who is refused
+    groups:
+      shop:  [{role: read, topics: ["shop.**"], views: [customer_360]}]
+      ops:   [{role: operate, topics: ["**"], views: ["*"], hub: true}, {role: read, topics: ["**"], views: ["*"], hub: true}]
+    users:
+      ana:   {password: "scrypt$14$8$5$…", groups: [shop]}
+      bob:   {groups: [ops]}                          # no password: by the proxy's header alone
+    tokens:
+      checkout: {token: "sha256$…", grants: [{role: write, topics: ["shop.orders"]}]}
+    anonymous: [{role: read, topics: ["public.**"]}]  # nothing unless said
+
+Passwords and tokens are never in it, only their hashes: ``hub access hash``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from hub.access.decide import Grant, Policy, patterns_of
+from hub.access.secrets import checked_password_hash, checked_token_hash
+from hub.errors import ConfigError, nearest
+from hub.schema_registry.policy.label_patterns import checked
+from hub.yaml import load_model, place
+
+ACCESS_FILE = "access.yaml"
+MOST_USERS, MOST_GROUPS, MOST_GRANTS = 5_000, 1_000, 100
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            f'name "{text[:80]}" must be letters, digits, ".", "_", "@" and "-", beginning with a letter or digit'
+        )
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Pattern = Annotated[str, AfterValidator(checked)]
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GrantNode(_Said):
+    """A role over patterns of topics and views; ``hub``: over what belongs to none of them."""
+
+    role: Literal["read", "write", "operate", "admin"]
+    topics: list[Pattern] = Field(default_factory=list, max_length=MOST_GRANTS)
+    views: list[Pattern] = Field(default_factory=list, max_length=MOST_GRANTS)
+    hub: bool = False
+
+    @model_validator(mode="after")
+    def _over_something(self) -> Self:
+        if not (self.topics or self.views or self.hub):
+            raise ValueError('a grant is over something: say topics: ["shop.**"], views: [...] or hub: true')
+        return self
+
+    def grant(self) -> Grant:
+        return Grant(self.role, patterns_of(self.topics), patterns_of(self.views), self.hub)
+
+
+Grants = Annotated[list[GrantNode], Field(max_length=MOST_GRANTS)]
+
+
+class UserNode(_Said):
+    """Somebody. Without ``password`` only the proxy's header lets them in."""
+
+    password: Annotated[str, AfterValidator(checked_password_hash)] | None = None
+    groups: list[Name] = Field(default_factory=list, max_length=MOST_GRANTS)
+    grants: Grants = Field(default_factory=list)
+
+
+class TokenNode(_Said):
+    """A service."""
+
+    token: Annotated[str, AfterValidator(checked_token_hash)]
+    groups: list[Name] = Field(default_factory=list, max_length=MOST_GRANTS)
+    grants: Grants = Field(default_factory=list)
+
+
+class AccessFile(_Said):
+    """access.yaml."""
+
+    contact: str = Field("", max_length=200)
+    groups: dict[Name, Grants] = Field(default_factory=dict, max_length=MOST_GROUPS)
+    users: dict[Name, UserNode] = Field(default_factory=dict, max_length=MOST_USERS)
+    tokens: dict[Name, TokenNode] = Field(default_factory=dict, max_length=MOST_USERS)
+    anonymous: Grants = Field(default_factory=list)
+
+    def policy(self) -> Policy:
+        """What the decisions are made from."""
+        own: list[tuple[str, UserNode | TokenNode]] = [*self.users.items(), *self.tokens.items()]
+        return Policy(
+            {name: tuple(each.grant() for each in grants) for name, grants in self.groups.items()},
+            {name: tuple(each.grant() for each in node.grants) for name, node in own},
+            tuple(each.grant() for each in self.anonymous),
+            self.contact,
+        )
+
+
+def load_access(path: Path) -> AccessFile:
+    """access.yaml. Raises ConfigError with line and column."""
+    file = load_model(path, AccessFile)
+    for both in file.users.keys() & file.tokens.keys():
+        raise ConfigError(
+            f'"{both}" is a user and a token',
+            where=place(path, "tokens", both),
+            hint="give one of them another name: what somebody did is kept by name",
+            code="HUB-1711",
+        )
+    for steps, name in _named_groups(file):
+        if name not in file.groups:
+            guess = nearest(name, file.groups)
+            raise ConfigError(
+                f'there is no group "{name}"',
+                where=place(path, *steps),
+                hint=f'did you mean "{guess}"?' if guess else f"groups: {', '.join(file.groups) or 'none'}",
+                code="HUB-1711",
+            )
+    hashes: dict[str, str] = {}
+    for name, token in file.tokens.items():
+        if (other := hashes.setdefault(token.token, name)) != name:
+            raise ConfigError(
+                f'tokens "{other}" and "{name}" are the same token',
+                where=place(path, "tokens", name, "token"),
+                hint="make one of its own: hub access hash --token",
+                code="HUB-1711",
+            )
+    return file
+
+
+def _named_groups(file: AccessFile) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for kind, nodes in (("users", file.users), ("tokens", file.tokens)):
+        for name, node in nodes.items():
+            for number, group in enumerate(node.groups):
+                yield (kind, name, "groups", number), group

@@ -1,0 +1,125 @@
+"""[core] Alerts as programs and people see them: the JSON of ``/api/alerts``, which the web page and ``hub alert`` show too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from hub.alerts.alert_manager import Known
+from hub.alerts.delivery.payloads import object_name, object_path, runbook_path
+from hub.alerts.model.listing import Listed
+from hub.alerts.model.matching import Matchers
+from hub.alerts.model.rules import Verdict
+from hub.alerts.model.state_machine import MOST_ALERTS, PAST, Alert, Silence
+
+
+def alert_row(alert: Alert, silence: Silence | None, *, nobody: bool = False) -> dict[str, Any]:
+    """null: not known. ``unknown``: whether it still is so cannot be told now. ``nobody``: no channel it goes to can be used."""
+    said = dict(alert.labels)
+    return {
+        "key": alert.key,
+        "alert": alert.rule,
+        "state": alert.phase,
+        "severity": said.get("severity", ""),
+        "owner": said.get("owner", ""),
+        "object": object_name(alert.labels),
+        "summary": alert.summary,
+        "detail": alert.detail,
+        "value": alert.value,
+        "labels": said,
+        "since_ms": alert.since_ms,
+        "fired_at_ms": alert.fired_at_ms,
+        "ended_at_ms": alert.ended_at_ms,
+        "ended": alert.ended,
+        "unknown": alert.phase != PAST and alert.last is Verdict.UNKNOWN,
+        "nobody": nobody,
+        "silenced_by": None if silence is None else silence.id,
+        "link": object_path(alert.labels),
+        "runbook": runbook_path(alert.runbook),
+    }
+
+
+def silence_row(silence: Silence, now_ms: int) -> dict[str, Any]:
+    return {
+        "id": silence.id,
+        "matchers": matchers_text(silence.matchers),
+        "reason": silence.reason,
+        "by": silence.by,
+        "starts_ms": silence.starts_ms,
+        "ends_ms": silence.ends_ms,
+        "holds": silence.starts_ms <= now_ms < silence.ends_ms,
+    }
+
+
+def rows_of(those: Iterable[Listed], unheard: Container[str] = ()) -> list[dict[str, Any]]:
+    """A row each, in their order. ``unheard``: keys of those that have nobody to tell."""
+    return [alert_row(each.alert, each.silence, nobody=each.alert.key in unheard) for each in those]
+
+
+def silences_of(known: Known) -> list[dict[str, Any]]:
+    """Those that hold first, then those that ended last."""
+    rows = [silence_row(each, known.at_ms) for each in known.state.silences.values()]
+    return sorted(rows, key=lambda row: (not row["holds"], -row["ends_ms"], row["id"]))
+
+
+def rules_of(known: Known) -> list[dict[str, Any]]:
+    return [
+        {
+            "alert": each.rule.name,
+            "kind": each.rule.kind,
+            "doc": each.rule.doc,
+            "severity": str(each.rule.severity),
+            "for_s": each.rule.for_ms / 1000,
+            "keep_s": each.rule.keep_ms / 1000,
+            "limit_s": None if each.rule.limit_ms is None else each.rule.limit_ms / 1000,
+            "on": each.rule.on,
+            "good": each.good,
+            "bad": each.bad,
+            "unknown": each.unknown,
+            "firing": each.firing,
+            "error": each.error,
+            "nobody": each.nobody,
+            "query": each.rule.query or None,
+            "runbook": runbook_path(each.rule.runbook),
+        }
+        for each in known.rules
+    ]
+
+
+def body_of(
+    known: Known, fits: Callable[[Listed], bool] = lambda _: True, limit: int = MOST_ALERTS
+) -> dict[str, Any]:
+    """The whole; of what is open what ``fits``, at most so many."""
+    return {
+        "at_ms": known.at_ms,
+        "whole": known.whole,
+        "error": known.error,
+        "troubles": list(known.troubles),
+        "firing": known.firing,
+        "alerts": rows_of(islice(filter(fits, known.listing.open), limit), known.unheard),
+        "past": rows_of(known.listing.past),
+        "silences": silences_of(known),
+        "rules": rules_of(known),
+        "channels": [asdict(each) for each in known.channels],
+    }
+
+
+def matchers_text(matchers: Matchers) -> str:
+    """``severity=page, topic=shop.**|crm.**``; what ``hub alert silence`` takes."""
+    return ", ".join(f"{name}={'|'.join(values)}" for name, values in matchers)
+
+
+def matchers_from(texts: Iterable[str]) -> Matchers:
+    """``topic=shop.**``, ``severity=page|warning`` as matchers. Raises ValueError naming the text."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, said, values = text.strip().partition("=")
+        options = tuple(each.strip() for each in values.split("|") if each.strip())
+        if not said or not name.strip().isidentifier() or not options:
+            raise ValueError(f'"{text[:80]}" is no LABEL=VALUE such as severity=info or topic=shop.**')
+        if name.strip() in found:
+            raise ValueError(f'label "{name.strip()[:60]}" stands twice: write {name.strip()[:60]}=one|other')
+        found[name.strip()] = options
+    return tuple(sorted(found.items()))

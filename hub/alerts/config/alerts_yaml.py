@@ -1,0 +1,354 @@
+"""[core] ``alerts.yaml``: who is told what, and how; ``alerts/*.yaml``: a query on views as an alert.
+
+::
+
+    link: https://hub.example.com            # where people reach the web app: notifications lead there
+    group: {by: [owner, node], wait: 30s, repeat: 4h}
+    rules:
+      lag: {for: 2m, severity: page}
+      topic-freshness: off
+      mirror-lag: {limit: 10m}
+    channels:
+      ops: {webhook: {url: "https://ops.example.com/hook", bearer: "${OPS_TOKEN}"}}
+      shop: {slack: {url: "${SHOP_SLACK_URL}"}}
+      mail: {email: {server: "smtp.example.com:587", from: hub@example.com, to: [team@example.com],
+                     user: hub, password: "${SMTP_PASSWORD}"}}
+    routes:
+      - {match: {severity: page}, to: [ops], continue: true}
+      - {match: {topic: "shop.**"}, to: [shop]}
+      - {to: [mail]}
+
+Secrets are named, never written: ``${NAME}`` is taken from the environment when something is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from hub.alerts.model.matching import matchers_of
+from hub.alerts.model.rules import RULES, Change, Changes, Rule, Severity
+from hub.alerts.model.state_machine import Route
+from hub.errors import ConfigError, nearest
+from hub.topics.tree.tree import duration_ms
+from hub.yaml import load_model, place
+
+ALERTS_FILE = "alerts.yaml"
+FOLDER = "alerts"
+MOST_CHANNELS, MOST_ROUTES, MOST_QUERIES = 50, 200, 100
+LABELS = (
+    *("alertname", "severity", "owner", "node"),
+    *("topic", "consumer", "kind", "view", "tier", "connector", "worker", "mirror", "broker", "folder"),
+    *("process", "file", "part"),
+)
+COLUMN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ADDRESS = re.compile(r"[^@\s,<>]{1,100}@[^@\s,<>]{1,200}")
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f'name "{text[:80]}" must be small letters, digits, "_" and "-", at most 63')
+    return text
+
+
+def _secret(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError("a secret does not stand in the file: write ${NAME} and set the variable NAME")
+    return text
+
+
+def _url(text: str) -> str:
+    if not _VARIABLE.fullmatch(text) and not re.fullmatch(r"https?://[^\s@]+", text):
+        raise ValueError(
+            "write an address that begins with https:// or http:// and has no password, or ${NAME}"
+        )
+    return text
+
+
+def _address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise ValueError(f'"{text[:100]}" is no e-mail address')
+    return text
+
+
+def _duration(value: object) -> object:
+    return duration_ms(str(value)) if not isinstance(value, bool) else value
+
+
+def _rule_name(text: str) -> str:
+    if text not in RULES:
+        guess = nearest(text, RULES)
+        raise ValueError(
+            f'there is no rule "{text[:60]}"'
+            + (f'; did you mean "{guess}"?' if guess else f": {', '.join(RULES)}")
+        )
+    return text
+
+
+def _label(text: str) -> str:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", text):
+        raise ValueError(
+            f'"{text[:60]}" is no label; alerts have {", ".join(LABELS)}, and columns named by `by`'
+        )
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Label = Annotated[str, AfterValidator(_label)]
+Secret = Annotated[str, AfterValidator(_secret)]
+Address = Annotated[str, AfterValidator(_address)]
+DurationMs = Annotated[int, BeforeValidator(_duration)]
+SecondsMs = Annotated[int, BeforeValidator(_duration), Field(ge=1_000)]
+Match = dict[Label, str | list[str]]
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Webhook(_Said):
+    """JSON as Alertmanager sends it, to a POST."""
+
+    url: Annotated[str, AfterValidator(_url)]
+    bearer: Secret | None = None
+
+
+class Slack(_Said):
+    """An incoming webhook of Slack; its address is a secret."""
+
+    url: Secret
+
+
+class Email(_Said):
+    """Over SMTP. ``tls``: ``starttls``, ``implicit`` (port 465), or ``off`` for a relay on this machine."""
+
+    server: str = Field(pattern=r"^[A-Za-z0-9.\[\]:_-]+:\d{1,5}$")
+    sender: Address = Field(alias="from")
+    to: list[Address] = Field(min_length=1, max_length=50)
+    tls: Literal["starttls", "implicit", "off"] = "starttls"
+    user: str | None = None
+    password: Secret | None = None
+
+    @field_validator("tls", mode="before")
+    @classmethod
+    def _off(cls, value: object) -> object:
+        return "off" if value is False else value  # YAML's own word for false
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("user and password belong together: say both or neither")
+        if self.password is not None and self.tls == "off":
+            raise ValueError("a password is not sent without TLS: write tls: starttls or tls: implicit")
+        return self
+
+
+class Channel(_Said):
+    """One way to people. ``timeout``: of one try."""
+
+    webhook: Webhook | None = None
+    slack: Slack | None = None
+    email: Email | None = None
+    timeout: DurationMs = 10_000
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(each is not None for each in (self.webhook, self.slack, self.email)) != 1:
+            raise ValueError("a channel is one of webhook, slack and email")
+        return self
+
+    @property
+    def kind(self) -> str:
+        return "webhook" if self.webhook else "slack" if self.slack else "email"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that must be set for it."""
+        said: list[str | None] = []
+        if self.webhook is not None:
+            said += [self.webhook.url, self.webhook.bearer]
+        if self.slack is not None:
+            said.append(self.slack.url)
+        if self.email is not None:
+            said.append(self.email.password)
+        return tuple(found[1] for each in said if each and (found := _VARIABLE.fullmatch(each)))
+
+
+class Grouping(_Said):
+    by: list[Label] = Field(default=["owner", "node"], max_length=10)
+    wait: DurationMs = 30_000
+    repeat: DurationMs = Field(4 * 3_600_000, ge=1_000)
+
+
+class RouteNode(_Said):
+    match: Match = Field(default_factory=dict)
+    to: list[Name] = Field(min_length=1)
+    goes_on: bool = Field(False, alias="continue")
+    by: list[Label] | None = None
+    wait: DurationMs | None = None
+    repeat: SecondsMs | None = None
+
+
+class RuleNode(_Said):
+    for_: DurationMs | None = Field(None, alias="for")
+    keep: DurationMs | None = None
+    severity: Severity | None = None
+    limit: SecondsMs | None = None
+    off: bool = False
+
+
+class AlertsFile(_Said):
+    """alerts.yaml."""
+
+    link: str | None = Field(None, pattern=r"^https?://[^\s]+$")
+    group: Grouping = Grouping()
+    rules: dict[Annotated[str, AfterValidator(_rule_name)], RuleNode] = Field(default_factory=dict)
+    channels: dict[Name, Channel] = Field(default_factory=dict, max_length=MOST_CHANNELS)
+    routes: list[RouteNode] = Field(default_factory=list, max_length=MOST_ROUTES)
+
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _off(cls, given: object) -> object:
+        """``lag: off`` is short for ``lag: {off: true}``."""
+        if not isinstance(given, dict):
+            return given
+        return {name: {"off": True} if each in (False, "off") else each for name, each in given.items()}
+
+    @field_validator("rules")
+    @classmethod
+    def _limits(cls, given: dict[str, RuleNode]) -> dict[str, RuleNode]:
+        having = [name for name, rule in RULES.items() if rule.limit_ms is not None]
+        for name, each in given.items():
+            if each.limit is not None and name not in having:
+                raise ValueError(
+                    f'rule "{name}" has no limit of its own; {" and ".join(having)} have one,'
+                    " for the others a promise stands in topics.yaml or in the view"
+                )
+        return given
+
+    def as_routes(self) -> tuple[Route, ...]:
+        """What the engine asks; without a route everything goes to every channel."""
+        nodes = self.routes or ([RouteNode(to=sorted(self.channels))] if self.channels else [])
+        return tuple(
+            Route(
+                matchers_of(each.match),
+                tuple(each.to),
+                each.goes_on,
+                tuple(self.group.by if each.by is None else each.by),
+                self.group.wait if each.wait is None else each.wait,
+                self.group.repeat if each.repeat is None else each.repeat,
+            )
+            for each in nodes
+        )
+
+    def changes(self) -> Changes:
+        return Changes(
+            {
+                name: Change(each.for_, each.keep, each.severity, each.off, each.limit)
+                for name, each in self.rules.items()
+            }
+        )
+
+
+class QueryAlert(_Said):
+    """``alerts/NAME.yaml``. ``by``: columns that tell one alert from another; without them the query is one alert."""
+
+    alert: Name
+    query: str = Field(min_length=1, max_length=20_000)
+    when: Literal["rows", "no rows"] = "rows"
+    for_: DurationMs = Field(60_000, alias="for")
+    keep: DurationMs = 0
+    every: DurationMs = Field(30_000, ge=1_000)
+    severity: Severity = Severity.warning
+    summary: str = Field("", max_length=1_000)
+    by: list[str] = Field(default_factory=list, max_length=10)
+    owner: str = ""
+    doc: str = ""
+    runbook: str = Field("query", pattern=r"^(query|https?://[^\s]+)$")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.when == "no rows" and (self.by or COLUMN.search(self.summary)):
+            raise ValueError("without rows there are no columns: `by` and {column} belong to `when: rows`")
+        return self
+
+    @property
+    def rule(self) -> Rule:
+        doc = self.doc or f"The query has {self.when}."
+        return Rule(
+            self.alert,
+            "query",
+            doc,
+            self.severity,
+            self.for_,
+            self.keep,
+            self.runbook,
+            self.owner,
+            self.query,
+        )
+
+
+def load_query_alert(path: Path) -> QueryAlert:
+    """The alert in one file. Raises ConfigError with line and column."""
+    found = load_model(path, QueryAlert)
+    if found.alert != path.stem:
+        raise ConfigError(
+            f'alert "{found.alert}" is in the file "{path.name}"',
+            hint=f"name the file {found.alert}.yaml: an alert is found by its file name",
+            where=place(path, "alert"),
+            code="HUB-1105",
+        )
+    if found.alert in RULES:
+        raise ConfigError(
+            f'"{found.alert}" is the name of a rule that there is already',
+            hint="give it another one",
+            where=place(path, "alert"),
+            code="HUB-1105",
+        )
+    return found
+
+
+def query_files(project: Path) -> list[Path]:
+    """The files of a project's queries that are alerts, by name."""
+    return sorted((project / FOLDER).glob("*.yaml"))
+
+
+def filled(summary: str, row: Mapping[str, object]) -> str:
+    """The summary with a row's values; a column that the row lacks stays as it is written.
+
+    >>> filled("{customer_id} owes {owes}", {"customer_id": "C-1", "owes": 12})
+    'C-1 owes 12'
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        return found[0] if name not in row else "–" if row[name] is None else str(row[name])[:200]
+
+    return COLUMN.sub(value, summary)
+
+
+def unknown_columns(alert: QueryAlert, columns: Iterable[str]) -> str | None:
+    """What the file names that the query does not have, with the nearest it has; None when all is there."""
+    known = list(columns)
+    for name in (*alert.by, *COLUMN.findall(alert.summary)):
+        if name not in known:
+            guess = nearest(name, known)
+            return f'the query has no column "{name}"' + (
+                f'; did you mean "{guess}"?' if guess else f": {', '.join(known)}"
+            )
+    return None

@@ -1,0 +1,153 @@
+"""[shell] alerts.yaml and alerts/*.yaml as they are now: read again when they change.
+
+A file, or an entry of alerts.yaml, that cannot be used leaves what held; ``complaints`` says why, and each is logged once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from hub.alerts.config.alerts_yaml import (
+    ALERTS_FILE,
+    MOST_QUERIES,
+    AlertsFile,
+    QueryAlert,
+    load_query_alert,
+    query_files,
+)
+from hub.alerts.config.read_entries import Part, Reading, carried_on, read_alerts, text_of
+from hub.errors import ConfigError
+from hub.yaml import Unreadable
+
+log = logging.getLogger(__name__)
+
+Stamp = tuple[int, int]
+T = TypeVar("T")
+_UNREAD = (-1, -1)
+
+
+class LiveAlerts:
+    """Of one project folder. Thread safe."""
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self.reading = Reading()
+        self.errors: dict[str, ConfigError] = {}
+        self._queries: dict[Path, QueryAlert] = {}
+        self._read: dict[Path, Stamp] = {}
+        self._logged: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+
+    @property
+    def file(self) -> AlertsFile:
+        """Return the entries of alerts.yaml that are in force."""
+        return self.reading.file
+
+    def refresh(self) -> None:
+        """Read what changed since."""
+        with self._lock:
+            self._refresh()
+        complaints = self.complaints()
+        for complaint in complaints:
+            if complaint not in self._logged:
+                log.error("%s", complaint)
+        self._logged = frozenset(complaints)
+
+    def faults(self) -> list[tuple[str, str, ConfigError]]:
+        """Every error as (file below the project, part of it such as ``channels.ops`` or "", error)."""
+        whole = [(_below(self.project, path), "", error) for path, error in self.errors.items()]
+        return whole + [(ALERTS_FILE, _dotted(part), error) for part, error in self.reading.faults.items()]
+
+    def complaints(self) -> list[str]:
+        """List errors as text with their hints, then the routes whose channels are all unusable."""
+        held = {("channels", name) for name in self.file.channels} | {
+            ("rules", name) for name in self.file.rules
+        }
+        return [
+            *(text_of(error) for error in self.errors.values()),
+            *(
+                text_of(error) + ("; what it said before holds" if part in held else "")
+                for part, error in self.reading.faults.items()
+            ),
+            *self.reading.without_readers(),
+        ]
+
+    def _refresh(self) -> None:
+        path = self.project / ALERTS_FILE
+        stamp = _stamp(path)
+        if stamp is None:
+            self.reading = Reading()
+            self._forget(path)
+        else:
+            found = self._loaded(path, stamp, read_alerts)
+            self.reading = self.reading if found is None else carried_on(self.file, found)
+        files = query_files(self.project)
+        for gone in set(self._read) - {path, *files}:
+            self._queries.pop(gone, None)
+            self._forget(gone)
+        named = {str(path), *map(str, files[:MOST_QUERIES])}
+        self.errors = {name: error for name, error in self.errors.items() if name in named}
+        for file in files[:MOST_QUERIES]:
+            self._refresh_query(file)
+        for file in files[MOST_QUERIES:]:
+            self.errors[str(file)] = ConfigError(
+                f"{len(files)} queries as alerts, {MOST_QUERIES} are looked at",
+                where=str(file),
+                code="HUB-1105",
+            )
+
+    def queries(self) -> list[QueryAlert]:
+        """The queries that are alerts, by name."""
+        with self._lock:
+            return [self._queries[path] for path in sorted(self._queries)]
+
+    def _refresh_query(self, file: Path) -> None:
+        stamp = _stamp(file)
+        found = None if stamp is None else self._loaded(file, stamp, load_query_alert)
+        if found is not None:
+            self._queries[file] = found
+
+    def _loaded(self, path: Path, stamp: Stamp, load: Callable[[Path], T]) -> T | None:
+        """What a file says that changed since; None where it did not, or cannot be read."""
+        if self._read.get(path) == stamp:
+            return None
+        found = None
+        try:
+            found = load(path)
+            self.errors.pop(str(path), None)
+        except Unreadable as error:  # it is tried again: who may read it is not in the stamp
+            self.errors[str(path)], stamp = error, _UNREAD
+        except ConfigError as error:
+            self.errors[str(path)] = error
+        self._read[path] = stamp
+        return found
+
+    def _forget(self, path: Path) -> None:
+        self._read.pop(path, None)
+        self.errors.pop(str(path), None)
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return 0, 0  # it is there and cannot be looked at
+    return found.st_mtime_ns, found.st_size
+
+
+def _below(project: Path, path: str) -> str:
+    return str(Path(path).relative_to(project)) if Path(path).is_relative_to(project) else path
+
+
+def _dotted(part: Part) -> str:
+    """
+    >>> _dotted(("channels", "ops"))
+    'channels.ops'
+    """
+    return ".".join(str(step)[:100] for step in part)

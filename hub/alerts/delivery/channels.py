@@ -1,0 +1,122 @@
+"""[edge] httpx and smtplib: one try to send a notification over its channel, within the channel's time."""
+
+from __future__ import annotations
+
+import re
+import smtplib
+import ssl
+from collections.abc import Mapping
+
+import httpx2
+
+from hub.alerts.config.alerts_yaml import Channel, Email
+from hub.alerts.delivery.payloads import mail, slack_body, webhook_body
+from hub.alerts.model.state_machine import Notification
+from hub.errors import CallerError, ConfigError, PeerError
+
+ID_HEADER = "Hub-Notification-Id"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# Answers that another try may change.
+_AGAIN = (408, 425, 429)
+
+
+def send(
+    name: str, channel: Channel, notification: Notification, link: str, environ: Mapping[str, str]
+) -> None:
+    """Send it once. Raises ConfigError (HUB-1106: a variable is not set), CallerError (HUB-1107: refused, the same again is
+    refused again), PeerError (HUB-3070: not now). No message names a secret."""
+    seconds = channel.timeout / 1000
+    if channel.webhook is not None:
+        headers = {ID_HEADER: notification.id}
+        if channel.webhook.bearer is not None:
+            headers["Authorization"] = f"Bearer {value_of(name, channel.webhook.bearer, environ)}"
+        url = value_of(name, channel.webhook.url, environ)
+        _post(name, url, webhook_body(notification, link), headers, seconds)
+    elif channel.slack is not None:
+        _post(name, value_of(name, channel.slack.url, environ), slack_body(notification, link), {}, seconds)
+    elif channel.email is not None:
+        password = channel.email.password and value_of(name, channel.email.password, environ)
+        _mail(name, channel.email, password, notification, link, seconds)
+
+
+def value_of(channel: str, text: str, environ: Mapping[str, str]) -> str:
+    """What stands behind ``${NAME}``; a text without it is itself."""
+    found = _VARIABLE.fullmatch(text)
+    if found is None:
+        return text
+    if not environ.get(found[1]):
+        raise ConfigError(
+            f'channel "{channel}": the variable {found[1]} is not set',
+            hint="set it where the hub's server is started",
+            code="HUB-1106",
+        )
+    return environ[found[1]]
+
+
+def _post(name: str, url: str, body: object, headers: Mapping[str, str], seconds: float) -> None:
+    try:
+        answer = httpx2.post(url, json=body, headers=headers, timeout=seconds, follow_redirects=False)
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        raise PeerError(
+            f'channel "{name}": no answer ({type(error).__name__})',
+            hint="is its address right?",
+            code="HUB-3070",
+        ) from None
+    if answer.is_success:
+        return
+    said = " ".join(answer.text[:200].split())
+    words = f'channel "{name}": HTTP {answer.status_code}' + (f" ({said})" if said else "")
+    if answer.status_code >= 500 or answer.status_code in _AGAIN:
+        raise PeerError(words, code="HUB-3070")
+    raise CallerError(
+        words, hint="its address or its token is wrong, or it takes another kind of message", code="HUB-1107"
+    )
+
+
+def _mail(
+    name: str, email: Email, password: str | None, notification: Notification, link: str, seconds: float
+) -> None:
+    host, _, port = email.server.rpartition(":")
+    host = host.strip("[]")
+    message = mail(notification, link, email.sender, email.to)
+    context = ssl.create_default_context()
+    try:
+        with (
+            smtplib.SMTP_SSL(host, int(port), timeout=seconds, context=context)
+            if email.tls == "implicit"
+            else smtplib.SMTP(host, int(port), timeout=seconds)
+        ) as server:
+            if email.tls == "starttls":
+                server.starttls(context=context)
+            if email.user is not None and password is not None:
+                server.login(email.user, password)
+            refused = server.send_message(message)
+    except (smtplib.SMTPAuthenticationError, smtplib.SMTPNotSupportedError) as error:
+        raise CallerError(
+            f'channel "{name}": {type(error).__name__}',
+            hint="are user, password and tls right?",
+            code="HUB-1107",
+        ) from None
+    except (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
+        raise _refused(name, error) from None
+    except (OSError, smtplib.SMTPException) as error:
+        raise PeerError(
+            f'channel "{name}": {email.server} does not take mail now ({type(error).__name__})',
+            code="HUB-3070",
+        ) from None
+    if refused:
+        raise CallerError(f'channel "{name}": not taken for {", ".join(sorted(refused))}', code="HUB-1107")
+
+
+def _refused(name: str, error: smtplib.SMTPException) -> CallerError | PeerError:
+    codes = (
+        [code for code, _ in error.recipients.values()]
+        if isinstance(error, smtplib.SMTPRecipientsRefused)
+        else [error.smtp_code]
+        if isinstance(error, smtplib.SMTPResponseException)
+        else []
+    )
+    words = f'channel "{name}": {type(error).__name__} {", ".join(map(str, codes))}'.rstrip()
+    if codes and all(code >= 500 for code in codes):
+        return CallerError(words, hint="the server refuses the sender or who it is to", code="HUB-1107")
+    return PeerError(words, code="HUB-3070")

@@ -1,0 +1,6 @@
+"""[core] The alert model: pure values and functions; time comes in as an argument.
+
+``rules.py`` defines what can be alerted on. ``matching.py`` matches labels of routes and silences. ``state_machine.py``
+turns rules, observations and the previous state into the new state and notifications. ``records.py`` stores the state as
+records of ``_hub.alerts`` and folds them back. ``listing.py`` sorts the alerts of a state for people.
+"""

@@ -1,0 +1,74 @@
+"""[core] The alerts of a state in the order that people read them, with what silences each: made once a round, not once a look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hub.alerts.model.rules import Severity
+from hub.alerts.model.state_machine import FIRING, PENDING, Alert, Silence, State
+
+_RANK = {FIRING: 0, PENDING: 1}
+_SEVERITY = {str(each): rank for rank, each in enumerate(Severity)}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An alert with what lists ask of it."""
+
+    alert: Alert
+    severity: str
+    owner: str
+    silence: Silence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """``open``: the worst and newest first, silenced ones last; ``past``: the newest first. ``firing``: those that somebody is
+    told of. It holds until ``until_ms``, when a silence begins or ends (None: none does), or the state is another."""
+
+    state: State
+    open: tuple[Listed, ...]
+    past: tuple[Listed, ...]
+    owners: tuple[str, ...]
+    firing: int
+    pending: int
+    silenced: int
+    until_ms: int | None
+
+    def holds(self, state: State, now_ms: int) -> bool:
+        return self.state is state and (self.until_ms is None or now_ms < self.until_ms)
+
+
+def listing(state: State, now_ms: int) -> Listing:
+    """All of a state at a time."""
+    quiet = state.quiet(now_ms)
+    found = [_listed(each, quiet) for each in state.alerts.values()]
+    past = [_listed(each, {}) for each in state.past.values()]
+    turns = [at for each in state.silences.values() for at in (each.starts_ms, each.ends_ms) if at > now_ms]
+    return Listing(
+        state,
+        tuple(sorted(found, key=_order)),
+        tuple(sorted(past, key=lambda each: (-(each.alert.ended_at_ms or 0), each.alert.key))),
+        tuple(sorted({each.owner for each in (*found, *past)} - {""})),
+        sum(each.alert.firing and each.silence is None for each in found),
+        sum(each.alert.phase == PENDING for each in found),
+        len(quiet),
+        min(turns, default=None),
+    )
+
+
+def _listed(alert: Alert, quiet: Mapping[str, Silence]) -> Listed:
+    said = dict(alert.labels)
+    return Listed(alert, said.get("severity", ""), said.get("owner", ""), quiet.get(alert.key))
+
+
+def _order(each: Listed) -> tuple[bool, int, int, int, str]:
+    alert = each.alert
+    return (
+        each.silence is not None,
+        _RANK.get(alert.phase, 9),
+        _SEVERITY.get(each.severity, 9),
+        -(alert.fired_at_ms or alert.since_ms),
+        alert.key,
+    )

@@ -1,0 +1,235 @@
+"""[core] What is kept of alerts, as records of the compacted topic ``_hub.alerts``, and the fold of them.
+
+::
+
+    firing|KEY               an alert that fires; a tombstone when it is over
+    pending|KEY              one that does not fire yet, with the time that it held; a tombstone when it fires or is none
+    past|KEY|FIRED_AT        one that is over
+    group|ROUTE|LABELS       what its channels were told, and when
+    silence|ID               who silenced what, why, until when
+    send|ID                  a notification that is still to be sent; a tombstone when it was, or was given up
+    watch|                   which server watches, said again every minute
+
+What is pending is written when it begins, every 15 s that it holds, and at the end of the server. What a newer hub keeps is
+passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from hub.alerts.model.matching import Labels, Matchers
+from hub.alerts.model.rules import Verdict
+from hub.alerts.model.state_machine import (
+    KEPT_EVERY_MS,
+    PENDING,
+    Alert,
+    Group,
+    GroupKey,
+    Notification,
+    Silence,
+    State,
+)
+from hub.errors import HubFault
+from hub.record import NewRecord, Record
+
+ALERTS_TOPIC = "_hub.alerts"
+ALERTS_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    # It is read from its beginning at every start: the cleaner shall keep it short.
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A server's word that it watches."""
+
+    by: str
+    at_ms: int
+
+
+@dataclass
+class Kept:
+    """The fold of the topic. ``unsent``: notifications that are still to be sent, in their order."""
+
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    pending: dict[str, Alert] = field(default_factory=dict)
+    past: dict[tuple[str, int], Alert] = field(default_factory=dict)
+    groups: dict[GroupKey, Group] = field(default_factory=dict)
+    silences: dict[str, Silence] = field(default_factory=dict)
+    unsent: dict[str, Notification] = field(default_factory=dict)
+    claim: Claim | None = None
+
+    @property
+    def state(self) -> State:
+        return State({**self.pending, **self.alerts}, dict(self.past), dict(self.groups), dict(self.silences))
+
+    def apply(self, record: Record) -> None:
+        """Take in a record. Raises HubFault (HUB-5701) for one that is not ours."""
+        kind, _, rest = (record.key or b"").decode("utf-8", "replace").partition("|")
+        try:
+            body = None if record.value is None else orjson.loads(record.value)
+            match kind:
+                case "firing":
+                    _put(self.alerts, rest, None if body is None else _alert(body))
+                case "pending":
+                    _put(self.pending, rest, None if body is None else _alert(body))
+                case "past":
+                    key, _, fired = rest.partition("|")
+                    _put(self.past, (key, int(fired)), None if body is None else _alert(body))
+                case "group":
+                    route, _, labels = rest.partition("|")
+                    group = GroupKey(route, _labels(orjson.loads(labels)))
+                    _put(self.groups, group, None if body is None else _group(group, body))
+                case "silence":
+                    _put(self.silences, rest, None if body is None else _silence(rest, body))
+                case "send":
+                    _put(self.unsent, rest, None if body is None else _notification(rest, body))
+                case "watch":
+                    self.claim = None if body is None else Claim(body["by"], body["at_ms"])
+                case _:
+                    pass
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise HubFault(
+                f"{record.topic}, partition {record.partition}, offset {record.offset}: not what alerts write ({error!r})",
+                hint=f"something else writes to {ALERTS_TOPIC}; delete the topic to begin anew: silences are gone then",
+                code="HUB-5701",
+            ) from None
+
+
+def records_of(before: State, after: State) -> list[NewRecord]:
+    """What must be written for the second to be found again where the first was."""
+    found: list[NewRecord] = []
+    old = {key: each for key, each in before.alerts.items() if each.firing}
+    new = {key: each for key, each in after.alerts.items() if each.firing}
+    for key, alert in new.items():
+        known = old.get(key)
+        if known is None or (known.once, known.labels) != (alert.once, alert.labels):
+            found.append(_record(f"firing|{key}", _said(alert)))
+    found += [_record(f"firing|{key}", None) for key in old.keys() - new.keys()]
+    found += _pending_records(before, after)
+    for once, alert in after.past.items():
+        if once not in before.past:
+            found.append(_record(_past_key(once), _said(alert)))
+    found += [_record(_past_key(once), None) for once in before.past.keys() - after.past.keys()]
+    for place, group in after.groups.items():
+        known_group = before.groups.get(place)
+        told = (group.told, group.notified_ms)
+        was = ((), None) if known_group is None else (known_group.told, known_group.notified_ms)
+        if told != was:
+            body = {"told": [list(each) for each in group.told], "notified_ms": group.notified_ms}
+            found.append(_record(_group_key(place), body))
+    gone = (place for place in before.groups.keys() - after.groups.keys() if before.groups[place].told)
+    found += [_record(_group_key(place), None) for place in gone]
+    for id, silence in after.silences.items():
+        if before.silences.get(id) != silence:
+            found.append(silence_record(silence))
+    found += [_record(f"silence|{id}", None) for id in before.silences.keys() - after.silences.keys()]
+    return found
+
+
+def _pending_records(before: State, after: State) -> Iterator[NewRecord]:
+    old = {key: each for key, each in before.alerts.items() if each.phase == PENDING}
+    new = {key: each for key, each in after.alerts.items() if each.phase == PENDING}
+    for key, alert in new.items():
+        known = old.get(key)
+        if (
+            known is None
+            or alert.held_ms // KEPT_EVERY_MS > known.held_ms // KEPT_EVERY_MS
+            or alert.held_ms < known.held_ms
+            or alert.labels != known.labels
+        ):
+            yield pending_record(alert)
+    for key in old.keys() - new.keys():
+        yield _record(f"pending|{key}", None)
+
+
+def pending_record(alert: Alert) -> NewRecord:
+    """What it held is told with when it was last seen, and that nobody knows how it is now."""
+    return _record(f"pending|{alert.key}", {**_said(alert), "held_ms": alert.held_ms})
+
+
+def silence_record(silence: Silence) -> NewRecord:
+    body = asdict(silence)
+    del body["id"]
+    return _record(f"silence|{silence.id}", body)
+
+
+def send_record(notification: Notification) -> NewRecord:
+    """It is to be sent."""
+    body = {
+        "channel": notification.channel,
+        "route": notification.group.route,
+        "labels": notification.group.labels,
+        "alerts": [_said(each) for each in notification.alerts],
+        "at_ms": notification.at_ms,
+        "left_out": notification.left_out,
+    }
+    return _record(f"send|{notification.id}", body)
+
+
+def sent_record(id: str) -> NewRecord:
+    """It was sent, or given up."""
+    return _record(f"send|{id}", None)
+
+
+def claim_record(claim: Claim) -> NewRecord:
+    return _record("watch|", asdict(claim))
+
+
+def _record(key: str, body: Mapping[str, Any] | None) -> NewRecord:
+    return NewRecord(ALERTS_TOPIC, key.encode(), None if body is None else orjson.dumps(body))
+
+
+def _past_key(once: tuple[str, int]) -> str:
+    return f"past|{once[0]}|{once[1]}"
+
+
+def _group_key(key: GroupKey) -> str:
+    return f"group|{key.route}|{orjson.dumps(key.labels).decode()}"
+
+
+def _put(known: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        known.pop(key, None)
+    else:
+        known[key] = value
+
+
+def _said(alert: Alert) -> dict[str, Any]:
+    return asdict(replace(alert, last=Verdict.UNKNOWN, held_ms=0, missing_ms=0))
+
+
+def _labels(told: Iterable[Iterable[str]]) -> Labels:
+    return tuple((str(name), str(value)) for name, value in told)
+
+
+def _alert(body: Mapping[str, Any]) -> Alert:
+    known = {name: body[name] for name in Alert.__slots__ if name in body}
+    known |= {
+        "object": _labels(body["object"]),
+        "labels": _labels(body["labels"]),
+        "last": Verdict(body["last"]),
+    }
+    return Alert(**known)
+
+
+def _group(key: GroupKey, body: Mapping[str, Any]) -> Group:
+    return Group(key, tuple((str(one), int(fired)) for one, fired in body["told"]), body["notified_ms"])
+
+
+def _silence(id: str, body: Mapping[str, Any]) -> Silence:
+    matchers: Matchers = tuple((str(name), tuple(map(str, values))) for name, values in body["matchers"])
+    return Silence(id, matchers, body["reason"], body["by"], int(body["starts_ms"]), int(body["ends_ms"]))
+
+
+def _notification(id: str, body: Mapping[str, Any]) -> Notification:
+    group = GroupKey(str(body["route"]), _labels(body["labels"]))
+    alerts = tuple(_alert(each) for each in body["alerts"])
+    return Notification(id, str(body["channel"]), group, alerts, int(body["at_ms"]), int(body["left_out"]))

@@ -1,0 +1,243 @@
+"""[core] What can be alerted on: the rules that follow from objectives, and observations of them.
+
+A rule has a name, and every object that breaks it is an alert of its own: a consumer on a topic, a topic, a view, a row of
+a query. ``for_ms``: it must be seen broken for so long before it fires; ``keep_ms``: well for so long before it is over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from hub.alerts.model.matching import Labels
+from hub.topics.tree.tree import LATENCY_SHARE
+
+
+class Verdict(StrEnum):
+    """What was seen of an object at a time. UNKNOWN is never taken for either of the others."""
+
+    BAD = "BAD"
+    GOOD = "GOOD"
+    UNKNOWN = "UNKNOWN"
+
+
+class Severity(StrEnum):
+    """How much it matters, the worst first."""
+
+    page = "page"
+    warning = "warning"
+    info = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``kind``: ``slo``, ``health`` of what nobody has to promise, or ``query`` of alerts/*.yaml. ``runbook``: the name of a page of ours, or an address.
+    ``limit_ms``: the time that the rule compares with where nobody promised another; None: it compares with none."""
+
+    name: str
+    kind: str
+    doc: str
+    severity: str = Severity.warning
+    for_ms: int = 60_000
+    keep_ms: int = 60_000
+    runbook: str = ""
+    owner: str = ""
+    query: str = ""
+    on: bool = True
+    limit_ms: int | None = None
+
+
+def _rule(
+    name: str,
+    doc: str,
+    severity: Severity = Severity.warning,
+    for_ms: int = 60_000,
+    kind: str = "slo",
+    limit_ms: int | None = None,
+) -> Rule:
+    return Rule(name, kind, doc, severity, for_ms, runbook=name, limit_ms=limit_ms)
+
+
+# Whatever the routes say, every channel is told of it.
+FILE_RULE = "alerts-file"
+# Of the whole cluster. A disk with less than this share free is said to be full soon.
+CLUSTER_RULES = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
+FEW_FREE = 0.1
+
+# From which objective each follows is said in docs/alerts.md; a page docs/runbooks/NAME.md for each.
+RULES: Mapping[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        _rule("lag", "A reader is later than slo.lag of the topic."),
+        _rule(
+            "loss",
+            "Records of a topic with slo.lag are deleted, or soon will be, before a reader read them.",
+            Severity.page,
+        ),
+        _rule("topic-freshness", "A topic had no new event for longer than its slo.freshness.", for_ms=0),
+        _rule(
+            "completeness",
+            "Less than slo.completeness of the records are where they belong.",
+            Severity.page,
+        ),
+        _rule("latency", "Too few events of the last minutes were readable within slo.latency."),
+        _rule(
+            "view-freshness", "The oldest event that a view does not show is older than its slo.freshness."
+        ),
+        # It was compared twice before it was told, and only a comparison takes it back.
+        _rule(
+            "view-differs",
+            "A store is not what its view's changelog says, or a view not what its sources say.",
+            Severity.page,
+            0,
+            "health",
+        ),
+        # A restart, a store that is filled anew and a day of much work are no news; that nothing was compared since is.
+        _rule(
+            "view-unproved",
+            "For long nothing has shown whether a store is what its view's changelog says.",
+            for_ms=3_600_000,
+            kind="health",
+        ),
+        _rule("kafka-away", "Kafka does not answer the hub.", Severity.page, kind="health"),
+        _rule(
+            "kafka-cut-off",
+            "Kafka answers the server, and does not answer another process of the hub.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule(
+            "store-away",
+            "The server cannot read its store: views are not served, and how late they are is not known.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule(
+            "partitions-offline",
+            "Partitions have no leader: nobody can write or read them.",
+            Severity.page,
+            30_000,
+            "health",
+        ),
+        _rule(
+            "under-replicated",
+            "A broker is away, or partitions have fewer replicas in sync than they should.",
+            for_ms=300_000,
+            kind="health",
+        ),
+        _rule(
+            "disk-full", "A disk of a broker has less than a tenth free, or cannot be used.", kind="health"
+        ),
+        _rule(
+            "canary", "Canaries do not come, or are lost, on a way that users' events take.", kind="health"
+        ),
+        _rule("connect-failed", "A connector of Kafka Connect or one of its tasks failed.", kind="health"),
+        _rule("connect-unreachable", "A worker of Kafka Connect does not answer.", kind="health"),
+        _rule(
+            "mirror-trouble",
+            "A mirror, or a part of it, stands still and should not, or no worker carries it.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule("mirror-unknown", "Nobody can tell how a mirror goes.", for_ms=300_000, kind="health"),
+        _rule(
+            "mirror-lag",
+            "A mirror is later than slo.lag of a topic, or than the limit where none is promised.",
+            kind="health",
+            limit_ms=300_000,
+        ),
+        # It was compared twice before it was told, and only a comparison of everything takes it back.
+        _rule("mirror-differs", "A copy is not what its source is.", Severity.page, 0, "health"),
+        _rule(
+            FILE_RULE,
+            "alerts.yaml or a file in alerts/ has an error: a part of it does not hold.",
+            kind="health",
+        ),
+        # What is lost stays lost: the alert is over when it is known for a day.
+        _rule(
+            "mirror-gap",
+            "Records of the source will never be in the copy.",
+            for_ms=0,
+            kind="health",
+            limit_ms=86_400_000,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One object at a time. ``object``: what makes it this one and no other; ``labels``: what else is known of it
+    (owner, node of the tree). ``value``: the measured number, None when there is none. ``detail``: why, in words."""
+
+    object: Labels
+    verdict: Verdict
+    summary: str = ""
+    value: float | None = None
+    labels: Labels = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A rule and all that was seen of it. ``absent``: what it means that an object is not among them. UNKNOWN: nothing
+    yet; when it is missing for ``GONE_MS`` while ``whole`` (all objects were looked at) it counts as gone."""
+
+    rule: Rule
+    observations: tuple[Observation, ...] = ()
+    absent: Verdict = Verdict.UNKNOWN
+    whole: bool = True
+    error: str | None = None
+
+
+GONE_MS = 900_000
+
+
+def key_of(rule: str, of: Labels) -> str:
+    """16 hex digits that name an alert: the same rule and object, the same key, after any restart."""
+    text = "\0".join([rule, *(f"{name}\1{value}" for name, value in of)])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What alerts.yaml says of a rule; None: as it is."""
+
+    for_ms: int | None = None
+    keep_ms: int | None = None
+    severity: str | None = None
+    off: bool = False
+    limit_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Of all rules."""
+
+    by_rule: Mapping[str, Change] = field(default_factory=dict)
+
+    def rule(self, name: str) -> Rule:
+        """A rule as it holds here."""
+        rule, change = RULES[name], self.by_rule.get(name, Change())
+        return replace(
+            rule,
+            for_ms=rule.for_ms if change.for_ms is None else change.for_ms,
+            keep_ms=rule.keep_ms if change.keep_ms is None else change.keep_ms,
+            severity=change.severity or rule.severity,
+            on=not change.off,
+            limit_ms=rule.limit_ms if change.limit_ms is None else change.limit_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is promised of a view, whose it is, and the node of the tree that says it ("": the view's own file)."""
+
+    view: str
+    owner: str = ""
+    node: str = ""
+    latency_ms: int | None = None
+    latency_share: float = LATENCY_SHARE
+    freshness_ms: int | None = None

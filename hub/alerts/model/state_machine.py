@@ -1,0 +1,394 @@
+"""[core] From what is seen, and what was before, to what is now and who is told. The time comes in.
+
+::
+
+             BAD              BAD, held for_ms              GOOD, held keep_ms
+    (none) ────────▶ pending ─────────────────▶ firing ─────────────────────▶ past
+                        │ GOOD                     ▲ │
+                        ▼                          └─┘ UNKNOWN: nothing changes, and no time is counted
+                      (none)
+
+Time is held only between two observations of the same kind, so a gap, a restart included, fires and ends nothing. What a
+pending alert had held when the server stopped goes on after the gap, when that is short: ``for_ms`` does not begin anew.
+
+Notifications are of groups: alerts of a route with the same values of the labels ``by``. A group that changed waits
+``wait_ms`` for more, then tells all that fires in it and what ended since; while something fires it is repeated after
+``repeat_ms``. ``told`` is what people heard: an alert is told once until it ends, and its end only to those who heard of
+it. A silenced alert is not told; when its silence ends and it still fires, it is.
+
+Limits: ``MOST_ALERTS`` at a time (what is left out is counted), ``MOST_PAST`` past ones for ``PAST_MS``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from hub.alerts.model.matching import Labels, Matchers, fits, fits_in, labels_of
+from hub.alerts.model.rules import GONE_MS, Observation, Rule, Seen, Verdict, key_of
+
+MOST_ALERTS = 10_000
+MOST_PAST = 500
+PAST_MS = 14 * 86_400_000
+# Held time is kept so often, and goes on after a gap of at most so long.
+KEPT_EVERY_MS = 15_000
+LONGEST_GAP_MS = GONE_MS
+# Alerts in one notification; the others are counted in it.
+MOST_TOLD = 100
+PENDING, FIRING, PAST = "pending", "firing", "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One object that breaks, or broke, a rule. Times are epoch milliseconds. ``held_ms``: for how long it was seen to be
+    what ``last`` says. ``ended``: why it is over."""
+
+    key: str
+    rule: str
+    object: Labels
+    labels: Labels
+    summary: str
+    detail: str
+    value: float | None
+    phase: str
+    since_ms: int
+    last: Verdict
+    last_ms: int
+    held_ms: int = 0
+    fired_at_ms: int | None = None
+    ended_at_ms: int | None = None
+    ended: str = ""
+    runbook: str = ""
+    missing_ms: int = 0
+
+    @property
+    def firing(self) -> bool:
+        return self.phase == FIRING
+
+    @property
+    def held_unkept(self) -> bool:
+        """Whether it is pending and held time that was not written yet."""
+        return self.phase == PENDING and self.last is Verdict.BAD and self.held_ms % KEPT_EVERY_MS > 0
+
+    def goes_on(self, now_ms: int) -> bool:
+        """Whether it was pending before a restart, was not seen since, and what it had held by then still counts."""
+        carried = self.phase == PENDING and self.last is Verdict.UNKNOWN and self.held_ms > 0
+        return carried and now_ms - self.last_ms <= LONGEST_GAP_MS
+
+    @property
+    def once(self) -> tuple[str, int]:
+        """This firing of it, and no other."""
+        return self.key, self.fired_at_ms or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Alerts with these labels are told to nobody until ``ends_ms``."""
+
+    id: str
+    matchers: Matchers
+    reason: str
+    by: str
+    starts_ms: int
+    ends_ms: int
+
+    def holds(self, labels: Labels, now_ms: int) -> bool:
+        return self.starts_ms <= now_ms < self.ends_ms and fits(self.matchers, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Alerts that fit ``matchers`` go to ``channels``, and no further unless ``goes_on``."""
+
+    matchers: Matchers
+    channels: tuple[str, ...]
+    goes_on: bool = False
+    by: tuple[str, ...] = ("owner", "node")
+    wait_ms: int = 30_000
+    repeat_ms: int = 4 * 3_600_000
+
+    @property
+    def id(self) -> str:
+        """The same as long as it says the same: reordering the file repeats nothing."""
+        text = repr((self.matchers, self.channels, self.by))
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+class GroupKey(NamedTuple):
+    route: str
+    labels: Labels
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``told``: the firing alerts that its channels heard of, each with when it fired. ``changed_ms``: something is to be
+    told since then."""
+
+    key: GroupKey
+    told: tuple[tuple[str, int], ...] = ()
+    notified_ms: int | None = None
+    changed_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What one channel is to be told. ``id`` is of this one alone. ``left_out``: alerts for which there was no room."""
+
+    id: str
+    channel: str
+    group: GroupKey
+    alerts: tuple[Alert, ...]
+    at_ms: int
+    left_out: int = 0
+    test: bool = False
+
+    @property
+    def firing(self) -> bool:
+        return any(each.firing for each in self.alerts)
+
+
+Past = Mapping[tuple[str, int], Alert]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that is remembered. ``left_out``: objects that break a rule and for which there was no room."""
+
+    alerts: Mapping[str, Alert] = field(default_factory=dict)
+    past: Past = field(default_factory=dict)
+    groups: Mapping[GroupKey, Group] = field(default_factory=dict)
+    silences: Mapping[str, Silence] = field(default_factory=dict)
+    left_out: int = 0
+
+    def silenced(self, alert: Alert, now_ms: int) -> Silence | None:
+        """The silence that holds for it."""
+        return next((each for each in self.silences.values() if each.holds(alert.labels, now_ms)), None)
+
+    def quiet(self, now_ms: int) -> dict[str, Silence]:
+        """Every silenced alert's silence, by the alert's key."""
+        holding = [each for each in self.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
+        found = {}
+        for key, alert in self.alerts.items() if holding else ():
+            said = dict(alert.labels)
+            silence = next((each for each in holding if fits_in(each.matchers, said)), None)
+            if silence is not None:
+                found[key] = silence
+        return found
+
+    @property
+    def firing(self) -> list[Alert]:
+        return [each for each in self.alerts.values() if each.firing]
+
+
+def step(
+    state: State, seen: Sequence[Seen], routes: Sequence[Route], now_ms: int
+) -> tuple[State, tuple[Notification, ...]]:
+    """The state after these observations, and whom to tell what. Nothing but the arguments is read."""
+    alerts, past, left_out = _judged(state, seen, now_ms)
+    kept = {id: each for id, each in state.silences.items() if each.ends_ms > now_ms - PAST_MS}
+    judged = State(alerts, past, state.groups, kept, left_out)
+    groups, notifications = _told(judged, routes, now_ms)
+    heard = {once for group in groups.values() for once in group.told}
+    return replace(judged, groups=groups, past=_trimmed(past, heard, now_ms)), notifications
+
+
+# ---- alerts
+
+
+def _judged(
+    state: State, seen: Sequence[Seen], now_ms: int
+) -> tuple[dict[str, Alert], dict[tuple[str, int], Alert], int]:
+    alerts: dict[str, Alert] = {}
+    past = dict(state.past)
+    left_out = 0
+    by_rule: dict[str, list[Alert]] = {}
+    for alert in state.alerts.values():
+        by_rule.setdefault(alert.rule, []).append(alert)
+
+    def keep(alert: Alert | None) -> None:
+        if alert is None:
+            return
+        if alert.phase == PAST:
+            past[alert.once] = alert
+        else:
+            alerts[alert.key] = alert
+
+    for each in seen:
+        known = {alert.key: alert for alert in by_rule.pop(each.rule.name, ())}
+        if not each.rule.on:
+            for alert in known.values():
+                keep(_over(alert, "the rule is off", now_ms))
+            continue
+        for observation in each.observations:
+            key = key_of(each.rule.name, observation.object)
+            before = known.pop(key, None)
+            if key in alerts:
+                continue  # told twice
+            if before is None:
+                if observation.verdict is not Verdict.BAD:
+                    continue
+                if len(alerts) >= MOST_ALERTS:
+                    left_out += 1
+                    continue
+            keep(judged(each.rule, key, observation, before, now_ms))
+        for alert in known.values():
+            keep(_absent(each, alert, now_ms))
+    for rest in by_rule.values():
+        for alert in rest:
+            keep(_over(alert, "there is no such rule any more", now_ms))
+    return alerts, past, left_out
+
+
+def judged(rule: Rule, key: str, seen: Observation, before: Alert | None, now_ms: int) -> Alert | None:
+    """An alert after one more observation; None: there is none. One whose ``phase`` is resolved is over."""
+    labels = labels_of(
+        {
+            "owner": rule.owner,
+            **dict(seen.labels),
+            **dict(seen.object),
+            "alertname": rule.name,
+            "severity": rule.severity,
+        }
+    )
+    if before is None:
+        if seen.verdict is not Verdict.BAD:
+            return None
+        phase, fired = (FIRING, now_ms) if rule.for_ms <= 0 else (PENDING, None)
+        return Alert(
+            *(key, rule.name, seen.object, labels, seen.summary, seen.detail, seen.value, phase, now_ms),
+            last=Verdict.BAD,
+            last_ms=now_ms,
+            fired_at_ms=fired,
+            runbook=rule.runbook,
+        )
+    goes_on = before.goes_on(now_ms)
+    if goes_on and seen.verdict is Verdict.UNKNOWN:
+        return replace(before, labels=labels, detail=seen.detail or before.detail)
+    same = seen.verdict is before.last
+    held_ms = before.held_ms if goes_on else before.held_ms + max(0, now_ms - before.last_ms) if same else 0
+    after = replace(
+        before, last=seen.verdict, last_ms=now_ms, labels=labels, runbook=rule.runbook, missing_ms=0
+    )
+    if seen.verdict is Verdict.UNKNOWN:
+        # Not known for how long: what was held before it is not held any more, but pending stays pending.
+        return replace(after, held_ms=0, detail=seen.detail or before.detail)
+    after = replace(after, held_ms=held_ms)
+    if seen.verdict is Verdict.BAD:
+        told = replace(after, summary=seen.summary, detail=seen.detail, value=seen.value)
+        if before.phase == PENDING and held_ms >= rule.for_ms:
+            return replace(told, phase=FIRING, fired_at_ms=now_ms)
+        return told
+    if before.phase == PENDING:
+        return None
+    return _over(after, "well again", now_ms) if held_ms >= rule.keep_ms else after
+
+
+def _absent(seen: Seen, alert: Alert, now_ms: int) -> Alert | None:
+    """An alert whose object was not seen."""
+    if seen.absent is Verdict.GOOD:
+        nothing = Observation(alert.object, Verdict.GOOD, labels=alert.labels)
+        return judged(seen.rule, alert.key, nothing, alert, now_ms)
+    if alert.goes_on(now_ms):
+        return alert  # a server that just started has not looked everywhere
+    missing_ms = alert.missing_ms + (max(0, now_ms - alert.last_ms) if seen.whole else 0)
+    if missing_ms >= GONE_MS:
+        return _over(alert, "it is not there any more", now_ms)
+    return replace(alert, last=Verdict.UNKNOWN, last_ms=now_ms, held_ms=0, missing_ms=missing_ms)
+
+
+def _over(alert: Alert, why: str, now_ms: int) -> Alert | None:
+    if not alert.firing:
+        return None
+    return replace(alert, phase=PAST, ended_at_ms=now_ms, ended=why)
+
+
+def _trimmed(past: Past, heard: set[tuple[str, int]], now_ms: int) -> dict[tuple[str, int], Alert]:
+    """The newest; what somebody has still to be told of is kept in any case."""
+    newest = sorted(past.values(), key=lambda each: -(each.ended_at_ms or 0))[:MOST_PAST]
+    kept = {each.once for each in newest if (each.ended_at_ms or 0) > now_ms - PAST_MS} | (
+        heard & past.keys()
+    )
+    return {once: each for once, each in past.items() if once in kept}
+
+
+# ---- groups
+
+
+def route_of(routes: Iterable[Route], labels: Labels) -> list[Route]:
+    """Where alerts with these labels go."""
+    found = []
+    for route in routes:
+        if fits(route.matchers, labels):
+            found.append(route)
+            if not route.goes_on:
+                break
+    return found
+
+
+def _told(
+    state: State, routes: Sequence[Route], now_ms: int
+) -> tuple[dict[GroupKey, Group], tuple[Notification, ...]]:
+    members: dict[GroupKey, list[Alert]] = {}
+    silenced: set[tuple[str, int]] = set()
+    holding = [each for each in state.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
+    for alert in state.firing:
+        if any(fits(each.matchers, alert.labels) for each in holding):
+            silenced.add(alert.once)
+            continue
+        said = dict(alert.labels)
+        for route in route_of(routes, alert.labels):
+            of = labels_of({name: said.get(name, "") for name in route.by})
+            members.setdefault(GroupKey(route.id, of), []).append(alert)
+    by_id = {route.id: route for route in routes}
+    groups: dict[GroupKey, Group] = {}
+    notifications: list[Notification] = []
+    for key in sorted(state.groups.keys() | members.keys()):
+        its = by_id.get(key.route)
+        if its is None:
+            continue  # its route is no more: what it told is told anew by another, if there is one
+        before = state.groups.get(key, Group(key))
+        group, alerts = _group(before, its, members.get(key, []), silenced, state.past, now_ms)
+        if alerts:
+            for channel in its.channels:
+                told, id = tuple(alerts[:MOST_TOLD]), _id(key, channel, now_ms)
+                notifications.append(Notification(id, channel, key, told, now_ms, len(alerts) - len(told)))
+        if group is not None:
+            groups[key] = group
+    return groups, tuple(notifications)
+
+
+def _group(
+    group: Group,
+    route: Route,
+    members: Sequence[Alert],
+    silenced: set[tuple[str, int]],
+    past: Past,
+    now_ms: int,
+) -> tuple[Group | None, list[Alert]]:
+    """The group now (None: nothing is left of it) and what is to be told."""
+    if max(group.changed_ms or 0, group.notified_ms or 0) > now_ms:  # our clock was set back
+        changed_ms, notified_ms = (
+            None if at_ms is None else min(at_ms, now_ms) for at_ms in (group.changed_ms, group.notified_ms)
+        )
+        group = replace(group, changed_ms=changed_ms, notified_ms=notified_ms)
+    told = set(group.told)
+    firing = {alert.once for alert in members}
+    ended = [past[once] for once in group.told if once in past]
+    quiet = told & silenced
+    if ended or firing - told:
+        changed_ms = now_ms if group.changed_ms is None else group.changed_ms
+        if now_ms - changed_ms < route.wait_ms:
+            return replace(group, changed_ms=changed_ms), []
+    elif not (firing and group.notified_ms is not None and now_ms - group.notified_ms >= route.repeat_ms):
+        left = tuple(sorted(told & (firing | quiet)))
+        return (replace(group, told=left, changed_ms=None) if left else None), []
+    after = tuple(sorted(firing | quiet))
+    alerts = sorted(members, key=lambda each: (each.fired_at_ms or 0, each.key)) + ended
+    return (Group(group.key, after, now_ms) if after else None), alerts
+
+
+def _id(key: GroupKey, channel: str, now_ms: int) -> str:
+    text = repr((key, channel, now_ms))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

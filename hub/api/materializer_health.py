@@ -1,0 +1,48 @@
+"""[shell] What this server knows beside the log of the way from the materializer to it: see hub.materializers.progress.view_states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from hub.config import Settings
+from hub.materializers.engine.file_watch import ViewFolder
+from hub.materializers.engine.report_thread import folder_of
+from hub.materializers.progress.store_watch import Around
+from hub.materializers.stores.sql_store import Store
+from hub.observability.overview.contact_watch import ContactWatch, in_words, is_cut_off, worst
+from hub.runtime import running_hub
+
+
+def around(
+    settings: Settings, store: Store, contact: ContactWatch, kafka: Callable[[], str | None]
+) -> Around:
+    """``kafka``: why Kafka does not answer this server, None while it does."""
+    folder = ViewFolder(settings.project)
+    return Around(
+        store.served_tables,
+        kafka,
+        partial(process_in_words, settings.home, contact, "materializer"),
+        partial(process_in_words, settings.home, contact, "applier"),
+        lambda: _files(folder),
+        folder_of(settings.project),
+    )
+
+
+def process_in_words(home: Path, contact: ContactWatch, name: str) -> str:
+    """Tell whether the process of this name runs, and whether Kafka answers it, as far as this machine shows it."""
+    note = next((each for each in contact.known if each.process == name), None)
+    if note is not None:
+        alive = f"the {name} process is alive (pid {note.pid})"
+        process = worst(note)
+        if process.seconds is None:  # nothing is known of its contact with Kafka
+            return f"the {name} process gives no sign of life: {process.why}"
+        return f"{alive} and cut off from Kafka: {in_words(process)}" if is_cut_off(process) else alive
+    if running_hub(home) is not None:
+        return f"the {name} process does not run"
+    return f"whether the {name} process runs is not known on this machine"
+
+
+def _files(folder: ViewFolder) -> frozenset[str] | None:
+    return frozenset(path.stem for path in folder.files()) if folder.folder.is_dir() else None

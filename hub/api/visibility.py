@@ -1,0 +1,231 @@
+"""[shell] What is known of everything, as who asks may see it: topics, views, readers, alerts. Behind it nothing is left out twice.
+
+What watches in the background asks the collector and the monitor themselves: there nobody asks, and nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hub.alerts.alert_manager import Known, RuleStatus
+from hub.alerts.model.matching import Matchers
+from hub.alerts.model.rules import RULES
+from hub.alerts.model.state_machine import Alert, Silence
+from hub.caller import CALLER, HUB, Action, Kind, Resource, may, require, sees_topic, sees_view
+from hub.errors import CallerError
+from hub.observability.lag.consumers import LagRow
+from hub.observability.overview.overview import Batch, Overview, TopicLine
+from hub.observability.web.pages.estate import HasTopics
+from hub.observability.web.pages.monitor.completeness import Ledgered
+from hub.topics.tree.tree import TopicSpec
+
+
+class HasLag(Protocol):
+    round_s: float | None
+
+    def rows(self) -> Sequence[LagRow]: ...
+
+
+@dataclass(frozen=True)
+class SeenTopics:
+    """See hub.observability.web.pages.estate.HasTopics."""
+
+    collector: HasTopics
+
+    def overview(self) -> Overview:
+        return seen_overview(self.collector.overview())
+
+    def line(self, topic: str) -> TopicLine | None:
+        return self.collector.line(topic) if sees_topic(topic) else None
+
+    def other_lines(self, kind: str) -> Sequence[TopicLine]:
+        return [each for each in self.collector.other_lines(kind) if sees_topic(each.name)]
+
+    def names(self) -> Sequence[str]:
+        return [each for each in self.collector.names() if sees_topic(each)]
+
+    def batches(self, view: str) -> Sequence[Batch]:
+        return self.collector.batches(view) if sees_view(view) else ()
+
+
+@dataclass(frozen=True)
+class SeenLag:
+    """See hub.observability.export.routes.HasRows."""
+
+    monitor: HasLag
+
+    @property
+    def round_s(self) -> float | None:
+        return self.monitor.round_s
+
+    def rows(self) -> Sequence[LagRow]:
+        return seen_rows(self.monitor.rows())
+
+
+def seen_overview(overview: Overview) -> Overview:
+    """The topics and views that may be seen; of a view the sources that may; Kafka Connect to who reads the hub."""
+    if CALLER.get() is None:
+        return overview
+    views = []
+    for view in overview.views:
+        if sees_view(view.name):
+            sources = tuple(each for each in view.sources if sees_topic(each.topic))
+            lag = view.lag if view.lag is None or sees_topic(view.lag.topic) else replace(view.lag, topic="")
+            views.append(replace(view, sources=sources, lag=lag))
+    return replace(
+        overview,
+        topics=tuple(each for each in overview.topics if sees_topic(each.name)),
+        views=tuple(views),
+        connect=overview.connect if may(Action.read, HUB) else None,
+    )
+
+
+def seen_rows(rows: Sequence[LagRow]) -> Sequence[LagRow]:
+    """Readers of topics and views that may be seen; those of nothing at all, to who sees the hub."""
+    if CALLER.get() is None:
+        return rows
+
+    def seen(row: LagRow) -> bool:
+        if row.topic is None and row.view is None:
+            return may(Action.describe, HUB)
+        return (row.topic is None or sees_topic(row.topic)) and (row.view is None or sees_view(row.view))
+
+    return [row for row in rows if seen(row)]
+
+
+def seen_tree(tree: Mapping[str, TopicSpec]) -> Mapping[str, TopicSpec]:
+    return tree if CALLER.get() is None else {name: spec for name, spec in tree.items() if sees_topic(name)}
+
+
+def seen_ledger(ledger: Ledgered) -> Ledgered:
+    if CALLER.get() is None:
+        return ledger
+    return replace(
+        ledger,
+        topics=[each for each in ledger.topics if sees_topic(each.topic)],
+        minutes=lambda topic: ledger.minutes(topic) if sees_topic(topic) else None,
+    )
+
+
+# ---- alerts
+
+# Labels of a silence that name one thing each, which can be granted.
+_GRANTED = {"topic": Kind.topic, "view": Kind.view}
+
+
+class HasAlerts(Protocol):
+    """The desk (hub.alerts.alert_manager)."""
+
+    def known(self) -> Known: ...
+
+    def firing(self) -> int | None: ...
+
+    def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence: ...
+
+    def unsilence(self, id: str) -> Silence: ...
+
+    def test(self, channel: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class SeenDesk:
+    """The desk as who asks may see it. ``readable``: whether they may read all that a statement reads."""
+
+    desk: HasAlerts
+    readable: Callable[[str], bool]
+
+    def known(self) -> Known:
+        return seen_alerts(self.desk.known(), self.readable)
+
+    def firing(self) -> int | None:
+        return self.desk.firing() if may(Action.read, HUB) else self.known().firing
+
+    def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
+        may_silence(matchers)
+        return self.desk.silence(matchers, reason, by, ends_ms)
+
+    def unsilence(self, id: str) -> Silence:
+        known = self.desk.known().state.silences.get(id)
+        if known is None:
+            require(Action.describe, HUB)  # ids of others are nobody's business
+        else:
+            may_silence(known.matchers)
+        return self.desk.unsilence(id)
+
+    def test(self, channel: str) -> None:
+        self.desk.test(channel)
+
+
+def may_silence(matchers: Matchers) -> None:
+    """Who operates topics or views silences what is about these, each by its name; everything else takes the hub.
+
+    Raises CallerError, Forbidden, Unauthenticated."""
+    if may(Action.operate, HUB):
+        return
+    for label, values in matchers:
+        kind = _GRANTED.get(label)
+        if kind is None:
+            continue
+        if any("*" in value for value in values):
+            raise CallerError(
+                f'a pattern ("{label}={"|".join(values)}") silences what is not yours, too',
+                hint=f"name each {label} by itself, with | between them",
+                code="HUB-1715",
+            )
+        for value in values:
+            require(Action.operate, Resource(kind, value))
+        return
+    require(Action.operate, HUB)
+
+
+def seen_alerts(known: Known, readable: Callable[[str], bool]) -> Known:
+    """The alerts of topics and views that may be seen, and of queries over what may be read; all of it for who reads the hub.
+
+    Numbers of a rule are of everything it looks at: to others they are not told. Nor are channels and troubles."""
+    if may(Action.read, HUB):
+        return known
+    queries = {
+        each.rule.name for each in known.rules if each.rule.kind == "query" and readable(each.rule.query)
+    }
+    state = known.state
+    alerts = {key: each for key, each in state.alerts.items() if _sees(each, queries)}
+    past = {once: each for once, each in state.past.items() if _sees(each, queries)}
+    quiet = {each.id for key, each in state.quiet(known.at_ms).items() if key in alerts}
+    silences = {id: each for id, each in state.silences.items() if id in quiet or _about_seen(each.matchers)}
+    firing = Counter(each.rule for each in alerts.values() if each.firing)
+    rules = [
+        RuleStatus(each.rule, None, None, None, firing[each.rule.name])
+        for each in known.rules
+        if each.rule.kind != "query" or each.rule.name in queries
+    ]
+    return replace(
+        known,
+        state=replace(state, alerts=alerts, past=past, silences=silences, groups={}, left_out=0),
+        rules=tuple(rules),
+        channels=(),
+        troubles=(),
+        listed=None,
+        whole=False,
+    )
+
+
+def _sees(alert: Alert, queries: set[str]) -> bool:
+    """Whether who asks sees all that an alert is about, and it is about anything that can be granted."""
+    if alert.rule not in RULES:
+        return alert.rule in queries
+    about = dict(alert.object)
+    topic, view = about.get("topic"), about.get("view")
+    if about.get("kind") == "view":
+        view = about.get("consumer")
+    if topic is None and view is None:
+        return False
+    return (topic is None or sees_topic(topic)) and (view is None or sees_view(view))
+
+
+def _about_seen(matchers: Matchers) -> bool:
+    named = [(label, value) for label, values in matchers if label in _GRANTED for value in values]
+    sees = {"topic": sees_topic, "view": sees_view}
+    return bool(named) and all("*" not in value and sees[label](value) for label, value in named)

@@ -1,0 +1,170 @@
+"""[edge] ``hub mirror import``: a mirror goes on in the copies that MirrorMaker 2 made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hub.cli.terminal.output import Output, note, show, show_one
+from hub.cli.terminal.progress import counted
+from hub.errors import Conflict
+
+if TYPE_CHECKING:
+    from hub.replication.clusters.clusters import Reached
+    from hub.replication.config.mirrors import MirrorsFile
+    from hub.replication.migration.mirror_maker_import import Takeover, Told
+    from hub.replication.ownership.failover import Control
+    from hub.replication.ownership.links import Link
+
+_PLACES = (
+    "topic",
+    "partition",
+    "state",
+    "from",
+    "source_next",
+    "target_next",
+    "records",
+    "duplicates",
+    "left",
+    "reason",
+)
+_GROUPS = ("group", "topic", "partition", "state", "source_offset", "position", "moves", "reason")
+
+
+def take_over(
+    file: MirrorsFile,
+    link: Link,
+    clusters: Mapping[str, Reached],
+    control: Control,
+    confirm: Callable[[str], None],
+    *,
+    source_alias: str | None,
+    syncs: str | None,
+    checkpoints: str | None,
+    newest: int | None,
+    quiet_s: float,
+    dry_run: bool,
+    output: Output,
+) -> bool:
+    """Look, tell, ask, write. Whether nothing was refused. Raises Conflict while MirrorMaker still runs."""
+    from hub.replication.migration.mirror_maker_import import Importer
+
+    done = 0
+    with counted(f"compare {link.name}") as advance:
+
+        def more(count: int) -> None:
+            nonlocal done
+            done += count
+            advance(done, done)
+
+        importer = Importer(file, link, clusters, control, source_alias=source_alias, progress=more)
+        try:
+            told = importer.told(syncs, checkpoints)
+            importer.watch(told)
+            found = importer.look(told, newest)
+            moved = importer.moved(told, quiet_s)
+        except BaseException:
+            importer.close()
+            raise
+    try:
+        if moved and not dry_run:
+            raise _runs(moved)
+        if not dry_run and (found.ready or _commits(found)):
+            confirm(
+                f"take over {len(found.ready)} partitions at {link.target} from MirrorMaker 2, which must never be started"
+                " again for this pair"
+            )
+            if moved := importer.moved(told, 0.0):
+                raise _runs(moved)
+            importer.write(found)
+    finally:
+        importer.close()
+    _tell(link, clusters, told, found, moved, dry_run, output)
+    return not found.refused
+
+
+def _runs(moved: tuple[str, ...]) -> Conflict:
+    return Conflict(
+        f"MirrorMaker 2 (or somebody else) still writes: {', '.join(moved[:4])}",
+        hint="stop it for good, every node of it, then do the same again",
+        code="HUB-1970",
+    )
+
+
+def _commits(found: Takeover) -> bool:
+    return any(each.commit is not None for _, carried in found.groups for each in carried)
+
+
+def _tell(
+    link: Link,
+    clusters: Mapping[str, Reached],
+    told: Told,
+    found: Takeover,
+    moved: tuple[str, ...],
+    dry_run: bool,
+    output: Output,
+) -> None:
+    ends = clusters[link.source].kafka.end_offsets(sorted({each.place.topic for each in found.places}))
+    places: list[dict[str, Any]] = []
+    for each in found.places:
+        known = each.state != "renamed"
+        written = "taken over" if each.state == "ready" and not dry_run else each.state
+        went = each.alignment
+        places.append(
+            {
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "state": written,
+                "from": went.source_from if known else None,
+                "source_next": went.source_next if known and each.state != "refused" else None,
+                "target_next": each.target_next if known else None,
+                "records": went.records if each.state in ("ready", "held") else None,
+                "duplicates": went.duplicates if each.state in ("ready", "held") else None,
+                "left": max(0, ends.get(each.place) - went.source_next) if each.state == "ready" else None,
+                "reason": each.reason,
+                "hint": each.hint,
+            }
+        )
+    groups = [
+        {
+            "group": each.group,
+            "topic": each.place.topic,
+            "partition": each.place.partition,
+            "state": each.state,
+            "source_offset": each.source_offset,
+            "position": each.position,
+            "moves": each.commit is not None,
+            "reason": each.reason,
+        }
+        for _, carried in found.groups
+        for each in carried
+    ]
+    if output is Output.json:
+        said = {"mirror": link.name, "dry_run": dry_run, "still_written": list(moved)}
+        topics = {
+            "offset_syncs": f"{told.syncs_topic} at {told.syncs_at}",
+            "checkpoints": told.checkpoints_topic or None,
+        }
+        show_one({**said, **topics, "partitions": places, "groups": groups}, output)
+    else:
+        show(places, output, _PLACES)
+        if groups:
+            show(groups, output, _GROUPS)
+    for row in places:
+        if row["hint"]:
+            note(f"✗ {row['topic']} partition {row['partition']}: {row['reason']}\n  Hint: {row['hint']}")
+    if not told.checkpoints_topic:
+        note("! MirrorMaker wrote no checkpoints of groups; the mirror carries groups by itself.")
+    if moved:
+        note(f"! {_runs(moved).message}: until that stops, nothing is taken over.")
+    if not places:
+        note(f"{link.target} has no copy that {link.name} would go on in.")
+    elif dry_run:
+        note(
+            f"{len(found.ready)} partitions could be taken over, {len(found.refused)} could not. Nothing was changed."
+        )
+    else:
+        note(
+            f"{len(found.ready)} partitions taken over, {len(found.refused)} refused."
+            f" Next: hub mirror plan {link.name}, hub mirror run, hub mirror verify {link.name}"
+        )

@@ -1,0 +1,77 @@
+"""[edge] Which topics a command may write here, by mirrors.yaml: what another cluster owns, or acts for by now, it may not.
+
+The server knows it of every request (``hub/api/write_guard.py``); a command asks once, and only of a topic that somebody owns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from hub.config import Settings
+from hub.errors import HubError, PeerError
+
+if TYPE_CHECKING:
+    from hub.kafka import KafkaCluster
+    from hub.replication.config.mirrors import MirrorsFile
+    from hub.replication.ownership.failover import Control
+
+
+def write_refusals(settings: Settings, cluster: KafkaCluster) -> Callable[[str], HubError | None]:
+    """Why no record of a topic may be written in the hub's own cluster now; None: it may. Without a mirrors.yaml all may.
+
+    What it gives raises ConfigError for a file that is wrong, PeerError when it cannot be told which of the file's clusters
+    this is, or who acts for whom.
+    """
+    from hub.replication.config.mirrors import MIRRORS_FILE, load
+    from hub.replication.ownership.links import checked, home_of, write_refusal
+
+    path = settings.project / MIRRORS_FILE
+
+    @cache
+    def mirrors() -> MirrorsFile | None:
+        return checked(load(path)) if path.exists() else None
+
+    @cache
+    def here() -> tuple[str, Control] | None:
+        file = mirrors()
+        return None if file is None else _here(file, settings, cluster)
+
+    def refusal(topic: str) -> HubError | None:
+        file = mirrors()
+        if file is None or home_of(file, topic) is None or (found := here()) is None:
+            return None
+        return write_refusal(file, *found, topic)
+
+    return refusal
+
+
+def _here(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> tuple[str, Control] | None:
+    """What the file calls this cluster, and who acts for whom as written in it; None: it is none of the file's."""
+    from hub.kafka import own_connection
+    from hub.replication.clusters.clusters import Reached, access_of, read_board
+
+    name = _name(file, settings, cluster)
+    if name is None:
+        return None
+    reached = Reached(name, cluster, access_of(own_connection(settings)))
+    return name, read_board(reached, status=False).control
+
+
+def _name(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> str | None:
+    """By its address; where none fits, by what Kafka calls itself. Raises PeerError when one that it may be does not tell."""
+    from hub.replication.clusters.clusters import name_by_address, name_by_id
+
+    name = name_by_address(file, cluster)
+    if name is not None:
+        return name
+    name, silent = name_by_id(file, cluster, os.environ, settings.project, settings.kafka_timeout_s)
+    if name is None and silent:
+        *_, last = silent.values()
+        raise PeerError(
+            f"which cluster of mirrors.yaml is at {cluster.bootstrap} is not known: {last.message}; nothing was written",
+            hint="give that cluster the address there that `bootstrap` of the hub has, or try again when all answer",
+        ) from last
+    return name

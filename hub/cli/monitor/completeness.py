@@ -1,0 +1,340 @@
+"""[edge] ``hub audit``: is everything there that was written? Runs it, shows what the ledger says, names what is missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hub.cli import http
+from hub.cli.context import load_settings
+from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+from hub.cli.terminal.progress import counted
+from hub.cli.terminal.watch_option import WatchOption, looked
+from hub.cli.view.verify import proof_in_short
+from hub.errors import HubError
+from hub.observability import format
+from hub.observability.web.pages.monitor.completeness import at_of
+from hub.observability.web.pages.monitor.completeness import minute as minute_of
+
+if TYPE_CHECKING:
+    from hub.completeness.counting import Audit, Copy
+    from hub.completeness.counts import Entry, TopicAudit
+    from hub.config import Settings
+    from hub.kafka import KafkaCluster
+
+EXIT_DIFFERS = 1
+BAD = ("SHORT", "MISMATCH", "EXCESS", "UNEXPLAINED")
+COLUMNS = ("topic", "tier", "state", "records", "compared", "missing", "excess", "waiting", "cause")
+
+app = typer.Typer(
+    help="Completeness: counts and sums of ids at producers, in the log, in mirrors and in stores, compared.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Example: hub audit run shop.orders; hub audit show; hub audit missing shop.orders 2026-01-31T12:30Z",
+)
+
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Its name; views.NAME is a view's changelog")
+]
+
+
+@app.command("run")
+def run(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="views.NAME is a view's changelog")],
+    every: Annotated[
+        float | None, typer.Option("--every", min=1, help="Again after so many seconds, until Ctrl-C")
+    ] = None,
+    mirrors: Annotated[bool, typer.Option(help="Read the copies of mirrors.yaml as well")] = True,
+    output: OutputOption = Output.table,
+) -> None:
+    """Read what is new of a topic and of its copies, count it, and write it to the ledger. Reads each record once.
+
+    A topic that cannot be read, or not to its end, is said; the others are audited.
+
+    Exit code 0: nothing is missing as far as it can be told; 1: something is, or was not read.
+
+    Example: hub audit run shop.orders views.customer_360
+    """
+    audits = looked(
+        lambda: _run_each(topics, mirrors=mirrors),
+        lambda audits: _print([_row(each) for each in audits], output),
+        every is not None,
+        output,
+        every or 0.0,
+    )
+    if len(audits) < len(topics) or any(each.state in BAD or each.unread for each in audits):
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+@app.command("show")
+def show_(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="Only this one, with its minutes")
+    ] = None,
+    output: OutputOption = Output.table,
+    watch: WatchOption = False,
+) -> None:
+    """What the ledger says, topic by topic, the worst first, as the running server knows it (GET /api/audit).
+
+    Example: hub audit show shop.orders -o json
+    """
+    looked(
+        lambda: http.get("/api/audit", {"topic": topic} if topic else {}, timeout_s=15.0),
+        lambda found: _tell(found, topic, output),
+        watch,
+        output,
+    )
+
+
+def _tell(found: dict[str, Any], topic: str | None, output: Output) -> None:
+    if found["error"]:
+        note(f"! not up to date: {found['error']}")
+    if topic is not None and output is Output.json:
+        show_one(found["topics"][0], output)
+        return
+    _print(found["topics"], output)
+    if topic is not None:
+        row = found["topics"][0]
+        holes = ", ".join(f"{number:,} {name}" for name, number in row["holes"].items() if number) or "none"
+        note(f"{row['offsets']:,} offsets, {row['records']:,} records; without a record: {holes}")
+        note(f"{row['repeated']:,} records were there before")
+        for gap in row["unaudited"]:
+            note(f"not audited: partition {gap['partition']} offsets [{gap['first']}, {gap['end']})")
+        differing = [
+            {"tier": _tier(tier), "minute": minute_of(each["bucket_ms"]), **_counts(each)}
+            for tier in row["tiers"]
+            for each in tier["differences"]
+        ]
+        if differing:
+            show(differing, output)
+            note(f"which records: hub audit missing {topic} {differing[0]['minute']}")
+
+
+@app.command("views")
+def views(
+    view: Annotated[str | None, typer.Argument(help="Only this view. Default: all")] = None,
+    output: OutputOption = Output.table,
+    watch: WatchOption = False,
+) -> None:
+    """Every view in every store: whether its rows are the fold of its changelog, as it is proved all the time.
+
+    Exit code 1: some are not; the first keys that differ are listed. `hub view verify` proves one anew.
+
+    Example: hub audit views --watch
+    """
+    rows = looked(
+        lambda: [each for each in http.get("/api/audit/views")["views"] if view in (None, each["view"])],
+        lambda rows: _tell_proofs(rows, output),
+        watch,
+        output,
+    )
+    if any(each["state"] == "DIFFERS" for each in rows):
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+def _tell_proofs(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
+    if output is Output.json:
+        show(rows, output)
+    elif rows:
+        now_ms = time.time_ns() // 1_000_000
+        lines = [{**each, "proved": proof_in_short(each, now_ms)} for each in rows]
+        show(lines, output, ("view", "store", "rows", "proved"))
+        for each in rows:
+            for key in each["differing"]:
+                note(f'{each["view"]} in {each["store"]}: key "{key["key"]}": {key["why"]}')
+    else:
+        note("no view is proved: none runs, the applier has not told yet, or `proof_core_share` is 0")
+
+
+@app.command("missing")
+def missing(
+    topic: TopicArgument,
+    minute: Annotated[
+        str,
+        typer.Argument(help="2026-01-31T12:30Z, or epoch milliseconds; 1790000000000000ms beyond all dates"),
+    ],
+    most: Annotated[int, typer.Option("--most", min=1, max=10_000, help="At most so many")] = 100,
+    output: OutputOption = Output.table,
+) -> None:
+    """Which records of a minute are on one side only, or there twice: both sides are read anew. Changes nothing.
+
+    Example: hub audit missing shop.orders 2026-01-31T12:30Z
+    """
+    from dataclasses import asdict
+
+    at_ms = bucket(minute)
+    with closing(_audit(load_settings(), topic, mirrors=True)) as audit:
+        found = audit.missing(at_ms, most)
+    if found or output is Output.json:
+        show([asdict(each) for each in found], output)
+    else:
+        note(f"nothing differs in the minute of {minute_of(at_ms)}")
+
+
+def bucket(text: str) -> int:
+    """The minute that a person names, in epoch ms. Raises CallerError."""
+    return at_of(text) // 60_000 * 60_000
+
+
+def _run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicAudit]:
+    """Those that could be audited; of the others is said why not. Raises the first reason when all could not."""
+    audits: list[TopicAudit] = []
+    failed: HubError | None = None
+    for topic in topics:
+        try:
+            audits.append(_run(topic, mirrors=mirrors))
+        except HubError as error:
+            if len(topics) > 1:
+                note(f"! {topic}: not audited: {error}")
+            failed = failed or error
+    if failed is not None and not audits:
+        raise failed
+    return audits
+
+
+def _run(topic: str, *, mirrors: bool) -> TopicAudit:
+    from hub.completeness.counting import read_ledger, write_entries
+    from hub.completeness.counts import audit_of
+
+    settings = load_settings()
+    with closing(_audit(settings, topic, mirrors=mirrors)) as audit, counted(f"audit {topic}") as told:
+        audit.run(told)
+        verdicts = _of_stores(settings, audit.kafka, topic)
+        if verdicts:
+            write_entries(audit.kafka, verdicts, settings.replication_factor)
+        names = [copy.name for copy in audit.copies]
+        return audit_of(topic, read_ledger(audit.kafka).of(topic), names)
+
+
+def _audit(settings: Settings, topic: str, *, mirrors: bool) -> Audit:
+    from hub.completeness.counting import Audit
+    from hub.kafka import bounds_of, own_cluster, own_connection
+    from hub.replication.clusters.clusters import access_of
+
+    kafka = own_cluster(settings)
+    access = access_of(own_connection(settings), "hub-audit", bounds_of(settings))
+    copies = _copies(settings, kafka, topic) if mirrors else []
+    return Audit(kafka, access, topic, copies, settings.replication_factor)
+
+
+def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
+    """The mirrors of mirrors.yaml whose source is this cluster and that have begun to carry the topic."""
+    import os
+
+    from hub.completeness.counting import Copy
+    from hub.replication.clusters.clusters import reach_all, read_board
+    from hub.replication.clusters.control_state import joined
+    from hub.replication.config.mirrors import MIRRORS_FILE, load
+    from hub.replication.ownership.links import links
+    from hub.replication.verification.comparable import compared
+
+    path = settings.project / MIRRORS_FILE
+    if not path.exists():
+        return []
+    file = load(path)
+    clusters = reach_all(file, os.environ, path.parent, settings.kafka_timeout_s)
+    mine, found = kafka.cluster_id(), []
+    for name, link in links(file).items():
+        try:
+            if clusters[link.source].kafka.cluster_id() != mine:
+                continue
+            boards = [read_board(clusters[end], status=False).control for end in (link.source, link.target)]
+            every = compared(file, link, clusters, joined(boards), [topic])
+        except HubError as error:  # a copy that cannot be read is not compared; all else can be
+            note(f"! mirror {name}: not compared: {error.message}")
+            continue
+        places = {each.place: each for each in every if each.place.topic == topic}
+        made = {
+            str(one.rules) for each in places.values() for one in each.ruled if one.rules.shape is not None
+        }
+        if rules := "; or ".join(sorted(made)):
+            note(f"! mirror {name}: its copy differs as it should ({rules}): see hub mirror verify {name}")
+        elif places:
+            found.append(Copy(name, clusters[link.target], places))
+    return found
+
+
+def _of_stores(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Entry]:
+    """Of a view's changelog: its fold and the rows of each of its stores, as entries."""
+    from hub.cli.view.verify import _stores, _verdict
+    from hub.completeness.counts import Cell, Cells, Entry
+    from hub.materializers.definition.declared import CHANGELOG_PREFIX
+
+    view = topic.removeprefix(CHANGELOG_PREFIX)
+    if view == topic:
+        return []
+    declared = (settings.project / "views" / f"{view}.yaml").exists()
+    found, now_ms = [], time.time_ns() // 1_000_000
+    for store in _stores(settings, view, None):
+        try:
+            verdict = _verdict(settings, store, view, 60.0, 20)
+        except HubError as error:
+            if declared:
+                raise
+            # It may be a topic of anybody's that is only called like a changelog; or this is not the view's project.
+            note(
+                f'! {topic}: no rows are compared: there is no view "{view}" in {settings.project} ({error.message})'
+            )
+            return []
+        end = max(1, sum(offset for _, offset in verdict.positions))
+        fold = Cells({0: Cell(verdict.changelog_rows, _hash(verdict.changelog_hash), 0)})
+        rows = Cells({0: Cell(verdict.store_rows, _hash(verdict.store_hash), 0)})
+        place = (f"{view}@{store}", topic, 0, 0, end, now_ms)
+        found += [Entry("view", *place, fold), Entry("store", *place, rows)]
+    return found
+
+
+def _hash(text: str) -> int:
+    return int(text.rpartition(":")[2], 16) % (1 << 64)
+
+
+def _row(audit: TopicAudit) -> dict[str, Any]:
+    from hub.completeness.counts_follower import row_of
+
+    return row_of(audit, buckets=True)
+
+
+def _print(rows: Sequence[dict[str, Any]], output: Output) -> None:
+    if output is Output.json:
+        show(rows, output)
+    elif rows:
+        show([line for row in rows for line in lines(row)], output, COLUMNS)
+    else:
+        note("nothing was audited yet: hub audit run TOPIC")
+
+
+def lines(row: dict[str, Any]) -> list[dict[str, object]]:
+    """A topic as people read it: the log, then a line for each that was compared with it."""
+    first = {
+        "topic": row["topic"],
+        "tier": "log",
+        "state": row["state"],
+        "records": format.count(row["records"]),
+        "cause": row["cause"],
+    }
+    more = [
+        {
+            "topic": "",
+            "tier": _tier(tier),
+            "state": tier["state"],
+            **{
+                name: format.count(tier[name])
+                for name in ("records", "compared", "missing", "excess", "waiting")
+            },
+            "cause": tier["cause"],
+        }
+        for tier in row["tiers"]
+    ]
+    return [first, *more]
+
+
+def _tier(tier: dict[str, Any]) -> str:
+    return f"{tier['kind']} {tier['instance']}"
+
+
+def _counts(each: dict[str, Any]) -> dict[str, object]:
+    return {"state": each["state"], "expected": each["expected"], "actual": each["actual"]}

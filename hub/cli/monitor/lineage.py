@@ -1,0 +1,132 @@
+"""[edge] ``hub lineage``: what events go through and why something is late, as the running server knows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from hub.cli import http
+from hub.cli.terminal.interrupt import pause
+from hub.cli.terminal.output import Output, note, show, show_one
+from hub.cli.terminal.watch_option import WatchOption, looked
+from hub.observability import format
+from hub.observability.web.pages.monitor.lineage import ASKING
+
+TIMEOUT_S = 15.0
+MIRRORS_S = 10.0
+COLUMNS = ("from", "to", "state", "records", "lag", "bound", "cause")
+
+
+class Form(StrEnum):
+    """How it is printed; ``openlineage``: job events for other catalogues."""
+
+    table = "table"
+    json = "json"
+    openlineage = "openlineage"
+
+
+def lineage(
+    of: Annotated[
+        str,
+        typer.Argument(
+            help="A topic, view, store, mirror or group; its id (view:NAME) where names are shared."
+        ),
+    ] = "",
+    steps: Annotated[int, typer.Option("--steps", "-n", min=1, max=9, help="So many steps each way.")] = 3,
+    output: Annotated[Form, typer.Option("--output", "-o", help="table, json or openlineage.")] = Form.table,
+    watch: WatchOption = False,
+) -> None:
+    """What events go through, from topics over mirrors and views to stores and readers, with the live lag of each step; and of one
+    place why it is late, and what its columns are made of.
+
+    Example: hub lineage customer_360 --watch
+    """
+    if output is Form.openlineage:
+        looked(
+            lambda: http.get("/api/openlineage", timeout_s=TIMEOUT_S),
+            lambda found: show(found, Output.json),
+            watch,
+            Output.json,
+        )
+        return
+    asked = [("steps", str(steps)), *([("of", of)] if of else [])]
+    as_json = output is Form.json
+    looked(
+        lambda: told(asked),
+        lambda found: show_one(found, Output.json) if as_json else _print(found),
+        watch,
+        Output.json if as_json else Output.table,
+    )
+
+
+def _print(found: dict[str, Any]) -> None:
+    if not found["nodes"] and found.get("unmeasured") is not None:
+        note(f"readers are not known now: {found['unmeasured'] or 'they are looked at for the first time'}")
+        return
+    if not found["nodes"]:
+        note("nothing reads anything yet: no view is running and no consumer group has committed anything")
+        return
+    if found["edges"]:
+        show([line(edge) for edge in found["edges"]], Output.table, COLUMNS)
+    if found["cut"]:
+        note("there is more than is shown: name a place, or ask for more --steps")
+    for each in found["missing"]:
+        note(f"not known: {each}")
+    if found["late"] is not None:
+        note(why(found["late"]))
+    for column, made_of in found["columns"].items():
+        parts = ", ".join(f"{topic} {path}" for topic, path in made_of) or "the number of rows"
+        if column or made_of:
+            typer.echo(f"{column or '(which rows there are)'} <- {parts}")
+
+
+def told(asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The answer; while the server asks the mirrors' clusters for the first time it is waited for, a few seconds."""
+    until_s = time.monotonic() + MIRRORS_S
+    while True:
+        found: dict[str, Any] = http.get("/api/lineage", asked, timeout_s=TIMEOUT_S)
+        if ASKING not in found["missing"] or time.monotonic() >= until_s:
+            return found
+        pause(0.3)
+
+
+def line(edge: dict[str, Any]) -> dict[str, object]:
+    """An edge as people read it; what is not known is a dash, of what is written at once nothing is to be known."""
+    write = edge["write"]
+    return {
+        "from": edge["source"],
+        "to": edge["target"],
+        "state": "" if write else edge["state"] or "UNKNOWN",
+        "records": "" if write else format.count(edge["records"]),
+        "lag": "" if write else format.seconds(edge["seconds"]),
+        "bound": format.bound(edge["seconds"], edge["error_s"]),
+        "cause": "written with each batch" if write else edge["cause"],
+    }
+
+
+def _words(edge: dict[str, Any]) -> str:
+    """How a step goes: ``falling behind: 210 records/s arrive``."""
+    state = format.words(edge["state"] or "UNKNOWN")
+    return f"{state}: {edge['cause']}" if edge["cause"] else state
+
+
+def why(late: dict[str, Any]) -> str:
+    """Why it is late, in a sentence or two."""
+    slowest = late["slowest"]
+    if not late["path"]:
+        said = "events begin here"
+    elif slowest is None or late["seconds"] < 1:
+        said = "it is not late: an event is here within a second, as far as lag is known"
+    else:
+        said = (
+            f"an event takes {format.seconds(late['seconds'])} to get here; most of it, "
+            f"{format.seconds(slowest['seconds'])}, it waits for {slowest['target']} to read {slowest['source']}: "
+            f"{_words(slowest)}"
+        )
+    if late["unknown"]:
+        said += f" (the lag of {len(late['unknown'])} steps on the way is not known, so it may be more)"
+    return said

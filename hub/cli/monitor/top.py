@@ -1,0 +1,221 @@
+"""[edge] ``hub top``: one live screen of the running hub: rates, the worst lags, views, and what its processes cost."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hub.cli import http
+from hub.cli.context import load_settings
+from hub.cli.monitor.lag import TIMEOUT_S, line
+from hub.cli.terminal.interrupt import pause
+from hub.cli.terminal.output import Output, OutputOption, show_one
+from hub.cli.terminal.rows import printable
+from hub.cli.terminal.watch_option import looked
+from hub.errors import CallerError, HubError
+from hub.observability import format
+from hub.observability.lag.status import LagState
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+WORST = 12
+COLOURS = {
+    **dict.fromkeys(("LOST", "AT_RISK", "STOPPED", "STALLED"), "bold red"),
+    **dict.fromkeys(("REWOUND", "FALLING_BEHIND", "BEHIND"), "yellow"),
+    **dict.fromkeys(("CATCHING_UP",), "cyan"),
+    **dict.fromkeys(("UNKNOWN",), "magenta"),
+    **dict.fromkeys(("OK",), "green"),
+}
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("top")
+def top(
+    interval: Annotated[
+        float, typer.Option("--interval", "-i", min=0.2, help="Seconds between two looks.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One look, then end.")] = False,
+    output: OutputOption = Output.table,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", "-w", help="Again and again, also with -o json or where there is no terminal."
+        ),
+    ] = False,
+) -> None:
+    """Rates, the worst lags, the views' freshness, the cluster, and processor and memory of the hub's processes; Ctrl-C ends it.
+
+    Example: hub top --once -o json; hub top --watch -o json
+    """
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    home = load_settings().home
+    processes = Processes(home)
+    if output is Output.json or once or not sys.stdout.isatty():
+        pause(min(interval, 0.5))  # processor time needs two looks
+        console = Console(width=None if sys.stdout.isatty() else 200)
+        looked(
+            lambda: look(processes),
+            lambda seen: show_one(seen, output) if output is Output.json else console.print(screen(seen)),
+            watch and not once,
+            output,
+            interval,
+        )
+        return
+    with Live(screen(look(processes)), screen=True, auto_refresh=False) as live:
+        while True:
+            pause(interval)
+            try:
+                live.update(screen(look(processes)), refresh=True)
+            except HubError as error:  # a server that starts again is no reason to end
+                live.update(Text(printable(error.message)), refresh=True)
+
+
+class Processes:
+    """The hub's processes on this machine, with their processor time between two looks."""
+
+    def __init__(self, home: Path) -> None:
+        from hub.observability.cluster.processes import Processes as Table
+
+        self.table = Table(home)
+        self.costs()
+
+    def costs(self) -> list[dict[str, Any]]:
+        """Name, pid, ``cpu_percent`` (of one core) and ``memory_mb`` of each; nothing when the hub runs elsewhere."""
+        return [asdict(each) for each in self.table.look()]
+
+
+def cluster() -> dict[str, Any] | None:
+    """The cluster in a few numbers; None: it is not for who asks, or the server knows of no such page."""
+    try:
+        found = http.get("/api/cluster", timeout_s=TIMEOUT_S)
+    except CallerError:
+        return None
+    names = ("state", "offline", "under_replicated", "away", "partitions", "bytes")
+    return {**{name: found[name] for name in names}, "brokers": len(found["brokers"])}
+
+
+def look(processes: Processes) -> dict[str, Any]:
+    """Everything that is shown, as one value. Raises PeerError when no server answers."""
+    overview = http.get("/api/overview", timeout_s=TIMEOUT_S)
+    rows = http.get("/api/lag", timeout_s=TIMEOUT_S)
+    states = Counter(row["state"] for row in rows)
+    return {
+        "kafka": overview["kafka"],
+        "connect": overview["connect"],
+        "cluster": cluster(),
+        "totals": overview["totals"],
+        "topics": len(overview["topics"]) if overview["totals"]["events"] is not None else None,
+        "states": {state.value: states[state.value] for state in LagState if states[state.value]},
+        "worst": rows[:WORST],
+        "views": [
+            {name: view[name] for name in ("name", "state", "rows", "batch_ms", "lag")}
+            for view in overview["views"]
+        ],
+        "processes": processes.costs(),
+    }
+
+
+def _percent(number: float | None) -> str:
+    return format.UNKNOWN if number is None else f"{number:.0f}"
+
+
+def _connect(connect: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Kafka Connect in the head of the screen; nothing where no worker is named."""
+    if connect is None:
+        return []
+    failed = connect["failed"]
+    said = "unknown" if failed is None else f"{failed} failed" if failed else "ok"
+    return [("   Connect ", "dim"), (said, {"ok": "green", "unknown": "magenta"}.get(said, "bold red"))]
+
+
+def _cluster(cluster: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """The cluster in the head of the screen; nothing where it is not known."""
+    if cluster is None or cluster["offline"] is None:
+        return []
+    parts = [f"{cluster['offline']} offline"] if cluster["offline"] else []
+    parts += [f"{cluster['under_replicated']} under-replicated"] if cluster["under_replicated"] else []
+    parts += [f"{len(cluster['away'])} away"] if cluster["away"] else []
+    colour = "bold red" if cluster["offline"] else "yellow" if parts else "green"
+    return [("   brokers ", "dim"), (", ".join([str(cluster["brokers"]), *parts]), colour)]
+
+
+def screen(seen: Mapping[str, Any]) -> Group:
+    """The look as rich draws it."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    kafka, totals = seen["kafka"], seen["totals"]
+    head = Text.assemble(
+        ("Kafka ", "dim"),
+        (kafka["state"], "green" if kafka["state"] == "up" else "bold red"),
+        ("   events/s ", "dim"),
+        format.rate(totals["events_per_second"]),
+        ("   topics ", "dim"),
+        format.count(seen["topics"]),
+        ("   views ", "dim"),
+        "not known" if totals["views_live"] is None else f"{totals['views_live']}/{totals['views']} live",
+        *_cluster(seen["cluster"]),
+        *_connect(seen["connect"]),
+    )
+    states = Text("  ").join(Text(f"{state} {n}", COLOURS[state]) for state, n in seen["states"].items())
+    lags = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Worst lags", title_justify="left")
+    for name in ("consumer", "topic", "state", "records", "lag", "bound", "trend", "eta", "cause"):
+        lags.add_column(name, overflow="ellipsis", no_wrap=name != "cause")
+    for row in seen["worst"]:
+        cells = line(row)
+        lags.add_row(
+            *(
+                Text(printable(str(cells[name])), COLOURS[row["state"]] if name == "state" else "")
+                for name in (
+                    "consumer",
+                    "topic",
+                    "state",
+                    "records",
+                    "lag",
+                    "bound",
+                    "trend",
+                    "eta",
+                    "cause",
+                )
+            )
+        )
+    views = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Views", title_justify="left")
+    for name in ("view", "state", "rows", "batch", "oldest unread"):
+        views.add_column(name)
+    for view in seen["views"]:
+        lag = view["lag"]
+        batch_s = None if view["batch_ms"] is None else view["batch_ms"] / 1000
+        views.add_row(
+            *map(
+                Text,
+                (
+                    printable(view["name"]),
+                    view["state"],
+                    format.count(view["rows"]),
+                    format.seconds(batch_s),
+                    format.seconds(lag["seconds"] if lag else None),
+                ),
+            )
+        )
+    costs = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Processes", title_justify="left")
+    for name in ("process", "pid", "cpu %", "memory MB"):
+        costs.add_column(name, justify="left" if name == "process" else "right")
+    for row in seen["processes"]:
+        costs.add_row(row["process"], str(row["pid"]), _percent(row["cpu_percent"]), str(row["memory_mb"]))
+    parts: list[Any] = [head, states, lags]
+    parts += [views] if seen["views"] else []
+    parts += [costs] if seen["processes"] else []
+    return Group(*parts)

@@ -1,0 +1,167 @@
+"""[edge] ``hub access``: who may do what, explained; hashes of new passwords and tokens."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from ipaddress import ip_address
+from typing import Annotated
+
+import typer
+
+from hub.access.access_yaml import ACCESS_FILE, AccessFile, load_access
+from hub.access.decide import ANONYMOUS, Grant, Principal, decide, said
+from hub.access.secrets import SALT_BYTES, TOKEN_BYTES, hash_of_password, hash_of_token, token_of
+from hub.caller import HUB, Action, Kind, Resource
+from hub.cli.context import load_settings
+from hub.cli.terminal.output import Output, OutputOption, note, show
+from hub.config import Settings
+from hub.errors import CallerError, NotFound, nearest
+
+LEAST_PASSWORD = 10
+
+app = typer.Typer(
+    help="Who may do what: access.yaml in the project folder (docs/access.md).", no_args_is_help=True
+)
+
+
+@app.command("hash")
+def make_hash(
+    token: Annotated[bool, typer.Option("--token", help="Make a new token for a service instead.")] = False,
+) -> None:
+    """The line for access.yaml: of a password (asked for, or the first line of standard input), or of a new token."""
+    if token:
+        made = token_of(secrets.token_bytes(TOKEN_BYTES))
+        note("The token, shown this once; its service says it as HUB_TOKEN, or as a bearer token:")
+        print(made)
+        note("The line for access.yaml, below `tokens: NAME:`")
+        print(f'token: "{hash_of_token(made)}"')
+        return
+    if sys.stdin.isatty():
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if len(password) < LEAST_PASSWORD:
+        raise CallerError(
+            f"the password has {len(password)} characters, {LEAST_PASSWORD} are the least",
+            hint="a few words are easy to remember",
+            code="HUB-1714",
+        )
+    note("The line for access.yaml, below `users: NAME:`")
+    print(f'password: "{hash_of_password(password, secrets.token_bytes(SALT_BYTES))}"')
+
+
+@app.command()
+def check(
+    user: Annotated[str, typer.Argument(help="A user or token of access.yaml; anonymous: nobody signed in.")],
+    action: Annotated[Action, typer.Argument(help="What is to be done.")],
+    resource: Annotated[
+        str,
+        typer.Argument(
+            help="A topic (shop.orders), view:NAME, subject:NAME, or hub: what belongs to no topic."
+        ),
+    ],
+    output: OutputOption = Output.table,
+) -> None:
+    """Whether somebody may do something, and why. Exit code 1: no."""
+    file = _file()
+    decision = decide(file.policy(), _principal(file, user), action, resource_of(resource))
+    show(
+        [{"allowed": decision.allowed, "why": decision.reason, "how": decision.hint or ""}],
+        output,
+    )
+    if not decision.allowed:
+        raise typer.Exit(1)
+
+
+@app.command("ls")
+def ls(output: OutputOption = Output.table) -> None:
+    """Users, tokens and groups, and what is granted to each."""
+    file = _file()
+    policy = file.policy()
+    rows = []
+    everybody = [*(("user", name) for name in file.users), *(("token", name) for name in file.tokens)]
+    for kind, name in everybody:
+        who = _principal(file, name)
+        own = [grant for source, grant in policy.grants(who) if source != "anonymous"]
+        secret = (
+            "token" if kind == "token" else "password" if file.users[name].password else "the proxy's header"
+        )
+        rows.append(_row(kind, name, sorted(who.groups), own, secret))
+    for name, grants in policy.by_group.items():
+        members = sum(name in each.groups for each in file.users.values())
+        members += sum(name in each.groups for each in file.tokens.values())
+        rows.append(_row("group", name, [], grants, f"{members} members"))
+    rows.append(_row("anonymous", "", [], policy.anonymous, ""))
+    show(rows, output)
+
+
+def _row(
+    kind: str, name: str, groups: list[str], grants: tuple[Grant, ...] | list[Grant], how: str
+) -> dict[str, object]:
+    granted = "; ".join(f"{each.role} over {said(each)}" for each in grants)
+    return {
+        "kind": kind,
+        "name": name,
+        "groups": ", ".join(groups),
+        "signs in by": how,
+        "may": granted or "nothing",
+    }
+
+
+def resource_of(text: str) -> Resource:
+    """What the command line means. Raises CallerError.
+
+    >>> str(resource_of("view:customer_360")), str(resource_of("hub")), str(resource_of("shop.orders"))
+    ('view "customer_360"', 'the hub', 'topic "shop.orders"')
+    """
+    if text == "hub":
+        return HUB
+    kind, colon, name = text.partition(":")
+    if not colon:
+        return Resource(Kind.topic, text)
+    if kind not in ("topic", "view", "subject") or not name:
+        raise CallerError(
+            f'"{text[:100]}" is nothing that is granted',
+            hint="write shop.orders, view:customer_360, subject:shop.orders-value or hub",
+            code="HUB-1714",
+        )
+    return Resource(Kind(kind), name)
+
+
+def _file() -> AccessFile:
+    path = load_settings().project / ACCESS_FILE
+    if not path.exists():
+        raise NotFound(
+            f'"{path}" does not exist: everybody who reaches the server may do everything',
+            hint="docs/access.md shows one",
+            code="HUB-1713",
+        )
+    return load_access(path)
+
+
+def _principal(file: AccessFile, name: str) -> Principal:
+    if name == "anonymous":
+        return ANONYMOUS
+    if name in file.users:
+        return Principal(name, "user", frozenset(file.users[name].groups))
+    if name in file.tokens:
+        return Principal(name, "token", frozenset(file.tokens[name].groups))
+    guess = nearest(name, [*file.users, *file.tokens])
+    raise NotFound(
+        f'there is no user and no token "{name[:100]}"',
+        hint=f'did you mean "{guess}"?' if guess else "hub access ls lists them",
+        code="HUB-1714",
+    )
+
+
+def open_to_others(settings: Settings) -> bool:
+    """Whether others than this machine reach the server, and nobody is asked who they are."""
+    if settings.require_access or (settings.project / ACCESS_FILE).exists():
+        return False
+    if settings.http_host == "localhost":
+        return False
+    try:
+        return not ip_address(settings.http_host).is_loopback
+    except ValueError:
+        return True

@@ -1,0 +1,307 @@
+"""[edge] ``hub doctor``: every thing the hub needs, one line each, with the way out where it lacks."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+import psutil
+import typer
+
+from hub.access.access_yaml import ACCESS_FILE, load_access
+from hub.cli.context import load_settings
+from hub.cli.platform.access import open_to_others
+from hub.cli.platform.up import CHECK_S, answers_health, kafka_answers
+from hub.cli.terminal.output import Output, OutputOption, show
+from hub.config import Settings, without_credentials
+from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java
+from hub.embedded.jars import missing_jars
+from hub.errors import HubError, PeerError
+from hub.home_key import read_key
+from hub.observability.overview.contact_watch import in_words, is_cut_off, worst
+from hub.runtime import running_hub
+from hub.schema_registry.client.registry_client import RegistryClient
+
+
+class Verdict(StrEnum):
+    """``off``: the hub does not run, so there is nothing to check. ``warn``: it works, and should not stay so."""
+
+    ok = "OK"
+    warn = "WARN"
+    fail = "FAIL"
+    off = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    fix: str = ""
+
+
+_SHOWN_RIGHTS = 5
+_SHOWN_ERRORS = 5
+
+Check = Callable[[Settings], Finding]
+
+
+def doctor(output: OutputOption = Output.table) -> None:
+    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml, alerts.yaml and Kafka Connect. Exit code 1 when one fails."""
+    settings = load_settings()
+    findings = examine(settings)
+    show([asdict(finding) for finding in findings], output)
+    if any(finding.verdict is Verdict.fail for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Every check; a HubError that one raises is its finding."""
+    findings = []
+    for name, check in CHECKS.items():
+        try:
+            findings.append(check(settings))
+        except HubError as error:
+            findings.append(Finding(name, Verdict.fail, error.message, error.hint or ""))
+    return findings
+
+
+def _java(settings: Settings) -> Finding:
+    java = find_java(settings)
+    return Finding("java", Verdict.ok, f"{java.version} at {java.path} ({java.source})")
+
+
+def _jars(settings: Settings) -> Finding:
+    missing = missing_jars(settings)
+    if missing:
+        size_mb = sum(jar.size for jar in missing) / 1e6
+        return Finding(
+            "jars", Verdict.off, f"{len(missing)} not fetched yet ({size_mb:.0f} MB): the first start does"
+        )
+    count = sum(map(len, ensure_jars(settings).values()))
+    return Finding("jars", Verdict.ok, f"{count} jars, every checksum as locked")
+
+
+def _memory(_settings: Settings) -> Finding:
+    check_memory()
+    return Finding("memory", Verdict.ok, f"{psutil.virtual_memory().available / 1e9:.1f} GB available")
+
+
+def _disk(settings: Settings) -> Finding:
+    check_disk(settings.home)
+    existing = next(
+        path for path in (settings.home.absolute(), *settings.home.absolute().parents) if path.exists()
+    )
+    return Finding(
+        "disk", Verdict.ok, f"{shutil.disk_usage(existing).free / 1e9:.0f} GB free under {existing}"
+    )
+
+
+def _processes(settings: Settings) -> Finding:
+    hub = running_hub(settings.home)
+    if hub is None:
+        return Finding("processes", Verdict.off, f"no hub runs on {settings.home}", "hub up")
+    if hub.missing:
+        fix = f"it is tried on; see {settings.logs}/<name>.log"
+        return Finding("processes", Verdict.fail, f"not ready yet: {', '.join(hub.missing)}", fix)
+    if not hub.healthy:
+        return Finding("processes", Verdict.ok, "the hub is starting or stopping")
+    names = ", ".join(f"{name} {process.pid}" for name, process in hub.processes.items())
+    expected = {"supervisor", "server", "applier", "materializer", "auditor"} | (
+        {"kafka"} if settings.embedded_kafka else set()
+    )
+    if missing := expected - set(hub.processes):
+        return Finding(
+            "processes",
+            Verdict.fail,
+            f"not running: {', '.join(sorted(missing))}",
+            f"see {settings.logs}/<name>.log",
+        )
+    return Finding("processes", Verdict.ok, names)
+
+
+def _ports(settings: Settings) -> Finding:
+    if running_hub(settings.home) is not None:
+        return Finding("ports", Verdict.ok, "in use by this hub")
+    check_port(settings.http_host, settings.http_port, "the hub's server", "take another: HUB_HTTP_PORT=N")
+    if settings.embedded_kafka:
+        KafkaNode(settings).check_ports()
+    return Finding("ports", Verdict.ok, "free")
+
+
+def _kafka(settings: Settings) -> Finding:
+    if not settings.embedded_kafka:
+        return _their_kafka(settings)
+    if kafka_answers(settings):
+        return Finding("kafka", Verdict.ok, f"answers at {settings.bootstrap}")
+    return _silent("kafka", settings, settings.bootstrap, f"see {settings.logs / 'kafka.log'}")
+
+
+def _their_kafka(settings: Settings) -> Finding:
+    from hub.kafka import own_cluster, own_connection
+
+    connection = own_connection(settings)
+    cluster = own_cluster(settings, CHECK_S)
+    cluster.check_door()  # a HubError is this check's finding
+    count = len(cluster.brokers())
+    sasl = connection.sasl
+    who = "" if sasl is None else f" as {sasl.username or sasl.client_id}, {sasl.mechanism}"
+    brokers = "1 broker" if count == 1 else f"{count} brokers"
+    found = f"{brokers} at {settings.bootstrap}, {connection.protocol}{who}"
+    if sasl is not None and connection.tls is None and sasl.mechanism in ("PLAIN", "OAUTHBEARER"):
+        return Finding(
+            "kafka",
+            Verdict.warn,
+            f"{found}: whoever sees the network reads the {'password' if sasl.mechanism == 'PLAIN' else 'token'}",
+            "tls in hub.yaml, where the brokers have a listener with TLS (docs/secured-kafka.md)",
+        )
+    return Finding("kafka", Verdict.ok, found)
+
+
+def _contact(settings: Settings) -> Finding:
+    """Check which of the hub's processes on this machine Kafka answers."""
+    from hub.kafka.contact.notes import notes
+
+    found = notes(settings.home, time.time_ns() // 1_000_000)
+    cut_off = [each for note in found for each in [worst(note)] if is_cut_off(each)]
+    if cut_off:
+        said = "; ".join(in_words(each) for each in cut_off)
+        fix = "each tries a fresh client every 2 s and goes on by itself; is Kafka well, and does its advertised.listeners lead to it?"
+        return Finding("contact", Verdict.fail, said, fix)
+    if not found:
+        return Finding("contact", Verdict.off, f"no process of the hub runs on {settings.home}", "hub up")
+    return Finding("contact", Verdict.ok, f"Kafka answers {', '.join(note.process for note in found)}")
+
+
+def _rights(settings: Settings) -> Finding:
+    """Of what is there already; what a right over names that are not there yet is, brokers do not tell."""
+    if settings.embedded_kafka:
+        return Finding("rights", Verdict.off, "the embedded Kafka lets everybody do everything")
+    from hub.kafka import own_cluster
+
+    missing = missing_rights(own_cluster(settings, CHECK_S).rights_on())
+    if missing:
+        more = f", and {len(missing) - _SHOWN_RIGHTS} more" if len(missing) > _SHOWN_RIGHTS else ""
+        said = ", ".join(missing[:_SHOWN_RIGHTS]) + more
+        return Finding(
+            "rights", Verdict.fail, f"missing: {said}", "docs/secured-kafka.md lists what the hub needs"
+        )
+    return Finding("rights", Verdict.ok, "on all of the hub's own topics that are there")
+
+
+def missing_rights(found: Mapping[str, frozenset[str]]) -> list[str]:
+    """What the hub's own topics, and views' changelogs, lack for it, in words.
+
+    >>> missing_rights({"_schemas": frozenset({"READ", "DESCRIBE"}), "shop.orders": frozenset()})
+    ['Write on topic "_schemas"']
+    """
+    own = {name: rights for name, rights in found.items() if name.startswith(("_schemas", "_hub.", "views."))}
+    return [
+        f'{right.title()} on topic "{name}"'
+        for name, rights in sorted(own.items())
+        for right in ("READ", "WRITE")
+        if right not in rights
+    ]
+
+
+def _server(settings: Settings) -> Finding:
+    if answers_health(settings.url):
+        return Finding("server", Verdict.ok, f"answers at {settings.url}")
+    return _silent("server", settings, settings.url, f"see {settings.logs / 'server.log'}")
+
+
+def _registry(settings: Settings) -> Finding:
+    try:
+        subjects = RegistryClient(settings.registry, 5.0).subjects()
+    except PeerError:
+        address = without_credentials(settings.registry)
+        return _silent("registry", settings, address, f"see {settings.logs / 'server.log'}")
+    return Finding("registry", Verdict.ok, f"{len(subjects)} subjects")
+
+
+def _access(settings: Settings) -> Finding:
+    path = settings.project / ACCESS_FILE
+    if open_to_others(settings):
+        return Finding(
+            "access",
+            Verdict.warn,
+            f"everybody who reaches {settings.http_host}:{settings.http_port} may do everything",
+            f"write {path} (docs/access.md), or bind to 127.0.0.1: http_host",
+        )
+    if not path.exists():
+        if settings.require_access:
+            return Finding("access", Verdict.fail, f"{path} does not exist: nobody gets in", "docs/access.md")
+        return Finding(
+            "access", Verdict.ok, f"not controlled; only this machine reaches {settings.http_host}"
+        )
+    file = load_access(path)  # a HubError is this check's finding
+    read_key(settings.home)
+    people = f"{len(file.users)} users, {len(file.tokens)} tokens, {len(file.groups)} groups"
+    return Finding("access", Verdict.ok, f"{people}; anonymous: {len(file.anonymous)} grants")
+
+
+def _alerts(settings: Settings) -> Finding:
+    """Check alerts.yaml and alerts/*.yaml, as the server reads them."""
+    from hub.alerts.config.alerts_yaml import ALERTS_FILE
+    from hub.alerts.config.live_config import LiveAlerts
+
+    live = LiveAlerts(settings.project)
+    live.refresh()
+    if complaints := live.complaints():
+        more = f"; and {len(complaints) - _SHOWN_ERRORS} more" if len(complaints) > _SHOWN_ERRORS else ""
+        said = "; ".join(complaints[:_SHOWN_ERRORS]) + more
+        return Finding("alerts", Verdict.fail, said, "docs/runbooks/alerts-file.md")
+    if not settings.alerts:
+        return Finding("alerts", Verdict.off, "alerts: false: another server of the hub watches")
+    path = settings.project / ALERTS_FILE
+    if not live.file.channels:
+        return Finding("alerts", Verdict.off, "nobody is told", f"name channels in {path} (docs/alerts.md)")
+    return Finding("alerts", Verdict.ok, f"channels: {', '.join(live.file.channels)}")
+
+
+def _connect(settings: Settings) -> Finding:
+    if not settings.connect_urls:
+        return Finding(
+            "connect", Verdict.off, "no worker of Kafka Connect is named", "connect_urls in hub.yaml"
+        )
+    from hub.observability.cluster.connect import ConnectState
+    from hub.observability.cluster.connect_workers import ask
+
+    heard = [ask(url) for url in settings.connect_urls]
+    connectors = {one.name: one for each in heard for one in each}
+    failed = sorted(name for name, one in connectors.items() if one.state is ConnectState.FAILED)
+    if failed:
+        first = connectors[failed[0]]
+        said = f"{len(failed)} of {len(connectors)} connectors failed, first {first.name}: {first.reason}"
+        return Finding("connect", Verdict.fail, said, "docs/runbooks/connect-failed.md")
+    return Finding("connect", Verdict.ok, f"{len(heard)} workers answer, {len(connectors)} connectors")
+
+
+def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
+    """Nothing answers: a failure only when the hub is said to run, or when the peer is not the hub's own."""
+    if running_hub(settings.home) is None and settings.embedded_kafka:
+        return Finding(check, Verdict.off, f"nothing answers at {address}", "hub up")
+    return Finding(check, Verdict.fail, f"nothing answers at {address}", fix)
+
+
+CHECKS: dict[str, Check] = {
+    "java": _java,
+    "jars": _jars,
+    "memory": _memory,
+    "disk": _disk,
+    "processes": _processes,
+    "ports": _ports,
+    "kafka": _kafka,
+    "contact": _contact,
+    "rights": _rights,
+    "server": _server,
+    "registry": _registry,
+    "access": _access,
+    "alerts": _alerts,
+    "connect": _connect,
+}

@@ -1,0 +1,113 @@
+"""[edge] The hub's own processes, started by the supervisor of ``hub up``: server, auditor, applier, materializer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Annotated
+
+import typer
+
+from hub.access.access_yaml import ACCESS_FILE
+from hub.cli.context import load_settings, open_home
+from hub.cli.platform.access import open_to_others
+from hub.config import Settings
+from hub.home_key import make_key
+from hub.kafka.contact.notes import note_for_ever
+from hub.runtime import collect_rarely, install_stop_signals, log_to_stderr
+from hub.tracing import begin
+
+log = logging.getLogger(__name__)
+
+# An isolated view takes the processor time that the others leave.
+_NICE = 10
+
+
+def serve() -> None:
+    """Registry, topics, views and dashboard on one port, until a stop signal comes."""
+    import uvicorn
+
+    from hub.api import create_app
+    from hub.api.http import BoundedHttp, room_for
+
+    settings = _begin("hub-server", "server")
+    if open_to_others(settings):
+        log.warning(
+            "everybody who reaches %s:%d may do everything: %s is missing (docs/access.md)",
+            *(settings.http_host, settings.http_port, settings.project / ACCESS_FILE),
+        )
+    app = create_app(settings)
+    collect_rarely()
+    config = uvicorn.Config(
+        app,
+        host=settings.http_host,
+        port=settings.http_port,
+        http=BoundedHttp,
+        limit_concurrency=room_for(settings.http_connections),
+        log_level="warning",
+        access_log=False,
+        # Subscribers of changes hold their connections open for ever: a stop does not wait for them.
+        timeout_graceful_shutdown=2,
+        # They say nothing but "ping".
+        ws_max_size=1 << 12,
+        # The guard alone reads what proxies say, and only those that `proxy_addresses` names: uvicorn believes everybody on this
+        # machine, so whoever writes another X-Forwarded-For each time could try as many passwords as they like.
+        proxy_headers=False,
+    )
+    uvicorn.Server(config).run()
+
+
+def audit_topics() -> None:
+    """What anybody wrote, judged by its topic's schema, until a stop signal comes."""
+    from hub.topics.conformance.auditor import run
+
+    begun = _begin_loop(None, "auditor")
+    collect_rarely()
+    run(*begun)  # it passes no event on, so it has no spans
+
+
+def apply_changelogs() -> None:
+    """Changelog topics into the stores, until a stop signal comes."""
+    from hub.materializers.applying.applier_process import run
+
+    begun = _begin_loop("hub-applier", "applier")
+    collect_rarely()
+    run(*begun)
+
+
+def materialize(
+    only: Annotated[
+        str | None, typer.Option(hidden=True, help="A version of a view, which is isolated")
+    ] = None,
+    decides: Annotated[
+        bool, typer.Option("--decides", hidden=True, help="It opens its view's versions")
+    ] = False,
+) -> None:
+    """Every view of the project by Spark, until a stop signal comes."""
+    from hub.materializers.engine.runner import run
+
+    if only is not None:
+        os.nice(_NICE)
+    run(
+        *_begin_loop("hub-materializer", "materializer" if only is None else f"isolated-{only}"),
+        only,
+        decides=decides,
+    )
+
+
+def _begin_loop(service: str | None, process: str) -> tuple[Settings, threading.Event]:
+    return _begin(service, process), install_stop_signals()
+
+
+def _begin(service: str | None, process: str) -> Settings:
+    """``service``: what its traces call it, where they are sent anywhere; ``process``: its name among the hub's."""
+    log_to_stderr()
+    settings = load_settings()
+    open_home(settings)
+    # Each process reads it once: whoever starts first makes it, so that access can be controlled later.
+    make_key(settings.home)
+    note_for_ever(settings.home, process)
+    if service is not None:
+        begin(service, settings.otlp_endpoint)
+    return settings

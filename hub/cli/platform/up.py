@@ -1,0 +1,272 @@
+"""[edge] ``hub up`` and ``hub down``: the processes of a running hub, started in order, supervised, stopped in order.
+
+::
+
+    kafka ──▶ server ──▶ prepare (the demo's topics and schemas) ──▶ applier ──▶ materializer ──▶ auditor
+                                                                          (──▶ mirror, where there is a mirrors.yaml)
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hub.cli.context import environment_of, load_settings, open_home, where_to_find
+from hub.cli.terminal.output import download_bar, note
+from hub.config import Settings
+from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java, make_archive
+from hub.embedded.class_archive import has_archive
+from hub.embedded.kafka_node import answers_api_versions
+from hub.errors import ConfigError, HubError, PeerError
+from hub.runtime import (
+    Child,
+    RunningHub,
+    Supervisor,
+    check_unused,
+    end,
+    install_stop_signals,
+    last_line,
+    running_hub,
+    stop_hub,
+)
+
+_STOPPED_S = 60.0
+CHECK_S = 5.0
+
+
+def start(
+    settings: Settings,
+    stop: threading.Event,
+    prepare: Callable[[], None] | None = None,
+    say: Callable[[str], None] = note,
+) -> Supervisor:
+    """Start every process of the hub and wait until each does its work; the caller then calls ``run`` and ``stop``.
+
+    A process that is not ready within ``start_timeout_s`` is left to start on while the others run. ``prepare`` runs when Kafka and
+    the server answer, however long that takes, and nothing reads yet: the place to apply topics and register schemas.
+    Call from the main thread, after ``make_ready``. What was started is stopped again when this raises: Conflict
+    (this home runs already), HubError (nothing to start a process with, or ``prepare`` failed), KeyboardInterrupt (``stop``
+    was set).
+    """
+    open_home(settings)
+    supervisor = Supervisor(settings.home, say, where_to_find(settings))
+    try:
+        began_at = time.monotonic()
+        for child in children(settings):
+            if child.name == "applier" and prepare is not None:
+                supervisor.wait_for_missing(stop)
+                prepare()
+            _start_one(supervisor, child, stop, say)
+        if supervisor.missing:
+            say(
+                f"Running without {', '.join(sorted(supervisor.missing))}, which starts on. hub doctor tells more."
+            )
+        else:
+            say(f"All processes run, after {time.monotonic() - began_at:.1f} s.")
+    except BaseException as error:
+        supervisor.stop()
+        # A terminal's Ctrl-C also ends the programs that are waited for: that these failed is no news.
+        if stop.is_set() and isinstance(error, HubError):
+            raise KeyboardInterrupt from error
+        raise
+    return supervisor
+
+
+def make_ready(settings: Settings) -> None:
+    """What a start needs of this machine: checked, and fetched where it is missing. Nothing runs yet, and stop signals are
+    not taken yet: Ctrl-C ends it at once, however much is still to be fetched.
+
+    Raises ConfigError (Java, ports, memory, disk), PeerError (HUB-3013, HUB-3016), HubFault (HUB-5010).
+    """
+    check_machine(settings)
+    check_kafka(settings)
+    fetch_jars(settings)
+
+
+def check_machine(settings: Settings) -> None:
+    """One clear ConfigError for the first thing the machine lacks, before anything is started."""
+    if running_hub(settings.home) is not None:
+        return  # its ports are in use by itself; the supervisor says which hub it is
+    check_memory()
+    check_disk(settings.home)
+    way_out = "stop it, or take another port: --port N, or HUB_HTTP_PORT=N"
+    check_port(settings.http_host, settings.http_port, "the hub's server", way_out)
+    if settings.embedded_kafka:
+        KafkaNode(settings).check_ports()
+
+
+def check_kafka(settings: Settings) -> None:
+    """Of a Kafka that is not the hub's own: that it lets us in. One that is not there yet is waited for by those who need it.
+
+    Raises ConfigError for a secret or a file that is missing, PeerError (HUB-3016) with the reason.
+    """
+    if settings.embedded_kafka:
+        return
+    from hub.kafka import own_cluster
+
+    own_cluster(settings, CHECK_S).check_door()
+
+
+def fetch_jars(settings: Settings) -> None:
+    """Fetch the locked jars that are missing, with a progress bar; then prepare what makes Spark start quickly."""
+    find_java(settings)
+    with download_bar("Fetching Kafka and Spark's connectors") as progress:
+        jars = ensure_jars(settings, progress=progress)
+    if not has_archive(settings, jars["spark"]):
+        note("Preparing Spark for quick starts (once, about 30 s) ...")
+        if not make_archive(settings, jars["spark"]):
+            note("  that did not work: Spark starts as slowly as always, and the next start tries again")
+
+
+def children(settings: Settings) -> list[Child]:
+    """The processes of a hub in the order they start; every one gets the very same settings."""
+    environment = environment_of(settings)
+
+    limit_s = settings.start_timeout_s
+
+    def own(command: str, name: str, ready: Callable[[], bool] = lambda: True) -> Child:
+        line = [sys.executable, "-m", "hub.cli", *command.split()]
+        return Child(name, lambda: line, ready, environment, limit_s)
+
+    node = KafkaNode(settings)
+    kafka = (
+        [Child("kafka", node.prepare, node.ready, ready_timeout_s=limit_s)] if settings.embedded_kafka else []
+    )
+    server = own("serve", "server", lambda: answers_health(settings.url))
+    views = [own("apply-changelogs", "applier"), own("materialize", "materializer")]
+    mirrors = (
+        [own("mirror run", "mirror")] if (settings.project.expanduser() / "mirrors.yaml").exists() else []
+    )
+    return [*kafka, server, *views, own("audit-topics", "auditor"), *mirrors]
+
+
+def answers_health(base_url: str) -> bool:
+    """True when the server at this address answers that it is up."""
+    try:
+        with urllib.request.urlopen(f"{base_url}/health", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (OSError, HTTPException):
+        return False
+
+
+def _start_one(
+    supervisor: Supervisor, child: Child, stop: threading.Event, say: Callable[[str], None]
+) -> None:
+    began_at = time.monotonic()
+    if supervisor.start(child, stop):
+        say(f"  {child.name:<13} up after {time.monotonic() - began_at:.1f} s")
+
+
+def up(
+    detach: Annotated[bool, typer.Option(help="Return when everything runs; stop with: hub down")] = False,
+    port: Annotated[int | None, typer.Option(help="Port of the server. Default: 8088")] = None,
+    kafka_port: Annotated[int | None, typer.Option(help="Port of the embedded Kafka. Default: 9092")] = None,
+) -> None:
+    """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all.
+
+    Where the project has a mirrors.yaml, a worker of its mirrors too. A Kafka of yours is used, not started, with
+    embedded_kafka: false, bootstrap, and tls and sasl where it wants them, in hub.yaml (docs/secured-kafka.md).
+    """
+    settings = load_settings(http_port=port, kafka_port=kafka_port)
+    if detach:
+        _detach(settings)
+        return
+    make_ready(settings)
+    stop = install_stop_signals()
+    supervisor = start(settings, stop)
+    try:
+        note(f"Dashboard, registry and queries: {settings.url}/")
+        note(f"Kafka: {settings.bootstrap}   State and logs: {settings.home}   Stop: Ctrl-C")
+        supervisor.run(stop)
+    finally:
+        supervisor.stop()
+
+
+def down() -> None:
+    """Stop what up or demo started on this home folder, and nothing else."""
+    settings = load_settings()
+    stopped = stop_hub(settings.home)
+    if stopped:
+        note(f"Stopped: {', '.join(stopped)}.")
+    else:
+        note(f"No hub runs on {settings.home.absolute()}. One of another home: hub --home FOLDER down")
+
+
+def _detach(settings: Settings) -> None:
+    """Start ``hub up`` as a process of its own and wait until it says that all is well; its progress is shown.
+
+    Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home, and PeerError (HUB-3020) when a
+    process is missing: the others run, and go on running."""
+    check_unused(settings.home)
+    make_ready(settings)
+    log = settings.logs / "hub.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hub.cli", "up"],
+            env={**os.environ, **environment_of(settings)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + settings.start_timeout_s * (len(children(settings)) + 1)
+    shown = 0
+    try:
+        while time.monotonic() < deadline:
+            hub = running_hub(settings.home)
+            shown = _show_progress(log, shown)
+            if _is_ready(hub, process.pid):
+                note(f"Runs (pid {process.pid}): {settings.url}/   Stop: hub down")
+                return
+            if hub is not None and hub.missing:
+                break
+            if process.poll() is not None:
+                said = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]
+                raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1122")
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        note("Stopping what was started ...")  # a session of its own: no Ctrl-C reaches it
+        end(process, _STOPPED_S)
+        raise
+    without = (
+        f"runs without {', '.join(hub.missing)}" if hub is not None and hub.missing else "is not ready yet"
+    )
+    raise PeerError(
+        f"the hub {without} (pid {process.pid})",
+        hint=f"it goes on starting: hub doctor tells what is missing, hub down stops it; the log: {log}",
+        code="HUB-3020",
+    )
+
+
+def _show_progress(log: Path, shown: int) -> int:
+    """Print the lines of the log that say what is waited for, from byte ``shown`` on; returns where it ends."""
+    with log.open("rb") as file:
+        file.seek(shown)
+        *lines, rest = file.read().split(b"\n")
+        for line in lines:
+            if b" starting for " in line or b" is not ready after " in line:
+                note(line.decode(errors="replace"))
+        return file.tell() - len(rest)
+
+
+def _is_ready(hub: RunningHub | None, pid: int) -> bool:
+    """Whether that process is the hub, and not one that was started on this home at the same time."""
+    supervisor = hub.processes.get("supervisor") if hub is not None and hub.healthy else None
+    return supervisor is not None and supervisor.pid == pid
+
+
+def kafka_answers(settings: Settings) -> bool:
+    """True when some Kafka broker answers at the first bootstrap address, whoever it lets in."""
+    host, _, port = settings.bootstrap.split(",")[0].rpartition(":")
+    return answers_api_versions(host, int(port))

@@ -1,0 +1,84 @@
+"""[edge] ``hub query``: rows of a view, by key or by declared indexes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.http import base_url, who_asks
+from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+from hub.client import Hub
+from hub.errors import CallerError
+
+_OPERATORS = {">=": ".gte", "<=": ".lte", ">": ".gt", "<": ".lt", "=": ""}
+_CONDITION = re.compile(r"\s*([^<>=\s]+)\s*(>=|<=|>|<|=)(.*)", re.DOTALL)
+
+
+def query(
+    view: str,
+    key: Annotated[str | None, typer.Argument(help="One row. Without: rows in key order")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", "-w", help="On a declared index: city=Oslo, points>=100; repeatable"),
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Declared indexes to sort by, - for downwards: city,-points")
+    ] = None,
+    fields: Annotated[str | None, typer.Option(help="Only these fields: name,city")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    start_after: Annotated[str | None, typer.Option(help="The cursor that the page before printed")] = None,
+    after_write: Annotated[
+        str | None, typer.Option(help="The position a write returned: the answer includes that write")
+    ] = None,
+    timeout_ms: Annotated[int | None, typer.Option(help="How long to wait for --after-write")] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Read a view: one row by key, or rows by declared indexes.
+
+    Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo --order=-value_cents
+    Other questions: hub sql.
+    """
+    timeout_s = (load_settings().query_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+    with Hub(base_url(), token=who_asks(), retry=False) as hub:
+        if key is not None:
+            if where or order or fields or start_after is not None:
+                raise CallerError(
+                    "KEY and --where, --order, --fields or --start-after do not go together",
+                    hint="leave KEY out, or say --where key=VALUE",
+                )
+            show_one(hub.get(view, key, after=after_write, timeout_s=timeout_s), output)
+            return
+        page = hub.page(
+            view,
+            where=[condition(each) for each in where or ()],
+            order=order,
+            fields=None if fields is None else fields.split(","),
+            limit=limit,
+            cursor=start_after,
+            after=after_write,
+            timeout_s=timeout_s,
+        )
+    if output is Output.json:
+        show_one({"rows": page.rows, "next": page.next}, output)
+        return
+    rows = [{name: value for name, value in row.items() if not name.startswith("_")} for row in page.rows]
+    show(rows, output)
+    if page.next is not None:
+        note(f"More: --start-after {page.next}")
+
+
+def condition(text: str) -> tuple[str, str]:
+    """Field, operator and value of a condition, as ``hub.client`` takes them; the first sign counts, the value may have more of them."""
+    found = _CONDITION.match(text)
+    if found is None:
+        raise CallerError(
+            f'--where "{text}" is no condition', hint="write field=value, field>=value, field<value …"
+        )
+    name, sign, value = found.groups()
+    return name + _OPERATORS[sign], value
+
+
+app = query

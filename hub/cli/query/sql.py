@@ -1,0 +1,98 @@
+"""[edge] ``hub sql``: SQL over views and recent events: a shell, a statement, a file, or what a pipe brings."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from hub.cli.query.sql_session import Session
+from hub.cli.terminal.rows import Form
+from hub.errors import CallerError
+
+_MOST_CHARACTERS = 1_000_000
+
+
+def sql(
+    file: Annotated[Path | None, typer.Argument(help="Statements to run; - is standard input")] = None,
+    command: Annotated[
+        list[str] | None, typer.Option("--command", "-c", help="A statement; repeatable")
+    ] = None,
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", help="name=value for :name; repeatable")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Rows of an answer at most")] = 1_000,
+    timeout_ms: Annotated[int | None, typer.Option(min=1, max=60_000, help="Time of a query at most")] = None,
+    events: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Of a topic: the last events of each partition")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Of a topic: events since this time (ISO 8601)")] = None,
+    after_write: Annotated[
+        str | None, typer.Option(help="The position a write returned: the answer includes that write")
+    ] = None,
+    cut: Annotated[
+        bool,
+        typer.Option(
+            "--cut", help="All views at one place of the log (views with the same `cut`), or an error"
+        ),
+    ] = False,
+    output: Annotated[Form | None, typer.Option("--output", "-o", help="table, json or csv")] = None,
+) -> None:
+    """SQL over views, and over recent events of topics ("in.double.quotes"). Without a statement: a shell.
+
+    Examples: hub sql      hub sql -c "SELECT city, count(*) FROM customer_360 GROUP BY 1"
+    hub sql report.sql -p city=Oslo -o csv      echo "SELECT 1;" | hub sql -o json
+    """
+    from hub.cli.query.sql_shell import Shell
+
+    session = Session(
+        limit=limit, timeout_ms=timeout_ms, events=events, since=since, after=after_write, cut=cut
+    )
+    shell = Shell(session, form=output or Form.table, parameters=_given(parameter or ()))
+    if command:
+        if file is not None:
+            raise CallerError("FILE and --command do not go together", hint="say one of them")
+        shell.script("\n".join(_ended(each) for each in command))
+    elif file is not None and str(file) != "-":
+        shell.script(_read(file))
+    elif file is not None or not sys.stdin.isatty():
+        shell.script(_whole(sys.stdin, "standard input"))
+    else:
+        shell.interactive()
+
+
+def _ended(statement: str) -> str:
+    # A comment at the end would swallow the semicolon, or has one of its own; one too many says nothing.
+    return statement if statement.lstrip().startswith("\\") else f"{statement}\n;"
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8") as opened:
+            return _whole(opened, f'file "{file}"')
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallerError(f'file "{file}" cannot be read: {error}', hint="a file of SQL, as UTF-8") from None
+
+
+def _whole(source: TextIO, name: str) -> str:
+    """Its text. Raises CallerError for one that is too long: a part of it might mean something else."""
+    text = source.read(_MOST_CHARACTERS + 1)
+    if len(text) > _MOST_CHARACTERS:
+        most = f"{_MOST_CHARACTERS:,}".replace(",", " ")
+        raise CallerError(f"{name} has more than {most} characters", hint="run it in parts")
+    return text
+
+
+def _given(parameters: list[str] | tuple[()]) -> dict[str, str]:
+    found = {}
+    for each in parameters:
+        name, sign, value = each.partition("=")
+        if not sign or not name.isidentifier():
+            raise CallerError(f'--parameter "{each}" is no parameter', hint="write name=value")
+        found[name] = value
+    return found
+
+
+app = sql

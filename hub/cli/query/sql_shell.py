@@ -1,0 +1,526 @@
+r"""[edge] prompt_toolkit: the shell of ``hub sql``. What psql's users have in their fingers works: ``;``, ``\d``, ``\x``, ``\watch``.
+
+``script`` runs text without a terminal, data to standard output and remarks to standard error, and ends at the first
+error; ``interactive`` goes on after one. Heavy parts are imported when they are used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hub.cli.query.sql_session import Refused, Session
+from hub.cli.terminal.rows import Form, cell, footer, rendered
+from hub.errors import CallerError, HubError, nearest
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+
+_HELP = r"""
+  SELECT …;        a query; it ends with a semicolon and may go over lines. A topic: FROM "crm.customers"
+  \d               views                       \d NAME          columns of a view or a topic
+  \dt              topics                      \dq              saved queries (queries/*.sql)
+  \watch SECONDS   the last query again and again, until Ctrl-C
+  \set NAME VALUE  the value of :NAME          \unset NAME
+  \x               a record a block            \timing          how long each query took
+  \o FILE          answers into a file         \o               back to the terminal
+  \i FILE          run a file                  \q               leave (or Ctrl-D)
+  Ctrl-C stops a query, Tab completes, the arrow keys go through the history.
+"""
+_SHORTEST_WATCH_S = 0.2
+# SELECT …; \\watch 2
+_BEHIND = re.compile(r";\s*(\\[a-z]+[^;\n]*)$")
+
+
+class Shell:
+    """State of one session: where answers go, how they look, parameters."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        form: Form = Form.table,
+        parameters: Mapping[str, str] | None = None,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.session = session
+        self.form = form
+        self.parameters = dict(parameters or {})
+        self.expanded = self.timing = False
+        self.last: str | None = None
+        self._out = out if out is not None else sys.stdout
+        self._err = err if err is not None else sys.stderr
+        self._file: TextIO | None = None
+        self._sleep = sleep
+        self._at_terminal = False
+        self._files = 0
+        self._commands: dict[str, Callable[[list[str]], None]] = {
+            "d": self._describe,
+            "dt": self._topics,
+            "dq": self._saved,
+            "x": self._toggle("expanded", "Records"),
+            "timing": self._toggle("timing", "Timing"),
+            "o": self._into,
+            "i": self._include,
+            "set": self._set,
+            "unset": self._unset,
+            "watch": self._watch,
+            "?": lambda _: self._say(_HELP.strip("\n")),
+            "q": self._quit,
+        }
+
+    # ---- text in
+
+    def script(self, text: str) -> None:
+        """Statements and commands of a text, until the first error. Raises HubError."""
+        try:
+            self._lines(text)
+        except Refused as error:
+            self._point(error)
+            raise
+        finally:
+            self._close_file()
+
+    def _lines(self, text: str) -> None:
+        from hub.materializers.queries.parser import is_complete, statements
+
+        waiting = ""
+        for line in text.splitlines(keepends=True):
+            if line.lstrip().startswith("\\") and not _begun(waiting):
+                self.command(line.strip())
+                waiting = ""
+                continue
+            waiting += line
+            if ";" in line and is_complete(waiting):
+                for each in statements(waiting):
+                    self.run(each)
+                waiting = ""
+        for each in statements(waiting):
+            self.run(each)
+
+    def interactive(self, input_: Input | None = None, output: Output | None = None) -> None:
+        """Prompt after prompt, until the end of the input."""
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory
+        from prompt_toolkit.lexers import PygmentsLexer
+        from pygments.lexers.sql import PostgresLexer
+
+        self._at_terminal = True
+        prompt: PromptSession[str] = PromptSession(
+            "hub=> ",
+            multiline=True,
+            prompt_continuation="   -> ",
+            lexer=PygmentsLexer(PostgresLexer),
+            completer=completer(self.session),
+            complete_while_typing=False,
+            history=FileHistory(str(history_file())),
+            key_bindings=_keys(),
+            enable_open_in_editor=True,
+            input=input_,
+            output=output,
+        )
+        self._say(r'Statements end with ";". \? helps, \d shows what there is, \q leaves.')
+        while True:
+            try:
+                text = prompt.prompt().strip()
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                break
+            try:
+                self.entered(text)
+            except KeyboardInterrupt:
+                self._remark("Stopped.")
+            except SystemExit:
+                break
+            except HubError as error:
+                self._show(error)
+        self._close_file()
+
+    def entered(self, text: str) -> None:
+        """What was typed up to Enter: a command, or statements. Raises HubError, SystemExit for ``\\q``."""
+        from hub.materializers.queries.parser import statements
+
+        if not text:
+            return
+        behind = None if text.startswith("\\") else _behind(text)
+        if behind is not None:
+            text = text[: behind.start() + 1]
+        if text.startswith("\\"):
+            self.command(text)
+            return
+        for each in statements(text):
+            self.run(each)
+        if behind is not None:
+            self.command(behind[1])
+
+    # ---- statements
+
+    def run(self, sql: str) -> None:
+        """Ask and print. Raises HubError."""
+        from hub.materializers.queries.parser import SqlError, parse, placeholders_in
+
+        try:
+            used = placeholders_in(parse(sql).tree)
+        except SqlError as error:
+            raise Refused(error, error.caret) from None
+        self.last = sql
+        started = time.monotonic()
+        answer = self.session.ask(
+            sql, {name: self.parameters[name] for name in used if name in self.parameters}
+        )
+        took_ms = (time.monotonic() - started) * 1000
+        at_terminal = self._file is None and self._out.isatty()
+        self._write(rendered(answer, self.form, expanded=self.expanded, at_terminal=at_terminal))
+        for line in footer(answer, timing_ms=took_ms if self.timing else None):
+            if self.form is Form.table and self._at_terminal:
+                self._write(f"{line}\n")
+            elif line.startswith(("Scanned", "Cut", "Time")) or answer.get("more"):
+                self._remark(line)
+
+    def command(self, text: str) -> None:
+        r"""A line that begins with a backslash. Raises HubError, SystemExit for ``\q``."""
+        name, _, rest = text[1:].rstrip(";").strip().partition(" ")
+        found = self._commands.get(name)
+        if found is None:
+            guess = nearest(name, self._commands)
+            raise CallerError(
+                f"no command \\{name[:40]}", hint=f"did you mean \\{guess}?" if guess else r"\? lists them"
+            )
+        try:
+            words = shlex.split(rest)
+        except ValueError as error:
+            raise CallerError(f"\\{name}: {error}", hint="close the quotation mark") from None
+        found(words)
+
+    def _describe(self, words: list[str]) -> None:
+        if not words:
+            views = self.session.tables()["views"]
+            rows = [
+                {"view": each["view"], "columns": len(each["columns"]), "indexes": ", ".join(each["indexes"])}
+                for each in views
+            ]
+            self._table(("view", "columns", "indexes"), rows)
+            return
+        name = words[0].strip('"')
+        views = {each["view"]: each for each in self.session.tables()["views"]}
+        if name in views:
+            view = views[name]
+            indexes = set(view["indexes"])
+            hidden = {each["name"] for each in view["hidden"]}
+            rows = [
+                {
+                    "column": each["name"],
+                    "type": each["type"],
+                    "": "key"
+                    if each["name"] == "key"
+                    else "index"
+                    if each["name"] in indexes
+                    else "not in *"
+                    if each["name"] in hidden
+                    else "",
+                }
+                for each in (*view["columns"], *view["hidden"])
+            ]
+        else:
+            known = [each["topic"] for each in self.session.topics()]
+            if name not in known:
+                guess = nearest(name, [*views, *known])
+                raise CallerError(
+                    f'no view and no topic "{name}"',
+                    hint=f'did you mean "{guess}"?' if guess else r"\d and \dt list them",
+                )
+            topic = self.session.topic(name)
+            rows = [
+                {"column": each["name"], "type": each["type"], "": note}
+                for part, note in (("columns", ""), ("hidden", "not in *"))
+                for each in topic[part]
+            ]
+        self._table(("column", "type", ""), rows)
+
+    def _topics(self, _words: list[str]) -> None:
+        rows = [
+            {"topic": each["topic"], "partitions": each["partitions"], "records": each["end_offsets"]}
+            for each in self.session.topics()
+        ]
+        self._table(("topic", "partitions", "records"), rows)
+
+    def _saved(self, _words: list[str]) -> None:
+        rows = [
+            {"query": each["query"], "parameters": ", ".join(each["parameters"]), "doc": each["doc"]}
+            for each in self.session.saved()
+        ]
+        self._table(("query", "parameters", "doc"), rows)
+
+    def _table(self, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+        columns = [
+            {"name": name, "type": "long" if rows and isinstance(rows[0][name], int) else "string"}
+            for name in names
+        ]
+        self._write(rendered({"columns": columns, "rows": rows}, self.form))
+
+    def _toggle(self, name: str, said: str) -> Callable[[list[str]], None]:
+        def toggle(words: list[str]) -> None:
+            wanted = {"on": True, "off": False}.get(words[0] if words else "", not getattr(self, name))
+            setattr(self, name, wanted)
+            self._remark(f"{said}: {'on' if wanted else 'off'}.")
+
+        return toggle
+
+    def _into(self, words: list[str]) -> None:
+        self._close_file()
+        if words:
+            try:
+                self._file = Path(words[0]).expanduser().open("w", encoding="utf-8")
+            except OSError as error:
+                raise CallerError(f'file "{words[0]}" cannot be written: {error.strerror}') from None
+
+    def _include(self, words: list[str]) -> None:
+        if len(words) != 1:
+            raise CallerError(r"\i takes a file")
+        if self._files >= 4:
+            raise CallerError(r"\i within \i within \i: too deep")
+        try:
+            text = Path(words[0]).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CallerError(f'file "{words[0]}" cannot be read: {error}') from None
+        self._files += 1
+        try:
+            self._lines(text)
+        finally:
+            self._files -= 1
+
+    def _set(self, words: list[str]) -> None:
+        if not words:
+            for name, value in self.parameters.items():
+                self._say(f"{name} = {cell(value)}")
+            return
+        if not words[0].isidentifier():
+            raise CallerError(f'"{words[0]}" is no name of a parameter', hint=r"\set city Oslo, then :city")
+        self.parameters[words[0]] = " ".join(words[1:])
+
+    def _unset(self, words: list[str]) -> None:
+        for name in words:
+            self.parameters.pop(name, None)
+
+    def _watch(self, words: list[str]) -> None:
+        if self.last is None:
+            raise CallerError(r"\watch: there is no query yet", hint="run one, then watch it")
+        try:
+            seconds = max(_SHORTEST_WATCH_S, float(words[0]) if words else 2.0)
+        except ValueError:
+            raise CallerError(f'\\watch: "{words[0]}" is no number of seconds') from None
+        while True:
+            self._say(f"{time.strftime('%a %H:%M:%S')} (every {seconds:g} s; Ctrl-C ends)")
+            self.run(self.last)
+            self._sleep(seconds)
+
+    def _quit(self, _words: list[str]) -> None:
+        raise SystemExit(0)
+
+    # ---- text out
+
+    def _write(self, text: str) -> None:
+        stream = self._file or self._out
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError as error:
+            if self._file is None:
+                raise
+            self._close_file()
+            raise CallerError(f'file "{stream.name}" cannot be written: {error.strerror}') from None
+
+    def _say(self, text: str) -> None:
+        self._out.write(f"{text}\n")
+        self._out.flush()
+
+    def _remark(self, text: str) -> None:
+        stream = self._out if self._at_terminal else self._err
+        stream.write(f"{text}\n")
+        stream.flush()
+
+    def _show(self, error: HubError) -> None:
+        if isinstance(error, Refused):
+            self._point(error)
+        self._remark(f"Error {error.code}: {cell(error.message)}")
+        if error.hint:
+            self._remark(f"Hint: {cell(error.hint)}")
+
+    def _point(self, error: Refused) -> None:
+        if error.caret:
+            shown, _, pointer = error.caret.partition("\n")
+            self._remark(f"{cell(shown)}\n{cell(pointer)}")
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+
+def history_file() -> Path:
+    """In the user's state folder; nobody else may read it: statements hold what people ask for."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "hub"
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = state / "sql_history"
+        file.touch(mode=0o600, exist_ok=True)
+    except OSError:
+        return Path(os.devnull)
+    return file
+
+
+def _begun(text: str) -> bool:
+    """Whether there is more than comments."""
+    from hub.materializers.queries.parser import SqlError, statements
+
+    try:
+        return bool(statements(text))
+    except SqlError:
+        return True
+
+
+def _behind(text: str) -> re.Match[str] | None:
+    """The command behind a statement that has ended; none within a text."""
+    from hub.materializers.queries.parser import is_complete
+
+    found = _BEHIND.search(text)
+    return found if found is not None and is_complete(text[: found.start() + 1]) else None
+
+
+def _keys() -> Any:
+    """Enter ends a statement that ends with a semicolon, and a command; otherwise it begins a line."""
+    from prompt_toolkit.key_binding import KeyBindings
+
+    from hub.materializers.queries.parser import is_complete
+
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def _(event: Any) -> None:
+        buffer = event.current_buffer
+        text = buffer.text.strip()
+        if not text or text.startswith("\\") or _behind(text) or is_complete(text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    return bindings
+
+
+_WORDS = """SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT OFFSET JOIN LEFT RIGHT FULL CROSS INNER ON USING AS WITH UNION
+ALL EXCEPT INTERSECT DISTINCT AND OR NOT IN IS NULL LIKE ILIKE BETWEEN EXISTS CASE WHEN THEN ELSE END CAST INTERVAL
+TIMESTAMP DATE ASC DESC NULLS FIRST LAST OVER PARTITION ROWS FILTER TRUE FALSE"""
+_KEYWORDS = tuple(_WORDS.split())
+_BEFORE_TABLES = ("from", "join")
+
+
+def completer(session: Session) -> Completer:
+    """Completes commands, tables behind FROM and JOIN, columns of the statement's tables, functions, keywords."""
+    from prompt_toolkit.completion import Completer, Completion
+
+    class SqlCompleter(Completer):
+        def get_completions(self, document: Any, complete_event: Any) -> Iterable[Completion]:
+            before = document.text_before_cursor
+            try:
+                found = proposals(session, before, document.text)
+            except HubError:
+                return  # no server, no names
+            for word, start, meta in found:
+                yield Completion(word, start_position=-start, display_meta=meta)
+
+    return SqlCompleter()
+
+
+def proposals(session: Session, before: str, whole: str) -> list[tuple[str, int, str]]:
+    """(text, how many characters before the cursor it replaces, what it is), for a cursor behind ``before``."""
+    if before.lstrip().startswith("\\"):
+        return _of_command(session, before.lstrip())
+    word = re.search(r'("[^"]*|[\w.]*)$', before)
+    typed = word.group(0) if word else ""
+    tables = {
+        each["view"]: [column["name"] for column in each["columns"]] for each in session.tables()["views"]
+    }
+    earlier = re.findall(r"\w+", before[: len(before) - len(typed)])
+    if earlier and earlier[-1].lower() in _BEFORE_TABLES:
+        names = [(name, "view") for name in tables]
+        names += [(f'"{each["topic"]}"', "topic") for each in session.topics()]
+        return _matching(names, typed, loose=True)
+    named = _tables_named(whole)
+    if "." in typed and not typed.startswith('"'):
+        alias, _, part = typed.rpartition(".")
+        table = named.get(alias, alias)
+        return _matching([(each, "column") for each in _columns(session, tables, table)], part)
+    columns = [(each, "column") for table in named.values() for each in _columns(session, tables, table)]
+    functions = [(f"{each}(", "function") for each in session.tables()["functions"]]
+    keywords = [(each, "") for each in _KEYWORDS]
+    return _matching([*dict(columns).items(), *functions, *keywords], typed)
+
+
+def _of_command(session: Session, text: str) -> list[tuple[str, int, str]]:
+    name, blank, rest = text.partition(" ")
+    if not blank:
+        known = (
+            "\\d",
+            "\\dt",
+            "\\dq",
+            "\\watch",
+            "\\set",
+            "\\unset",
+            "\\x",
+            "\\timing",
+            "\\o",
+            "\\i",
+            "\\q",
+            "\\?",
+        )
+        return [(each, len(name), "") for each in known if each.startswith(name)]
+    if name == "\\d":
+        names = [(each["view"], "view") for each in session.tables()["views"]]
+        names += [(each["topic"], "topic") for each in session.topics()]
+        return _matching(names, rest)
+    return []
+
+
+def _tables_named(text: str) -> dict[str, str]:
+    """Tables of a statement that may not be finished, by alias and by name."""
+    found = {}
+    for table, alias in re.findall(
+        r'\b(?:from|join|,)\s+("[^"]+"|\w+)(?:\s+(?:as\s+)?(\w+))?', text, re.IGNORECASE
+    ):
+        name = table.strip('"')
+        found[name] = name
+        if alias and alias.upper() not in _KEYWORDS:
+            found[alias] = name
+    return found
+
+
+def _columns(session: Session, views: Mapping[str, list[str]], table: str) -> list[str]:
+    if table in views:
+        return list(views[table])
+    if table in {each["topic"] for each in session.topics()}:
+        return [each["name"] for each in session.topic(table)["columns"]]
+    return []
+
+
+def _matching(
+    names: Iterable[tuple[str, str]], typed: str, *, loose: bool = False
+) -> list[tuple[str, int, str]]:
+    part = typed.lstrip('"').lower()
+    return [
+        (name, len(typed), meta)
+        for name, meta in names
+        if name.strip('"').lower().startswith(part) or (loose and part and part in name.lower())
+    ]

@@ -1,0 +1,168 @@
+"""[edge] ``hub schema explain``: which rules hold for a subject, who set each, and how it came about; and what
+the subject's schema breaks, also where that only warns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.terminal.output import Output, OutputOption, note, show
+from hub.config import Settings
+
+if TYPE_CHECKING:
+    from hub.schema_registry.client.remote import RemoteRegistry
+    from hub.schema_registry.folder.plan import SchemaFile
+    from hub.schema_registry.policy.policy_checks import Violation
+    from hub.schema_registry.registry.rulebook import Rulebook
+    from hub.schema_registry.registry.snapshot import Parsed
+    from hub.topics.tree.tree import TopicTree
+
+TOPICS_FILE = "topics.yaml"
+
+
+def explain(
+    subject: Annotated[str, typer.Argument(help="A subject, or a topic: retail.orders-value, retail.orders")],
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="The rules. Default: policies.yaml of the project")
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="The subject's own level. Default: what topics.yaml says of the topic")
+    ] = None,
+    registered: Annotated[
+        bool, typer.Option("--registered", help="Judge the registry's latest version, not the project's file")
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Every rule that holds for SUBJECT, the node that set it, what the nodes above said, and what the subject's
+    schema in the project breaks (! warns, x blocks). Needs no server.
+
+    Example: hub schema explain retail.orders-value
+    """
+    from hub.errors import ConfigError, nearest
+    from hub.schema_registry.compat.compatibility import LEVELS
+    from hub.schema_registry.policy import policy
+    from hub.schema_registry.registry.rulebook import Rulebook
+    from hub.yaml import is_there
+
+    settings = load_settings()
+    project = settings.project
+    path = file or project / policy.POLICIES_FILE
+    tree = _tree(project / TOPICS_FILE)
+    names = [topic.name for topic in tree.topics] if tree is not None else []
+    if file is None and not is_there(path):
+        note(f"{path} does not exist: no rules but the level. See docs/policies.md")
+        policies = policy.Policies(topics=names)
+    else:
+        policies = policy.load_policies(path, names)
+    effective = policies.effective(subject)
+    own = level.upper() if level is not None else None
+    if own is not None and own not in LEVELS:
+        guess = nearest(own, LEVELS)
+        raise ConfigError(
+            f'"{level}" is no compatibility level',
+            hint=f'did you mean "{guess}"?' if guess else f"known: {', '.join(LEVELS)}",
+        )
+    topic = tree.find(effective.topic) if tree is not None else None
+    if own is None and topic is not None:
+        own = topic.compatibility
+    rows = [asdict(row) for row in policy.explain(policies, subject, own)]
+    # what may be a topic's name may be a subject's as well
+    called = [subject, f"{subject}-value"] if subject == effective.topic else [subject]
+    owners = {each.name: each.owner for each in tree.topics} if tree is not None else {}
+    broken = _broken(settings, Rulebook(policies, owners), called, registered)
+    nodes = " > ".join(effective.trail) or "none"
+    what = f'topic "{effective.topic}"' if effective.topic else "no topic"
+    note(f'Subject "{subject}": {what}{", its keys" if effective.is_key else ""}. Nodes that hold: {nodes}')
+    if output is Output.json:
+        show(
+            [
+                {**row, "violations": [_as_json(each) for each in broken if each.rule == row["rule"]]}
+                for row in rows
+            ],
+            output,
+        )
+        return
+    show(rows, output, ("rule", "value", "set_by", "severity", "trail", "place"))
+    for each in broken:
+        print(f"{'!' if each.severity == 'warn' else 'x'} {each}")
+
+
+def _as_json(violation: Violation) -> dict[str, object]:
+    return {each: getattr(violation, each) for each in ("severity", "path", "what", "fix")}
+
+
+def _broken(settings: Settings, book: Rulebook, subjects: Sequence[str], registered: bool) -> list[Violation]:
+    """What the subject's schema breaks; [] and a remark when there is none to judge. Who registers is not asked."""
+    from hub.schema_registry.folder.rules import violations_of
+
+    found = _registered(settings, subjects) if registered else _in_folder(settings.project, subjects)
+    if found is None:
+        return []
+    broken = violations_of(book, *found, is_new=not registered)
+    return [each for each in broken if each.rule != "registrars"]
+
+
+def _registered(settings: Settings, subjects: Sequence[str]) -> tuple[SchemaFile, Parsed]:
+    """Raises NotFound, PeerError."""
+    from contextlib import closing
+
+    from hub.schema_registry.client.remote import RemoteRegistry
+    from hub.schema_registry.folder.plan import SchemaFile
+
+    with closing(RemoteRegistry(settings.registry)) as registry:
+        subject = next((each for each in subjects[:-1] if _is_in(registry, each)), subjects[-1])
+        latest = registry.version(subject, registry.numbers(subject)[-1])
+        parsed = registry.parsed(latest)
+    note(f"Judged: version {latest.version} of the registry.")
+    file = SchemaFile("", "", subject, latest.schema_type, latest.text, metadata=latest.metadata)
+    return file, parsed
+
+
+def _is_in(registry: RemoteRegistry, subject: str) -> bool:
+    from hub.errors import NotFound
+
+    try:
+        return bool(registry.numbers(subject))
+    except NotFound:
+        return False
+
+
+def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, Parsed] | None:
+    from hub.cli.schema.folder import declared_in
+    from hub.schema_registry.folder.plan import load, plan
+    from hub.schema_registry.registry.snapshot import RegistryState
+
+    folder = project / "schemas"
+    whole = load(folder, declared_in(project)) if folder.is_dir() else None
+    subject = next((each for each in subjects if whole is not None and whole.find(each) is not None), None)
+    if whole is None or subject is None:
+        which = " or ".join(subjects)
+        note(f"No schema is judged: the project has none of {which}; --registered judges the registry's.")
+        return None
+    wanted, left = set(), [subject]
+    while left:  # it, and what it refers to
+        name = left.pop()
+        file = whole.find(name)
+        if name not in wanted and file is not None:
+            wanted.add(name)
+            left += [each.subject for each in file.references]
+    part = replace(whole, files=tuple(each for each in whole.files if each.subject in wanted))
+    item = next(each for each in plan(part, RegistryState()).items if each.subject == subject)
+    if item.new is None or item.file is None:
+        note(f"No schema is judged: {'; '.join(each.what for each in item.reasons)}")
+        return None
+    note(f"Judged: {item.file.where}")
+    return item.file, item.new
+
+
+def _tree(path: Path) -> TopicTree | None:
+    from hub.topics.tree.tree import load
+    from hub.yaml import is_there
+
+    return load(path) if is_there(path) else None

@@ -1,0 +1,503 @@
+"""[edge] ``hub schema plan``, ``apply`` and ``check``: a folder of schemas against the registry, a file or a revision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.schema.impact import NOBODY, Touched, topic_of, touched
+from hub.cli.terminal.output import Output, OutputOption, note, show_one
+from hub.cli.terminal.progress import counted
+from hub.config import Settings
+from hub.errors import CallerError, ConfigError, HubError, NotFound, PeerError
+
+if TYPE_CHECKING:
+    from hub.schema_registry.client.remote import RemoteRegistry
+    from hub.schema_registry.folder.plan import Declared, Folder, Item, Plan
+    from hub.schema_registry.registry.rulebook import Rulebook
+    from hub.schema_registry.registry.snapshot import Parsed, RegistryState
+
+_MARKS = {"new": "+", "changed": "~", "refused": "x", "unchanged": "=", "only in the registry": "?"}
+_MOST_CHANGES = 20
+
+FolderArgument = Annotated[Path | None, typer.Argument(help="Default: schemas/ of the project")]
+DataOption = Annotated[
+    bool, typer.Option("--data", help="Also read the topics' stored events with the new schemas")
+]
+SampleOption = Annotated[
+    int, typer.Option(min=1, max=10_000_000, help="With --data: so many of the last events a partition")
+]
+ReadersOption = Annotated[
+    bool, typer.Option(help="Ask Kafka which consumer groups read the topics that change")
+]
+AllOption = Annotated[bool, typer.Option("--all", help="With --data: every stored event")]
+
+
+class Annotations(StrEnum):
+    """Whose format of remarks in a file."""
+
+    github = "github"
+
+
+def plan(
+    folder: FolderArgument = None,
+    data: DataOption = False,
+    sample: SampleOption = 200,
+    every: AllOption = False,
+    readers: ReadersOption = True,
+    output: OutputOption = Output.table,
+) -> None:
+    """What `apply` would register, what is refused and why, which views and saved queries would break, and which
+    consumer groups read the topics. Changes nothing.
+
+    Exit code 0: nothing to do; 2: changes; 1: something is refused. Example: hub schema plan schemas --data
+    """
+    settings = load_settings()
+    with _registry(settings) as registry:
+        made = _online(settings, folder, registry)
+        if data:
+            made = _tried(settings, made, registry, None if every else sample)
+    _show(made, touched(settings.project, made, settings if readers else None), output)
+    raise typer.Exit(made.exit_code)
+
+
+def apply(
+    folder: FolderArgument = None, readers: ReadersOption = True, output: OutputOption = Output.table
+) -> None:
+    """Make the registry like the folder: register what is new or changed, set levels. Deletes nothing.
+
+    Those that others refer to go first. The first failure ends it; the next apply does the rest. While another apply is under
+    way on the hub's cluster, this one is refused.
+    Example: hub schema apply schemas
+    """
+    from hub.schema_registry.folder.apply import apply as carry_out
+
+    settings = load_settings()
+    done: list[str] = []
+    with _one_apply(settings) as check, _registry(settings) as registry:
+        made = _online(settings, folder, registry)
+        for subject, each in touched(settings.project, made, settings if readers else None).items():
+            for line in each.lines():
+                note(f"! {subject}: {line}")
+        with counted("Registering") as progress:
+
+            def say(item: Item) -> None:
+                done.append(item.subject)
+                progress(len(done), len(made.steps))
+                note(f"[{len(done)}/{len(made.steps)}] {_head(item)}")
+                check()
+
+            try:
+                check()
+                carry_out(made, registry, say)
+            except HubError:
+                if done:
+                    note(f"{len(done)} of {len(made.steps)} are done.")
+                raise
+    if output is Output.json:
+        show_one({"done": done}, output)
+    note(f"{len(done)} changed." if done else "Nothing to change.")
+
+
+_LOCK_LOOK_S = 10.0
+
+
+@contextmanager
+def _one_apply(settings: Settings) -> Iterator[Callable[[], None]]:
+    """The lock of applies; nothing to check where the registry is reached and the hub's Kafka is not."""
+    from hub.kafka import own_cluster
+    from hub.topics.tree.apply_lock import one_apply
+
+    with ExitStack() as opened:
+        try:
+            cluster = own_cluster(settings, _LOCK_LOOK_S)
+            cluster.wait_ready(_LOCK_LOOK_S)
+        except PeerError as error:
+            note(
+                f"! Other applies are not kept apart from this one, because the lock is in Kafka: {error.message}"
+            )
+            yield lambda: None
+            return
+        hold = opened.enter_context(
+            one_apply(cluster, "hub schema apply", replication_factor=settings.replication_factor, say=note)
+        )
+        yield hold.check
+
+
+def check(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FOLDER | SUBJECT FILE", help="Default: schemas/ of the project"),
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Compare with a file of `hub schema backup` instead of the registry")
+    ] = None,
+    against_git: Annotated[
+        str | None, typer.Option(metavar="REV", help="Compare with the folder at a git revision")
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Compare with nothing: files and references only")
+    ] = False,
+    annotations: Annotated[
+        Annotations | None, typer.Option(help="Print remarks as a CI system shows them in the file")
+    ] = None,
+    data: DataOption = False,
+    sample: SampleOption = 200,
+    every: AllOption = False,
+    readers: ReadersOption = True,
+    output: OutputOption = Output.table,
+) -> None:
+    """May the schemas follow those that are there? For CI: exit code 1 when one is refused, else 0.
+
+    Of one subject: hub schema check shop.orders-value new.avsc. Without a registry: hub schema check --against-git
+    origin/main --annotations github
+    """
+    settings = load_settings()
+    if what is not None and len(what) > 1:
+        if len(what) > 2:
+            raise CallerError(
+                "check takes one folder, or a subject and a file", hint="hub schema check --help"
+            )
+        if against is not None or against_git is not None or offline or data or annotations is not None:
+            raise CallerError(
+                "a file under a subject is compared with the registry alone, and by its level",
+                hint="leave out --against, --against-git, --offline, --data and --annotations, or check a folder",
+            )
+        _check_one(settings, what[0], Path(what[1]))
+        return
+    folder = Path(what[0]) if what else None
+    if sum((against is not None, against_git is not None, offline)) > 1:
+        raise CallerError("--against, --against-git and --offline are three ways: give one of them")
+    asks_registry = against is None and against_git is None and not offline
+    if asks_registry:
+        with _registry(settings) as registry:
+            made = _online(settings, folder, registry)
+            if data:
+                made = _tried(settings, made, registry, None if every else sample)
+    elif data:
+        raise CallerError(
+            "--data asks Kafka and the registry: leave out --against, --against-git and --offline"
+        )
+    else:
+        from hub.schema_registry.folder.plan import plan as planned
+        from hub.schema_registry.folder.rules import rules_of, with_levels
+
+        found, book = _load(settings, folder), _rulebook(settings)
+        state = with_levels(_offline_state(settings, found, against, against_git), found, book)
+        made = planned(found, state, rules_of(book))
+    touches = touched(settings.project, made, settings if readers and asks_registry else None)
+    if annotations is not None:
+        for line in annotated(made, touches):
+            print(line)
+    if annotations is None or output is Output.json:
+        _show(made, touches, output)
+    if made.refused:
+        note(f"{len(made.refused)} of {len(made.items)} subjects are refused.")
+        raise typer.Exit(1)
+    note("All may follow.")
+
+
+# ---- what it is compared with
+
+
+def _registry(settings: Settings) -> closing[RemoteRegistry]:
+    from hub.schema_registry.client.remote import RemoteRegistry
+
+    return closing(RemoteRegistry(settings.registry))
+
+
+def _load(settings: Settings, folder: Path | None) -> Folder:
+    from hub.schema_registry.folder.plan import load
+
+    found = load(folder or settings.project / "schemas", declared_in(settings.project))
+    if not found.files:
+        raise NotFound(
+            f'folder "{found.where}" has no schemas',
+            hint="a schema is a file <subject>.avsc, .json or .proto",
+        )
+    return found
+
+
+def declared_in(project: Path) -> Mapping[Path, Sequence[Declared]]:
+    """What topics.yaml says of schema files: their subjects and levels. {} without the file. Raises ConfigError."""
+    from hub.schema_registry.folder.plan import Declared
+    from hub.topics.tree.tree import load
+    from hub.yaml import is_there
+
+    if not is_there(project / "topics.yaml"):
+        return {}
+    found: dict[Path, list[Declared]] = {}
+    for topic in load(project / "topics.yaml").topics:
+        if topic.schema is not None:
+            found.setdefault(topic.schema.resolve(), []).append(Declared(topic.subject, topic.compatibility))
+    return found
+
+
+def _online(settings: Settings, folder: Path | None, registry: RemoteRegistry) -> Plan:
+    from hub.schema_registry.folder.plan import plan as planned
+    from hub.schema_registry.folder.rules import rules_of
+
+    found = _load(settings, folder)
+    with counted("Asking the registry") as progress:
+        state = registry.state([each.subject for each in found.files], progress)
+    return _asked(planned(found, state, rules_of(_rulebook(settings))), state, registry)
+
+
+def _rulebook(settings: Settings) -> Rulebook:
+    """The rules of the tree as the project has them: the server's are those of its own project."""
+    from hub.topics.tree.live_rules import LiveRules
+
+    return LiveRules(settings.project)()
+
+
+def _asked(made: Plan, state: RegistryState, registry: RemoteRegistry) -> Plan:
+    """What the registry itself would refuse, by rules that only it knows, is refused here too. It can be asked of
+    subjects that it has, at the level that they have, when it has what the schema refers to."""
+    items = []
+    for item in made.items:
+        known = all(state.version(each.subject, each.version) for each in item.references)
+        if item.status.value == "changed" and item.registers and item.level is None and item.file and known:
+            reasons = registry.incompatibilities(
+                item.subject, item.file.text, item.file.schema_type, item.references, item.file.metadata
+            )
+            if reasons:
+                item = _refused(
+                    item, [("REGISTRY", each, "make the change that the registry takes") for each in reasons]
+                )
+        items.append(item)
+    return replace(made, items=tuple(items))
+
+
+def _refused(item: Item, reasons: Sequence[tuple[str, str, str]]) -> Item:
+    from hub.schema_registry.compat.compatibility import Incompatibility
+    from hub.schema_registry.folder.plan import Status
+
+    more = tuple(Incompatibility(rule, "/", what, fix, "") for rule, what, fix in reasons)
+    return replace(item, status=Status.refused, reasons=(*item.reasons, *more), registers=False)
+
+
+def _offline_state(
+    settings: Settings, found: Folder, against: Path | None, against_git: str | None
+) -> RegistryState:
+    from hub.cli.git import extract
+    from hub.schema_registry.client.backup import state_in
+    from hub.schema_registry.folder.plan import SETTINGS_FILE, SUFFIXES, as_state, load
+    from hub.schema_registry.registry.snapshot import RegistryState
+
+    if against is not None:
+        try:
+            with against.open("rb") as opened:
+                return state_in(opened, str(against))
+        except OSError as error:
+            raise ConfigError(f"cannot be read ({error.strerror})", where=str(against)) from None
+    if against_git is None:
+        return RegistryState()
+    root = Path(found.where)
+    with TemporaryDirectory(prefix="hub-schemas-") as made:
+        then = Path(made)
+        extract(root, against_git, then, frozenset(SUFFIXES), frozenset([SETTINGS_FILE]))
+        # what topics.yaml says of a file now, it said then
+        moved = {
+            (then / path.relative_to(root.resolve())).resolve(): each
+            for path, each in declared_in(settings.project).items()
+            if path.is_relative_to(root.resolve())
+        }
+        return as_state(load(then, moved))
+
+
+def _check_one(settings: Settings, subject: str, file: Path) -> None:
+    from hub.errors import Conflict
+    from hub.schema_registry.folder.plan import SUFFIXES
+
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the schema cannot be read: {error}", where=str(file)) from None
+    with _registry(settings) as registry:
+        reasons = registry.incompatibilities(subject, text, SUFFIXES.get(file.suffix, "AVRO"), ())
+    if reasons:
+        raise Conflict(
+            f'subject "{subject}": the registry would not take the schema:\n  ' + "\n  ".join(reasons),
+            hint="make the change that the fix says; the level can be changed (hub schema level), and hub schema explain says who"
+            " set a rule",
+        )
+    note(f'It may follow the versions of "{subject}".')
+
+
+# ---- stored events
+
+
+def _tried(settings: Settings, made: Plan, registry: RemoteRegistry, sample: int | None) -> Plan:
+    """The plan with what stored events say: a schema that cannot read them is refused."""
+    from hub.kafka import own_cluster
+    from hub.schema_registry.client.stored_events_check import check_stored
+    from hub.schema_registry.formats import InvalidSchema
+
+    cluster = own_cluster(settings)
+    topics = cluster.topics()
+    known: dict[int, Parsed] = {}
+
+    def writer_of(schema_id: int) -> Parsed:
+        if schema_id not in known:
+            known[schema_id] = registry.parsed(registry.with_id(schema_id))
+        return known[schema_id]
+
+    items = []
+    for item in made.items:
+        topic = topic_of(item.subject)
+        if (
+            topic in topics
+            and topic is not None
+            and item.new is not None
+            and item.status.value in ("new", "changed", "refused")
+        ):
+            try:
+                with counted(f"Reading {topic}") as progress:
+                    found = check_stored(
+                        cluster, topic, item.new, writer_of, sample=sample, progress=progress
+                    )
+            except InvalidSchema as error:
+                note(f"{topic}: stored events are not tried: {error.message}")
+                items.append(item)
+                continue
+            note(str(found))
+            if found.failed:
+                what = f"{found}: {'; '.join(_places(found.failures))}"
+                item = _refused(item, [("STORED_EVENTS", what, "keep what they have: see the reasons")])
+        items.append(item)
+    return replace(made, items=tuple(items))
+
+
+def _places(failures: Sequence[object]) -> list[str]:
+    from hub.schema_registry.client.stored_events_check import Failure
+
+    return [
+        f"partition {each.partition} offset {each.offset} ({each.reason})"
+        for each in failures
+        if isinstance(each, Failure)
+    ]
+
+
+# ---- what is printed
+
+
+def _head(item: Item) -> str:
+    said = item.status.value
+    if item.registers:
+        said = f"{said}, version {item.version}"
+    if item.level is not None:
+        said += f", compatibility {item.level[0]} -> {item.level[1]}"
+    file = f"  ({item.file.where})" if item.file is not None else ""
+    return f"{_MARKS[item.status.value]} {item.subject}: {said}{file}"
+
+
+def _show(made: Plan, found: Mapping[str, Touched], output: Output) -> None:
+    if output is Output.json:
+        show_one(
+            {
+                "exit_code": made.exit_code,
+                "items": [_as_json(item, found.get(item.subject, NOBODY)) for item in made.items],
+            },
+            output,
+        )
+        return
+    for item in made.items:
+        if item.status.value in ("only in the registry", "unchanged") and not item.remark:
+            continue
+        print(_head(item))
+        if item.remark:
+            print(f"    {item.remark}")
+        for reason in item.reasons:
+            line, column = item.place(reason)
+            print(f"    {item.file.where if item.file else ''}:{line}:{column}: {reason_text(reason)}")
+        for warning in item.warnings:
+            print(f"    ! {reason_text(warning)}")
+        for change in item.changes[:_MOST_CHANGES]:
+            print(f"    {change}")
+        if len(item.changes) > _MOST_CHANGES:
+            print(f"    and {len(item.changes) - _MOST_CHANGES} more changes: -o json")
+        for told in found.get(item.subject, NOBODY).lines():
+            print(f"    ! {told}")
+    count = {mark: sum(each.status.value == mark for each in made.items) for mark in _MARKS}
+    note(", ".join(f"{number} {status}" for status, number in count.items() if number) + ".")
+
+
+def reason_text(reason: object) -> str:
+    """A reason as one line; those that are about no reader have no place in a schema to tell."""
+    from hub.schema_registry.compat.compatibility import Incompatibility
+
+    assert isinstance(reason, Incompatibility)
+    return str(reason) if reason.reader_is else f"{reason.rule}: {reason.what}; fix: {reason.fix}"
+
+
+def _as_json(item: Item, found: Touched) -> dict[str, object]:
+    return {
+        "subject": item.subject,
+        "status": item.status.value,
+        "version": item.version,
+        "registers": item.registers,
+        "file": item.file.where if item.file else None,
+        "schema_type": item.file.schema_type if item.file else None,
+        "references": [each.as_json() for each in item.references],
+        "level": {"from": item.level[0], "to": item.level[1]} if item.level else None,
+        "remark": item.remark,
+        "reasons": [
+            {
+                "rule": each.rule,
+                "path": each.path,
+                "field": each.field,
+                "what": each.what,
+                "fix": each.fix,
+                "who": each.reader_is,
+                "against": each.against,
+                "line": item.place(each)[0],
+                "column": item.place(each)[1],
+            }
+            for each in item.reasons
+        ],
+        "warnings": [{"rule": each.rule, "what": each.what, "fix": each.fix} for each in item.warnings],
+        "changes": [{"kind": each.kind, "path": each.path, "what": each.what} for each in item.changes],
+        **found.as_json(),
+    }
+
+
+def annotated(made: Plan, found: Mapping[str, Touched]) -> Iterator[str]:
+    """GitHub's workflow commands: an error a reason, a warning what breaks, a notice who reads. Paths as they are from here."""
+    for item in made.items:
+        if item.file is None:
+            continue
+        for reason in item.reasons:
+            line, column = item.place(reason)
+            yield _command("error", item.file.where, line, column, item.subject, reason_text(reason))
+        for warning in item.warnings:
+            yield _command(
+                "warning", item.file.where, *item.place(warning), item.subject, reason_text(warning)
+            )
+        touch = found.get(item.subject, NOBODY)
+        for kind, all_told in (("warning", (*touch.views, *touch.queries)), ("notice", touch.readers)):
+            for told in all_told:
+                yield _command(kind, item.file.where, *item.place(), item.subject, str(told))
+
+
+def _command(kind: str, file: str, line: int, column: int, title: str, message: str) -> str:
+    path = Path(file)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        file = path.relative_to(Path.cwd()).as_posix()
+    place = f"file={_property(file)},line={line},col={column},title={_property(title)}"
+    return f"::{kind} {place}::{_escaped(message)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

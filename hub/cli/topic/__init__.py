@@ -1,0 +1,1 @@
+"""[edge] ``commands.py`` hub topic, ``conformance.py`` hub topic audit, ``dlq.py`` hub dlq."""

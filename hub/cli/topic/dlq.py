@@ -1,0 +1,466 @@
+"""[edge] ``hub dlq``: events that a view or the auditor could not take: counted, shown, repaired, replayed, dismissed."""
+
+from __future__ import annotations
+
+import getpass
+import importlib.util
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+from hub.errors import CallerError, NotFound
+
+if TYPE_CHECKING:
+    from hub.topics.dead_letters.model import Known, Place
+    from hub.topics.dead_letters.queue import Change, DeadLetters
+
+COLUMNS = (
+    "topic",
+    "open",
+    "repaired",
+    "replayed",
+    "dismissed",
+    "reasons",
+    "producers",
+    "by",
+    "oldest",
+    "newest",
+)
+_MOST_LISTED_BYTES = 64 << 20
+LETTER_COLUMNS = ("offset", "state", "reason", "by", "from", "key", "producer", "age", "detail")
+
+app = typer.Typer(
+    help="Dead letters: events that could not be taken, as they were written.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Examples: hub dlq ls; hub dlq show shop.orders.dlq 0; "
+    "hub dlq repair shop.orders.dlq 0 --set cents=100 --dry-run; hub dlq replay shop.orders.dlq 0",
+)
+
+TopicArgument = Annotated[
+    str, typer.Argument(help="A dead-letter topic, or the topic or view whose letters are meant")
+]
+PartitionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--partition",
+        "-p",
+        help="Partition of the dead-letter topic. Default: the one that has a letter at the offset; without offsets, all",
+    ),
+]
+ByOption = Annotated[str | None, typer.Option(help="Who does this, for the record. Default: the user")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing")]
+ReasonOption = Annotated[str | None, typer.Option(help="Letters of this reason, as hub dlq ls names it")]
+OffsetsArgument = Annotated[
+    list[int] | None, typer.Argument(metavar="[OFFSET…]", help="Offsets of dead letters")
+]
+
+
+@app.command("ls")
+def list_letters(
+    topic: Annotated[str | None, typer.Argument(help="Only of this topic or view")] = None,
+    letters: Annotated[
+        bool, typer.Option("--letters", "-l", help="One line a letter that is not closed; also with --reason")
+    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="One line a letter, closed ones too")] = False,
+    reason: ReasonOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Lines at most")] = 100,
+    after: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="Go on behind it, as the list before says at its end")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Count dead letters by topic, state, reason, producer and age; or list them.
+
+    Examples: hub dlq ls; hub dlq ls shop.orders -l --reason undecodable
+    """
+    from hub.topics.dead_letters.model import Place, page
+
+    behind = None if after is None else Place.parse(after)
+    found = _open()
+    if not (letters or every or reason or behind):
+        rows, complete = found.heaps(topic)
+        _incomplete(complete)
+        if output is Output.json:
+            show(rows, output)
+        elif rows:
+            show([_line(row) for row in rows], output, COLUMNS)
+        else:
+            note("no dead letters")
+        return
+    names = found.resolved(topic) if topic is not None else list(found.topics())
+    read = found.letters(names)
+    _incomplete(read.complete)
+    chosen = [
+        each
+        for each in read.letters
+        if (every or each.state in ("open", "repaired")) and reason in (None, each.letter.reason)
+    ]
+    now_ms = found.now_ms()
+    made = page(chosen, lambda each: _aged(each, now_ms), limit, _MOST_LISTED_BYTES, behind)
+    there = found.topics()
+    columns = (
+        *(("topic",) if len(names) > 1 else ()),
+        *(("partition",) if any(there[name].partitions > 1 for name in names) else ()),
+        *LETTER_COLUMNS,
+    )
+    show(made.rows, output, columns)
+    if made.after is not None:
+        note(f"{made.more} more: --after {made.after}")
+
+
+@app.command("show")
+def show_letter(
+    topic: TopicArgument, offset: int, partition: PartitionOption = None, output: OutputOption = Output.table
+) -> None:
+    """One dead letter: why, the bytes that are wrong and the field they are in, what could be read, as JSON.
+
+    Example: hub dlq show shop.orders.dlq 0 -o json
+    """
+    found = _open()
+    (place,) = _places(found, _one(found, topic), partition, [offset])
+    show_one(found.show(place), output)
+
+
+@app.command()
+def repair(
+    topic: TopicArgument,
+    offsets: OffsetsArgument = None,
+    partition: PartitionOption = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Set a field; may stand several times"),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="The whole event, as JSON in this file")
+    ] = None,
+    schema_id: Annotated[int | None, typer.Option(help="The bytes are right, and of this schema")] = None,
+    with_: Annotated[
+        Path | None,
+        typer.Option("--with", metavar="SCRIPT.py", help="Its repair(event, letter) returns the event"),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The record's key; its partition stays")] = None,
+    reason: ReasonOption = None,
+    why: Annotated[str | None, typer.Option(help="A remark, for the record")] = None,
+    replay_too: Annotated[bool, typer.Option("--replay", help="Replay what was repaired")] = False,
+    dry_run: DryOption = False,
+    by: ByOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make events right. All are made and judged by the topic's schema and tree before the first is written.
+
+    Examples: hub dlq repair shop.orders.dlq 0 --set cents=100 --dry-run; hub dlq repair shop.orders.dlq --reason
+    framing --with fix.py
+    """
+    from hub.topics.dead_letters.queue import Repair
+
+    change = _change(set_ or [], json_file, with_)
+    if change is None and schema_id is None and key is None:
+        raise CallerError(
+            "nothing says what is to be repaired", hint="--set, --json, --schema-id, --with or --key"
+        )
+    found = _open()
+    places = _chosen(found, topic, partition, offsets, reason, {"open", "repaired"})
+    how = Repair(change, schema_id, key)
+    if with_ is not None:  # a script that fails fails on a few, before it is let loose on all
+        found.repair(places[:5], how, _by(by), dry_run=True)
+    rows = found.repair(places, how, _by(by), why=why, dry_run=dry_run)
+    left = sum("after" not in row for row in rows)
+    note(
+        f"{len(rows) - left} {'would be repaired; nothing was written' if dry_run else 'repaired'}"
+        + (f", {left} left as they are" if left else "")
+    )
+    if output is Output.table:
+        show(list(_changes(rows)), output, ("letter", "field", "before", "after"))
+    right = [place for place, row in zip(places, rows, strict=True) if row["state"] == "repaired"]
+    replayed = found.replay(right, _by(by)) if replay_too and right and not dry_run else []
+    if output is Output.json:
+        went = {row["letter"]: row for row in replayed}
+        show([{**row, "replay": went.get(row["letter"])} for row in rows], output)
+    elif replayed:
+        _show_replayed(replayed, output, dry_run=False)
+
+
+@app.command()
+def replay(
+    topic: TopicArgument,
+    offsets: OffsetsArgument = None,
+    partition: PartitionOption = None,
+    reason: ReasonOption = None,
+    as_is: Annotated[
+        bool,
+        typer.Option(
+            "--as-is",
+            help="Also what its view refused and nobody repaired: the view has been changed, and retention has taken the event",
+        ),
+    ] = False,
+    dry_run: DryOption = False,
+    by: ByOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Append events again to the topic that they are from: same partition, key and time, once however often it is run.
+
+    Without offsets: every repaired one, or with --reason every one of that reason that is not closed.
+    Example: hub dlq replay shop.orders.dlq --dry-run && hub dlq replay shop.orders.dlq
+    """
+    found = _open()
+    states = {"repaired"} if not offsets and reason is None else {"open", "repaired", "replayed"}
+    places = _chosen(found, topic, partition, offsets, reason, states, every=not offsets)
+    _show_replayed(found.replay(places, _by(by), as_is=as_is, dry_run=dry_run), output, dry_run)
+
+
+@app.command()
+def dismiss(
+    topic: TopicArgument,
+    offsets: OffsetsArgument = None,
+    partition: PartitionOption = None,
+    reason: ReasonOption = None,
+    why: Annotated[str | None, typer.Option(help="A remark, for the record")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take dismissals back")] = False,
+    by: ByOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Say that nothing is to be done about letters. Their bytes stay.
+
+    Example: hub dlq dismiss shop.orders.dlq 3 4 --why "test events"
+    """
+    found = _open()
+    states = {"dismissed"} if undo else {"open", "repaired"}
+    places = _chosen(found, topic, partition, offsets, reason, states)
+    show(found.dismiss(places, _by(by), why=why, undo=undo), output)
+
+
+# ---- which
+
+
+def _open() -> DeadLetters:
+    from hub.cli.mirror.write_guard import write_refusals
+    from hub.kafka import own_cluster
+    from hub.schema_registry.client.registry_client import RegistryClient
+    from hub.topics.dead_letters.queue import DeadLetters
+    from hub.topics.tree.tree import LiveTree
+
+    settings = load_settings()
+    cluster = own_cluster(settings)
+    tree = LiveTree(settings.project / "topics.yaml")
+
+    def declared(topic: str) -> str | None:
+        spec = tree.find(topic)
+        return None if spec is None else spec.key
+
+    return DeadLetters(
+        cluster,
+        RegistryClient(settings.registry),
+        declared,
+        settings.replication_factor,
+        refuses=write_refusals(settings, cluster),
+    )
+
+
+def _one(found: DeadLetters, topic: str) -> str:
+    names = found.resolved(topic)
+    if len(names) > 1:
+        raise CallerError(f'"{topic}" has dead letters in {" and ".join(names)}', hint="name one of these")
+    return names[0]
+
+
+def _places(found: DeadLetters, topic: str, partition: int | None, offsets: list[int]) -> list[Place]:
+    """The letters of these offsets. Raises CallerError where several partitions have one and none is said."""
+    from hub.topics.dead_letters.model import Place
+
+    if partition is not None or found.topics()[topic].partitions == 1:
+        return [Place(topic, partition or 0, offset) for offset in offsets]
+    there = found.at_offsets(topic, offsets)
+    places = []
+    for offset in offsets:
+        here = there.get(offset) or [Place(topic, 0, offset)]
+        if len(here) > 1:
+            partitions = " and ".join(str(place.partition) for place in here)
+            raise CallerError(
+                f'topic "{topic}" has a dead letter at offset {offset} in each of the partitions {partitions}',
+                hint=f"say which: -p {here[0].partition}",
+            )
+        places += here
+    return places
+
+
+def _chosen(
+    found: DeadLetters,
+    topic: str,
+    partition: int | None,
+    offsets: list[int] | None,
+    reason: str | None,
+    states: set[str],
+    *,
+    every: bool = False,
+) -> list[Place]:
+    """The letters that are meant: by offset, or by reason (``every``: all in those states), of one partition if it is said."""
+    name = _one(found, topic)
+    if offsets:
+        if reason is not None:
+            raise CallerError("offsets and --reason both say which letters are meant", hint="say one of them")
+        return _places(found, name, partition, list(dict.fromkeys(offsets)))
+    if reason is None and not every:
+        raise CallerError("nothing says which letters are meant", hint="name offsets, or --reason")
+    read = found.letters([name])
+    _incomplete(read.complete)
+    there = [
+        each.letter
+        for each in read.letters
+        if each.state in states and partition in (None, each.letter.at.partition)
+    ]
+    places = [letter.at for letter in there if reason in (None, letter.reason)]
+    if not places:
+        known = sorted({letter.reason for letter in there})
+        where = f'topic "{name}"' + ("" if partition is None else f" partition {partition}")
+        raise NotFound(
+            f"{where} has no such letters ({' or '.join(sorted(states))}"
+            + (f', reason "{reason}")' if reason else ")"),
+            hint=f"there are those of reason {', '.join(known)}"
+            if known
+            else "hub dlq ls tells what there is",
+        )
+    return places
+
+
+# ---- what is to be done
+
+
+def _change(assignments: list[str], json_file: Path | None, script: Path | None) -> Change | None:
+    from hub.topics.dead_letters.queue import sets, whole
+    from hub.topics.dead_letters.repair import assignment, loaded
+
+    if sum((bool(assignments), json_file is not None, script is not None)) > 1:
+        raise CallerError("--set, --json and --with each say what the event is to be", hint="say one of them")
+    if assignments:
+        return sets([assignment(each) for each in assignments])
+    if json_file is not None:
+        try:
+            return whole(loaded(json_file.read_bytes()))
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise CallerError(f'file "{json_file}" is not read as JSON: {error}') from None
+    return None if script is None else _scripted(script)
+
+
+def _scripted(script: Path) -> Change:
+    """``repair(event, letter)`` of a file of the caller's own. What it raises names the letter."""
+    spec = importlib.util.spec_from_file_location("hub_dlq_repair", script)
+    if spec is None or spec.loader is None or not script.exists():
+        raise NotFound(
+            f'script "{script}" does not exist', hint="a Python file with: def repair(event, letter)"
+        )
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a file of somebody's own raises
+        raise CallerError(f'script "{script}" fails: {type(error).__name__}: {error}') from error
+    function = getattr(module, "repair", None)
+    if not callable(function):
+        raise CallerError(
+            f'script "{script}" has no function repair', hint="def repair(event, letter): return event"
+        )
+
+    def change(value: Any, letter: Any) -> Any:
+        try:
+            return function(deepcopy(value), letter)
+        except Exception as error:
+            raise CallerError(
+                f'script "{script}": dead letter {letter.at}: {type(error).__name__}: {error}',
+                hint="nothing was written; return None to leave a letter as it is",
+            ) from error
+
+    return change
+
+
+def _by(by: str | None) -> str:
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+# ---- as people read it
+
+
+def _aged(found: Known, now_ms: int) -> dict[str, Any]:
+    from hub.topics.dead_letters.model import letter_row
+
+    return {**letter_row(found), "age": _age(now_ms - found.letter.written_at_ms)}
+
+
+def _incomplete(complete: bool) -> None:
+    if not complete:
+        note("! not all letters were read in the time and number allowed: the counts are too small")
+
+
+def _line(row: Mapping[str, Any]) -> dict[str, object]:
+    def counts(of: Mapping[str, int]) -> str:
+        return ", ".join(f"{name} {count}" for name, count in of.items())
+
+    return {
+        **{name: row[name] for name in ("topic", "open", "repaired", "replayed", "dismissed")},
+        "reasons": counts(row["by_reason"]),
+        "producers": counts(row["by_producer"]),
+        "by": counts(row["by"]),
+        "oldest": _age(row["oldest_age_ms"]),
+        "newest": _age(row["newest_age_ms"]),
+    }
+
+
+def _age(milliseconds: int | None) -> str:
+    if milliseconds is None:
+        return ""
+    seconds = max(0, milliseconds) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _changes(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, object]]:
+    for row in rows:
+        changes = row["changes"]
+        if not changes and row.get("hex_before") != row.get("hex_after"):
+            changes = [{"field": "(bytes)", "before": row["hex_before"], "after": row["hex_after"]}]
+        for each in changes or [{"field": "(nothing)", "before": None, "after": None}]:
+            yield {"letter": row["letter"], **each}
+
+
+def _show_replayed(rows: list[dict[str, Any]], output: Output, dry_run: bool) -> None:
+    if output is Output.json:
+        show(rows, output)
+    else:
+        show(
+            [_replayed_line(row) for row in rows],
+            output,
+            ("letter", "to", "key", "for", "later events of its key"),
+        )
+    before = sum(row.get("done") == "before" for row in rows)
+    done = len(rows) - before
+    note(
+        f"{done} {'would be replayed; nothing was written' if dry_run else 'replayed'}"
+        + (f", {before} had been before" if before else "")
+    )
+    if any(row.get("later", {}).get("events") for row in rows):
+        note(
+            "Entity views fold a replayed event at the place of its original. For everything else it is the newest event "
+            'of its key: see docs/dead-letters.md, "Order".'
+        )
+
+
+def _replayed_line(row: Mapping[str, Any]) -> dict[str, object]:
+    later = row.get("later")
+    said = ""
+    if later is not None:
+        said = f"{later['events']}" + (
+            "" if later["complete"] else f" in the next {later['scanned']} records"
+        )
+    return {**row, "to": row.get("to", "replayed before"), "later events of its key": said}

@@ -1,0 +1,442 @@
+"""[edge] ``hub view``: the views that run, and the files that declare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.http import get
+from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+from hub.cli.view.golden import run_tests
+from hub.cli.view.schemas_source import schemas_of
+from hub.cli.view.show import cut_in_short, in_words, show_view, stores_in_short, versions_in_short
+from hub.cli.view.verify import verify_view
+from hub.cli.view.versions import apply_version, drop_version, plan_view, recompute, rewind, rollback
+from hub.errors import CallerError, ConfigError, HubError, NotFound, nearest
+
+if TYPE_CHECKING:
+    from hub.config import Settings
+    from hub.materializers.definition.entity_view import View
+    from hub.materializers.definition.sql_view import Query, SqlView
+    from hub.materializers.planning.classify import Classified
+
+app = typer.Typer(
+    help="Views: list, show, check, explain and test their files, prove their stores, swap their versions.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view test; "
+    "hub view explain late_departures; hub view plan customer_360; hub view rollback customer_360",
+)
+
+app.command("show")(show_view)
+app.command("verify")(verify_view)
+app.command("test")(run_tests)
+app.command("plan")(plan_view)
+app.command("apply")(apply_version)
+app.command("rollback")(rollback)
+app.command("drop")(drop_version)
+app.command("rewind")(rewind)
+app.command("recompute")(recompute)
+
+
+@app.command("ls")
+def list_views(output: OutputOption = Output.table) -> None:
+    """Every view: what its engine does, how many rows are served, the stores it is in, why it does not run."""
+    views = get("/views")["views"]
+    if output is Output.table:
+        views = [
+            {
+                **each,
+                "stores": stores_in_short(each.get("stores", [])),
+                "version": versions_in_short(each.get("versions", [])),
+                "cut": cut_in_short(each.get("cut")),
+            }
+            for each in views
+        ]
+    lasting = ("ttl",) if any(each.get("ttl") for each in views) else ()
+    grouped = ("cut",) if any(each.get("cut") for each in views) else ()
+    show(views, output, ("view", "state", "rows", *lasting, *grouped, "version", "stores", "owner", "reason"))
+
+
+@app.command()
+def validate(
+    project: Annotated[
+        Path | None, typer.Argument(help="The project folder. Default: the current project")
+    ] = None,
+    spark: Annotated[
+        bool | None,
+        typer.Option(
+            "--spark/--no-spark",
+            help="Have Spark analyze each view, too, which takes some seconds. Default: where its jars are fetched",
+        ),
+    ] = None,
+) -> None:
+    """Check the files of a project's views, and their fields against the schemas that topics.yaml names. Needs no Kafka."""
+    from hub.materializers.definition.load import load_views, view_files
+
+    settings = load_settings() if project is None else load_settings(project=project)
+    folder = project or settings.project
+    files = view_files(folder)
+    if not files:
+        raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
+    wrong: list[ConfigError] = []
+    views = {folder / "views" / f"{v.name}.yaml": v for v in load_views(folder, lambda _, e: wrong.append(e))}
+    said = {file: _checked(folder, settings, file, view) for file, view in views.items()}
+    asks = _has_spark(settings) if spark is None else spark
+    analyzed = _analyzed(folder, settings, list(views.values())) if asks else {}
+    for file, view in views.items():
+        note(f"{file}: {said[file]}{analyzed.get(view.name, '')}")
+    for error in wrong[1:]:
+        note(f"Error: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+    if wrong:
+        raise wrong[0]
+
+
+def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView) -> str:
+    """What is said of a view that is right as far as its file tells. Raises ConfigError."""
+    from hub.materializers.definition.entity_plan import shape
+    from hub.materializers.definition.sql_view import SqlView, checked
+    from hub.materializers.planning.classify import classify
+    from hub.materializers.planning.delta_inputs import planned
+    from hub.materializers.sql_rules.checks import slow_patterns
+
+    _check_stores(settings, file, view)
+    schemas, unknown = schemas_of(folder, view)
+    said = "fine"
+    if isinstance(view, SqlView):
+        query = checked(view, schemas)
+        found = classify(query)
+        if not found.native and not unknown:
+            planned(found, schemas)
+        said = f"fine; class {found.name}" + ("" if found.native else ", by the delta operator")
+        _check_columns(folder, query)
+        for pattern in slow_patterns(query.tree):
+            note(
+                f'! {file}: the regular expression "{pattern}" repeats a group that repeats: its time may double with each '
+                "character of a text. Repeat one of the two only"
+            )
+    else:
+        if not unknown:
+            shape(view, schemas)
+        said = "; ".join([said, *(f"{name} counts {how}" for name, how in view.counted_within.items())])
+    if unknown:
+        said = f"{said.replace('fine', 'well formed')}; not checked: {_unchecked(folder, view, unknown)}"
+    return said
+
+
+def _check_stores(settings: Settings, file: Path, view: View | SqlView) -> None:
+    for name in view.stores:
+        if name not in settings.store_urls:
+            guess = nearest(name, settings.store_urls)
+            raise ConfigError(
+                f'view "{view.name}": store "{name}" is not in hub.yaml',
+                where=str(file),
+                hint=f'did you mean "{guess}"?' if guess else f"stores: {', '.join(settings.store_urls)}",
+                code="HUB-2116",
+            )
+
+
+def _has_spark(settings: Settings) -> bool:
+    from hub.embedded import find_java
+    from hub.embedded.jars import missing_jars
+
+    try:
+        find_java(settings)
+        return not missing_jars(settings, ("spark",))
+    except HubError:
+        return False
+
+
+def _analyzed(folder: Path, settings: Settings, views: list[View | SqlView]) -> dict[str, str]:
+    """What Spark's analyzer adds to what is said of views. Raises ConfigError with its words for one that it refuses. Python
+    functions are not run here, so views that name them are left out."""
+    from hub.cli.view.golden import golden_runner
+    from hub.materializers.golden.runner import UNKNOWN_SOURCE
+
+    plain = {view.name: view for view in views if view.transforms is None}
+    said = {view.name: "; not analyzed: its functions run in Spark only" for view in views if view.transforms}
+    with golden_runner(settings, folder, plain) as runner:
+        for name in plain:
+            try:
+                runner.analyze(name)
+            except NotFound as error:
+                if error.code != UNKNOWN_SOURCE:
+                    raise
+            else:
+                said[name] = ", as Spark's analyzer says"
+    return said
+
+
+@app.command()
+def explain(
+    view: Annotated[str, typer.Argument(help="The view's name")],
+    project: Annotated[
+        Path | None, typer.Option(help="The project folder. Default: the current project")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """How a view is kept, and why: its class, its sources, its key. Needs no Kafka.
+
+    Example: hub view explain late_departures
+    """
+    from hub.materializers.definition.load import load_view, view_files
+    from hub.materializers.definition.schema_impact import columns_read
+    from hub.materializers.definition.sql_view import SqlView
+
+    folder = project or load_settings().project
+    files = {file.stem: file for file in view_files(folder)}
+    if view not in files:
+        guess = nearest(view, files)
+        raise NotFound(
+            f'view "{view}" has no file in "{folder / "views"}"',
+            hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
+        )
+    found = load_view(files[view])
+    schemas, unknown = schemas_of(folder, found)
+    if isinstance(found, SqlView):
+        told = _told(found, schemas)
+    else:
+        reads = {name: sorted({path[0] for path in paths}) for name, paths in columns_read(found).items()}
+        within = found.counted_within
+        told = {
+            "view": found.name,
+            "class": "entity",
+            "why": "folds the events of its sources by key: one native aggregation, one row of state a key",
+            "mode": "update",
+            "key": list(dict.fromkeys(source.key for source in found.sources.values())),
+            "columns": list(found.columns),
+            **{
+                f"source {name}": {
+                    "topic": source.topic,
+                    **({"format": source.format} if source.format is not None else {}),
+                    "reads": reads[name],
+                    **({"counts": within[name]} if name in within else {}),
+                }
+                for name, source in found.sources.items()
+            },
+            **_lasts(found),
+            **_grouped(folder, found),
+            "changelog": found.changelog,
+        }
+    if isinstance(found, SqlView):
+        told |= _grouped(folder, found)
+    if found.proof.recompute is not None:
+        told["recomputed"] = f"every {found.proof.recompute} from its sources, beside, and all rows compared"
+    if unknown:
+        told["not checked"] = _unchecked(folder, found, unknown)
+    plan = told.get("plan")
+    if isinstance(plan, list) and output is Output.table:
+        told = dict(
+            row for name, value in told.items()
+            for row in ([(f"plan {n}", line) for n, line in enumerate(plan, 1)] if name == "plan" else [(name, value)])
+        )  # fmt: skip
+    show_one(
+        {name: in_words(value) for name, value in told.items()} if output is Output.table else told, output
+    )
+
+
+@app.command("replay-late")
+def replay_late(
+    view: Annotated[str, typer.Argument(help="The SQL view's name")],
+    project: Annotated[
+        Path | None, typer.Option(help="The project folder. Default: the current project")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Events that came behind the view's watermark, by window, and the way to have them in its rows. Writes nothing.
+
+    Example: hub view replay-late departures_by_hour
+    """
+    from hub.kafka import own_cluster
+    from hub.materializers.definition.load import load_view, view_files
+    from hub.materializers.definition.sql_view import SqlView, duration_ms
+    from hub.materializers.engine.late_events import by_window, late_event, needed_ms, window_ms
+    from hub.schema_registry.client.registry_client import RegistryClient
+    from hub.topics.dead_letters.queue import DeadLetters
+
+    settings = load_settings()
+    files = {file.stem: file for file in view_files(project or settings.project)}
+    if view not in files:
+        guess = nearest(view, files)
+        raise NotFound(f'view "{view}" has no file', hint=f'did you mean "{guess}"?' if guess else None)
+    found = load_view(files[view])
+    if not isinstance(found, SqlView):
+        raise CallerError(
+            f'view "{view}" is an entity view: no event is late for it',
+            hint="its `order` decides, not arrival; hub dlq ls has what could not be taken",
+        )
+    from hub.topics.tree.tree import matches
+
+    cluster = own_cluster(settings)
+    if found.late_topic not in cluster.topics():
+        note(f'view "{view}" has no late events: it keeps no watermark, or has not run yet')
+        show([], output)
+        return
+    letters = DeadLetters(cluster, RegistryClient(settings.registry))
+    records, complete = letters.records([found.late_topic])
+    events = [event for event in map(late_event, records) if event is not None]
+    show(by_window(events, window_ms(found.sql)), output, ("window", "until", "topic", "late", "behind_ms"))
+    if not complete:
+        note("! there are more than were read: the counts are too small")
+    if not events:
+        return
+    for name, source in found.sources.items():
+        mine = [event for event in events if matches(source.topic, event.topic)]
+        if mine and source.watermark is not None:
+            minutes = needed_ms(mine, duration_ms(source.watermark)) // 60_000
+            note(
+                f"source {name}: watermark {source.watermark}; {minutes} minutes would have taken these {len(mine)}"
+            )
+    begins = [
+        tp.topic for tp, offset in cluster.beginning_offsets(sorted({e.topic for e in events})) if offset
+    ]
+    note(
+        "The way out: write that watermark into the view's file. The hub then computes the view again from the start of its "
+        "log, and its rows replace these."
+    )
+    if begins:
+        note(
+            f"! retention has taken the beginning of {', '.join(sorted(set(begins)))}: rows of that time would go"
+        )
+
+
+def _lasts(view: View) -> dict[str, object]:
+    """What a ttl means for a view; {} of one that has none."""
+    if view.ttl is None:
+        return {}
+    return {
+        "ttl": f"{view.ttl} after last_event_at, the newest event of the row's sources; then its key gets a tombstone",
+        "expiries": view.expiry_topic,
+    }
+
+
+def _grouped(folder: Path, view: View | SqlView) -> dict[str, object]:
+    """The views that it moves in step with; {} of one without a `cut`."""
+    from contextlib import suppress
+
+    from hub.errors import HubError
+    from hub.materializers.definition.load import load_view, view_files
+
+    if view.cut is None:
+        return {}
+    others = []
+    for file in view_files(folder):
+        with suppress(HubError):
+            if load_view(file).cut == view.cut:
+                others.append(file.stem)
+    return {
+        "cut": f"{view.cut}: in step with {', '.join(each for each in others if each != view.name) or 'no other view yet'}"
+    }
+
+
+def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
+    """What ``explain`` says of a SQL view."""
+    from hub.materializers.definition.sql_view import checked
+    from hub.materializers.planning.classify import classify
+
+    found = classify(checked(view, schemas))
+    told: dict[str, object] = {"view": view.name, "class": found.name, "why": found.reason}
+    if found.nearest:
+        told["nearest native form" if not found.native else "note"] = found.nearest
+    if not found.native:
+        told |= _delta(found, schemas)
+    told |= {
+        "engine": f"Spark, {found.mode} mode" if found.native else "the delta operator",
+        "real time": _in_real_time(found),
+        "key": list(found.key),
+        "key from": found.key_from,
+        "columns": list(found.query.columns),
+    }
+    for name, source in view.sources.items():
+        told[f"source {name}"] = {
+            "topic": source.topic,
+            "as": source.read_as,
+            **({"table": source.table.model_dump(exclude_defaults=True)} if source.table is not None else {}),
+            **({"format": source.format} if source.format is not None else {}),
+            "reads": sorted(found.query.used[name]),
+            **({"event_time": source.event_time, "watermark": source.watermark} if source.event_time else {}),
+        }
+    told["changelog"] = view.changelog
+    if found.late:
+        told["late events"] = view.late_topic
+    return told
+
+
+def _in_real_time(found: Classified) -> str:
+    """Whether `mode: realtime` takes it, whatever its file says now."""
+    from hub.materializers.planning.real_time import refused
+
+    if found.query.view.mode == "realtime":
+        return "yes: its file says so"
+    no = refused(found.query, found.name, found.reason, found.nearest)
+    return "possible: mode: realtime" if no is None else f"no: {no[0]}"
+
+
+def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
+    """How the delta operator keeps a view: by what each input is tied to it, and what it keeps for that."""
+    from hub.materializers.planning.delta_inputs import planned
+
+    sources = found.query.view.sources
+    unknown = [name for name in sources if name not in schemas]
+    streams = [name for name, source in sources.items() if source.read_as == "stream"]
+    told: dict[str, object] = {}
+    if unknown:
+        told["plan"] = f"depends on the types of {', '.join(unknown)}: the hub says when it starts the view"
+    else:
+        told["plan"] = planned(found, schemas).explain()
+    told["keeps"] = "the current rows of every input and of the view" + (
+        f", and every event of {', '.join(streams)}" if streams else ""
+    )
+    return told
+
+
+def _unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
+    """What is not known of sources without a schema before the hub runs, and why."""
+    from hub.materializers.definition.load import view_files
+    from hub.materializers.definition.sql_view import SqlSource
+
+    known = [file.stem for file in view_files(folder)]
+    said = []
+    for name in unknown:
+        source = view.sources[name]
+        if not isinstance(source, SqlSource) or source.view is None:
+            said.append(f"no schema in topics.yaml for {name}")
+        elif source.view in known:
+            said.append(f"the types of {name}, which {source.view} has when it runs")
+        else:
+            guess = nearest(source.view, known)
+            asked = f"; did you mean {guess}?" if guess else ""
+            said.append(
+                f"{name}: there is no views/{source.view}.yaml here, and it waits for that view{asked}"
+            )
+    return ", ".join(said)
+
+
+def _check_columns(folder: Path, query: Query) -> None:
+    """That the views which a view reads have the columns it reads of them, as far as their files tell."""
+    from hub.materializers.definition.load import load_view, view_files
+    from hub.materializers.definition.sql_view import SqlView, checked
+
+    files = {file.stem: file for file in view_files(folder)}
+    for name, source in query.view.sources.items():
+        if source.view not in files:
+            continue
+        other = load_view(files[source.view])
+        columns = (
+            checked(other, schemas_of(folder, other)[0]).columns
+            if isinstance(other, SqlView)
+            else tuple(other.columns)
+        )
+        known = {column.lower(): column for column in columns}
+        for column in query.used[name]:
+            if column.lower() not in known and not column.startswith("_"):
+                guess = nearest(column, columns)
+                raise ConfigError(
+                    f'view "{query.view.name}": source "{name}": view "{source.view}" has no column "{column}"',
+                    hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(columns)}",
+                    code="HUB-2101",
+                )

@@ -1,0 +1,158 @@
+"""[edge] ``hub view test``: golden tests of views, through Spark and without Kafka."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.terminal.output import Output, OutputOption, note, show
+from hub.cli.terminal.progress import counted
+from hub.errors import ConfigError, HubError, NotFound, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hub.config import Settings
+    from hub.materializers.definition.entity_view import View
+    from hub.materializers.definition.sql_view import SqlView
+    from hub.materializers.golden.cases import Case, Verdict
+    from hub.materializers.golden.runner import GoldenRunner
+
+FAILED = 1
+_SLOTS = 2
+
+
+def run_tests(
+    view: Annotated[str | None, typer.Argument(help="Only this view's tests. Default: all")] = None,
+    project: Annotated[
+        Path | None, typer.Option(help="The project folder. Default: the current project")
+    ] = None,
+    only: Annotated[str, typer.Option("--only", "-k", help="Only cases whose name has this in it")] = "",
+    output: OutputOption = Output.table,
+) -> None:
+    """Run the golden tests of a project's views: events in, exactly these rows out. Needs Java, no Kafka, no hub.
+
+    They are in views/tests/*.yaml. Exit code 0: all pass; 1: at least one does not, and what differs is listed. A file that cannot
+    be used is listed, the tests of the others run, and the exit code is 1.
+
+    Example: hub view test customer_360 -k cancelled
+    """
+    from hub.materializers.definition.load import load_views
+    from hub.materializers.golden.cases import golden_files, load_golden
+
+    settings = load_settings()
+    folder = project or settings.project
+    wrong: dict[str, ConfigError] = {}
+    views = {
+        each.name: each for each in load_views(folder, lambda path, error: wrong.update({path.stem: error}))
+    }
+    if view in wrong:
+        raise wrong[view]
+    if view is not None and view not in views:
+        guess = nearest(view, views)
+        raise NotFound(
+            f'view "{view}" has no file in "{folder / "views"}"',
+            hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
+        )
+    barred = next((each for each in views.values() if each.transforms is not None), None)
+    if barred is not None and not settings.transforms:
+        raise ConfigError(
+            f'view "{barred.name}" has Python functions, which are turned off here',
+            hint="they run with your rights; to allow them: HUB_TRANSFORMS=true",
+            code="HUB-2153",
+        )
+    files = []
+    for path in golden_files(folder):
+        try:
+            files.append(load_golden(path, views))
+        except ConfigError as error:  # of a view that does not load the error is known already
+            wrong.setdefault(path.stem, error)
+    if view in wrong:
+        raise wrong[view]
+    for refused in wrong.values():
+        note(f"left out: {refused.message}" + (f" ({refused.hint})" if refused.hint else ""))
+    cases = [
+        (file.view, name, case)
+        for file in files
+        if view in (None, file.view)
+        for name, case in file.tests.items()
+        if only.lower() in name.lower()
+    ]
+    if not cases:
+        raise NotFound(
+            "there are no such tests",
+            hint=f'a test is a file in "{folder / "views" / "tests"}": docs/views.md shows one',
+            code="HUB-1416",
+        )
+    with golden_runner(settings, folder, views) as runner, counted("testing") as say:
+        verdicts = []
+        for number, each in enumerate(cases, 1):
+            verdicts.append(_verdict(runner, *each))
+            say(number, len(cases))
+    if output is Output.json:
+        show(
+            [
+                {
+                    "view": each.view,
+                    "test": each.case,
+                    "passed": each.passed,
+                    "differences": [*each.differences],
+                }
+                for each in verdicts
+            ],
+            output,
+        )
+    else:
+        show([{"view": v.view, "test": v.case, "": "ok" if v.passed else "FAILED"} for v in verdicts], output)
+        for verdict in verdicts:
+            for said in verdict.differences:
+                note(f"{verdict.view}, {verdict.case}: {said}")
+    failed = sum(not each.passed for each in verdicts)
+    left_out = f", {len(wrong)} file{'s' * (len(wrong) > 1)} left out" if wrong else ""
+    note(f"{len(verdicts) - failed} passed, {failed} failed{left_out}")
+    if failed or (wrong and view is None):
+        raise typer.Exit(FAILED)
+
+
+def _verdict(runner: GoldenRunner, view: str, name: str, case: Case) -> Verdict:
+    """A case that cannot run has failed, and the others go on."""
+    from hub.materializers.golden.cases import Verdict, differences
+
+    try:
+        return Verdict(view, name, differences(case, runner.run(view, case)))
+    except HubError as error:
+        return Verdict(view, name, [f"{error}{f' ({error.hint})' if error.hint else ''}"])
+
+
+@contextmanager
+def golden_runner(
+    settings: Settings, folder: Path, views: Mapping[str, View | SqlView]
+) -> Iterator[GoldenRunner]:
+    from hub.cli.view.schemas_source import schemas_of
+    from hub.materializers.golden.runner import GoldenRunner
+
+    schemas = {name: schemas_of(folder, each)[0] for name, each in views.items()}
+    with tempfile.TemporaryDirectory(prefix="hub-view-test-") as temporary:
+        home = Path(temporary)
+        with _session(settings.model_copy(update={"home": home})) as session:
+            yield GoldenRunner(session, views, schemas, home / "streams")
+
+
+@contextmanager
+def _session(settings: Settings) -> Iterator[Any]:
+    from hub.materializers.spark.session import open_session
+    from hub.materializers.spark.slots import Slots
+
+    cores = min(_SLOTS, os.cpu_count() or 1)
+    session, gateway = open_session(settings, Slots(cores, cores, cores), settings.home / "spark.log")
+    try:
+        yield session
+    finally:
+        session.stop()
+        gateway.stop()

@@ -1,0 +1,81 @@
+"""[edge] Schemas of a view's sources, read from the project's folder ``schemas``: no registry is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hub.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hub.materializers.definition.entity_view import View
+    from hub.materializers.definition.sql_view import SqlView
+    from hub.schema_registry.compat.resolved_schema import Source
+    from hub.schema_registry.folder.plan import Folder, SchemaFile
+
+
+def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
+    """(the schemas of a view's sources: their own, those that topics.yaml names, or that the folder "schemas" has for the
+    topic; the sources of which none is known)."""
+    from hub.files import read_text
+    from hub.topics.tree.tree import load, matches
+    from hub.yaml import is_there
+
+    tree_file = folder / "topics.yaml"
+    topics = load(tree_file).topics if is_there(tree_file) else ()
+    schemas: dict[str, Any] = {}
+    for name, source in view.sources.items():
+        if source.declared is not None:
+            schemas[name] = source.declared
+            continue
+        named = [t.schema for t in topics if t.schema is not None and matches(source.topic, t.name)]
+        if named and named[0].suffix not in _OTHERS:
+            schemas[name] = json.loads(read_text(Path(str(named[0]))))
+            continue
+        registered = _of_folder(folder, source.topic)
+        if registered is not None:
+            schemas[name] = registered
+    return schemas, [name for name in view.sources if name not in schemas]
+
+
+_OTHERS = (".json", ".proto")
+
+
+def _of_folder(folder: Path, topic: str) -> Any:
+    """The schema that the folder "schemas" has for a topic's values, as columns; None when it has none.
+
+    Raises ConfigError for one that cannot be read."""
+    from hub.cli.schema.folder import declared_in
+    from hub.materializers.types.source_formats import of_registry
+    from hub.schema_registry.folder.plan import load
+    from hub.schema_registry.formats import InvalidSchema
+    from hub.topics.tree.tree import matches
+
+    root = folder / "schemas"
+    if not root.is_dir():
+        return None
+    found = load(root, declared_in(folder))
+    for file in found.files:
+        if not (file.subject.endswith("-value") and matches(topic, file.subject.removesuffix("-value"))):
+            continue
+        try:
+            return of_registry(_source_of(found, file, 0))
+        except InvalidSchema as error:
+            raise ConfigError(error.message, hint=error.hint, where=file.where, code="HUB-1105") from None
+    return None
+
+
+def _source_of(folder: Folder, file: SchemaFile, depth: int) -> Source:
+    """A file with the files that it refers to."""
+    from hub.schema_registry.compat.resolved_schema import Source
+
+    named = []
+    for each in file.references if depth < _DEEPEST else ():
+        other = folder.find(each.subject)
+        if other is not None:
+            named.append((each.name, _source_of(folder, other, depth + 1)))
+    return Source.of(file.schema_type, file.text, tuple(named))
+
+
+_DEEPEST = 16

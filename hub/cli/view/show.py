@@ -1,0 +1,174 @@
+"""[edge] ``hub view show``, and what lists of views say in a few words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from textwrap import fill
+from typing import Annotated, Any
+
+import typer
+
+from hub.cli.http import get
+from hub.cli.terminal.output import Output, OutputOption, note, show_one
+from hub.cli.view.versions import show_comparison
+from hub.errors import NotFound, nearest
+from hub.observability import format
+from hub.record import Positions
+
+
+def show_view(
+    view: Annotated[str, typer.Argument(help="The view's name")], output: OutputOption = Output.table
+) -> None:
+    """One view: its sources, fields, positions, last batch, and how far each of its stores is.
+
+    Example: hub view show customer_360
+    """
+    views: list[dict[str, Any]] = get("/views")["views"]
+    found = next((each for each in views if each["view"] == view), None)
+    if found is None:
+        guess = nearest(view, [each["view"] for each in views])
+        raise NotFound(
+            f'view "{view}" does not exist',
+            hint=f'did you mean "{guess}"?' if guess else "hub view ls lists them",
+        )
+    if output is Output.json:
+        show_one(found, output)
+        return
+    show_one(dict(shown(found, time.time_ns() // 1_000_000)))
+    for each in found["stores"]:
+        for key in (each.get("proof") or {}).get("differing", []):
+            note(f'store {each["store"]}: key "{key["key"]}": {key["why"]}')
+    for each in found.get("versions", []):
+        if each["why"] != "first":
+            note(f"version {each['number']}: {each['why']}")
+        if each["state"] == "ready" and each["comparison"]:
+            show_comparison(each["number"], each["comparison"])
+
+
+def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
+    """What people read of a view as ``GET /views`` tells it, (name, value); what is not known or not so is left out."""
+    lines: dict[str, object] = {
+        "view": view["view"],
+        "doc": view.get("doc"),
+        "owner": view.get("owner"),
+        "state": _state(view, now_ms),
+        "why": view.get("reason"),
+        "rows": view.get("rows"),
+        "sources": _lines(f"{name}: {topic}" for name, topic in (view.get("sources") or {}).items()),
+        "columns": in_words(view.get("fields") or ()),
+        "indexes": in_words(view.get("indexes") or ()),
+        "rows last for": view.get("ttl"),
+        "cut": cut_in_short(view.get("cut")),
+        "changelog": view.get("changelog"),
+        "read up to": _lines(_by_topic(view.get("positions"))),
+        "last batch": _batch(view.get("last_batch"), now_ms),
+        "stores": _lines(_store(each, now_ms) for each in view.get("stores", ())),
+        "version": versions_in_short(view.get("versions", [])),
+        "recomputed": _recomputed(view.get("recomputed"), now_ms),
+    }
+    return ((name, value) for name, value in lines.items() if value not in (None, ""))
+
+
+def versions_in_short(versions: Sequence[Mapping[str, Any]]) -> str:
+    """What is served, and what is beside it.
+
+    >>> versions_in_short([{"number": 2, "state": "served"}, {"number": 3, "state": "building"}])
+    '2 (3 building)'
+    """
+    served = [str(each["number"]) for each in versions if each["state"] == "served"]
+    beside = [f"{each['number']} {each['state']}" for each in versions if each["state"] != "served"]
+    return " ".join([*served, *([f"({', '.join(beside)})"] if beside else [])])
+
+
+def cut_in_short(group: Mapping[str, Any] | None) -> str:
+    """``shop``, or ``shop (apart)``"""
+    if group is None:
+        return ""
+    return str(group["name"]) if group["state"] == "together" else f"{group['name']} ({group['state']})"
+
+
+def stores_in_short(stores: Iterable[Mapping[str, Any]]) -> str:
+    """``serving, lake (filling, 1200 behind), warehouse (DIFFERS)``"""
+    return ", ".join(
+        each["store"] + (f" ({', '.join(said)})" if (said := _not_as_it_should(each)) else "")
+        for each in stores
+    )
+
+
+def in_words(value: object, width: int = 100) -> object:
+    """Lists and objects as people read them, in lines that a pipe, which has no width, keeps readable too.
+
+    >>> in_words({"topic": "shop.orders", "reads": ["id", "status"]})
+    'topic: shop.orders; reads: id, status'
+    """
+    match value:
+        case Mapping():
+            said = "; ".join(f"{name}: {in_words(each, 10**6)}" for name, each in value.items())
+        case list() | tuple():
+            said = ", ".join(str(in_words(each, 10**6)) for each in value)
+        case _:
+            return value
+    return fill(said, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _not_as_it_should(store: Mapping[str, Any]) -> list[str]:
+    behind = "?" if store["lag"] is None else store["lag"]
+    said = [] if store["state"] == "live" else [store["state"], f"{behind} behind"]
+    proof = store.get("proof")
+    return [*said, "DIFFERS"] if proof is not None and proof["state"] == "DIFFERS" else said
+
+
+def _state(view: Mapping[str, Any], now_ms: int) -> str:
+    """``live for 12 s``"""
+    since_ms = view.get("since_ms")
+    since = "" if since_ms is None else f" for {format.seconds(max(0, now_ms - since_ms) / 1000)}"
+    return f"{view['state']}{since}"
+
+
+def _by_topic(positions: str | None) -> Iterator[str]:
+    """``shop.orders 0:2166 1:2131``, a topic a line: the next offset to be read of each partition."""
+    for topic, ends in groupby(Positions.parse(positions or ""), key=lambda end: end[0].topic):
+        yield " ".join([topic, *(f"{tp.partition}:{offset}" for tp, offset in ends)])
+
+
+def _batch(batch: Mapping[str, Any] | None, now_ms: int) -> str | None:
+    """``live: 12 events in 0.53 s, 3 s ago; 1 to dead letters``"""
+    if not batch:
+        return None
+    events, ms = batch["input_rows"], batch["batch_ms"]
+    said = (
+        f"{batch['mode']}: {events} {'event' if events == 1 else 'events'} in {format.seconds(ms / 1000)}, "
+    )
+    said += format.ago(batch["committed_at_ms"], now_ms)
+    dead, late = batch["dead_records"], batch["late_records"]
+    return said + (f"; {dead} to dead letters" if dead else "") + (f"; {late} too late" if late else "")
+
+
+def _store(store: Mapping[str, Any], now_ms: int) -> str:
+    """``serving, sqlite: live, MATCHES 12 s ago``"""
+    from hub.cli.view.verify import proof_in_short
+
+    proof = store.get("proof")
+    behind = store["lag"]
+    said = [
+        store["state"],
+        f"{behind} behind" if behind else "",
+        store["reason"] or "",
+        proof_in_short(proof, now_ms) if proof else "",
+    ]
+    return f"{store['store']}, {store['kind']}: {', '.join(filter(None, said))}"
+
+
+def _recomputed(found: Mapping[str, Any] | None, now_ms: int) -> str | None:
+    """``MATCHES 3 h ago``"""
+    if found is None:
+        return None
+    return f"{found['state']} {format.ago(found['at_ms'], now_ms)}" + (
+        f": {found['reason']}" if found["reason"] else ""
+    )
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)

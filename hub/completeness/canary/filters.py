@@ -1,0 +1,85 @@
+"""[core] Canaries through mirrors that leave records out (``only``): which headers let them pass, and where none would.
+
+A canary is one record for all mirrors of its topic. It gets headers that the filters ask for, as far as they can be had
+together; its value is its own and has no fields that a filter asks for. A way on which it cannot pass is told as such: a
+canary that is left out as everything else is would only look like a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hub.completeness.canary.probes import SCHEMA
+from hub.replication.config.mirrors import Where
+
+HEADER = "hub.canary"
+_ANY = "canary"
+_OWN_FIELDS: Mapping[str, tuple[type, ...]] = {
+    field["name"]: (str,) if field["type"] == "string" else (int, float) for field in SCHEMA["fields"]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """``headers`` that canaries carry; ``closed``: by mirror, why they cannot pass."""
+
+    headers: tuple[tuple[str, bytes], ...]
+    closed: Mapping[str, str]
+
+
+def fitted(filters: Mapping[str, Sequence[Where]]) -> Fitted:
+    """``filters``: what each mirror's records must be, all of it. Mirrors are fitted by name, so it is always the same."""
+    asked: dict[str, list[Where]] = {}
+    said: dict[str, str | None] = {}
+    closed: dict[str, str] = {}
+    for mirror, rules in sorted(filters.items()):
+        why = next((f"its filter lets no canary through: {rule}" for rule in rules if _never(rule)), None)
+        wanted: dict[str, list[Where]] = {}
+        for rule in rules:
+            if rule.header is not None:
+                wanted.setdefault(rule.header, []).append(rule)
+        chosen: dict[str, str | None] = {}
+        for header, mine in wanted.items() if why is None else ():
+            others = asked.get(header, [])
+            found = _value([*others, *mine])
+            if found is _NOTHING:
+                why = f"no canary passes its filter ({mine[0]})" + (
+                    " and those of other mirrors together" if others else ""
+                )
+                break
+            chosen[header] = found
+        if why is not None:
+            closed[mirror] = why
+            continue
+        said |= chosen
+        for header, mine in wanted.items():
+            asked.setdefault(header, []).extend(mine)
+    headers = tuple((name, value.encode()) for name, value in sorted(said.items()) if value is not None)
+    return Fitted(headers, closed)
+
+
+_NOTHING = "\0"
+
+
+def _value(rules: Sequence[Where]) -> str | None:
+    """A header's value that all accept, None for leaving it out; ``_NOTHING`` when there is none."""
+    listed = (each for rule in rules for each in rule.in_ or () if isinstance(each, str))
+    for candidate in (None, _ANY, *listed):
+        if all(rule.accepts([candidate]) for rule in rules):
+            return candidate
+    return _NOTHING
+
+
+def _never(rule: Where) -> bool:
+    """A rule about the canary's own header or fields, or one about a field that it does not have."""
+    if rule.header is not None:
+        return rule.header == HEADER
+    kind = _OWN_FIELDS.get(rule.field or "")
+    if kind is None:
+        return not rule.accepts([None])
+    # Its own differ from record to record: only what is never of their kind is never among them.
+    listed = rule.in_ or rule.not_in or ()
+    return rule.in_ is not None or any(
+        isinstance(each, kind) for each in listed if not isinstance(each, bool)
+    )

@@ -1,0 +1,297 @@
+"""[core] Canaries: numbered records, a second apart, and what became of each on every way they go.
+
+A way is where they are read again: ``read`` (a plain consumer), ``mirror:<name>`` (at its target), ``view`` (in a store). A probe
+that is not read within ``LATE_S`` is *lost*; when it comes after all it is *late*, and lost no more. Each is counted exactly:
+open probes are kept by number, so one that comes twice, or behind a later one, is seen to. What is over is counted and forgotten.
+
+=========  ==========================================================================================
+FAILING    nothing is acknowledged, or nothing comes through, for ``FAIL_S``
+LOSING     probes were lost within the last ``WINDOW_S``
+LATE       probes came, but late, within the last ``WINDOW_S``
+UNKNOWN    nothing was sent yet, or nobody reads that way now (the cause says why)
+OK         all of the last ``WINDOW_S`` came in time
+=========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hub.metrics.histogram import Histogram
+from hub.record import NewRecord, Record
+from hub.schema_registry.codecs.wire_format import encode, parsed
+
+CANARY_CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(3_600_000),
+    "segment.ms": str(600_000),
+    "message.timestamp.type": "CreateTime",
+}
+EVERY_S = 1.0
+LATE_S = 20.0
+FAIL_S = 30.0
+WINDOW_S = 300.0
+# A lost probe may come until then; later it is not known any more.
+FORGET_S = 600.0
+ACK = "ack"
+
+
+class CanaryState(StrEnum):
+    """See the table above, worst first."""
+
+    FAILING = "FAILING"
+    LOSING = "LOSING"
+    LATE = "LATE"
+    UNKNOWN = "UNKNOWN"
+    OK = "OK"
+
+
+SEVERITY = {state: rank for rank, state in enumerate(CanaryState)}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A record: ``run`` is this start of the sender, ``seq`` counts within run and partition."""
+
+    run: str
+    partition: int
+    seq: int
+    sent_ms: int
+
+    @property
+    def stream(self) -> str:
+        """The record's key, and of the row that a view makes of it."""
+        return f"{self.run}-{self.partition}"
+
+    def record(self, topic: str, schema_id: int, more: tuple[tuple[str, bytes], ...] = ()) -> NewRecord:
+        """``more``: headers that mirrors' filters ask for."""
+        body = {"stream": self.stream, "seq": self.seq, "sent_ms": self.sent_ms}
+        value = encode(schema_id, _PARSED, body)
+        # Headers say the same, so that who looks for it need not decode.
+        headers = (("hub.canary", f"{self.run}|{self.seq}|{self.sent_ms}".encode()), *more)
+        return NewRecord(topic, self.stream.encode(), value, headers, self.sent_ms, self.partition)
+
+
+def probe_of(record: Record) -> Probe | None:
+    """The probe in a record; None for what is none."""
+    try:
+        run, seq, sent_ms = (record.header("hub.canary") or b"").decode().split("|")
+        return Probe(run, record.partition, int(seq), int(sent_ms))
+    except ValueError:
+        return None
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Canary",
+    "namespace": "hub",
+    "fields": [
+        {"name": "stream", "type": "string"},
+        {"name": "seq", "type": "long"},
+        {"name": "sent_ms", "type": "long"},
+    ],
+}
+_PARSED = parsed(SCHEMA)
+VIEW = "hub_canary"
+
+
+def view_file(topic: str) -> str:
+    """The view that makes the way ``view``: of each stream its last number and how many there were."""
+    return (
+        f"view: {VIEW}\n"
+        "doc: The way of canaries through a view; hub canary shows it.\n"
+        f"sources:\n  c: {{topic: {topic}, key: stream, order: seq}}\n"
+        "fields:\n  seq: max(c.seq)\n  seen: count(c.seq)\n"
+    )
+
+
+@dataclass
+class _Open:
+    sent_s: float
+    lost: bool = False
+
+
+@dataclass
+class Way:
+    """One way. ``expected`` when a probe was acknowledged, ``came`` when it was read; times in seconds of one clock.
+
+    ``why``: nobody reads that way now; then nothing is expected, and nothing is lost."""
+
+    name: str
+    since_s: float
+    why: str | None = None
+    expected_count: int = 0
+    read: int = 0
+    late: int = 0
+    lost: int = 0
+    repeated: int = 0
+    reordered: int = 0
+    last_s: float | None = None
+    spans: Histogram = field(default_factory=Histogram)
+    open: dict[tuple[int, int], _Open] = field(default_factory=dict)
+    highest: dict[int, int] = field(default_factory=dict)
+    bad: deque[tuple[float, CanaryState]] = field(default_factory=lambda: deque(maxlen=1_000))
+
+    def expected(self, probe: Probe, sent_s: float) -> None:
+        if self.why is None:
+            self.expected_count += 1
+            self.open[probe.partition, probe.seq] = _Open(sent_s)
+
+    def came(self, probe: Probe, now_s: float) -> None:
+        self.last_s = now_s
+        known = self.open.pop((probe.partition, probe.seq), None)
+        if known is None:
+            self.repeated += probe.seq <= self.highest.get(probe.partition, -1)
+            return
+        if probe.seq < self.highest.get(probe.partition, -1):
+            self.reordered += 1
+        self.highest[probe.partition] = max(probe.seq, self.highest.get(probe.partition, -1))
+        self.read += 1
+        took_s = now_s - known.sent_s
+        self.spans.add(max(0.0, took_s))
+        if known.lost:
+            self.lost -= 1
+        if took_s > LATE_S:
+            self.late += 1
+            self.bad.append((now_s, CanaryState.LATE))
+
+    def passed(self, now_s: float) -> None:
+        """Time goes by: what did not come in time is lost, and after long forgotten."""
+        for key, each in list(self.open.items()):
+            age_s = now_s - each.sent_s
+            if age_s > LATE_S and not each.lost:
+                each.lost = True
+                self.lost += 1
+                self.bad.append((now_s, CanaryState.LOSING))
+            if age_s > FORGET_S:
+                del self.open[key]
+
+    def blind(self, why: str | None) -> None:
+        """Nobody reads that way (None: somebody does). What was under way is not lost: nobody looked."""
+        if why is not None and self.why is None:
+            self.open = {key: each for key, each in self.open.items() if each.lost}
+        self.why = why
+
+    def state(self, now_s: float) -> tuple[CanaryState, str]:
+        if self.why is not None:
+            return CanaryState.UNKNOWN, self.why
+        if self.expected_count == 0:
+            return CanaryState.UNKNOWN, "nothing was sent yet"
+        quiet_s = now_s - (self.since_s if self.last_s is None else self.last_s)
+        waiting_s = max((now_s - each.sent_s for each in self.open.values()), default=0.0)
+        if quiet_s > FAIL_S and waiting_s > FAIL_S:
+            return CanaryState.FAILING, f"nothing came for {quiet_s:.0f} s"
+        lately = [state for at_s, state in self.bad if now_s - at_s <= WINDOW_S]
+        still_lost = sum(each.lost for each in self.open.values())
+        if CanaryState.LOSING in lately and still_lost:
+            return CanaryState.LOSING, f"{still_lost} did not come within {LATE_S:.0f} s"
+        if lately:
+            return (
+                CanaryState.LATE,
+                f"some took longer than {LATE_S:.0f} s in the last {WINDOW_S / 60:.0f} minutes",
+            )
+        if self.read == 0:
+            return CanaryState.UNKNOWN, "none has come yet"
+        return CanaryState.OK, "all came in time"
+
+
+@dataclass(frozen=True, slots=True)
+class WayRow:
+    """A way as it is told. ``p50_s``, ``p99_s``: over all that came since ``since_ms``; None: none did."""
+
+    way: str
+    state: CanaryState
+    cause: str
+    expected: int
+    read: int
+    waiting: int
+    lost: int
+    late: int
+    repeated: int
+    reordered: int
+    p50_s: float | None
+    p99_s: float | None
+
+
+@dataclass
+class Canary:
+    """All probes of one sender, by way. Way ``ack`` is what Kafka acknowledged; all others expect only what it did."""
+
+    run: str
+    now_s: float
+    sent: dict[int, int] = field(default_factory=dict)
+    sent_s: float | None = None  # the last one
+    failed: int = 0
+    # Of refused ones the outcome may be unknown: when they come, they are nothing that comes again.
+    unsure: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=500))
+    ways: dict[str, Way] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.way(ACK, self.now_s)
+
+    def way(self, name: str, now_s: float) -> Way:
+        return self.ways.setdefault(name, Way(name, now_s))
+
+    def next(self, partition: int, sent_ms: int, now_s: float) -> Probe:
+        """The next probe of a partition: counted as sent before it is."""
+        seq = self.sent.get(partition, 0)
+        self.sent[partition], self.sent_s = seq + 1, now_s
+        probe = Probe(self.run, partition, seq, sent_ms)
+        self.ways[ACK].expected(probe, now_s)
+        for name, way in self.ways.items():
+            if name != ACK:  # expected before it is sent: it may be read before the acknowledgement is
+                way.expected(probe, now_s)
+        return probe
+
+    def acknowledged(self, probe: Probe, now_s: float) -> None:
+        self.ways[ACK].came(probe, now_s)
+
+    def refused(self, probe: Probe) -> None:
+        """It is not in the log, or nobody knows: it is expected nowhere."""
+        self.failed += 1
+        self.unsure.append((probe.partition, probe.seq))
+        for name, way in self.ways.items():
+            known = way.open.get((probe.partition, probe.seq))
+            if name != ACK and known is not None and not known.lost:
+                del way.open[probe.partition, probe.seq]
+                way.expected_count -= 1
+
+    def came(self, name: str, probe: Probe, now_s: float) -> None:
+        """Probes of other senders, and of earlier starts, are not ours to count."""
+        if probe.run == self.run and (probe.partition, probe.seq) not in self.unsure:
+            self.ways[name].came(probe, now_s)
+
+    def passed(self, now_s: float) -> None:
+        for way in self.ways.values():
+            way.passed(now_s)
+
+    def shown(self, name: str, partition: int, seq: int, seen: int, now_s: float) -> None:
+        """A row says that a view has read ``seen`` probes of a partition up to ``seq``. With a hole among them only the last
+        is known to be there."""
+        way = self.ways[name]
+        first = 0 if seen > seq else seq
+        for number in sorted(each for of, each in way.open if of == partition and first <= each <= seq):
+            way.came(Probe(self.run, partition, number, 0), now_s)
+
+    def rows(self, now_s: float) -> list[WayRow]:
+        """The worst first."""
+        found = []
+        for way in self.ways.values():
+            state, cause = way.state(now_s)
+            waiting = sum(not each.lost for each in way.open.values())
+            numbers = (way.expected_count, way.read, waiting, way.lost, way.late, way.repeated, way.reordered)
+            spans = (way.spans.quantile(0.5), way.spans.quantile(0.99))
+            found.append(WayRow(way.name, state, cause, *numbers, *spans))
+        return sorted(found, key=lambda row: (SEVERITY[row.state], row.way))
+
+
+def worst(rows: list[WayRow]) -> tuple[CanaryState, str]:
+    """Of all ways. A way that nobody reads makes the whole no worse than its best reading otherwise is."""
+    known = [row for row in rows if row.state is not CanaryState.UNKNOWN]
+    if not known:
+        return CanaryState.UNKNOWN, rows[0].cause if rows else "nothing was sent yet"
+    first = known[0]
+    return first.state, f"{first.way}: {first.cause}"

@@ -1,0 +1,419 @@
+"""[shell] A run of the audit: what of a topic is not in the ledger yet is read, counted and written there.
+
+::
+
+    log, from where it was audited to the last stable offset ─▶ entries *log*     at most STRETCH offsets each
+    receipts without a twin ─ the log at their offsets ──────▶ entries *found*
+    log entries without a twin ─ the mirror's target, by its map ─▶ entries *mirror*
+
+A run that is killed leaves whole entries; the next one goes on behind them. What is read again is written over. Everything is
+read once, so a run costs what reading the new records costs; memory is bounded by a stretch. What cannot be read ends its
+partition alone: an entry says why, and the next run tries again from there.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from hub.completeness.batch_reader import Seen, Stretch
+from hub.completeness.counts import (
+    LEDGER_TOPIC,
+    MOST_CELLS,
+    Cells,
+    Entry,
+    Holes,
+    Ledger,
+    Spot,
+    bucket_of,
+    covered,
+    named,
+    of_newest,
+)
+from hub.completeness.receipts import make_ledger, with_topic_ids
+from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.kafka import KafkaCluster
+from hub.kafka.protocol.broker_client import Cluster, ClusterAccess
+from hub.kafka.protocol.record_batch import CorruptBatch
+from hub.kafka.reader import up_to
+from hub.record import Positions, TopicPartition
+from hub.replication.clusters.clusters import Reached
+from hub.replication.verification.verify import Compared
+
+STRETCH = 100_000
+_SILENT_S = 60.0
+
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A mirror of the topic: its target, and what of each partition can be compared."""
+
+    name: str
+    target: Reached
+    compared: Mapping[TopicPartition, Compared]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A record that is on one side only. ``offset``: of the source's log. ``id`` None: nobody has its bytes any more."""
+
+    kind: str
+    instance: str
+    partition: int
+    offset: int
+    id: str | None
+    what: str
+
+
+@dataclass
+class Audit:
+    """One topic of one cluster. ``copies``: the mirrors that carry it. Close it."""
+
+    kafka: KafkaCluster
+    access: ClusterAccess
+    topic: str
+    copies: Sequence[Copy] = ()
+    replication_factor: int = 1
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ledger: Ledger = field(default_factory=Ledger)
+    cluster: Cluster = field(init=False)
+    targets: dict[str, Cluster] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(self.access, self.kafka.bootstrap)
+
+    def close(self) -> None:
+        for each in (self.cluster, *self.targets.values()):
+            each.close()
+
+    def run(self, told: Told = lambda _done, _all: None) -> int:
+        """Count what is new and write it down; how many entries. Raises NotFound, PeerError."""
+        topics = self.kafka.topics()
+        if self.topic not in topics:
+            guess = nearest(self.topic, topics)
+            raise NotFound(
+                f'topic "{self.topic}" does not exist',
+                hint=f'did you mean "{guess}"?' if guess else "hub topic ls",
+            )
+        if self.topic == LEDGER_TOPIC:
+            raise CallerError("the ledger does not audit itself", hint="name another topic")
+        make_ledger(self.kafka, self.replication_factor)
+        self.ledger = read_ledger(self.kafka)
+        self._reach()
+        begins, ends = self.kafka.beginning_offsets([self.topic]), self.kafka.end_offsets([self.topic])
+        policy = self.kafka.effective_config([self.topic]).get(self.topic, {}).get("cleanup.policy") or ""
+        writer, written, done = self.kafka.writer(), 0, 0
+        total = sum(end - self._start(place, begins.get(place)) for place, end in ends)
+        try:
+            for place, end in sorted(ends.offsets.items()):
+                for entry in self._partition(place, begins.get(place), end, compact="compact" in policy):
+                    writer.append([entry.record()])
+                    written += 1
+                    if entry.tier == "log" and not entry.why:
+                        done += entry.end - entry.first
+                        told(done, max(total, done))
+        finally:
+            writer.close()
+        self.ledger = read_ledger(self.kafka)
+        return written
+
+    def missing(self, bucket_ms: int, most: int = 100) -> list[Missing]:
+        """Which records of a minute are on one side only, or there twice: both sides are read anew. Raises as ``run``,
+        and CorruptBatch."""
+        self.ledger = read_ledger(self.kafka)
+        self._reach()
+        begins = self.kafka.beginning_offsets([self.topic])
+        found: list[Missing] = []
+        entries = [entry for entry in of_newest(self.ledger.of(self.topic)) if bucket_ms in entry.cells]
+        for entry in entries:
+            first = max(entry.first, begins.get(entry.place))
+            if len(found) >= most or entry.tier not in ("source", "log"):
+                continue
+            ours = list(Stretch(self.cluster, entry.place, first, entry.end).records())
+            if entry.tier == "source":
+                there = {seen.offset for seen in ours}
+                # No more than are asked for: whoever sends receipts may claim any number.
+                lacking = (each for each in _offsets(entry.runs, first) if each not in there)
+                said = "acknowledged, not in the log"
+                found += [
+                    Missing("source", entry.instance, entry.partition, offset, None, said)
+                    for offset in islice(lacking, most - len(found))
+                ]
+                continue
+            ours = [seen for seen in ours if bucket_of(seen.timestamp_ms) == bucket_ms]
+            found += _repeated(entry, ours)
+            for copy in self.copies:
+                found += self._differing(copy, entry, ours, bucket_ms)
+        return found[:most]
+
+    # ---- one partition
+
+    def _partition(self, place: TopicPartition, begin: int, end: int, *, compact: bool) -> Iterator[Entry]:
+        # Of this very log, and those that do not say of which they are.
+        entries = [
+            entry
+            for entry in self.ledger.of(self.topic)
+            if entry.partition == place.partition and entry.topic_id in ("", self._topic_id)
+        ]
+        start = self._start(place, begin)
+        for entry in entries:
+            if entry.tier == "log" and entry.why and entry.first < start:
+                # Deleted by now: nothing waits there to be read.
+                yield replace(entry, end=entry.first, why="", at_ms=self.now_ms())
+        seeking = _Seeking.of(entries, begin, end, self.now_ms())
+        yield from seeking.lost
+        if seeking.first < start:
+            behind = Stretch(self.cluster, place, seeking.first, start)
+            try:
+                for seen in behind.records():
+                    seeking.take(seen)
+            except PeerError:  # once it could be read; those receipts wait until it can be again
+                seeking.give_up(behind.reached, start)
+        logs = [
+            entry
+            for entry in entries
+            if entry.tier == "log" and not entry.why and entry.topic_id == self._topic_id
+        ]
+        while start < end:
+            entry = self._stretch(place, start, min(start + STRETCH, end), seeking, compact=compact)
+            if entry.why:
+                yield replace(entry, end=end)
+                break
+            if entry.end == start:
+                break  # the rest is not committed
+            logs.append(entry)
+            start = entry.end
+            yield entry
+        yield from seeking.found(start, compact=compact)
+        for copy in self.copies:
+            yield from self._copied(copy, place, entries, logs)
+
+    def _stretch(
+        self, place: TopicPartition, first: int, end: int, seeking: _Seeking, *, compact: bool
+    ) -> Entry:
+        """What is there, up to where it could be read; with ``why`` when that is nothing."""
+        stretch, cells, ids = Stretch(self.cluster, place, first, end, compact), Cells(), Counter[int]()
+        reached: int | None = None
+        again = Counter[int]()
+        why = ""
+        try:
+            for seen in stretch.records():
+                cells.add(seen.timestamp_ms, seen.id, seen.size)
+                ids[seen.id] += 1
+                if ids[seen.id] > 1:
+                    again[bucket_of(seen.timestamp_ms)] += 1
+                seeking.take(seen)
+                if len(cells) >= MOST_CELLS:
+                    reached = seen.offset + 1
+                    break
+        except PeerError as error:
+            # With all of Kafka away the entry that says so cannot be written, and the run ends with that.
+            why = error.message if stretch.reached == first else ""
+        spots = {
+            minute: Spot(stretch.spots.get(minute, Holes()), again[minute])
+            for minute in sorted({*stretch.spots, *again})
+        }
+        return Entry(
+            *(
+                "log",
+                "",
+                *place,
+                first,
+                stretch.reached if reached is None else reached,
+                self.now_ms(),
+                cells,
+            ),
+            topic_id=self._topic_id,
+            holes=stretch.holes,
+            repeated=again.total(),
+            spots=spots,
+            compact=compact,
+            why=why,
+        )
+
+    def _start(self, place: TopicPartition, begin: int) -> int:
+        known = covered(self.ledger.of(self.topic), place, self._topic_id)
+        return max(begin, known[-1][1] if known else begin)
+
+    @property
+    def _topic_id(self) -> str:
+        return self.cluster.topics[self.topic].topic_id
+
+    def _reach(self) -> None:
+        for error in self.cluster.refresh([self.topic]).values():
+            raise error
+        for copy in self.copies:
+            made = self.targets.setdefault(copy.name, Cluster(copy.target.access, copy.target.name))
+            for error in made.refresh([self.topic]).values():
+                raise error
+
+    # ---- mirrors
+
+    def _copied(
+        self, copy: Copy, place: TopicPartition, entries: Iterable[Entry], logs: Iterable[Entry]
+    ) -> Iterator[Entry]:
+        """The target's side of every log entry that has none and is mirrored by now."""
+        known = {
+            (each.first, each.end)
+            for each in entries
+            if (each.tier, each.instance, each.topic_id, each.why)
+            == ("mirror", copy.name, self._topic_id, "")
+        }
+        each = copy.compared.get(place)
+        if each is None or each.checkpoint.topic_id != self._topic_id:
+            return
+        for log in logs:
+            if (log.first, log.end) in known or log.end > each.checkpoint.source_next:
+                continue
+            cells, why = Cells(), self._why_not(copy, each, log)
+            if not why:
+                try:
+                    for seen, _ in self._theirs(copy, each, log):
+                        cells.add(seen.timestamp_ms, seen.id, seen.size)
+                except CorruptBatch as error:
+                    cells, why = Cells(), error.message
+            yield named(log, "mirror", cells, self.now_ms(), instance=copy.name, why=why)
+
+    def _why_not(self, copy: Copy, each: Compared, log: Entry) -> str:
+        if each.foreign:
+            return "both directions were mirrored: hub mirror verify compares them"
+        if log.first < each.checkpoint.source_start and log.cells:
+            return f"it was mirrored from offset {each.checkpoint.source_start} on"
+        begin = copy.target.kafka.beginning_offsets([self.topic]).get(each.place)
+        if log.cells and begin > max(each.checkpoint.target_start, each.table.translate(log.first).offset):
+            return "the target's retention has deleted records that were not compared yet"
+        return ""
+
+    def _theirs(self, copy: Copy, each: Compared, log: Entry) -> Iterator[tuple[Seen, int]]:
+        """The target's records of a stretch of the source, each with its offset there."""
+        table = each.table
+        begin = copy.target.kafka.beginning_offsets([self.topic]).get(each.place)
+        first = max(table.translate(log.first).offset, each.checkpoint.target_start, begin)
+        whole = log.end >= each.checkpoint.source_next
+        end = table.target_next if whole else table.translate(log.end).offset
+        for seen in Stretch(self.targets[copy.name], each.place, first, end).records():
+            back = table.reverse(seen.offset)
+            if back.kind == "exact" and log.first <= back.offset < log.end:
+                yield seen, back.offset
+
+    def _differing(self, copy: Copy, log: Entry, ours: Sequence[Seen], bucket_ms: int) -> Iterator[Missing]:
+        each = copy.compared.get(log.place)
+        if each is None or log.end > each.checkpoint.source_next or each.foreign:
+            return
+        here = {(seen.offset, seen.id) for seen in ours}
+        there = {
+            (offset, seen.id)
+            for seen, offset in self._theirs(copy, each, log)
+            if bucket_of(seen.timestamp_ms) == bucket_ms
+        }
+        for said, those in (("not at the target", here - there), ("at the target only", there - here)):
+            for offset, record_id in sorted(those):
+                yield Missing("mirror", copy.name, log.partition, offset, f"{record_id:016x}", said)
+
+
+@dataclass
+class _Seeking:
+    """Receipts whose records are looked for while the log is read past them."""
+
+    receipts: list[Entry]
+    lost: list[Entry]
+    first: int
+    now_ms: int
+    cells: dict[bytes, Cells] = field(default_factory=dict)
+    untimed: set[bytes] = field(default_factory=set)
+    # Records come in ascending order: those receipts that the next one may be of, and how many were begun.
+    around: list[Entry] = field(default_factory=list)
+    begun: int = 0
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], begin: int, end: int, now_ms: int) -> _Seeking:
+        known = {(each.instance, each.first, each.end) for each in entries if each.tier == "found"}
+        open_ones = [
+            each
+            for each in entries
+            if each.tier == "source" and (each.instance, each.first, each.end) not in known
+        ]
+        gone = "the log's retention deleted the records before they were compared"
+        lost = [named(each, "found", Cells(), now_ms, why=gone) for each in open_ones if each.first < begin]
+        wanted = sorted((each for each in open_ones if begin <= each.first), key=lambda each: each.first)
+        return cls(wanted, lost, min((each.first for each in wanted), default=end), now_ms)
+
+    def take(self, seen: Seen) -> None:
+        while self.begun < len(self.receipts) and self.receipts[self.begun].first <= seen.offset:
+            self.around.append(self.receipts[self.begun])
+            self.begun += 1
+        self.around = [each for each in self.around if seen.offset < each.end]
+        for each in self.around:
+            if _within(each.runs, seen.offset):
+                self.cells.setdefault(each.key, Cells()).add(seen.timestamp_ms, seen.id, seen.size)
+                if not seen.timed:
+                    self.untimed.add(each.key)
+
+    def give_up(self, first: int, end: int) -> None:
+        """Receipts of what is in [first, end) are not looked for any more: it was not read."""
+        self.receipts = [each for each in self.receipts if each.end <= first or end <= each.first]
+        self.around = [each for each in self.around if each.end <= first]
+        self.begun = sum(each.first < end for each in self.receipts)
+
+    def found(self, reached: int, *, compact: bool = False) -> Iterator[Entry]:
+        """The other side of every receipt that was read past. ``compact``: what is not there, compaction may have taken."""
+        for each in self.receipts:
+            if each.end <= reached:
+                untimed = each.key in self.untimed
+                why = (
+                    "the broker sets the topic's timestamps, so minutes cannot be compared" if untimed else ""
+                )
+                cells = self.cells.get(each.key, Cells())
+                yield named(each, "found", cells, self.now_ms, why=why, compact=compact)
+
+
+def _within(runs: Sequence[tuple[int, int]], offset: int) -> bool:
+    at = bisect_right(runs, offset, key=lambda run: run[0]) - 1
+    return at >= 0 and offset < runs[at][0] + runs[at][1]
+
+
+def _offsets(runs: Iterable[tuple[int, int]], first: int) -> Iterator[int]:
+    """Those of the runs from ``first`` on."""
+    for start, count in runs:
+        yield from range(max(first, start), start + count)
+
+
+def _repeated(entry: Entry, ours: Sequence[Seen]) -> Iterator[Missing]:
+    seen_ids: dict[int, int] = {}
+    for seen in ours:
+        before = seen_ids.setdefault(seen.id, seen.offset)
+        if before != seen.offset:
+            said = f"the same record as at offset {before}"
+            yield Missing("log", "", entry.partition, seen.offset, f"{seen.id:016x}", said)
+
+
+def read_ledger(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Ledger:
+    """The ledger as it is now; empty when there is no topic. Raises PeerError when nothing comes for so long."""
+    if LEDGER_TOPIC not in kafka.topics():
+        return Ledger()
+    reader, ledger = kafka.reader(), Ledger()
+    end = kafka.end_offsets([LEDGER_TOPIC])
+    try:
+        reader.assign(kafka.beginning_offsets([LEDGER_TOPIC]))
+        for records in up_to(end, reader, silent_s):
+            for record in records:
+                ledger.apply(record)
+    finally:
+        reader.close()
+    return ledger
+
+
+def write_entries(kafka: KafkaCluster, entries: Sequence[Entry], replication_factor: int = 1) -> Positions:
+    """Entries of tiers that are counted elsewhere (a view's verdict, a producer's receipts). Raises PeerError."""
+    make_ledger(kafka, replication_factor)
+    writer = kafka.writer()
+    try:
+        return writer.append([entry.record() for entry in with_topic_ids(kafka, entries)])
+    finally:
+        writer.close()

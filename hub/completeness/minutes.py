@@ -1,0 +1,183 @@
+"""[core] The ledger minute by minute, as the heat map shows it: of each minute the log's count, its holes, and who agrees.
+
+The same pairs are compared as for a topic's balance (hub.completeness.counts), each in the minute of its records. Rows of stores
+have no minute and stand by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hub.completeness.counts import (
+    SEVERITY,
+    Cell,
+    Entry,
+    Kind,
+    State,
+    Tier,
+    counted,
+    of_newest,
+    unaudited,
+    unread,
+)
+from hub.observability.web.pages.monitor.completeness import Heat, Side, Stretch
+
+# The minute under which a comparison without minutes is kept.
+_NO_MINUTE = -1
+NOTHING = Cell()
+_COMPACTED = "compaction took records on one side only"
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Both sides of a pair in one minute. ``loose``: compaction may have taken records of one of them."""
+
+    expected: Cell = NOTHING
+    there: Cell = NOTHING
+    compared: bool = False
+    loose: bool = False
+    waiting: int = 0
+    why: str = ""
+
+    def side(self, kind: Kind, instance: str) -> Side:
+        short = self.expected.count - self.there.count
+        if (self.expected.count, self.expected.sum) == (self.there.count, self.there.sum):
+            state = State.BALANCED
+        elif self.loose:
+            state, self.why = State.UNKNOWN, self.why or _COMPACTED
+        else:
+            state = State.SHORT if short > 0 else State.EXCESS if short < 0 else State.MISMATCH
+        if state is State.BALANCED and (self.why or self.waiting):
+            state = State.UNKNOWN if self.why else State.OPEN
+        return Side(
+            kind,
+            instance,
+            str(state),
+            self.expected.count + self.waiting,
+            self.there.count if self.compared else None,
+            self.waiting,
+            short if state is State.SHORT else 0,
+            -short if state is State.EXCESS else 0,
+            self.why,
+        )
+
+
+def heat_of(entries: Sequence[Entry]) -> Heat | None:
+    """A topic's minutes; None when its ledger is empty."""
+    if not entries:
+        return None
+    entries = of_newest(entries)
+    logs = counted(entries)
+    sums: dict[tuple[int, Kind, str], _Sum] = {}
+    for kind, instance, one, other in _pairs(entries, logs):
+        _add(sums, kind, instance, one, other)
+    sides: dict[int, list[Side]] = {}
+    for (at_ms, kind, instance), each in sorted(sums.items()):
+        sides.setdefault(at_ms, []).append(each.side(kind, instance))
+    read: dict[int, Stretch] = {}
+    for entry in logs:
+        for at_ms in {*entry.cells, *entry.spots}:
+            read[at_ms] = _plus(read.get(at_ms, Stretch()), entry, at_ms)
+    stores = tuple(sides.pop(_NO_MINUTE, ()))
+    minutes = {
+        at_ms: _with_sides(read.get(at_ms, Stretch()), sides.get(at_ms, ()))
+        for at_ms in sorted({*read, *sides})
+    }
+    firsts: dict[int, Entry] = {}
+    reached: dict[int, int] = {}
+    for entry in logs:
+        firsts.setdefault(entry.partition, entry)
+        reached[entry.partition] = max(entry.at_ms, reached.get(entry.partition, 0))
+    begun = [min(each.cells, default=0) for each in firsts.values() if each.first > 0]
+    return Heat(
+        minutes,
+        max(begun, default=None),
+        # A partition without anything new has no entry to say that it was looked at: then later minutes are unknown.
+        min(reached.values(), default=0),
+        sum(end - first for _, first, end in unaudited(logs))
+        + sum(each.end - each.first for each in unread(entries, logs)),
+        sum(_unplaced(each) for each in logs),
+        stores,
+    )
+
+
+def _pairs(
+    entries: Sequence[Entry], logs: Sequence[Entry]
+) -> Iterator[tuple[Kind, str, Entry, Entry | None]]:
+    """What is compared with what; the second is None where nobody has counted it yet."""
+    twins = {
+        (each.tier, each.instance, *each.place, each.first, each.end, each.topic_id): each for each in entries
+    }
+    by_place = {key[:-1]: each for key, each in twins.items()}
+    for entry in entries:
+        if entry.tier in ("source", "view"):
+            kind: Kind = "source" if entry.tier == "source" else "view"
+            other: Tier = "found" if kind == "source" else "store"
+            yield (
+                kind,
+                entry.instance,
+                entry,
+                by_place.get((other, entry.instance, *entry.place, entry.first, entry.end)),
+            )
+    for name in sorted({each.instance for each in entries if each.tier == "mirror"}):
+        for log in logs:
+            yield (
+                "mirror",
+                name,
+                log,
+                twins.get(("mirror", name, *log.place, log.first, log.end, log.topic_id)),
+            )
+
+
+def _add(
+    sums: dict[tuple[int, Kind, str], _Sum], kind: Kind, instance: str, one: Entry, other: Entry | None
+) -> None:
+    known = other is not None and not other.why
+    theirs = other.cells if known and other is not None else {}
+    for at_ms in {*one.cells, *theirs}:
+        key = (_NO_MINUTE if kind == "view" else at_ms, kind, instance)
+        each = sums.setdefault(key, _Sum())
+        ours = one.cells.get(at_ms, Cell())
+        if not known:
+            each.waiting += ours.count
+            each.why = each.why or (other.why if other is not None else "")
+            continue
+        each.compared = True
+        each.loose = each.loose or one.compact or (other is not None and other.compact)
+        each.expected = each.expected.plus(ours)
+        each.there = each.there.plus(theirs.get(at_ms, Cell()))
+    if one.dropped:
+        for at_ms in one.cells:
+            said = f"{one.dropped:,} receipts were dropped: there was no room for them"
+            each = sums[at_ms, kind, instance]
+            each.why = each.why or said
+
+
+def _plus(before: Stretch, entry: Entry, at_ms: int) -> Stretch:
+    records = before.records + entry.cells.get(at_ms, Cell()).count
+    spot = entry.spots.get(at_ms)
+    if spot is None:
+        return replace(before, records=records)
+    return replace(
+        before,
+        records=records,
+        markers=before.markers + spot.holes.markers,
+        aborted=before.aborted + spot.holes.aborted,
+        compacted=before.compacted + spot.holes.compacted,
+        unexplained=before.unexplained + spot.holes.unexplained,
+        repeated=before.repeated + spot.repeated,
+    )
+
+
+def _with_sides(counted: Stretch, sides: Iterable[Side]) -> Stretch:
+    ordered = sorted(sides, key=lambda each: (SEVERITY[State(each.state)], each.kind, each.instance))
+    return replace(counted, sides=tuple(ordered))
+
+
+def _unplaced(entry: Entry) -> int:
+    """Holes and repeats of an entry that does not say their minutes."""
+    if entry.spots:
+        return 0
+    holes = entry.holes
+    return holes.markers + holes.aborted + holes.compacted + holes.unexplained + entry.repeated

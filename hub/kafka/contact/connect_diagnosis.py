@@ -1,0 +1,261 @@
+"""[edge] Why a broker does not let us in: what librdkafka says of it in words, and a look of our own where it says nothing.
+
+A client that is not let in connects again and again, and its requests end as "timed out". The reason comes beside them, through
+the error callback; of a plain client at a TLS port, and of one without SASL where it is wanted, not even there: then
+``looked_at`` connects once by itself and sees what happens.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError
+
+from hub.errors import HubError
+from hub.kafka.protocol.sockets import (
+    MayNotEnter,
+    NotOffered,
+    NotWanted,
+    asked,
+    let_in,
+    mechanisms_of,
+    request_header,
+    secured,
+)
+
+_LATELY_S = 20.0
+_OTHER_NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_API_VERSIONS, _METADATA = 18, 3
+_MOST_BYTES = 1 << 22
+
+
+class Barred(NamedTuple):
+    """Why, in words that go after "Kafka … does not let the hub in", and the way out."""
+
+    why: str
+    hint: str
+
+
+_NO_TLS = Barred(
+    "it does not speak TLS at this port",
+    "take `tls` away, or name the port of its TLS listener in `bootstrap`",
+)
+_ONLY_TLS = Barred(
+    "it speaks TLS at this port, and the hub was not told to",
+    "say `tls: true`, or `tls: {ca: FILE}` with the authority that signed its certificate",
+)
+_ONLY_SASL = Barred(
+    "it wants to know who comes",
+    "say `sasl`: mechanism, username and password, as its administrators gave them",
+)
+_NO_SASL = Barred(
+    "it asks nobody for a name at this port",
+    "take `sasl` away, or name the port of its SASL listener in `bootstrap`",
+)
+_NOT_TRUSTED = Barred(
+    "its certificate is not trusted",
+    "`tls.ca` has to be a file with the authority that signed the brokers' certificates, and `bootstrap` a name that stands in "
+    "them (verify_hostname: false where that cannot be)",
+)
+_OTHER_NAME = Barred(
+    "its certificate is for another name than the one in `bootstrap`",
+    "write the name that stands in the certificate, or say verify_hostname: false",
+)
+_NOT_OURS = Barred(
+    "it does not take the hub's certificate",
+    "it wants one that it trusts: `tls.certificate` and `tls.key`",
+)
+_WRONG_PASSWORD = "look at the user's name, and at the variable that the password is taken from"
+_NO_TOKEN = "look at token_url, client_id, and the variable that client_secret is taken from"
+
+# What librdkafka 2.x and OpenSSL say, the first that fits.
+_WORDS: tuple[tuple[str, Barred], ...] = (
+    (r"certificate verify failed", _NOT_TRUSTED),
+    (r"connecting to a PLAINTEXT broker listener|wrong version number", _NO_TLS),
+    (r"connecting to a SSL listener", _ONLY_TLS),
+    (r"alert (bad|unknown|expired|revoked)|certificate[ _]required|alert number 116|unknown ca", _NOT_OURS),
+    (r"not valid in current SASL state", _NO_SASL),
+)
+_OFFERED = re.compile(r"SASL (\S+) mechanism handshake failed: .*supported mechanisms: *([\w,-]*)")
+_TOKEN = re.compile(r"Failed to acquire SASL OAUTHBEARER token: (.*)")
+_REFUSED = re.compile(
+    r"SASL authentication error: (?:Authentication failed(?: during authentication)?:? ?)?(.*)"
+)
+
+
+class Heard:
+    """The error callback of a cluster's clients: why they were not let in, as long as it is news. Thread safe."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, int, str] | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Called from C, where an exception of another callback may be under way: it only takes down what is said."""
+        self._last = self._last if error.code() == KafkaError._ALL_BROKERS_DOWN else _noted(error, self._last)
+
+    def lately(self) -> Barred | None:
+        last = self._last
+        if last is None or time.monotonic() - last[0] > _LATELY_S:
+            return None
+        return barred(last[1], last[2])
+
+
+def _noted(error: KafkaError, last: tuple[float, int, str] | None) -> tuple[float, int, str] | None:
+    code, said = error.code(), error.str()
+    if code in (KafkaError._AUTHENTICATION, KafkaError._SSL) or (
+        code == KafkaError._TRANSPORT and "SSL" in said
+    ):
+        return time.monotonic(), code, said
+    return last
+
+
+def barred(code: int, said: str) -> Barred | None:
+    """What one of librdkafka's errors means; None: nothing about being let in."""
+    text = re.sub(r" \(after \d+ms in state \w+\)$", "", said.strip())
+    for words, found in _WORDS:
+        if re.search(words, text, re.IGNORECASE):
+            return found
+    if code == KafkaError._AUTHENTICATION:
+        if offer := _OFFERED.search(text):
+            return _not_offered(offer[1], offer[2])
+        if token := _TOKEN.search(text):
+            return Barred(f"there is no token for it ({token[1][:200]})", _NO_TOKEN)
+        reason = refusal[1] if (refusal := _REFUSED.search(text)) else text
+        return unknown(reason)
+    if code == KafkaError._SSL:
+        return Barred(f"TLS fails ({text.rpartition(': ')[2][:200]})", _NOT_TRUSTED.hint)
+    return None
+
+
+def unknown(reason: str) -> Barred:
+    """The broker refuses the name, or what proves it."""
+    return Barred(f"who comes is not known to it, or the password is wrong ({reason[:200]})", _WRONG_PASSWORD)
+
+
+def _not_offered(wanted: str, offered: str) -> Barred:
+    return Barred(
+        f"it does not offer {wanted}",
+        f"`sasl.mechanism` has to be one of what it offers: {offered or 'nothing'}",
+    )
+
+
+def looked_at(
+    host: str,
+    port: int,
+    timeout_s: float,
+    security: Mapping[str, str],
+    tokens: Callable[[], str] | None = None,
+) -> Barred | None:
+    """Connect once, step by step; None: we are let in, nobody is there, or who is there goes just now. A broker that hangs up may
+    be stopping: what it wants instead is believed when a second connection shows it."""
+    return _Look(host, port, timeout_s, security, tokens).found()
+
+
+class _Look(NamedTuple):
+    host: str
+    port: int
+    timeout_s: float
+    security: Mapping[str, str]
+    tokens: Callable[[], str] | None
+
+    def found(self) -> Barred | None:
+        protocol = self.security.get("security.protocol", "PLAINTEXT").upper()
+        try:
+            with self._plain() as plain:
+                try:
+                    made = secured(plain, self.host, self.security) if protocol.endswith("SSL") else plain
+                except OSError as error:
+                    return self._no_handshake(error)
+                with made:
+                    return self._greeted(made) if protocol.startswith("SASL") else self._first_answer(made)
+        except OSError:
+            return None
+
+    def _plain(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port), self.timeout_s)
+
+    def _no_handshake(self, error: OSError) -> Barred | None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return _OTHER_NAME if error.verify_code in _OTHER_NAMES else _NOT_TRUSTED
+        if isinstance(error, ssl.SSLEOFError | ConnectionError):
+            return _NO_TLS if self._answers_openly() else None
+        return barred(KafkaError._SSL, str(error)) if isinstance(error, ssl.SSLError) else None
+
+    def _greeted(self, made: socket.socket) -> Barred | None:
+        try:
+            let_in(made, self.host, self.security, self.tokens)
+        except NotOffered as error:
+            return _not_offered(error.wanted, ",".join(error.offered))
+        except NotWanted:
+            return _NO_SASL
+        except MayNotEnter as error:
+            return unknown(str(error))
+        except HubError as error:
+            return Barred(f"there is no token for it ({error.message})", _NO_TOKEN)
+        except OSError as error:
+            return self._at_first_word(made, error)
+        return None
+
+    def _first_answer(self, made: socket.socket) -> Barred | None:
+        try:
+            asked(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
+        except OSError as error:
+            return self._at_first_word(made, error)
+        try:
+            asked(made, request_header(_METADATA, 1) + struct.pack(">i", 0), _MOST_BYTES)
+        except TimeoutError:
+            return None
+        except OSError:  # it tells its versions to everybody, and nothing else
+            return _ONLY_SASL if self._asks_who_comes() else None
+        return None
+
+    def _at_first_word(self, made: socket.socket, error: OSError) -> Barred | None:
+        if isinstance(error, TimeoutError):
+            return None
+        if isinstance(
+            made, ssl.SSLSocket
+        ):  # in TLS 1.3 a client hears with the first answer what the server thinks of it
+            return barred(KafkaError._TRANSPORT, str(error))
+        return _ONLY_TLS if self._speaks_tls() else None
+
+    # ---- second connections
+
+    def _answers_openly(self) -> bool:
+        try:
+            with self._plain() as made:
+                asked(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
+                return True
+        except OSError:
+            return False
+
+    def _speaks_tls(self) -> bool:
+        """Whoever it is: nothing is told to it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with self._plain() as plain, context.wrap_socket(plain, server_hostname=self.host):
+                return True
+        except ssl.SSLError as error:
+            return "alert" in str(error).lower()
+        except OSError:
+            return False
+
+    def _asks_who_comes(self) -> bool:
+        protocol = self.security.get("security.protocol", "PLAINTEXT").upper()
+        try:
+            with (
+                self._plain() as plain,
+                secured(plain, self.host, self.security) if protocol.endswith("SSL") else plain as made,
+            ):
+                mechanisms_of(made, "PLAIN")
+        except NotOffered:
+            return True
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,262 @@
+"""[core] Answers of brokers as the read proxy passes them on: Fetch, the addresses of brokers, the versions of requests.
+
+Four kinds of answers change on their way, all others pass as they are (Kafka's protocol guide)::
+
+    ApiVersions      requests whose answers change are capped at versions without compact fields; those that the proxy cannot
+                     read, and that its clients do not need, are hidden
+    Metadata         brokers are at the proxy's own addresses
+    FindCoordinator  the same
+    Fetch            a batch that no reader may unpack becomes one small record that says so: the stand-in
+
+The stand-in is a record without key and value at the first offset of the batch, with the header ``hub.unread``: why, in half a
+sentence. Its batch keeps the offsets, producer and times of the one that it stands for, so positions, aborted transactions and
+gaps are what they were.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from awscrt.checksums import crc32c
+
+from hub.kafka.protocol.record_batch import CODEC, HEADER, HEADER_BYTES, Batch, CorruptBatch, batches_in
+from hub.kafka.protocol.unpacked_size import Bounds, Judgement
+from hub.record import UNREAD_HEADER, TopicPartition
+
+FETCH, METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 1, 3, 10, 17, 18, 36
+_DESCRIBE_CLUSTER, _DESCRIBE_TOPIC_PARTITIONS = 60, 75
+CAPS: Final = {FETCH: 11, METADATA: 8, FIND_COORDINATOR: 2, SASL_HANDSHAKE: 1, SASL_AUTHENTICATE: 1}
+"""The newest version of each request whose answer the proxy reads."""
+_HIDDEN: Final = {_DESCRIBE_CLUSTER, _DESCRIBE_TOPIC_PARTITIONS}
+_NOBODYS = 30_000  # added to the key of a request that is hidden: no client knows such a one
+_OLDEST_FETCH = 4
+
+_CRC_FROM = 21
+_DELETE_HORIZON = 0x40
+
+Place = Callable[[str, int], tuple[str, int]]
+"""From a broker's host and port to those of the proxy for it."""
+Judge = Callable[[TopicPartition, Batch, bool], Judgement]
+"""Judges a batch of a partition; the last argument: whether its size is needed exactly."""
+
+
+def cap_versions(frame: bytearray, version: int) -> None:
+    """Change an answer to ApiVersions in place. ``version``: of the request."""
+    (error,) = struct.unpack_from(">h", frame, 4)
+    at, flexible = 6, version >= 3 and not error
+    if flexible:
+        count, at = _uvarint(frame, at)
+        count -= 1
+    else:
+        (count,) = struct.unpack_from(">i", frame, at)
+        at += 4
+    for _ in range(count):
+        key, least, newest = struct.unpack_from(">hhh", frame, at)
+        if key in _HIDDEN:
+            struct.pack_into(">h", frame, at, key + _NOBODYS)
+        elif key in CAPS:
+            struct.pack_into(">h", frame, at + 4, max(least, min(newest, CAPS[key])))
+        at += 6
+        if flexible:
+            at = _skip_tags(frame, at)
+
+
+def with_brokers(frame: bytearray, version: int, place: Place) -> bytes:
+    """Return an answer to Metadata (up to version 8) with the addresses that ``place`` gives."""
+    at = 4 + (4 if version >= 3 else 0)
+    out = bytearray(frame[: at + 4])
+    (count,) = struct.unpack_from(">i", frame, at)
+    at += 4
+    for _ in range(count):
+        out += frame[at : at + 4]
+        out, at = _put_place(out, frame, at + 4, place)
+        if version >= 1:
+            begin = at
+            at += 2 + max(0, struct.unpack_from(">h", frame, at)[0])  # its rack
+            out += frame[begin:at]
+    return bytes(out + frame[at:])
+
+
+def with_coordinator(frame: bytearray, version: int, place: Place) -> bytes:
+    """Return an answer to FindCoordinator (up to version 2) with the address that ``place`` gives."""
+    at = 4 + (4 if version >= 1 else 0)
+    (error,) = struct.unpack_from(">h", frame, at)
+    if error:
+        return bytes(frame)
+    at += 2
+    if version >= 1:
+        at += 2 + max(0, struct.unpack_from(">h", frame, at)[0])
+    out, at = _put_place(frame[: at + 4], frame, at + 4, place)
+    return bytes(out + frame[at:])
+
+
+def _put_place(out: bytearray, frame: bytearray, at: int, place: Place) -> tuple[bytearray, int]:
+    (size,) = struct.unpack_from(">h", frame, at)
+    host = frame[at + 2 : at + 2 + size].decode()
+    at += 2 + size
+    (port,) = struct.unpack_from(">i", frame, at)
+    own_host, own_port = place(host, port)
+    text = own_host.encode()
+    return out + struct.pack(">h", len(text)) + text + struct.pack(">i", own_port), at + 4
+
+
+# ---- Fetch
+
+
+class Part(NamedTuple):
+    """A partition's records in a Fetch answer: ``frame[start:end]``, their length in the four bytes before ``start``."""
+
+    tp: TopicPartition
+    start: int
+    end: int
+
+
+def parts_of(frame: bytearray, version: int) -> Iterator[Part]:
+    """The partitions of an answer to Fetch, versions 4 to 11. Raises CorruptBatch for other versions."""
+    if not _OLDEST_FETCH <= version <= CAPS[FETCH]:
+        raise CorruptBatch(f"an answer to Fetch of version {version}")
+    at = 8 + (6 if version >= 7 else 0)
+    (topics,) = struct.unpack_from(">i", frame, at)
+    at += 4
+    for _ in range(topics):
+        (size,) = struct.unpack_from(">h", frame, at)
+        name = frame[at + 2 : at + 2 + size].decode()
+        at += 2 + size
+        (count,) = struct.unpack_from(">i", frame, at)
+        at += 4
+        for _ in range(count):
+            (partition,) = struct.unpack_from(">i", frame, at)
+            at += 22 + (8 if version >= 5 else 0)
+            (aborted,) = struct.unpack_from(">i", frame, at)
+            at += 4 + 16 * max(0, aborted) + (4 if version >= 11 else 0)
+            (size,) = struct.unpack_from(">i", frame, at)
+            at += 4
+            yield Part(TopicPartition(name, partition), at, at + max(0, size))
+            at += max(0, size)
+
+
+def bounded(frame: bytearray, version: int, bounds: Bounds, judge: Judge) -> list[bytes | memoryview] | None:
+    """Return an answer to Fetch in pieces, without what no reader may unpack; None: it passes as it is.
+
+    Of each partition no more is passed on than unpacks to ``bounds.batch_bytes``, or its first batch: the reader asks for the
+    rest. Raises CorruptBatch for bytes that are no batches.
+    """
+    view = memoryview(frame)
+    pieces: list[bytes | memoryview] = []
+    done = 0
+    for tp, start, end in parts_of(frame, version):
+        records = _records(frame, tp, start, end, bounds, judge)
+        if records is None:
+            continue
+        pieces += [
+            view[done : start - 4],
+            struct.pack(">i", sum(map(len, records))),
+            *records,
+        ]
+        done = end
+    if not pieces:
+        return None
+    pieces.append(view[done:])
+    return pieces
+
+
+def _records(
+    frame: bytearray, tp: TopicPartition, start: int, end: int, bounds: Bounds, judge: Judge
+) -> list[bytes | memoryview] | None:
+    """A partition's batches as they are passed on; None: all as they are."""
+    batches = list(batches_in(frame, start, end))
+    judgements = [_passed if batch.is_control else judge(tp, batch, False) for batch in batches]
+    if sum(each.size for each in judgements) <= bounds.batch_bytes:
+        if all(each.why is None for each in judgements):
+            return None
+        fits = len(batches)
+    else:
+        fits = _fitting(tp, batches, judgements, bounds, judge)
+        if fits == len(batches) and all(each.why is None for each in judgements):
+            return None
+    return [
+        batch.view if judgement.why is None else stand_in(batch, judgement.why)
+        for batch, judgement in zip(batches[:fits], judgements, strict=False)
+    ]
+
+
+_passed = Judgement(0)
+
+
+def _fitting(
+    tp: TopicPartition, batches: list[Batch], judgements: list[Judgement], bounds: Bounds, judge: Judge
+) -> int:
+    """Return the number of batches, at least 1, that unpack to the bound or less together.
+
+    Replaces upper limits in ``judgements`` by exact sizes, because the limits may be far too high."""
+    total = 0
+    for number, batch in enumerate(batches):
+        if judgements[number].why is None and not batch.is_control:
+            judgements[number] = judge(tp, batch, True)
+        if judgements[number].why is None:
+            total += judgements[number].size
+        if total > bounds.batch_bytes and number:
+            return number
+    return len(batches)
+
+
+def stand_in(batch: Batch, why: str) -> bytes:
+    """One record in the place of a batch: see above."""
+    body = b"\x00\x00\x00" + unread_record(why)
+    records = _varint(len(body)) + body
+    # A first timestamp may be the cleaner's horizon (KIP-534) instead of a time.
+    fields = batch._replace(
+        attributes=batch.attributes & ~(CODEC | _DELETE_HORIZON), first_timestamp=batch.max_timestamp, count=1
+    )
+    made = bytearray(
+        HEADER.pack(
+            batch.base_offset,
+            HEADER_BYTES - 12 + len(records),
+            fields.leader_epoch,
+            2,
+            0,
+            fields.attributes,
+            *fields[8:],
+        )
+    )
+    made += records
+    struct.pack_into(">I", made, 17, crc32c(made[_CRC_FROM:]))
+    return bytes(made)
+
+
+def unread_record(why: str) -> bytes:
+    """Key, value and headers of the record in a stand-in, as they lie in a batch."""
+    header, text = UNREAD_HEADER.encode(), why.encode()
+    sized = [_varint(len(header)), header, _varint(len(text)), text]
+    return _varint(-1) + _varint(-1) + _varint(1) + b"".join(sized)
+
+
+def _varint(number: int) -> bytes:
+    value, out = (number << 1) ^ (number >> 63), bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _uvarint(frame: bytearray, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    return value, at
+
+
+def _skip_tags(frame: bytearray, at: int) -> int:
+    count, at = _uvarint(frame, at)
+    for _ in range(count):
+        _, at = _uvarint(frame, at)
+        size, at = _uvarint(frame, at)
+        at += size
+    return at

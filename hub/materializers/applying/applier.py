@@ -1,0 +1,750 @@
+"""[shell] The applier: changelogs into a store, in bounded steps.
+
+A step polls, keeps the newest row of each key *before* decoding, and applies rows and positions in one transaction.
+While a store's server has work to do, the next step's records are polled and decoded already.
+It starts from the positions in the store and nowhere else. Progress records are held back until the store's changelog
+positions cover what they speak of; then the source positions they name are covered, in the same transaction. What an
+earlier generation covered says nothing of a later one's rows, so its progress is not taken once those are there.
+
+A changelog record that cannot be decoded, or that the store refuses, stops its own view, visibly (its state record in
+the store says why, whatever the engine says), and no other. A changelog that was made anew is read from its start into
+an empty table. Kafka, registry or store away: the step fails, and the next one begins at the store's positions.
+
+Views of one group (``cut`` in their files) are applied at the group's cuts, all of them in one transaction, and the cut is
+noted beside them; rows beyond it wait in memory, within bounds (snapshot_groups/barrier.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
+from hub.log import Cluster, Reader, tombstones_kept_ms
+from hub.materializers.changelog.record import GENERATION_SHIFT, key_of, version_of
+from hub.materializers.changelog.row_decoder import DecodedRow, RowDecoder, provenance, unreadable
+from hub.materializers.definition.declared import changelog_of
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.load import load_view, view_files
+from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.progress.engine_reports import PREFIX as ENGINE
+from hub.materializers.progress.latency import MOST_ROWS, Due, Latencies, latest_event
+from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
+from hub.materializers.snapshot_groups.barrier import Hold, Standing
+from hub.materializers.snapshot_groups.group import CUT, GroupCut, cut_of
+from hub.materializers.stores.sql_store import StoreRefused
+from hub.materializers.stores.store import Change, Meanwhile, ViewBatch, ViewStore
+from hub.materializers.versions.versions import PREFIX as VERSIONS
+from hub.record import Positions, Record, TopicPartition
+from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.tracing import MOST_LINKS, Span, parse, spans
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.25
+# How often it is told what rows of a realtime view show to be read; between its checkpoints nothing else tells.
+_SEEN_EVERY_MS = 500
+# ``whole:<table>`` in a store: when it last had all that was in a view's changelog, to an hour.
+WHOLE = "whole:"
+_WHOLE_EVERY_MS = 3_600_000
+# Applied batches of a view whose contexts the store holds, for who pushes their rows.
+MOST_TRACED = 16
+# How long, and how many of a view, rows of a group wait for its cut where nobody says otherwise.
+CUT_WAIT_S, MOST_WAITING = 10.0, 50_000
+_PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
+
+
+class Log(Cluster, Protocol):
+    """A cluster that opens readers."""
+
+    def gatherer(self) -> Reader: ...
+
+    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
+
+    def publish_group(self, group: str, positions: Positions) -> None: ...
+
+
+class Schemas(Protocol):
+    """What the applier asks of the registry."""
+
+    def schema(self, schema_id: int) -> str: ...
+
+    def latest(self, subject: str) -> RegisteredSchema: ...
+
+
+@dataclass
+class _Followed:
+    """A view whose changelog is applied: where it is, and what its progress said that is not covered yet.
+
+    ``generation`` is the latest of its rows; ``swept`` the one whose absent rows are known to be gone.
+    """
+
+    view: View | SqlView
+    position: Positions
+    topic_id: str
+    schema_ids: set[int]
+    generation: int = 0
+    swept: int = 0
+    waiting: list[Progress] = field(default_factory=list)
+    seen: Positions = field(default_factory=Positions)
+    seen_told: Positions = field(default_factory=Positions)
+    seen_told_ms: int = 0
+    asked_whole_ms: int = 0
+    stopped: str | None = None
+    stopped_at_ms: int = 0
+    due: list[Due] = field(default_factory=list)
+    covered: list[Progress] = field(default_factory=list)
+    traced: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MOST_TRACED))
+    traced_to: Positions | None = None
+    sources: Positions = field(default_factory=Positions)  # covered, as far as it was applied here
+    # Read and not applied: rows of a group that wait for its cut. ``read`` is where reading goes on.
+    read: Positions = field(default_factory=Positions)
+    ahead: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.read = self.position
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.position, self.read, len(self.ahead), self.stopped is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """Of records of a changelog: the newest of each key with its version, and their rows (None: deleted)."""
+
+    of: Sequence[Record]
+    records: Sequence[tuple[int, Record]]
+    rows: Sequence[DecodedRow | None]
+
+    def is_of(self, records: Sequence[Record]) -> bool:
+        """Whether these are the ones: a step's records of a changelog come one behind the other."""
+        return len(records) == len(self.of) and records[0] is self.of[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """One poll: its records by topic, where the reader was then, and by changelog what is decoded of it already."""
+
+    records: Mapping[str, Sequence[Record]]
+    reached: Positions
+    decoded: dict[str, _Newest] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.records.values()))
+
+
+@dataclass
+class _Part:
+    """What of a view's rows is applied in a step: those before ``end``. ``cut``: they are a cut of its group's."""
+
+    end: Positions
+    cut: GroupCut | None = None
+
+
+class Applier:
+    """One reader, one store, its views. ``step`` is the whole of its work. ``group``: what its positions are published as."""
+
+    many = 1_000  # after a poll of so many records the next one will not wait for any: it is made while a store works
+
+    def __init__(
+        self,
+        log_: Log,
+        schemas: Schemas,
+        store: ViewStore,
+        group: Callable[[str], str] = "hub.store.{}".format,
+        latencies: Latencies | None = None,
+        cut_wait_s: float = CUT_WAIT_S,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self.latencies = latencies
+        self.cut_wait_s, self.most_waiting = cut_wait_s, most_waiting
+        self.holds: dict[str, Hold] = {}
+        self.paused: set[str] = set()
+        self.said_apart: dict[str, str] = {}
+        self.clock: Callable[[], float] = time.monotonic
+        self.name = "" if latencies is None else latencies.store
+        self.log = log_
+        self.schemas = schemas
+        self.store = store
+        self.group = group
+        self.followed: dict[str, _Followed] = {}
+        self.reader: Reader | None = None
+        self._ahead: _Taken | None = None  # polled while the step before was applied
+        self._decoder = RowDecoder(schemas)
+        self._said: set[str] = set()
+        # What the progress topic said and is not shown yet: until here it is read once more, and may be of long ago.
+        self._heard: dict[str, Any] = {}
+        self._past_ends = Positions()
+        self.stirred = False  # something was said of a view's versions since this was set back
+
+    def follow(self, views: Sequence[View | SqlView]) -> None:
+        """Follow exactly these views, as far as their changelogs exist; the others are picked up by a later call."""
+        topics = self.log.topics()
+        changed = False
+        if self.reader is None:
+            self._recall()
+        wanted = {view.table for view in views if view.changelog in topics}
+        for name in [name for name in self.followed if name not in wanted]:
+            del self.followed[name]
+            changed = True
+            if self.latencies is not None:
+                self.latencies.forget([name])
+        for view in views:
+            if view.changelog not in topics:
+                continue
+            topic_id = topics[view.changelog].topic_id
+            known = self.followed.get(view.table)
+            if known is not None and known.view == view and known.topic_id == topic_id:
+                continue
+            if known is not None:
+                del self.followed[view.table]
+                changed = True
+            found = self._begin(view, topic_id)
+            if found is not None:
+                self.followed[view.table] = found
+                changed = True
+        self._forget({view.cut for view in views})
+        if self.reader is None or changed:
+            self._assign(self._whole_progress(PROGRESS_TOPIC in topics))
+
+    def _recall(self) -> None:
+        """At which cuts the store is: rows are held from the first on."""
+        for key, body in self.store.progress().items():
+            if key.startswith(CUT) and body.get("state") == "together":
+                try:
+                    cut = cut_of(body)
+                except HubFault as fault:
+                    log.error("%s: %s", key, fault.message)
+                    continue
+                hold = self._hold(key.removeprefix(CUT))
+                hold.cut = hold.at = cut
+
+    def _forget(self, names: AbstractSet[str | None]) -> None:
+        """Groups that no view says to be of."""
+        for name in [name for name in self.holds if name not in names]:
+            hold = self.holds.pop(name)
+            if hold.at is not None or hold.why is not None:
+                self.store.apply([], {f"{CUT}{name}": None})
+
+    def _hold(self, name: str) -> Hold:
+        return self.holds.setdefault(name, Hold(name, self.cut_wait_s, self.most_waiting))
+
+    def _begin(self, view: View | SqlView, topic_id: str) -> _Followed | None:
+        """Where the store is with a view; its table made or extended. None while its schema is not registered."""
+        try:
+            latest = self.schemas.latest(f"{view.changelog}-value")
+        except NotFound:
+            return None
+        start = self.log.beginning_offsets([view.changelog])
+        try:
+            fresh = self._fit(view, topic_id, latest)
+            whole = self.store.progress().get(f"{WHOLE}{view.table}")
+            if not fresh and self._missed_deletes(view, whole):
+                self.store.drop_view(view.table)
+                fresh = self._fit(view, topic_id, latest)
+            if fresh and whole:
+                self.store.apply([], {f"{WHOLE}{view.table}": None})
+        except (StoreRefused, CallerError) as error:  # this view's table cannot be; the others' can
+            followed = _Followed(view, start, topic_id, set())
+            self.store.apply([], {f"state:{view.table}": self._stop(followed, error.message)})
+            return followed
+        at = start if fresh else start.advanced(self.store.positions(view.table, "changelog"))
+        log.info("view %s: applied from %s%s", view.table, at, " (table made anew)" if fresh else "")
+        generation = 0 if fresh else self.store.newest_version(view.table) >> GENERATION_SHIFT
+        return _Followed(view, at, topic_id, {latest.id}, generation)
+
+    def _fit(self, view: View | SqlView, topic_id: str, latest: RegisteredSchema) -> bool:
+        """Make the table fit the changelog's latest schema. True when it must be filled from the start."""
+        schema = orjson.loads(latest.schema)
+        columns = {each["name"] for each in schema["fields"]}
+        # A file may name an index whose field the engine has not published yet.
+        indexes = [index for index in view.kept_indexes if index in columns]
+        return self.store.ensure_view(view.table, schema, indexes, topic_id)
+
+    def _missed_deletes(self, view: View | SqlView, whole: Mapping[str, Any] | None) -> bool:
+        """Whether the store was away for so long that compaction may have taken deletes which it has not read: rows would
+        stay in it for ever that the log no longer knows. It is filled anew then. ``whole``: when it had all there was."""
+        end = self.log.end_offsets([view.changelog])
+        if not whole or self.store.positions(view.table, "changelog").covers(end):
+            return False
+        away_ms = time.time_ns() // 1_000_000 - int(whole["at_ms"])
+        kept_ms = tombstones_kept_ms(self.log, view.changelog)
+        if kept_ms is None or away_ms <= kept_ms // 2:
+            return False
+        hours = away_ms // 3_600_000
+        log.warning(
+            "view %s: last complete here %d h ago: deletes may be gone from its changelog", view.table, hours
+        )
+        return True
+
+    def _tell_whole(self, followed: _Followed, told: dict[str, Any]) -> None:
+        """Now and then, that the store has all there is."""
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms - followed.asked_whole_ms < _WHOLE_EVERY_MS:
+            return
+        followed.asked_whole_ms = now_ms
+        with suppress(HubError):  # the topic may be gone by now
+            if followed.position.covers(self.log.end_offsets([followed.view.changelog])):
+                told[f"{WHOLE}{followed.view.table}"] = {"at_ms": now_ms}
+
+    def _whole_progress(self, there: bool) -> Positions:
+        """One small compacted partition: read from its start whenever the set of views changes."""
+        if not there:
+            return Positions()
+        self._past_ends, self._heard = self.log.end_offsets([PROGRESS_TOPIC]), {}
+        return self.log.beginning_offsets([PROGRESS_TOPIC])
+
+    def _assign(self, progress: Positions) -> None:
+        """Read on where the views are, and ``progress`` from there."""
+        at = {
+            tp: offset
+            for name, each in self.followed.items()
+            if not each.stopped and name not in self.paused
+            for tp, offset in each.read
+        }
+        if self.reader is None:
+            self.reader = self.log.gatherer()
+        self._ahead = None
+        self.reader.assign(Positions({**at, **progress.offsets}))
+
+    def step(self, timeout_s: float = _POLL_S) -> int:
+        """Apply what there is, at most what suits the store. Returns how many records were read; 0 after ``timeout_s``."""
+        if self.reader is None:
+            return 0
+        taken, self._ahead = self._ahead or self._poll(self.reader, timeout_s), None
+        count, reached = taken.count, taken.reached
+        for record in taken.records.get(PROGRESS_TOPIC, ()):
+            self._hear(record, self._heard)
+        told = self._newest_told(reached)
+        running = [each for each in self.followed.values() if each.stopped is None]
+        for followed in running:
+            followed.ahead += taken.records.get(followed.view.changelog, ())
+            followed.read = followed.read.advanced(reached.of_topics([followed.view.changelog]))
+        parts = self._parts(told)
+        batches = []
+        for followed in running:
+            part = parts.get(followed.view.table)
+            if part is None:
+                continue  # its rows wait for a cut
+            try:
+                batch = self._batch(followed, part, taken.decoded.get(followed.view.changelog))
+            except HubFault as fault:
+                self._stop(followed, fault.message)
+            else:
+                if batch is not None:
+                    batches.append(batch)
+                    if followed.view.mode == "realtime":
+                        _see(followed, batch)
+            _tell_seen(followed, told)
+            self._tell_whole(followed, told)
+        batches = self._whole(batches, parts, told)
+        traced = self._traced(batches, told)
+        self._apply(batches, told, self._read_ahead if count >= self.many else None)
+        now_ms = time.time_ns() // 1_000_000
+        for name, span in traced.items():
+            span.end("refused" if self.followed[name].stopped else "")
+        for batch in batches:
+            followed = self.followed[batch.view]
+            if followed.stopped is None:
+                self._count(followed, now_ms)
+                followed.position = batch.changelog
+                followed.sources = followed.sources.advanced(batch.sources)
+                cut = parts[batch.view].cut
+                waiting = () if cut is None else followed.ahead
+                followed.ahead = [each for each in waiting if _behind(each, batch.changelog)]
+                followed.swept = max(followed.swept, batch.expire_below >> GENERATION_SHIFT)
+        self._note_cuts(told)
+        if any(each.stopped for each in running):
+            # Without what nobody takes any more.
+            self._assign(self._whole_progress(_PROGRESS in reached.offsets))
+        self._pause(reached)
+        return count
+
+    def _newest_told(self, reached: Positions) -> dict[str, Any]:
+        """What was said, the newest of each key; nothing before all is read again that had been said already. A compacted
+        topic has old records of a key for a while, and one of versions that are no more would have tables dropped that are."""
+        if not reached.covers(self._past_ends):
+            return {}
+        told, self._heard = self._heard, {}
+        self.stirred = self.stirred or any(key.startswith(VERSIONS) for key in told)
+        return told
+
+    def _poll(self, reader: Reader, timeout_s: float) -> _Taken:
+        by_topic: dict[str, list[Record]] = {}
+        for record in reader.poll(self.store.rhythm.records, timeout_s):
+            by_topic.setdefault(record.topic, []).append(record)
+        return _Taken(by_topic, reader.position())
+
+    def _read_ahead(self) -> None:
+        """Poll and decode for the next step. Whatever stands against it, the next step will meet itself."""
+        if self.reader is None:
+            return
+        with suppress(HubError):
+            taken = self._poll(self.reader, 0.0)
+            if not taken.records:
+                return
+            self._ahead = taken
+            for each in self.followed.values():
+                records = taken.records.get(each.view.changelog)
+                if records and each.stopped is None and each.view.cut is None:
+                    taken.decoded[each.view.changelog] = self._newest(records)
+
+    # ---- groups
+
+    def _members(self, name: str) -> dict[str, Standing]:
+        return {table: each.standing for table, each in self.followed.items() if each.view.cut == name}
+
+    def _parts(self, told: dict[str, Any]) -> dict[str, _Part]:
+        """Of each view whose rows may be applied now, up to where; of those that wait for a cut nothing."""
+        parts = {table: _Part(each.read) for table, each in self.followed.items()}
+        for name, hold in self.holds.items():
+            members = self._members(name)
+            verdict, cut = hold.judge(members, self.clock()), hold.cut
+            if verdict == "free" or cut is None:
+                self._say_apart(hold, told)
+                continue
+            mine = [table for table in cut.views if table in members]
+            for table in mine:
+                if verdict == "apply":
+                    parts[table] = _Part(cut.views[table].changelog, cut)
+                else:
+                    del parts[table]
+            if verdict == "apply":
+                # Only of those that are here: what it says of others nobody can check.
+                here = {**cut.body(), "state": "together"}
+                here["views"] = {table: place for table, place in here["views"].items() if table in mine}
+                told[f"{CUT}{name}"] = here
+        return parts
+
+    def _say_apart(self, hold: Hold, told: dict[str, Any]) -> None:
+        """In the transaction with the first rows that are no cut; said once."""
+        if hold.why is None or self.said_apart.get(hold.name) == hold.why:
+            return
+        self.said_apart[hold.name] = hold.why
+        log.warning("group %s: its views are applied as their rows come: %s", hold.name, hold.why)
+        since_ms = time.time_ns() // 1_000_000
+        told[f"{CUT}{hold.name}"] = {"state": "apart", "why": hold.why, "since_ms": since_ms}
+
+    def _whole(
+        self, batches: list[ViewBatch], parts: Mapping[str, _Part], told: dict[str, Any]
+    ) -> list[ViewBatch]:
+        """Without the cuts of which a member stopped just now: its group is no more together here."""
+        broken = {
+            part.cut.name: table
+            for table, part in parts.items()
+            if part.cut is not None and self.followed[table].stopped is not None
+        }
+        for name, table in broken.items():
+            told.pop(f"{CUT}{name}", None)
+            hold = self.holds[name]
+            hold.part(f'view "{table}" is stopped in this store')
+            self._say_apart(hold, told)
+        return [each for each in batches if (cut := parts[each.view].cut) is None or cut.name not in broken]
+
+    def _note_cuts(self, told: Mapping[str, Any]) -> None:
+        """What was applied is believed after it was."""
+        for name, hold in self.holds.items():
+            noted = told.get(f"{CUT}{name}")
+            if noted is None or noted.get("state") != "together" or hold.cut is None:
+                continue
+            stopped = next((table for table in noted["views"] if self.followed[table].stopped), None)
+            if stopped is not None:  # the store refused its rows
+                hold.part(f'view "{stopped}" is stopped in this store')
+                continue
+            hold.applied()
+            self.said_apart.pop(name, None)
+
+    def _pause(self, reached: Positions) -> None:
+        """Read no more of what waits in numbers."""
+        full = {table for name, hold in self.holds.items() for table in hold.full(self._members(name))}
+        if full != self.paused:
+            self.paused = full
+            self._assign(reached.of_topics([PROGRESS_TOPIC]))
+
+    def _traced(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> dict[str, Span]:
+        """A span for each batch that covers traced progress, linked to it. Its context goes into the store with the rows,
+        with the stretch of the changelog that it stands for: by that a push finds it."""
+        known, found = spans(), {}
+        for batch in batches if known is not None else ():
+            followed = self.followed[batch.view]
+            links = [trace for each in followed.covered if (trace := parse(each.trace)) is not None]
+            if known is None or not links:
+                continue
+            span = known.start(
+                f"apply {batch.view}",
+                "consumer",
+                links=links[-MOST_LINKS:],
+                attributes={
+                    "messaging.system": "kafka",
+                    "messaging.operation.type": "process",
+                    "messaging.operation.name": "apply",
+                    "messaging.destination.name": followed.view.changelog,
+                    "messaging.batch.message_count": len(batch.changes),
+                    "hub.view": batch.view,
+                    "hub.store": self.name,
+                },
+            )
+            end = followed.covered[-1].changelog
+            if followed.traced_to is not None:
+                stretch = {"first": _by_partition(followed.traced_to), "end": _by_partition(end)}
+                followed.traced.append({"traceparent": span.trace.traceparent, **stretch})
+                told[f"trace:{batch.view}"] = {"batches": list(followed.traced)}
+            followed.traced_to = end
+            found[batch.view] = span
+        return found
+
+    def _count(self, followed: _Followed, now_ms: int) -> None:
+        """How long the events took that are readable now."""
+        if self.latencies is None:
+            return
+        # Rows of SQL views name no events, but for stateless ones in real time: of those that group events there nothing is
+        # counted, for their positions are told at checkpoints, and that is no delay of rows.
+        if isinstance(followed.view, SqlView) and followed.view.mode != "realtime":
+            self.latencies.covered(followed.view.table, followed.covered, now_ms)
+        else:
+            self.latencies.applied(followed.view.table, followed.due, now_ms)
+            self.latencies.told(followed.view.table, followed.covered)
+
+    def _apply(self, batches: Sequence[ViewBatch], told: dict[str, Any], meanwhile: Meanwhile | None) -> None:
+        """All in one transaction; one view at a time when the store refuses that, to stop only who it is."""
+        refused = False
+        try:
+            applied = self._with_stops(told)
+            if batches or applied:
+                self.store.apply(batches, applied, meanwhile)
+        except StoreRefused:
+            refused = True
+        if not refused:
+            return
+        for batch in batches:
+            try:
+                self.store.apply([batch])
+            except StoreRefused as error:
+                self._stop(self.followed[batch.view], error.message)
+        self.store.apply([], self._with_stops(told))
+
+    def _with_stops(self, told: dict[str, Any]) -> dict[str, Any]:
+        """What is told of views, and of stopped ones why: that stands against whatever their engines say."""
+        stopped = {f"state:{name}": _state(each) for name, each in self.followed.items() if each.stopped}
+        unsaid = stopped.keys() - self._said
+        self._said = set(stopped)
+        return {**told, **{key: stopped[key] for key in stopped if key in told or key in unsaid}}
+
+    def _stop(self, followed: _Followed, reason: str) -> dict[str, Any]:
+        followed.stopped, followed.stopped_at_ms = reason, time.time_ns() // 1_000_000
+        log.error("view %s stops: %s", followed.view.table, reason)
+        return _state(followed)
+
+    def _hear(self, record: Record, told: dict[str, Any]) -> None:
+        """A progress or state record: told as it is; progress also waits to be covered."""
+        if record.key is None:
+            return
+        key = record.key.decode(errors="replace")
+        if key.startswith(ENGINE):
+            return  # the server hears it from the log: what stands in a store may be old
+        name = key.partition(":")[2]
+        try:
+            said = None if record.value is None else orjson.loads(record.value)
+            if said is not None and not isinstance(said, dict):
+                raise ValueError("no JSON object")
+            if key.startswith(CUT) and said is not None:
+                self._hold(name).hear(cut_of(said), record.offset)
+                return  # the store notes it when it is there
+            progress = progress_of(record, changelog_of(name))
+        except (ValueError, HubFault) as error:
+            # It speaks of one view and holds no rows: to stop for it would help nobody.
+            log.error(
+                'topic "%s" partition %d offset %d: left out: %s',
+                *(record.topic, record.partition, record.offset, error),
+            )
+            return
+        if key.startswith(CUT):  # there is no such group any more
+            self.holds.pop(name, None)
+        told[key] = said
+        of_it = changelog_of(name)
+        followed = next((each for each in self.followed.values() if each.view.changelog == of_it), None)
+        if followed is not None and progress is not None:
+            followed.waiting = [*followed.waiting[-63:], progress]
+
+    def _batch(self, followed: _Followed, part: _Part, decoded: _Newest | None) -> ViewBatch | None:
+        """One view's part of a step; None when nothing changes. Raises HubFault."""
+        changelog, cut = part.end, part.cut
+        taken = followed.ahead  # all of them, where it is no cut's: the usual case looks at no record for it
+        if cut is not None:
+            taken = [each for each in taken if not _behind(each, changelog)]
+        changes = self._changes(followed, taken, decoded)
+        newest = max((change.version for change in changes), default=0) >> GENERATION_SHIFT
+        followed.generation = max(followed.generation, newest)
+        covered = [each for each in followed.waiting if changelog.covers(each.changelog)]
+        followed.waiting = [each for each in followed.waiting if each not in covered]
+        latest = max([followed.generation, *(each.generation for each in covered)])
+        covered = [each for each in covered if each.generation == latest]
+        followed.covered = covered
+        if cut is None and not changes and not covered and changelog == followed.position:
+            return None
+        sources = Positions()
+        for progress in covered:
+            sources = sources.advanced(progress.sources)
+        # A generation that went live has every key: what is still of an earlier one is gone from the view.
+        live = max((each.generation for each in covered if each.mode != "bulk"), default=0)
+        if cut is not None:  # its members are live, and a progress record may come after it
+            live = max(live, cut.views[followed.view.table].generation)
+            # And one that came with it may speak of later events, of which there are no rows.
+            sources = cut.sources(followed.view.table).advanced(followed.sources)
+        expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
+        return ViewBatch(followed.view.table, changes, changelog, sources, expire_below)
+
+    def _newest(self, records: Sequence[Record]) -> _Newest:
+        """The newest row of each key, decoded. Raises HubFault naming topic, partition and offset."""
+        newest: dict[bytes, tuple[int, Record]] = {}
+        for record in records:
+            version = version_of(record)
+            if record.key is None:
+                raise unreadable(record, record.unread or "it has no key")
+            if record.key not in newest or newest[record.key][0] < version:
+                newest[record.key] = (version, record)
+        kept = list(newest.values())
+        return _Newest(records, kept, self._decoder.rows([record for _, record in kept]))
+
+    def _changes(
+        self, followed: _Followed, records: Sequence[Record], decoded: _Newest | None
+    ) -> list[Change]:
+        """Of the newest row of each key. Raises HubFault naming topic, partition and offset."""
+        if decoded is None or not decoded.is_of(records):
+            decoded = self._newest(records)
+        newest = decoded.records
+        self._know_schemas(followed, [record for _, record in newest])
+        changes, followed.due = [], []
+        every = -(-len(newest) // MOST_ROWS) if self.latencies is not None else 0
+        for index, ((version, record), row) in enumerate(zip(newest, decoded.rows, strict=True)):
+            deleted_by = provenance(record) if row is None else None
+            changes.append(Change(key_of(record), version, record.partition, record.offset, row, deleted_by))
+            if every and index % every == 0:
+                origins = deleted_by if row is None else row.get("_sources")
+                event = latest_event(origins) if isinstance(origins, dict) else None
+                if event is not None:
+                    count = min(every, len(newest) - index)
+                    followed.due.append(Due(*event, record.timestamp_ms, count))
+        return changes
+
+    def _know_schemas(self, followed: _Followed, records: Sequence[Record]) -> None:
+        """Before rows of a schema that the table was not made for are taken: new columns first."""
+        seen = {int.from_bytes(record.value[1:5], "big") for record in records if record.value is not None}
+        if seen <= followed.schema_ids:
+            return
+        view = followed.view
+        try:
+            fresh = self._fit(view, followed.topic_id, self.schemas.latest(f"{view.changelog}-value"))
+        except (StoreRefused, CallerError) as error:
+            raise unreadable(records[0], f"its table cannot be made for it: {error.message}") from None
+        if fresh:
+            raise PeerError(
+                f"view {view.name}: a column changed its type; its table is filled anew", code="HUB-3051"
+            )
+        followed.schema_ids |= seen
+
+    def publish(self, before: Mapping[str, Positions]) -> Mapping[str, Positions]:
+        """Show the views' positions as consumer groups, for other tools, as far as they changed since ``before``."""
+        now = {name: each.position for name, each in list(self.followed.items())}
+        for name, position in now.items():
+            if before.get(name) != position:
+                self.log.publish_group(self.group(name), position)
+        return now
+
+    def retry_stopped(self) -> None:
+        """Let the next ``follow`` begin the stopped views again."""
+        self.followed = {name: each for name, each in self.followed.items() if each.stopped is None}
+
+    def close(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+            self.reader = self._ahead = None
+
+
+def _state(followed: _Followed) -> dict[str, Any]:
+    """What the store says of a view that stopped here."""
+    view = followed.view
+    sources = {name: source.topic for name, source in view.sources.items()}
+    state = ViewState(
+        view.table,
+        "failed",
+        followed.stopped_at_ms,
+        followed.stopped,
+        view.doc,
+        view.owner,
+        sources,
+        view.ttl,
+        view.cut,
+    )
+    said: dict[str, Any] = orjson.loads(state.record().value or b"{}")
+    return said
+
+
+def _behind(record: Record, end: Positions) -> bool:
+    """Whether a record is at or past an end."""
+    return record.offset >= end.get(record.topic_partition)
+
+
+def _by_partition(positions: Positions) -> dict[str, int]:
+    return {str(tp.partition): offset for tp, offset in positions}
+
+
+def _see(followed: _Followed, batch: ViewBatch) -> None:
+    """What the rows' own provenance shows to be read. No proof that everything before it is: good for lag alone."""
+    shown: dict[TopicPartition, int] = {}
+    for change in batch.changes:
+        origins = change.deleted_by if change.row is None else change.row.get("_sources")
+        for origin in filter(None, (origins or {}).values()):
+            at = TopicPartition(origin["topic"], origin["partition"])
+            shown[at] = max(origin["offset"] + 1, shown.get(at, 0))
+    followed.seen = followed.seen.advanced(Positions(shown))
+
+
+def _tell_seen(followed: _Followed, told: dict[str, Any]) -> None:
+    now = time.time_ns() // 1_000_000
+    if followed.seen != followed.seen_told and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
+        followed.seen_told, followed.seen_told_ms = followed.seen, now
+        told[f"seen:{followed.view.table}"] = seen_record(followed.seen, now)
+
+
+class ViewFiles:
+    """The project's views as their files say them, each file read again only when it changed; one that does not load now counts as it was."""
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self._known: dict[Path, tuple[tuple[int, int], View | SqlView | None]] = {}
+
+    def views(self) -> list[View | SqlView]:
+        found: dict[Path, tuple[tuple[int, int], View | SqlView | None]] = {}
+        for path in view_files(self.project):
+            try:
+                stat = path.stat()
+            except OSError:
+                continue  # removed meanwhile
+            mark = (stat.st_mtime_ns, stat.st_size)
+            known = self._known.get(path)
+            if known is None or known[0] != mark:
+                known = (mark, _loaded(path) or (known[1] if known is not None else None))
+            found[path] = known
+        self._known = found
+        return [view for _, view in found.values() if view is not None]
+
+
+def _loaded(path: Path) -> View | SqlView | None:
+    """A file that does not load is the materializer's to complain of."""
+    try:
+        return load_view(path)
+    except (HubError, OSError) as error:
+        log.debug("%s", error)
+        return None

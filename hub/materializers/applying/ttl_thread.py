@@ -1,0 +1,128 @@
+"""[shell] The thread that looks for rows older than their view's ttl, and says so in the log.
+
+One look asks one store of each view, the first that is there: by the index of ``last_event_at`` in SQLite and Postgres; DuckDB
+and Parquet have none and are read through, at most a twentieth of the time. A page a second and view, written and acknowledged;
+what was said is not said again while the store follows. Nothing is kept: the store and the log are all that it needs to go on.
+
+Of a view's versions the one that is served is looked at. The others read the same topic of expiries.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hub.errors import HubError
+from hub.log import Writer
+from hub.materializers.applying.ttl import Due, Said, among, record
+from hub.materializers.definition.declared import LAST_EVENT_AT
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import ViewStore
+
+log = logging.getLogger(__name__)
+
+# A look that took a second is followed by a pause of this many.
+_PAUSE_PER_LOOK = 20
+_FULL_PAGE_S = 1.0
+
+
+class Log(Protocol):
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]: ...
+
+    def writer(self) -> Writer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A view in a store: ``table`` is what the version that is served is called there."""
+
+    view: View | SqlView
+    table: str
+    store: ViewStore
+
+
+class Keeper(Protocol):
+    """A store's thread."""
+
+    def kept(self) -> Sequence[Kept]: ...
+
+
+@dataclass
+class Expirer:
+    """``every_s``: the pause between two looks at a view; ``page``: how many of its rows a second."""
+
+    cluster: Log
+    keepers: Sequence[Keeper]
+    every_s: float
+    page: int
+    writer: Writer | None = None
+    said: dict[str, Said] = field(default_factory=dict)
+    look_at_s: dict[str, float] = field(default_factory=dict)
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            while not stop.wait(min(self.every_s, _FULL_PAGE_S)):
+                try:
+                    self.step(time.time_ns() // 1_000_000)
+                except HubError as error:
+                    log.warning("rows that are over, tried again: %s", error.message)
+                except Exception:  # a fault of ours must not end it
+                    log.exception("rows that are over")
+        finally:
+            if self.writer is not None:
+                self.writer.close()
+
+    def step(self, now_ms: int) -> int:
+        """Look at the views whose turn it is. Returns how many rows were said to be over."""
+        views = {each.view.name: each for each in self._kept()}
+        self.said = {name: self.said.get(name, Said()) for name in views}
+        self.look_at_s = {name: self.look_at_s.get(name, 0.0) for name in views}
+        written = 0
+        for name, kept in views.items():
+            if time.monotonic() < self.look_at_s[name]:
+                continue
+            began_s = time.monotonic()
+            self.look_at_s[name] = began_s + self.every_s  # also when it fails
+            due = self._due(kept, now_ms)
+            looked_s = time.monotonic() - began_s
+            told = self._tell(kept, due)
+            pause_s = _FULL_PAGE_S if told and len(due) == self.page else self.every_s
+            self.look_at_s[name] = time.monotonic() + max(pause_s, _PAUSE_PER_LOOK * looked_s)
+            written += told
+        return written
+
+    def _kept(self) -> Iterator[Kept]:
+        """Each view with a ttl, in the first store that has it."""
+        seen: set[str] = set()
+        for keeper in self.keepers:
+            for kept in keeper.kept():
+                if kept.view.ttl_ms is not None and kept.view.name not in seen:
+                    seen.add(kept.view.name)
+                    yield kept
+
+    def _due(self, kept: Kept, now_ms: int) -> list[Due]:
+        until_ms = now_ms - (kept.view.ttl_ms or 0)
+        if isinstance(kept.store, Store):
+            found = kept.store.due(kept.table, LAST_EVENT_AT, until_ms, self.page)
+            return [Due(key, last_ms) for key, last_ms in found]
+        with kept.store.cut(kept.table) as cut:
+            return among(cut, until_ms, self.page)
+
+    def _tell(self, kept: Kept, due: Sequence[Due]) -> int:
+        said, topic = self.said[kept.view.name], kept.view.expiry_topic
+        fresh = said.unsaid(due, time.monotonic())
+        # The materializer makes the topic: before it reads it, an expiry would be of no use.
+        if not fresh or topic is None or not self.cluster.partition_counts([topic]):
+            return 0
+        if self.writer is None:
+            self.writer = self.cluster.writer()
+        self.writer.append([record(topic, each) for each in fresh])
+        said.said(fresh, time.monotonic())
+        log.info("view %s: %d rows have had no event for %s", kept.view.name, len(fresh), kept.view.ttl)
+        return len(fresh)

@@ -1,0 +1,11 @@
+"""[core] What a view is: one YAML file, checked before anything runs. Nothing here imports Spark.
+
+declared.py           what both kinds declare alike: names, columns, event formats, TTL, swap, verification
+entity_view.py        an entity view: fields by source, folded by key
+entity_plan.py        an entity view as expressions over one tagged union
+sql_view.py           a SQL view: one SELECT over topics and other views
+load.py               YAML files to views, with the Python functions beside them
+python_functions.py   Python functions that views call, read without running them
+column_lineage.py     which columns of which topics a column is made of
+schema_impact.py      which views a new schema would break
+"""

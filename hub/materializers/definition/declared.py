@@ -1,0 +1,347 @@
+"""[core] What entity views and SQL views declare alike: names, types, event formats, ttl, proof and swap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
+
+from hub.errors import nearest
+from hub.materializers.definition import python_functions as transforms
+from hub.materializers.definition.python_functions import Function
+from hub.materializers.types.avro_types import PROOF, AvroType, Kind
+from hub.materializers.types.source_formats import TYPE_NAMES, UnknownType, declared, of_ddl
+from hub.topics.tree.tree import LatencyNode, duration_ms
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+
+
+Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
+
+
+# How a view runs once it has caught up: micro-batches (auto, live) or Spark's real-time mode. ``live`` catches up in
+# micro-batches too. No part of a view's meaning: the state stays when it is edited.
+RunMode = Literal["auto", "live", "realtime"]
+
+
+CHANGELOG_PREFIX = "views."
+
+
+# Of a view with a ttl: the topic that says which rows are over, the name under which it is read like a source (no
+# source of a file can be called so), and the column that the ttl is counted from.
+EXPIRY_PREFIX = "_hub.expiry."
+
+
+EXPIRY = "_expiry"
+
+
+LAST_EVENT_AT = "last_event_at"
+
+
+_SHORTEST_TTL_MS = 1_000
+
+
+_SHORTEST_RECOMPUTE_MS = 60_000
+
+
+_WORDY = re.compile(r"(\d+)\s*(second|minute|hour|day)s?", re.IGNORECASE)
+
+
+_RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}
+
+
+def table_of(view: str, number: int | None) -> str:
+    """A version's name: that of its tables, its checkpoint folder, its records. ``number`` None: the view's own name.
+
+    >>> table_of("customer_360", None), table_of("customer_360", 2)
+    ('customer_360', 'customer_360@2')
+    """
+    return view if number is None else f"{view}@{number}"
+
+
+def changelog_of(table: str) -> str:
+    """The topic of a version.
+
+    >>> changelog_of("customer_360"), changelog_of("customer_360@2")
+    ('views.customer_360', 'views.customer_360.v2')
+    """
+    name, _, number = table.partition("@")
+    return f"{CHANGELOG_PREFIX}{name}.v{number}" if number else CHANGELOG_PREFIX + name
+
+
+def table_of_changelog(topic: str) -> str:
+    """The version whose topic it is.
+
+    >>> table_of_changelog("views.customer_360.v2")
+    'customer_360@2'
+    """
+    name, _, number = topic.removeprefix(CHANGELOG_PREFIX).partition(".v")
+    return table_of(name, int(number) if number else None)
+
+
+class Swap(BaseModel):
+    """How a changed view takes over from the one that serves. ``when``: by itself, when it was asked for
+    (``hub view apply``), or ``in_place``: not beside it, but row by row in the same changelog and table.
+
+    ``keep_hours``: how long the former version goes on beside, for ``hub view rollback``. ``rows_within``: by which share
+    the number of rows may differ; ``same``: columns of which no row may differ. What breaks these waits for apply.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    when: Literal["auto", "manual", "in_place"] = "auto"
+    keep_hours: float = Field(24.0, ge=0, le=24 * 365)
+    rows_within: float | None = Field(None, ge=0)
+    same: list[Name] = Field(default_factory=list)
+
+
+class Proof(BaseModel):
+    """What proves a view beside what always does. ``recompute``: how often it is computed again from its sources, beside the version that
+    serves, and all rows compared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    recompute: str | None = None
+
+    @field_validator("recompute")
+    @classmethod
+    def _lasts(cls, text: str | None) -> str | None:
+        if text is not None and duration_ms(text) < _SHORTEST_RECOMPUTE_MS:
+            raise ValueError(f'a recompute every "{text}" is too often: at least 1m')
+        return text
+
+
+class Csv(BaseModel):
+    """How a line of CSV is written: what stands between values, and the text that means null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    separator: str = Field(",", min_length=1, max_length=1)
+    null: str = Field("", max_length=20)
+
+
+def _type(text: str) -> str:
+    try:
+        of_ddl(text)
+    except UnknownType as error:
+        guess = nearest(error.word, TYPE_NAMES)
+        hint = f"did you mean {guess}?" if guess else f"types: {', '.join(TYPE_NAMES)}"
+        raise ValueError(f"{error}; {hint}") from None
+    return text
+
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+ColumnType = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_type)]
+
+
+class EventFormat(BaseModel):
+    """What a source says of its events' bytes. Nothing: the registry says it, by the schema id in each event (Avro, JSON
+    Schema, Protobuf). Else ``format``, without a schema id, and ``schema``: the columns, with Spark's types; of CSV in
+    the order of the line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["json", "csv"] | None = None
+    columns: dict[ColumnName, ColumnType] = Field(default_factory=dict, alias="schema", max_length=2_000)
+    csv: Csv | None = None
+
+    @model_validator(mode="after")
+    def _whole_format(self) -> Self:
+        if self.format is None:
+            if self.columns or self.csv is not None:
+                raise ValueError(
+                    f"`{'schema' if self.columns else 'csv'}` belongs to events without a schema id: "
+                    "write also format: json, or format: csv"
+                )
+            return self
+        if not self.columns:
+            raise ValueError(f"format: {self.format} wants a schema: its columns and their types")
+        if self.csv is not None and self.format != "csv":
+            raise ValueError("`csv` says how lines are written: it belongs to format: csv")
+        lower = [name.lower() for name in self.columns]
+        for name, text in self.columns.items():
+            if lower.count(name.lower()) > 1:
+                raise ValueError(
+                    f'two columns are called "{name.lower()}": SQL does not tell apart upper and lower case'
+                )
+            if name in _RESERVED:
+                raise ValueError(f'a column "{name}" is the hub\'s own: every event has it, or must not')
+            if self.format == "csv" and "<" in text:
+                raise ValueError(f'column "{name}": a line of CSV holds plain values, not {text}')
+        return self
+
+    @property
+    def declared(self) -> AvroType | None:
+        """The schema of its events as the file says it; None: the registry says it."""
+        if self.format is None:
+            return None
+        how = self.csv or Csv()
+        return declared(self.format, self.columns, separator=how.separator, null=how.null)
+
+
+class Transforms(BaseModel):
+    """A file of Python functions beside the view (python_functions.py), and what it says: a version keeps what it was made with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*\.py$", max_length=200)
+    text: str = Field("", max_length=transforms.MOST_CHARACTERS)
+
+    @field_validator("file")
+    @classmethod
+    def _beside(cls, file: str) -> str:
+        if ".." in file.split("/"):
+            raise ValueError("the file must be in the folder of the views, or below it")
+        return file
+
+
+def _ttl_ms(text: str) -> int:
+    """Raises ValueError with what to write instead."""
+    try:
+        found = duration_ms(text)
+    except ValueError:
+        worded = _WORDY.fullmatch(text.strip())
+        instead = (
+            f"{worded[1]}{worded[2][0].lower()}" if worded else "a number and its unit, such as 12h or 30d"
+        )
+        raise ValueError(f'"{text}" is no ttl: write {instead}') from None
+    if found < _SHORTEST_TTL_MS:
+        raise ValueError(f'a ttl of "{text}" is too short: at least 1s')
+    return found
+
+
+class Declared(BaseModel):
+    """What every kind of view says of itself, and what its versions are called."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    view: Name
+    doc: str = ""
+    owner: str = ""
+    mode: RunMode = "auto"
+    indexes: list[Name] = Field(default_factory=list)
+    partitions: int | None = Field(None, ge=1, le=256)
+    stores: list[Name] = Field(default_factory=list)
+    swap: Swap = Swap()
+    transforms: Transforms | None = None
+    slo: LatencyNode = LatencyNode()
+    ttl: str | None = None
+    # The group that it moves in step with, so that one query can ask all of them at one place of the log.
+    cut: Name | None = None
+    proof: Proof = Proof()
+    _number: int | None = PrivateAttr(None)
+    _table: str | None = PrivateAttr(None)
+
+    @field_validator("swap", mode="before")
+    @classmethod
+    def _short(cls, given: object) -> object:
+        """``swap: manual`` is short for ``swap: {when: manual}``."""
+        return {"when": given} if isinstance(given, str) else given
+
+    @field_validator("transforms", mode="before")
+    @classmethod
+    def _file(cls, given: object) -> object:
+        """``transforms: python_functions.py`` is short for ``transforms: {file: python_functions.py}``."""
+        return {"file": given} if isinstance(given, str) else given
+
+    @field_validator("ttl", mode="before")
+    @classmethod
+    def _unit(cls, given: object) -> object:
+        return str(given) if isinstance(given, int | float) else given  # no unit: the next check says so
+
+    @field_validator("ttl")
+    @classmethod
+    def _lasts(cls, text: str | None) -> str | None:
+        if text is not None:
+            _ttl_ms(text)
+        return text
+
+    @model_validator(mode="after")
+    def _in_batches_only(self) -> Self:
+        if self.transforms is not None and self.mode == "realtime":
+            raise ValueError(
+                "Python functions are called for batches, and real-time mode has none; write `mode: live`"
+            )
+        if self.cut is not None and self.mode == "realtime":
+            raise ValueError(
+                "the views of a `cut` stop at the same place again and again, and real-time mode stops nowhere; write "
+                "`mode: live`, or leave `cut` out"
+            )
+        return self
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The Python functions that its SQL may call. Raises ConfigError when their file is wrong."""
+        if self.transforms is None:
+            return ()
+        return transforms.functions(self.transforms.text, self.transforms.file)
+
+    @field_validator("indexes", "stores")
+    @classmethod
+    def _distinct(cls, names: list[str]) -> list[str]:
+        return list(dict.fromkeys(names))
+
+    @property
+    def name(self) -> str:
+        return self.view
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """After how long without an event a row is deleted; None: never."""
+        return None if self.ttl is None else _ttl_ms(self.ttl)
+
+    @property
+    def recompute_ms(self) -> int | None:
+        """How often it is computed again from its sources, as a proof; None: when somebody asks."""
+        return None if self.proof.recompute is None else duration_ms(self.proof.recompute)
+
+    @property
+    def expiry_topic(self) -> str | None:
+        """Where it is said which rows are over, of all versions of the view; None: it has no ttl."""
+        return None if self.ttl is None else f"{EXPIRY_PREFIX}{self.view}"
+
+    @property
+    def kept_indexes(self) -> list[str]:
+        """The indexes that stores keep: those of the file, and that by which rows are found that are over."""
+        own = [] if self.ttl is None or LAST_EVENT_AT in self.indexes else [LAST_EVENT_AT]
+        return [*self.indexes, *own]
+
+    @property
+    def table(self) -> str:
+        """Its name where versions are told apart."""
+        return self._table or table_of(self.view, self._number)
+
+    @property
+    def changelog(self) -> str:
+        """The topic that this version of the view is published to."""
+        return changelog_of(table_of(self.view, self._number))
+
+    def of_version(self, number: int | None, table: str | None = None) -> Self:
+        """The same view as its version of that number; None: the one that has the view's own names. ``table``: what it
+        is called where only one version is kept."""
+        found = self.model_copy()
+        found._number, found._table = number, table
+        return found
+
+
+# What every event has besides its own columns.
+META: Mapping[str, Kind] = {
+    "_topic": "string",
+    "_partition": "integer",
+    "_offset": "integer",
+    "_timestamp": "timestamp",
+    "_key": "string",
+    "_deleted": "boolean",
+}

@@ -1,0 +1,94 @@
+"""[core] What a view is: one YAML file, checked before anything runs.
+
+An *entity view* folds the events of n sources by key. Its expressions are Spark SQL. One rule gives them meaning:
+**inside an aggregate, ``source.column`` is every event's value; outside, it is the latest event's value**, where
+latest is decided by the source's ``order`` (then by the log's own order).
+
+The grammar of a file is the models below; ``docs/views.md`` explains it with examples.
+"""
+
+from __future__ import annotations
+
+from pydantic import (
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from hub.errors import nearest
+from hub.materializers.definition.declared import EXPIRY, LAST_EVENT_AT, Declared, EventFormat, Name, Sql
+
+
+class Source(EventFormat):
+    """Where events of one system come from and which entity they belong to.
+
+    ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` gives the entity's key from an event's
+    columns. ``order`` decides which event is the latest (default: the order of the log). Events with the same
+    ``unique_by`` count once in aggregates, with the values of the latest of them. Events for which ``where`` is not
+    true are left out.
+    """
+
+    topic: str = Field(min_length=1, max_length=249)
+    key: Sql
+    order: Sql | None = None
+    unique_by: Sql | None = None
+    where: Sql | None = None
+
+
+class View(Declared):
+    """An entity view as its file says it."""
+
+    sources: dict[Name, Source] = Field(min_length=1)
+    fields: dict[Name, Sql] = Field(min_length=1)
+    computed: dict[Name, Sql] = Field(default_factory=dict)
+    delete_when: Sql | None = None
+
+    @field_validator("fields", "computed")
+    @classmethod
+    def _not_the_hub_s(cls, given: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        if LAST_EVENT_AT in given and info.data.get("ttl") is not None:
+            raise ValueError(
+                f'a view with a ttl has a column "{LAST_EVENT_AT}" of the hub\'s own: call this one otherwise'
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> View:
+        twice = self.fields.keys() & self.computed.keys()
+        if twice:
+            raise ValueError(f'"{min(twice)}" is declared both in fields and in computed')
+        for index in self.indexes:
+            if index not in self.columns:
+                guess = nearest(index, self.columns)
+                raise ValueError(
+                    f'index "{index}" is no field of the view'
+                    + (f'; did you mean "{guess}"?' if guess else "")
+                )
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The row's columns in order: fields, then computed, then when its last event was if it has a ttl."""
+        return (*self.fields, *self.computed, *(() if self.ttl is None else (LAST_EVENT_AT,)))
+
+    @property
+    def counted_within(self) -> dict[str, str]:
+        """By source with unique_by: within what an identity counts once. It may count under several keys: see docs/views.md."""
+        return {
+            name: f"each {source.unique_by} once within its {source.key}; one that moves to another {source.key} stays "
+            "counted under the former, too"
+            for name, source in self.sources.items()
+            if source.unique_by is not None and source.unique_by != source.key
+        }
+
+    @property
+    def all_sources(self) -> dict[str, Source]:
+        """Its sources, and with a ttl the topic that says which rows are over: read like one more."""
+        topic = self.expiry_topic
+        if topic is None:
+            return dict(self.sources)
+        said = Source.model_validate(
+            {"topic": topic, "key": "_key", "format": "json", "schema": {"cutoff": "timestamp"}}
+        )
+        return {**self.sources, EXPIRY: said}

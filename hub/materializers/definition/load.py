@@ -1,0 +1,133 @@
+"""[core] Load views from their YAML files: one file, or all of a folder, with the Python functions beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from hub.errors import ConfigError, nearest
+from hub.files import read_text
+from hub.materializers.definition import python_functions
+from hub.yaml import kept_to, load_model, place, places
+
+if TYPE_CHECKING:
+    from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.definition.entity_view import View
+
+
+def load_view(path: Path) -> View | SqlView:
+    """The view in one file: a SQL view when it has ``sql:``, else an entity view.
+
+    Raises ConfigError with file, line and column and what was expected there.
+    """
+    with kept_to(path):
+        return _load_view(path)
+
+
+def _load_view(path: Path) -> View | SqlView:
+    if ("sql",) in places(path):
+        from hub.materializers.definition.sql_view import SqlView
+
+        view: View | SqlView = load_model(path, SqlView)
+    else:
+        view = load_model(path, View)
+    if view.view != path.stem:
+        raise ConfigError(
+            f'view "{view.view}" is in the file "{path.name}"',
+            hint=f"name the file {view.view}.yaml: a view is found by its file name",
+            where=str(path),
+        )
+    view = _with_functions(path, view)
+    if not isinstance(view, View):
+        from hub.materializers.definition.sql_view import readable  # it is made of this module's names
+
+        readable(path, view)
+    return view
+
+
+def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
+    """The view with what its file of functions says. Raises ConfigError with file, line and function."""
+    if view.transforms is None:
+        return view
+    file = path.parent / view.transforms.file
+    try:
+        text = read_text(file)
+    except (OSError, UnicodeDecodeError) as error:
+        there = [each.name for each in path.parent.glob("*.py")]
+        guess = nearest(view.transforms.file, there)
+        raise ConfigError(
+            f'its functions\' file "{file}" cannot be read ({type(error).__name__})',
+            where=place(path, "transforms"),
+            hint=f"did you mean {guess}?" if guess else "it is found from the folder of the view's file",
+            code="HUB-2151",
+        ) from None
+    if len(text) > python_functions.MOST_CHARACTERS:
+        raise ConfigError(
+            f"longer than {python_functions.MOST_CHARACTERS} characters",
+            where=str(file),
+            hint="import a package for what is large",
+            code="HUB-2151",
+        )
+    python_functions.functions(text, str(file))
+    return view.model_copy(update={"transforms": view.transforms.model_copy(update={"text": text})})
+
+
+_NAMES_FILE = re.compile(r"""^transforms:\s*(?:\{\s*file:\s*)?["']?([\w./-]+\.py)""", re.MULTILINE)
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """The files that define a view: its own, and that of its functions where it names one that is there."""
+    named = _NAMES_FILE.search(read_text(path, errors="replace"))
+    beside = path.parent / named[1] if named else None
+    return (path, beside) if beside is not None and beside.is_file() else (path,)
+
+
+def definition_text(path: Path) -> str:
+    """What defines a view, as it is written: its file, and behind it the functions that it names."""
+    own, *beside = files_of(path)
+    text = read_text(own, errors="replace")
+    for each in beside:
+        text += f"\n# ---- {each.name}\n{read_text(each, errors='replace')}"
+    return text
+
+
+def view_of(body: str) -> View | SqlView:
+    """A view that was checked before, from the JSON that ``body_of`` made of it."""
+    if "sql" in orjson.loads(body):
+        from hub.materializers.definition.sql_view import SqlView
+
+        return SqlView.model_validate_json(body)
+    return View.model_validate_json(body)
+
+
+def body_of(view: View | SqlView) -> str:
+    """As JSON, for the log."""
+    return view.model_dump_json(by_alias=True, exclude_defaults=True)
+
+
+def view_files(project: Path) -> list[Path]:
+    """The files of a project's views, by name; none of those that editors leave for a while: hidden ones, links to nothing."""
+    found = (project / "views").glob("*.yaml")
+    return sorted(path for path in found if not path.name.startswith(".") and path.exists())
+
+
+def load_views(
+    project: Path, refused: Callable[[Path, ConfigError], None] | None = None
+) -> list[View | SqlView]:
+    """Load all views of a project folder, by name; [] when it has none.
+
+    ``refused`` is called with each file that does not load, and the others are returned. Without it ConfigError is raised.
+    """
+    found = []
+    for path in view_files(project):
+        try:
+            found.append(load_view(path))
+        except ConfigError as error:
+            if refused is None:
+                raise
+            refused(path, error)
+    return found

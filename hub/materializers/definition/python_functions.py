@@ -1,0 +1,205 @@
+"""[core] Functions of a Python file beside a view: which there are, what they take and give, read without running them.
+
+::
+
+    def digits(phone: pa.Array) -> Annotated[pa.Array, "string"]:     a batch at a time: Arrow arrays in and out
+    def initials(name: str | None) -> str | None:                     a value at a time: Python's own
+
+Every function at the top of the file whose name does not begin with ``_`` can be called in the view's SQL. What it gives is
+said by its annotation, so that a view can be judged where the file must not run (``hub view validate``, another machine).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+
+from hub.errors import ConfigError, nearest
+from hub.materializers.types.source_formats import TYPE_NAMES, UnknownType, of_ddl
+
+MOST_CHARACTERS = 100_000
+_MOST_PARAMETERS = 16
+_WRONG = "HUB-2151"
+
+# What Python's own types are in SQL. A Decimal has no scale: its type is said in DDL.
+_VALUES: Mapping[str, str] = {
+    "str": "string",
+    "int": "bigint",
+    "float": "double",
+    "bool": "boolean",
+    "bytes": "binary",
+    "datetime": "timestamp",
+    "datetime.datetime": "timestamp",
+    "date": "date",
+    "datetime.date": "date",
+}
+_ARRAYS = ("pa.Array", "pyarrow.Array", "Array")
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """``returns`` is Spark's DDL. ``by_value``: it is called a value at a time, else a batch at a time."""
+
+    name: str
+    line: int
+    parameters: tuple[str, ...]
+    returns: str
+    by_value: bool
+
+
+def digest(text: str) -> str:
+    """What tells one state of a file from another."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def functions(text: str, file: str) -> tuple[Function, ...]:
+    """The functions that a view may call, in the file's order. Raises ConfigError with file, line and function."""
+    try:
+        tree = ast.parse(text, file)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        said = getattr(error, "msg", None) or str(error)
+        raise ConfigError(
+            f"no valid Python: {said}", where=f"{file}:{line}" if line else file, code=_WRONG
+        ) from None
+    found: dict[str, Function] = {}
+    for node in tree.body:
+        if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            raise _wrong(file, node, "is async: SQL waits for nothing", "write def")
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        if node.name in found:
+            raise _wrong(file, node, f"is there already, in line {found[node.name].line}", "rename one")
+        found[node.name] = _function(node, file)
+    if not found:
+        raise ConfigError(
+            "no function in it can be called",
+            where=file,
+            hint="def digits(phone: str) -> str: at the top of the file, with a name that does not begin with _",
+            code=_WRONG,
+        )
+    return tuple(found.values())
+
+
+def _wrong(file: str, node: ast.AST, what: str, hint: str) -> ConfigError:
+    name, line = getattr(node, "name", "?"), getattr(node, "lineno", 1)
+    return ConfigError(f'function "{name}" {what}', where=f"{file}:{line}", hint=hint, code=_WRONG)
+
+
+def _function(node: ast.FunctionDef, file: str) -> Function:
+    if not node.name.islower() or not node.name.isidentifier():
+        raise _wrong(
+            file, node, "has a name that SQL does not tell apart", "use lower-case letters, digits and _"
+        )
+    if node.name.upper() in _SQL_HAS:
+        raise _wrong(file, node, "is called like a function of SQL", f"rename it, such as own_{node.name}")
+    arguments = node.args
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
+        raise _wrong(file, node, "takes arguments that SQL cannot give", "name each one, without defaults")
+    parameters = [*arguments.posonlyargs, *arguments.args]
+    if not 0 < len(parameters) <= _MOST_PARAMETERS:
+        raise _wrong(
+            file,
+            node,
+            f"has {len(parameters)} parameters",
+            f"it is a function of 1 to {_MOST_PARAMETERS} columns",
+        )
+    if node.returns is None:
+        raise _wrong(file, node, "does not say what it gives", _SAY)
+    arrays = [_is_array(each.annotation) for each in parameters]
+    bare = next((each.arg for each in parameters if each.annotation is None), None)
+    if bare is not None:
+        raise _wrong(
+            file, node, f'does not say what "{bare}" is', "a value (str, int, …), or pa.Array: a whole batch"
+        )
+    if any(arrays) and not all(arrays):
+        raise _wrong(
+            file, node, "takes batches and values", "write pa.Array for all of its parameters, or for none"
+        )
+    return Function(
+        node.name,
+        node.lineno,
+        tuple(each.arg for each in parameters),
+        _given(node, node.returns, file),
+        not any(arrays),
+    )
+
+
+_SAY = 'a value: -> str; of a batch: -> Annotated[pa.Array, "string"], with the type as Spark writes it'
+
+
+def _is_array(annotation: ast.expr | None) -> bool:
+    return annotation is not None and _said(annotation) in _ARRAYS
+
+
+def _said(annotation: ast.expr) -> str:
+    """An annotation as it is written, also when it is written as a text."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value.strip()
+    return ast.unparse(annotation)
+
+
+def _given(node: ast.FunctionDef, annotation: ast.expr, file: str) -> str:
+    """The type that a function gives, as DDL."""
+    written: str | None = None
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).split(".")[-1] == "Annotated":
+        parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else []
+        written = next(
+            (p.value for p in parts[1:] if isinstance(p, ast.Constant) and isinstance(p.value, str)), None
+        )
+    elif isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
+        sides = [annotation.left, annotation.right]
+        others = [each for each in sides if ast.unparse(each) != "None"]
+        if len(others) == 1:
+            return _given(node, others[0], file)
+    elif isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).split(".")[-1] == "Optional":
+        return _given(node, annotation.slice, file)
+    else:
+        said = _said(annotation)
+        if said in _VALUES:
+            return _VALUES[said]
+        if isinstance(annotation, ast.Constant):
+            written = said
+    if written is None:
+        raise _wrong(file, node, f"gives `{ast.unparse(annotation)}`, which has no type in SQL", _SAY)
+    try:
+        of_ddl(written)
+    except UnknownType as error:
+        guess = nearest(error.word, TYPE_NAMES)
+        hint = f"did you mean {guess}?" if guess else f"types: {', '.join(TYPE_NAMES)}"
+        raise _wrong(file, node, f"gives {error}", hint) from None
+    return written
+
+
+_SQL_HAS = frozenset(Dialect.get_or_raise("spark").parser_class.FUNCTIONS) | {
+    name.upper() for name in exp.FUNCTION_BY_NAME
+}
+
+
+def misused(tree: exp.Expr, known: Iterable[Function]) -> tuple[str, str] | None:
+    """(what is wrong with a call of one of the functions, what to do); None when nothing is."""
+    by_name = {each.name: each for each in known}
+    for node in tree.find_all(exp.Anonymous):
+        function = by_name.get(node.name.lower())
+        if function is None or len(node.expressions) == len(function.parameters):
+            continue
+        wanted = ", ".join(function.parameters)
+        return (
+            f"`{node.sql('spark')[:80]}` gives {len(node.expressions)} arguments",
+            f"{function.name}({wanted}), line {function.line} of its file",
+        )
+    return None
+
+
+def called(tree: exp.Expr, known: Iterable[Function]) -> Function | None:
+    """The first of the functions that an expression calls."""
+    by_name = {each.name: each for each in known}
+    calls = (by_name.get(node.name.lower()) for node in tree.find_all(exp.Anonymous))
+    return next((each for each in calls if each is not None), None)

@@ -1,0 +1,285 @@
+"""[core] Which views a new schema would break: the columns that a view reads of a topic, against what becomes of them.
+
+A view reads a column when one of its expressions names it, as ``source.column`` or, in ``key``, ``order``, ``unique_by``
+and ``where``, by its name alone. Its reader's schema has the columns by name, so a column that is renamed is gone for
+it, also with an alias. A type that stays of one kind (int to long) breaks nothing; one that does not (long to string)
+changes what the view's SQL means.
+
+``Breaks`` judges one column of any format; the saved queries (``queries/saved_queries.py``) ask it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from hub.materializers.definition.declared import META
+from hub.materializers.definition.entity_view import Source, View
+from hub.materializers.definition.sql_view import SqlView, query_of
+from hub.materializers.types.avro_types import kind
+from hub.schema_registry.describe import SchemaField, SchemaView, describe
+from hub.schema_registry.folder.diff import Types, said_type
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.registry.snapshot import Parsed
+from hub.topics.tree.tree import matches
+
+_Placed = tuple[Any, str]
+_MOST_NESTED = 64  # types; deeper, nothing is told
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """One column that a view reads and that a version takes away or changes."""
+
+    view: str
+    column: str  # as the view's file has it: source.column
+    what: str
+
+    def __str__(self) -> str:
+        return f"view {self.view} reads {self.column}, which {self.what}"
+
+
+def columns_read(view: View | SqlView) -> dict[str, set[tuple[str, ...]]]:
+    """By source, the paths of columns that the view reads; without Kafka's own (``_offset``, …). What is no SQL is
+    left out: it runs nowhere."""
+    if isinstance(view, SqlView):
+        used = query_of(view).used
+        return {
+            name: {(column,) for column in columns if column not in META} for name, columns in used.items()
+        }
+    found: dict[str, set[tuple[str, ...]]] = {name: set() for name in view.sources}
+    for name, source in view.sources.items():
+        for path in _paths(_event_expressions(source)):
+            own = path[1:] if len(path) > 1 and path[0] == name else path
+            found[name].add(own)
+    computed = [*view.fields.values(), *view.computed.values(), view.delete_when]
+    for path in _paths(computed):
+        if len(path) > 1 and path[0] in found:
+            found[path[0]].add(path[1:])
+    return {name: {path for path in paths if path[0] not in META} for name, paths in found.items()}
+
+
+def impacts(
+    views: Iterable[View | SqlView], topic: str, old: Parsed, new: Parsed, version: int
+) -> list[Impact]:
+    """What in the views breaks when ``new`` becomes that version of the topic's values; [] for other than Avro."""
+    if (old.schema_type, new.schema_type) != ("AVRO", "AVRO"):
+        return []
+    breaks = Breaks(old, new)
+    found: dict[Impact, None] = {}
+    for view in views:
+        read = columns_read(view)
+        for name, source in view.sources.items():
+            if not matches(source.topic, topic):
+                continue
+            for path in sorted(read[name]):
+                for inner, what in breaks.of(path):
+                    column = ".".join((name, *inner))
+                    found[Impact(view.name, column, f"version {version} {what}")] = None
+    return list(found)
+
+
+def columns_by_field(view: View) -> dict[str, dict[str, set[tuple[str, ...]]]]:
+    """By column of the view, and "" for what decides over whole rows (``key``, ``order``, ``unique_by``, ``where``,
+    ``delete_when``): by source, the paths of columns that it is made of, through the fields that it names."""
+    made: dict[str, dict[str, set[tuple[str, ...]]]] = {}
+    for name, text in (*view.fields.items(), *view.computed.items()):
+        made[name] = _made_of(view, text, made)
+    rows = _made_of(view, view.delete_when, made)
+    for name, source in view.sources.items():
+        for path in _paths(_event_expressions(source)):
+            rows.setdefault(name, set()).add(path[1:] if len(path) > 1 and path[0] == name else path)
+    made[""] = rows
+    return {
+        column: {
+            source: {path for path in paths if path[0] not in META} for source, paths in by_source.items()
+        }
+        for column, by_source in made.items()
+    }
+
+
+def _made_of(
+    view: View, text: str | None, made: dict[str, dict[str, set[tuple[str, ...]]]]
+) -> dict[str, set[tuple[str, ...]]]:
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for path in _paths([text]):
+        if len(path) > 1 and path[0] in view.sources:
+            found.setdefault(path[0], set()).add(path[1:])
+        else:  # a field before it, whole or a part of it
+            for source, paths in made.get(path[0], {}).items():
+                found.setdefault(source, set()).update(paths)
+    return found
+
+
+def _event_expressions(source: Source) -> Sequence[str | None]:
+    return (source.key, source.order, source.unique_by, source.where)
+
+
+def _paths(expressions: Iterable[str | None]) -> Iterator[tuple[str, ...]]:
+    for text in expressions:
+        if text is None:
+            continue
+        try:
+            tree = sqlglot.parse_one(text, dialect="spark")
+        except (SqlglotError, RecursionError):
+            continue
+        for column in tree.find_all(exp.Column):
+            yield tuple(part.name for part in column.parts)
+
+
+class Breaks:
+    """What becomes of a column when one schema follows another. Of two formats nothing is told."""
+
+    def __init__(self, old: Parsed, new: Parsed) -> None:
+        self._avro: tuple[Types, Types] | None = None
+        self._views: tuple[SchemaView, SchemaView] | None = None
+        if old.schema_type != new.schema_type:
+            return
+        if old.schema_type == "AVRO":
+            self._avro = Types(old), Types(new)
+            return
+        try:
+            before, after = (describe(each.schema_type, each.schema, each.named) for each in (old, new))
+        except InvalidSchema:
+            return
+        self._views = before, after
+
+    def of(self, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """(path, what becomes of it: "removes", "changes from … to …"), along the path and below it."""
+        if self._avro is not None:
+            return _broken(*self._avro, path)
+        return iter(()) if self._views is None else _broken_field(*self._views, path)
+
+
+def _broken_field(
+    before: SchemaView, after: SchemaView, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Of a schema that is described: by the plain kinds of values, as far as the types are unambiguous."""
+    for depth in range(1, len(path) + 1):
+        was, now = _field(before, path[:depth]), _field(after, path[:depth])
+        if was is None and depth > 1:  # a part of a value that is no record
+            yield from _broken_field(before, after, path[: depth - 1])
+            return
+        if was is None:
+            return
+        if now is None:
+            yield path[:depth], "removes"
+            return
+        if depth == len(path) or _plain(was) != _plain(now):
+            yield from _changed_field(before, after, was, now, path[:depth], frozenset())
+            return
+
+
+def _field(view: SchemaView, path: tuple[str, ...]) -> SchemaField | None:
+    return view.find(view.roots[0], ".".join(path)) if view.roots else None
+
+
+def _changed_field(
+    before: SchemaView,
+    after: SchemaView,
+    was: SchemaField,
+    now: SchemaField,
+    path: tuple[str, ...],
+    within: frozenset[str],
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    if _plain(was) != _plain(now):
+        yield path, f"changes from {_said(was)} to {_said(now)}"
+        return
+    if len(was.shape.of) != 1 or len(now.shape.of) != 1 or was.shape.of[0] in within:
+        return
+    inside = [view.types.get(each.shape.of[0]) for view, each in ((before, was), (after, now))]
+    if inside[0] is None or inside[1] is None:
+        return
+    names = {each.name: each for each in inside[1].fields}
+    for field in inside[0].fields:
+        here = (*path, field.name)
+        if field.name not in names:
+            yield here, "removes"
+        else:
+            deeper = within | {inside[0].name}
+            yield from _changed_field(before, after, field, names[field.name], here, deeper)
+
+
+_PLAIN = {"int": "integer", "long": "integer", "float": "double", "enum": "string", "uuid": "string"}
+
+
+def _plain(field: SchemaField) -> str:
+    return _PLAIN.get(field.type, field.type)
+
+
+def _said(field: SchemaField) -> str:
+    return f"{field.shape.logical} ({field.type})" if field.shape.logical else field.type
+
+
+def _broken(before: Types, after: Types, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """(path, what becomes of it), along the path and below it."""
+    was, now = before.root, after.root
+    for depth, name in enumerate(path, 1):
+        inner = before.field(*was, name), after.field(*now, name)
+        if inner[0] is None:  # nothing there; or a part of a value that is no record
+            path = path[: depth - 1]
+            break
+        if inner[1] is None:
+            kinds = [_kind(_value(*each)[0]) for each in ((before, was), (after, now))]
+            if depth > 1 and kinds[0] != kinds[1]:
+                path = path[: depth - 1]
+                break
+            yield path[:depth], "removes"
+            return
+        was, now = inner[0], inner[1]
+    if path:
+        yield from _changed(before, after, was, now, path, ())
+
+
+def _changed(
+    before: Types,
+    after: Types,
+    was: _Placed,
+    now: _Placed,
+    path: tuple[str, ...],
+    within: tuple[int, ...],
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    (a, space_a), (b, space_b) = _value(before, was), _value(after, now)
+    if id(a) in within or len(within) > _MOST_NESTED:  # a type within itself
+        return
+    kinds = _kind(a), _kind(b)
+    if kinds[0] != kinds[1]:
+        yield path, f"changes from {said_type(was[0], was[1])} to {said_type(now[0], now[1])}"
+        return
+    within = (*within, id(a))
+    for part in ("items", "values"):
+        if isinstance(a, dict) and isinstance(b, dict) and part in a and part in b:
+            yield from _changed(before, after, (a[part], space_a), (b[part], space_b), path, within)
+    if kinds[0] == "record":
+        for field in a["fields"]:
+            inner = before.field(a, space_a, field["name"]), after.field(b, space_b, field["name"])
+            here = (*path, field["name"])
+            if inner[1] is None:
+                yield here, "removes"
+            elif inner[0] is not None:
+                yield from _changed(before, after, inner[0], inner[1], here, within)
+
+
+def _value(types: Types, placed: _Placed) -> _Placed:
+    """The type beside null, its name resolved."""
+    found, space = types.resolved(*placed)
+    if isinstance(found, list):
+        branches = [each for each in found if each != "null"]
+        if len(branches) == 1:
+            return types.resolved(branches[0], space)
+    return found, space
+
+
+def _kind(schema: Any) -> str:
+    """What the view's SQL sees: kinds of values, and of the rest the type itself."""
+    if isinstance(schema, list):
+        return f"union of {len(schema)}"
+    found = kind(schema)
+    if found != "other":
+        return found
+    return schema if isinstance(schema, str) else str(schema["type"])

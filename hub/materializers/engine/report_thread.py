@@ -1,0 +1,66 @@
+"""[shell] Write the materializer's own report to ``_hub.progress`` every few seconds, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hub.errors import HubError
+from hub.log import Writer
+from hub.materializers.progress.engine_reports import REPORT_EVERY_S, engine_report
+from hub.runtime import repeating
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.5
+
+
+def folder_of(project: Path) -> str:
+    """Return host and path of a project: two processes that name the same one read the same files."""
+    return f"{socket.gethostname()}:{project.expanduser().absolute()}"
+
+
+class Pulse:
+    """``tell`` which views there are; use ``with pulse.running():``."""
+
+    def __init__(self, writer: Writer, folder: str) -> None:
+        self._writer = writer
+        self._folder = folder
+        self._views: frozenset[str] | None = None
+        self._told: frozenset[str] | None = None
+        self._told_at_s = 0.0
+        self._failed = ""
+
+    def tell(self, views: frozenset[str]) -> None:
+        """Name the views that have a file now."""
+        self._views = views
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Write a report whenever the views change, and every ``REPORT_EVERY_S``, for as long as the block runs."""
+        with repeating(
+            self.step,
+            name="materializer-pulse",
+            pause_s=lambda _took_s: _LOOK_EVERY_S,
+            failed="the materializer's report cannot be written",
+        ):
+            yield
+
+    def step(self) -> None:
+        """Write a report when one is due."""
+        views, now_s = self._views, time.monotonic()
+        if views is None or (views == self._told and now_s - self._told_at_s < REPORT_EVERY_S):
+            return
+        try:
+            report = engine_report(views, self._folder, time.time_ns() // 1_000_000)
+            self._writer.append([report.record()])
+        except HubError as error:
+            if error.message != self._failed:
+                log.warning("the materializer's report is not written, tried again: %s", error.message)
+            self._failed = error.message
+            return
+        self._told, self._told_at_s, self._failed = views, now_s, ""

@@ -1,0 +1,83 @@
+"""[core] The values of golden events as the bytes of their source's format: Avro, JSON, CSV, Protobuf.
+
+A value is written as JSON, whatever the source reads. Of Protobuf it is the JSON that its own mapping has; of CSV an object by
+column, which becomes a line. JSON itself is written as it stands, also when it does not fit: that is worth a test.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+from hub.errors import nearest
+from hub.materializers.types.avro_types import AvroType, field_types
+from hub.materializers.types.source_formats import Reading, reading_of
+from hub.schema_registry.codecs.avro_encoder import JsonEncoder, Unfit
+
+Encode = Callable[[Any], bytes]
+
+
+def encoder_of(schema: AvroType) -> Encode:
+    """What makes the body of an event of a JSON value: what stands behind its schema id, where it has one.
+
+    The encoder raises Unfit with what is wrong with the value."""
+    reading = reading_of(schema)
+    if reading is None:
+        return JsonEncoder(schema).body
+    match reading.form:
+        case "json":
+            return orjson.dumps
+        case "csv":
+            return _line(list(field_types(schema)), reading)
+        case "protobuf":
+            return _message(reading)
+
+
+def _line(columns: list[str], reading: Reading) -> Encode:
+    def encode(value: Any) -> bytes:
+        for name in value:
+            if name not in columns:
+                guess = nearest(name, columns)
+                raise Unfit(
+                    f"value.{name}: the line has no such column",
+                    hint=f"did you mean {guess}?" if guess else f"columns: {', '.join(columns)}",
+                )
+        out = io.StringIO()
+        writer = csv.writer(out, delimiter=reading.separator, lineterminator="")
+        writer.writerow([_text(value.get(name), reading.null) for name in columns])
+        return out.getvalue().encode()
+
+    return encode
+
+
+def _text(value: Any, null: str) -> str:
+    match value:
+        case None:
+            return null
+        case bool():
+            return str(value).lower()
+        case _:
+            return str(value)
+
+
+def _message(reading: Reading) -> Encode:
+    pool = descriptor_pool.DescriptorPool()
+    for file in FileDescriptorSet.FromString(reading.files).file:
+        pool.Add(file)
+    make = message_factory.GetMessageClass(pool.FindMessageTypeByName(reading.message))
+
+    def encode(value: Any) -> bytes:
+        message = make()
+        try:
+            json_format.ParseDict(value, message, descriptor_pool=pool, max_recursion_depth=100)
+            return b"\x00" + message.SerializeToString()
+        except (json_format.ParseError, ValueError, TypeError, RecursionError) as error:
+            raise Unfit(f"value: {str(error)[:300]}") from None
+
+    return encode

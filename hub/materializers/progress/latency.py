@@ -1,0 +1,325 @@
+"""[core] How long events took to a store: counted where rows are applied, told as ``latency:<store>`` in ``_hub.progress``.
+
+::
+
+    event's time ───────▶ taken by a batch ──▶ row in the changelog ──▶ row readable in a store
+    (its timestamp in Kafka)   "read"           "changelog"               "readable"
+
+A keyed view's row names the events that made it (``_sources``), with their timestamps: each change of a row counts once,
+from the latest event in it; of a step of more than ``MOST_ROWS`` every k-th row counts for k, so that a bulk load pays
+nothing to speak of. A SQL view's rows name none: of its batches a few events are looked up (latency_samples.py),
+so its counts are those of a sample. When an event was read is when its batch took its events, which the view's progress tells
+after the row: until then a keyed view's changes wait here, at most ``MOST_UNREAD`` of them. Not counted as read, for nobody knows
+it: what real time read, what a batch read of which nothing was told, and what was read again after its row was made.
+
+An event that was older than ``REPLAY_S`` when it got there is a *replay* (a view or a store filled anew, history loaded): it
+is counted apart, else it would burn the objective. What was late for longer than that through a failure is therefore told by
+freshness alone.
+
+Times are of several clocks: what comes out negative by no more than ``SKEW_MS`` counts as 0. An event that is further in the future
+took nobody knows how long: it counts in ``skewed`` alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from hub.materializers.progress.records import PROGRESS_TOPIC, Progress
+from hub.metrics.histogram import SKEW_MS, Histogram, edges_with
+from hub.record import NewRecord, TopicPartition
+from hub.tracing import Trace
+
+PREFIX = "latency:"
+REPLAY_S = 1_800.0
+# Of each view: events that are named, so that the server can tell when they were appended.
+MOST_NAMED = 4
+# Rows of a step that are looked at.
+MOST_ROWS = 500
+# Stretches of source offsets that wait to be sampled, over all SQL views of a store.
+MOST_WAITING = 256
+# Changes of a keyed view that wait to hear when their batch read them. Of more every second one stands for two. Even.
+MOST_UNREAD = 2_048
+# Events of keyed views that wait to have their trace looked up, the newest.
+MOST_UNSEEN = 8
+
+Stage = Literal["read", "changelog", "readable"]
+Origin = Literal["live", "replay"]
+
+
+class Due(NamedTuple):
+    """A changed row's latest event, and when the row was appended to the changelog (epoch ms). ``rows``: it stands for
+    so many. ``read_ms``: when its batch took the event; None: not known (yet)."""
+
+    topic: str
+    partition: int
+    offset: int
+    event_ms: int
+    changelog_ms: int
+    rows: int = 1
+    read_ms: int | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Stretch(NamedTuple):
+    """Events [first, end) of one partition became readable together."""
+
+    view: str
+    topic: str
+    partition: int
+    first: int
+    end: int
+    committed_ms: int
+    readable_ms: int
+    read_ms: int | None = None
+
+
+@dataclass
+class _View:
+    edges: tuple[float, ...]
+    objective_s: float | None
+    sampled: bool
+    counts: dict[tuple[Stage, Origin], Histogram] = field(default_factory=dict)
+    skewed: int = 0
+    counted: int = 0
+    newest_event_ms: int | None = None
+    named: deque[Due] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
+    # Of each series the newest event that was traced: its trace, seconds, and when (epoch ms).
+    exemplars: dict[tuple[Stage, Origin], tuple[str, float, int]] = field(default_factory=dict)
+
+    def add(self, stage: Stage, origin: Origin, span_ms: int, count: int) -> None:
+        known = self.counts.get((stage, origin))
+        if known is None:
+            known = self.counts[stage, origin] = Histogram(self.edges)
+        if span_ms < -SKEW_MS:
+            self.skewed += count
+            return
+        known.add(max(0, span_ms) / 1000, count)
+
+
+class Latencies:
+    """Of one store's views. Told by the applier, read by the thread that publishes. ``objective_of`` a view: seconds."""
+
+    def __init__(
+        self,
+        store: str,
+        since_ms: int,
+        objective_of: Callable[[str], float | None] = lambda _view: None,
+        replay_s: float = REPLAY_S,
+    ) -> None:
+        self.store, self.since_ms, self.objective_of, self.replay_s = store, since_ms, objective_of, replay_s
+        self._views: dict[str, _View] = {}
+        self._reached: dict[str, Progress] = {}
+        self._unread: dict[str, list[Due]] = {}
+        self._waiting: deque[Stretch] = deque(maxlen=MOST_WAITING)
+        self._unseen: deque[tuple[str, Due, int]] = deque(maxlen=MOST_UNSEEN)
+        self._lock = threading.Lock()
+
+    # ---- told by the applier
+
+    def applied(self, view: str, due: Iterable[Due], readable_ms: int) -> None:
+        """Rows of a keyed view are readable since ``readable_ms``."""
+        with self._lock:
+            known, unread = self._of(view, sampled=False), self._unread.setdefault(view, [])
+            for each in due:
+                self._count(known, each, readable_ms)
+                self._unseen.append((view, each, readable_ms))
+                unread.append(each)
+                if len(unread) >= MOST_UNREAD:
+                    pairs = zip(unread[::2], unread[1::2], strict=True)
+                    unread[:] = [one._replace(rows=one.rows + other.rows) for one, other in pairs]
+
+    def told(self, view: str, progress: Iterable[Progress]) -> None:
+        """The store covers what these say (of a keyed view): so it is known when their batches read their events."""
+        with self._lock:
+            for each in progress:
+                before, self._reached[view] = self._reached.get(view), each
+                if before is not None:
+                    self._read(view, before, each)
+                waiting = self._unread.get(view, ())
+                self._unread[view] = [due for due in waiting if due.offset >= each.sources.get(due.place)]
+
+    def _read(self, view: str, before: Progress, after: Progress) -> None:
+        known = self._views.get(view)
+        if known is None:
+            return
+        for due in self._unread.get(view, ()):
+            read_ms = _read_ms(before, after, due.place, due.offset, due.changelog_ms)
+            if read_ms is not None:
+                self._add(known, "read", due, read_ms)
+                known.counted += due.rows
+        for index, (name, due, readable_ms) in enumerate(self._unseen):
+            if name == view and due.read_ms is None:
+                read_ms = _read_ms(before, after, due.place, due.offset, due.changelog_ms)
+                self._unseen[index] = (name, due._replace(read_ms=read_ms), readable_ms)
+
+    def covered(self, view: str, progress: Iterable[Progress], readable_ms: int) -> None:
+        """The store covers what these say (of a SQL view). The first one says only where counting begins."""
+        with self._lock:
+            for each in progress:
+                before, self._reached[view] = self._reached.get(view), each
+                if before is None:
+                    continue
+                for tp, end in each.sources:
+                    # A partition that was not named before was empty, or is read from its start: a replay, not counted.
+                    first = before.sources.get(tp, end)
+                    if first < end:
+                        committed_ms = each.committed_at_ms
+                        read_ms = _read_ms(before, each, tp, first, committed_ms)
+                        self._waiting.append(
+                            Stretch(view, *tp, first, end, committed_ms, readable_ms, read_ms)
+                        )
+
+    @property
+    def counted(self) -> int:
+        """Changes whenever there is something new to tell."""
+        with self._lock:
+            return sum(each.counted for each in self._views.values())
+
+    def forget(self, views: Iterable[str]) -> None:
+        """These are no views of the store any more."""
+        with self._lock:
+            for view in views:
+                self._views.pop(view, None)
+                self._reached.pop(view, None)
+                self._unread.pop(view, None)
+
+    # ---- sampling
+
+    def waiting(self) -> list[Stretch]:
+        """Stretches to sample; each is given once."""
+        with self._lock:
+            found = list(self._waiting)
+            self._waiting.clear()
+            return found
+
+    def sampled(self, of: Stretch, offset: int, event_ms: int, trace: Trace | None = None) -> None:
+        """The time of one event of a stretch, and the trace that it is of."""
+        with self._lock:
+            due = Due(of.topic, of.partition, offset, event_ms, of.committed_ms, read_ms=of.read_ms)
+            self._count(self._of(of.view, sampled=True), due, of.readable_ms)
+            self._exemplify(of.view, due, of.readable_ms, trace)
+
+    def unseen(self) -> list[tuple[str, Due, int]]:
+        """Events of keyed views whose trace nobody has looked up: (view, event, when it was readable). Each is given once."""
+        with self._lock:
+            found = list(self._unseen)
+            self._unseen.clear()
+            return found
+
+    def exemplify(self, view: str, due: Due, readable_ms: int, trace: Trace | None) -> None:
+        """The trace of an event that was counted."""
+        with self._lock:
+            self._exemplify(view, due, readable_ms, trace)
+
+    def _exemplify(self, view: str, due: Due, readable_ms: int, trace: Trace | None) -> None:
+        known = self._views.get(view)
+        if known is None or trace is None or not trace.sampled:
+            return
+        for stage, at_ms in _stages(due, readable_ms):
+            span_ms = at_ms - due.event_ms
+            if span_ms >= 0:
+                known.exemplars[stage, self._origin(span_ms)] = (trace.trace_id, span_ms / 1000, at_ms)
+
+    # ---- what is known
+
+    def record(self, now_ms: int) -> NewRecord:
+        """All of it as a record: counts since ``since_ms``, some hundred bytes a view."""
+        with self._lock:
+            views = {
+                name: {
+                    "objective_s": each.objective_s,
+                    "sampled": each.sampled,
+                    "skewed": each.skewed,
+                    "newest_event_ms": each.newest_event_ms,
+                    "named": [[due.topic, due.partition, due.offset, due.event_ms] for due in each.named],
+                    "counts": [
+                        {"stage": stage, "origin": origin, **counts.body()}
+                        for (stage, origin), counts in sorted(each.counts.items())
+                    ],
+                    "exemplars": [
+                        {
+                            "stage": stage,
+                            "origin": origin,
+                            "trace_id": trace_id,
+                            "seconds": seconds,
+                            "at_ms": at,
+                        }
+                        for (stage, origin), (trace_id, seconds, at) in sorted(each.exemplars.items())
+                    ],
+                }
+                for name, each in self._views.items()
+            }
+        body = {"store": self.store, "since_ms": self.since_ms, "at_ms": now_ms, "views": views}
+        return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{self.store}".encode(), orjson.dumps(body))
+
+    def _of(self, view: str, *, sampled: bool) -> _View:
+        objective_s = self.objective_of(view)
+        known = self._views.get(view)
+        if known is None or known.objective_s != objective_s:  # other edges: counts begin anew
+            known = self._views[view] = _View(edges_with(objective_s), objective_s, sampled)
+        return known
+
+    def _origin(self, span_ms: int) -> Origin:
+        return "live" if span_ms <= self.replay_s * 1000 else "replay"
+
+    def _count(self, known: _View, due: Due, readable_ms: int) -> None:
+        for stage, at_ms in _stages(due, readable_ms):
+            self._add(known, stage, due, at_ms)
+        known.named.append(due)
+        known.counted += due.rows
+        known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)
+
+    def _add(self, known: _View, stage: Stage, due: Due, at_ms: int) -> None:
+        span_ms = at_ms - due.event_ms
+        known.add(stage, self._origin(span_ms), span_ms, due.rows)
+
+
+def _stages(due: Due, readable_ms: int) -> tuple[tuple[Stage, int], ...]:
+    told: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
+    return told if due.read_ms is None else (("read", due.read_ms), *told)
+
+
+def _read_ms(
+    before: Progress, after: Progress, place: TopicPartition, offset: int, changelog_ms: int
+) -> int | None:
+    """When the batch of ``after`` read the event (epoch ms). None when it is none of its events, when there were other batches
+    between the two, and when it was read after its row was made: clocks, or an event that is read in two places."""
+    if (after.generation, after.batch_id) != (before.generation, before.batch_id + 1):
+        return None
+    if not before.sources.get(place) <= offset < after.sources.get(place):
+        return None
+    at_ms = after.read_at_ms
+    return at_ms if at_ms is not None and at_ms <= changelog_ms else None
+
+
+def latest_event(origins: Mapping[str, Any] | None) -> tuple[str, int, int, int] | None:
+    """Of ``_sources``: topic, partition, offset and time of the latest event; None where none says its time."""
+    found: tuple[str, int, int, int] | None = None
+    for origin in (origins or {}).values():
+        at_ms = None if not isinstance(origin, Mapping) else event_ms(origin.get("timestamp"))
+        if at_ms is not None and (found is None or at_ms > found[3]):
+            found = (origin["topic"], origin["partition"], origin["offset"], at_ms)
+    return found
+
+
+def event_ms(told: object) -> int | None:
+    """A timestamp as rows, headers and stores have it (ms, a datetime, ISO text) in epoch ms; None when it is none."""
+    if isinstance(told, str):
+        try:
+            told = datetime.fromisoformat(told)
+        except ValueError:
+            return None
+    if isinstance(told, datetime):
+        aware = told if told.tzinfo is not None else told.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1000)
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None

@@ -1,0 +1,159 @@
+"""[core] The topic ``_hub.progress``: how far each view has been folded, and how it is.
+
+Two kinds of records, JSON, compacted by key. ``progress:<view>`` says: *once a store's changelog positions cover*
+``changelog``, *the store covers the source positions* ``sources``. From it come read-your-writes, lag and freshness of
+views. ``state:<view>`` says what the view's engine does and why; ``isolated``: it runs in a process of its own. (Of groups of views: snapshot_groups/group.py.) A record is written after its batch is committed, so
+a lost one delays knowledge and never makes it wrong; at start the last one is written again from the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from hub.errors import HubFault
+from hub.record import NewRecord, Positions, Record
+
+PROGRESS_TOPIC = "_hub.progress"
+PROGRESS_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    # It is read from its beginning at every start, and whenever a view is added: the cleaner shall keep it short.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+Mode = Literal["bulk", "live", "realtime"]
+EngineState = Literal["starting", "bulk", "live", "realtime", "retrying", "failed", "isolated", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its log.
+
+    Of a SQL view, ``dead_records`` and ``late_records`` count the events of this generation that were not taken and
+    that came behind the watermark. ``trace``: the traceparent of the batch's span, where it has one. ``read_at_ms``: when the
+    batch took its events, all of which were in the log by then; None where that is not known (real time).
+    """
+
+    view: str
+    generation: int
+    batch_id: int
+    mode: Mode
+    sources: Positions
+    changelog: Positions
+    input_rows: int
+    batch_ms: int
+    committed_at_ms: int
+    dead_records: int = 0
+    late_records: int = 0
+    trace: str = ""
+    read_at_ms: int | None = None
+
+    def record(self) -> NewRecord:
+        body = {
+            "view": self.view,
+            "generation": self.generation,
+            "batch_id": self.batch_id,
+            "mode": self.mode,
+            "sources": by_topic(self.sources),
+            "changelog": {str(tp.partition): offset for tp, offset in self.changelog},
+            "input_rows": self.input_rows,
+            "batch_ms": self.batch_ms,
+            "rows_per_second": round(self.input_rows * 1000 / self.batch_ms, 1) if self.batch_ms else 0.0,
+            "committed_at_ms": self.committed_at_ms,
+            "dead_records": self.dead_records,
+            "late_records": self.late_records,
+        }
+        if self.trace:
+            body["trace"] = self.trace
+        if self.read_at_ms is not None:
+            body["read_at_ms"] = self.read_at_ms
+        return NewRecord(PROGRESS_TOPIC, f"progress:{self.view}".encode(), orjson.dumps(body))
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """What a view's engine does now, since when, and why when it is not running."""
+
+    view: str
+    state: EngineState
+    since_ms: int
+    reason: str | None
+    doc: str
+    owner: str
+    sources: Mapping[str, str]
+    ttl: str | None = None
+    cut: str | None = None
+
+    def record(self) -> NewRecord:
+        body: dict[str, Any] = {
+            "view": self.view,
+            "state": self.state,
+            "reason": self.reason,
+            "since_ms": self.since_ms,
+            "doc": self.doc,
+            "owner": self.owner,
+            "sources": dict(self.sources),
+        }
+        if self.ttl is not None:
+            body["ttl"] = self.ttl
+        if self.cut is not None:
+            body["cut"] = self.cut
+        return NewRecord(PROGRESS_TOPIC, f"state:{self.view}".encode(), orjson.dumps(body))
+
+
+def seen_record(positions: Positions, at_ms: int) -> dict[str, Any]:
+    """What a store notes under ``seen:<view>``: how far its rows show a view's sources to be read, and since when.
+
+    A realtime view tells of its positions at checkpoints only; this is what its lag is measured by in between.
+    """
+    return {"sources": by_topic(positions), "at_ms": at_ms}
+
+
+def progress_of(record: Record, changelog: str) -> Progress | None:
+    """The Progress in a record of the topic, None for other kinds. ``changelog`` is the view's changelog topic.
+
+    Raises HubFault naming the offset when the record is not what this version of the hub writes.
+    """
+    if record.value is None or record.key is None or not record.key.startswith(b"progress:"):
+        return None
+    try:
+        body: dict[str, Any] = orjson.loads(record.value)
+        return Progress(
+            body["view"],
+            body["generation"],
+            body["batch_id"],
+            body["mode"],
+            Positions.of(
+                (topic, int(partition), offset)
+                for topic, offsets in body["sources"].items()
+                for partition, offset in offsets.items()
+            ),
+            Positions.of(
+                (changelog, int(partition), offset) for partition, offset in body["changelog"].items()
+            ),
+            body["input_rows"],
+            body["batch_ms"],
+            body["committed_at_ms"],
+            body.get("dead_records", 0),
+            body.get("late_records", 0),
+            str(body.get("trace", "")),
+            None if body.get("read_at_ms") is None else int(body["read_at_ms"]),
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise HubFault(
+            f'topic "{record.topic}" partition {record.partition} offset {record.offset}: '
+            f"not a progress record ({error})",
+            hint="delete the topic; the materializer writes it again",
+        ) from error
+
+
+def by_topic(positions: Positions) -> dict[str, dict[str, int]]:
+    """As Spark writes offsets: ``{"topic": {"0": next}}``."""
+    grouped: dict[str, dict[str, int]] = {}
+    for tp, offset in positions:
+        grouped.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    return grouped

@@ -1,0 +1,114 @@
+"""[shell] What became of a process's spans, told as ``spans:<service>`` in ``_hub.progress``: so the server's ``/metrics`` has them.
+
+A process without a port of its own tells its counts as it tells everything else. One record a service, compacted; told when they
+changed, and now and then when not: what nobody has told for ``SILENT_MS`` is not known, and has no sample. Without a collector of
+traces there are no counts, no thread and no record.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from hub.errors import HubError
+from hub.log import Writer
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.record import NewRecord
+from hub.runtime import repeating
+from hub.tracing import spans
+
+log = logging.getLogger(__name__)
+
+PREFIX = "spans:"
+SILENT_MS = 90_000
+# Whoever may write the topic may write any key: of so many services, in the order of their names, there are series.
+MOST_SERVICES = 16
+OUTCOMES = ("exported", "failed", "dropped")
+_EVERY_S, _IDLE_S = 5.0, 30.0
+
+
+class Log(Protocol):
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]: ...
+
+    def writer(self) -> Writer: ...
+
+
+class Count(NamedTuple):
+    """Of one service the spans that this became of, since it started."""
+
+    service: str
+    outcome: str
+    number: int
+
+
+def record(service: str, counters: Mapping[str, int], now_ms: int) -> NewRecord:
+    body = {"at_ms": now_ms, "counters": dict(counters)}
+    return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{service}".encode(), orjson.dumps(body))
+
+
+def told(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Count]:
+    """The counts among records of ``_hub.progress``. One that is none of this version's is left out."""
+    keys = sorted(key for key in records if key.startswith(PREFIX))
+    for key in keys[:MOST_SERVICES]:
+        body = records[key]
+        at_ms, counters = body.get("at_ms"), body.get("counters")
+        if not isinstance(at_ms, int) or not isinstance(counters, Mapping) or now_ms - at_ms > SILENT_MS:
+            continue
+        for outcome in OUTCOMES:
+            if isinstance(number := counters.get(outcome), int):
+                yield Count(key.removeprefix(PREFIX), outcome, number)
+
+
+@dataclass
+class SpanCounts:
+    """``step`` now and then, ``close`` at the end."""
+
+    cluster: Log
+    service: str
+    last: Mapping[str, int] = field(default_factory=dict)
+    told_at_s: float = 0.0
+    writer: Writer | None = None
+
+    def step(self, now_s: float | None = None) -> bool:
+        """Tell them where there is news; True when they were told."""
+        now_s = time.monotonic() if now_s is None else now_s
+        known = spans()
+        counters = {} if known is None else known.counters()
+        if not counters or (counters == self.last and now_s - self.told_at_s < _IDLE_S):
+            return False
+        try:
+            if not self.cluster.partition_counts([PROGRESS_TOPIC]):
+                return False
+            if self.writer is None:
+                self.writer = self.cluster.writer()
+            self.writer.append([record(self.service, counters, time.time_ns() // 1_000_000)])
+        except HubError as error:
+            log.debug("counts of spans not told: %s", error.message)
+            return False
+        self.last, self.told_at_s = counters, now_s
+        return True
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+@contextmanager
+def telling(cluster: Log, service: str) -> Iterator[None]:
+    """Tell them for as long as the block runs, in a thread of its own; nothing where nothing is traced."""
+    if spans() is None:
+        yield
+        return
+    counts = SpanCounts(cluster, service)
+    failed = "counts of spans could not be told"
+    try:
+        with repeating(counts.step, name="span-counts", pause_s=lambda _: _EVERY_S, failed=failed):
+            yield
+    finally:
+        counts.close()

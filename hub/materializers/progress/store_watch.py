@@ -1,0 +1,218 @@
+"""[shell] Follow ``_hub.progress`` in the server: what the materializer and the stores' applier said last, whoever stands.
+
+Lists show what the serving store knows, and it knows what was applied into it. One that is full, held by somebody, or whose
+applier stands can be read and is not written: by its own records its views would be live for ever. So the server
+follows the records ``store:``, ``state:``, ``progress:`` and ``engine:`` itself, in a thread; what it hears counts instead of what
+the store has, and ``over`` judges the states of views with it (view_states.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from hub.config import SERVING
+from hub.errors import HubError
+from hub.log import Cluster, Reader
+from hub.materializers.progress.engine_reports import KEY, EngineReport, engine_report_of
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.progress.store_reports import PREFIX, silent
+from hub.materializers.progress.view_states import SILENT_S, Links, judged, why_silent
+from hub.record import Positions, Record
+from hub.runtime import Backoff
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 2.0
+
+
+class Log(Cluster, Protocol):
+    def follower(self) -> Reader: ...
+
+
+_FOLLOWED = (PREFIX, "state:", "progress:")
+TOLD = "told:"
+"""Prefix of the keys under which ``over`` gives the records ``progress:`` as the log has them; the store's own are those that its rows
+cover."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What the server knows beside the log, each asked when it is needed: the tables that are served, why Kafka does not answer,
+    what is known of the materializer's and of the applier's process, and which views have a file in the project's folder."""
+
+    served: Callable[[], Mapping[str, str]] = dict
+    kafka: Callable[[], str | None] = lambda: None
+    process: Callable[[], str] = lambda: "whether its process runs is not known"
+    applier: Callable[[], str] = lambda: "whether its process runs is not known"
+    files: Callable[[], frozenset[str] | None] = lambda: None
+    folder: str = ""
+
+
+_MOST_ENGINES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """A materializer as it was heard: its last report, and when this process got it (monotonic)."""
+
+    report: EngineReport
+    heard_s: float
+
+
+class StoreNews:
+    """``start`` before use, ``stop`` after."""
+
+    def __init__(self, cluster: Log, around: Around | None = None) -> None:
+        self.cluster = cluster
+        self.around = around or Around()
+        self._heard: dict[str, Any] = {}
+        self._stores_at_s: dict[str, float] = {}
+        """When the last report of each store was heard (monotonic), by its key."""
+        self._engines: dict[str, _Engine] = {}
+        """By project folder, the one heard last at the end."""
+        self._catching_up: Positions | None = None  # until there, records may be of long ago
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="store-news", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def over(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a store's progress records with what was heard in the place of what it has, and the state of each view
+        as it is now. While Kafka is away: heard before."""
+        heard, served = self._heard, self.around.served()
+        found = {**told, **self._stores(heard)}
+        stopped = {
+            view
+            for view, each in ((found.get(f"{PREFIX}{SERVING}") or {}).get("views") or {}).items()
+            if each.get("stopped")
+        }
+        for key, body in heard.items():
+            kind, _, table = key.partition(":")
+            view = table.partition("@")[0]
+            if served.get(view, view) != table:
+                continue
+            if kind == "state" and table not in stopped and _is_newer(body, told.get(f"state:{view}")):
+                found[f"state:{view}"] = body
+            elif kind == "progress":
+                found[f"{TOLD}{view}"] = body
+        return judged(found, self.links())
+
+    def _stores(self, heard: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the stores' reports; the state of a store whose applier has been silent is unknown."""
+        reports = {key: body for key, body in heard.items() if key.startswith(PREFIX)}
+        if self._catching_up is not None:
+            return reports
+        now_s = time.monotonic()
+        for key, body in reports.items():
+            silent_s = now_s - self._stores_at_s.get(key, now_s)
+            if silent_s > SILENT_S:
+                why = why_silent("applier", silent_s, self.around.kafka() or "", self.around.applier())
+                reports[key] = silent(body, why)
+        return reports
+
+    def links(self) -> Links:
+        """What is known of the way from the materializer to here."""
+        engines, around = dict(self._engines), self.around
+        # Another folder of this machine is another project; one of another machine may be a copy of this one.
+        host = around.folder.partition(":")[0]
+        elsewhere = [each for folder, each in engines.items() if folder.partition(":")[0] != host]
+        engine = engines.get(around.folder) or next(reversed(elsewhere), None)
+        if engine is None or self._catching_up is not None:
+            return Links()
+        now_s = time.monotonic()
+        silent_s = now_s - engine.heard_s
+        others = (
+            each.report.views
+            for each in engines.values()
+            if each is not engine and now_s - each.heard_s <= SILENT_S
+        )
+        return Links(
+            engine.report,
+            silent_s,
+            around.kafka() or "",
+            around.process() if silent_s > SILENT_S else "",
+            around.files(),
+            around.folder,
+            frozenset().union(*others),
+        )
+
+    def _run(self) -> None:
+        backoff = Backoff(first_s=1.0, most_s=5.0)
+        while not self._stop.is_set():
+            reader: Reader | None = None
+            try:
+                if not self.cluster.partition_counts([PROGRESS_TOPIC]):
+                    self._stop.wait(_LOOK_S)  # nothing has run yet
+                    continue
+                reader = self.cluster.follower()
+                reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
+                self._catching_up = self.cluster.end_offsets([PROGRESS_TOPIC])
+                while not self._stop.is_set():
+                    self._hear(reader)
+                    backoff.reset()
+            except HubError as error:
+                log.warning("what the stores' applier says is not heard now: %s", error.message)
+                self._stop.wait(backoff.next_s())
+            except Exception:  # a fault of ours: lists show what the store has
+                log.exception("what the stores' applier says is not heard")
+                self._stop.wait(backoff.next_s())
+            finally:
+                if reader is not None:
+                    reader.close()
+
+    def _hear(self, reader: Reader) -> None:
+        news = dict(self._heard)
+        for record in reader.poll(5_000, 0.5):
+            key = (record.key or b"").decode(errors="replace")
+            if key == KEY:
+                self._hear_engine(record)
+            if not key.startswith(_FOLLOWED):
+                continue
+            try:
+                body = None if record.value is None else orjson.loads(record.value)
+                if not isinstance(body, dict | None):
+                    raise TypeError("no JSON object")
+            except (ValueError, TypeError) as error:
+                log.warning("%s[0]@%d is no report: %s", PROGRESS_TOPIC, record.offset, error)
+                continue
+            if body is None:
+                news.pop(key, None)
+            else:
+                news[key] = body
+            if key.startswith(PREFIX):
+                self._stores_at_s[key] = time.monotonic() - self._age_s(record)
+        self._heard = news
+        if self._catching_up is not None and reader.position().covers(self._catching_up):
+            self._catching_up = None
+
+    def _hear_engine(self, record: Record) -> None:
+        try:
+            report = engine_report_of(orjson.loads(record.value or b"{}"))
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("%s[0]@%d is no report of a materializer: %s", PROGRESS_TOPIC, record.offset, error)
+            return
+        engines = {folder: each for folder, each in self._engines.items() if folder != report.folder}
+        engines[report.folder] = _Engine(report, time.monotonic() - self._age_s(record))
+        self._engines = dict(list(engines.items())[-_MOST_ENGINES:])
+
+    def _age_s(self, record: Record) -> float:
+        """Return the age of a report: one that was written before this process began to follow is as old as its time says."""
+        return 0.0 if self._catching_up is None else max(0.0, time.time() - record.timestamp_ms / 1000)
+
+
+def _is_newer(heard: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
+    return known is None or (heard.get("since_ms") or 0) >= (known.get("since_ms") or 0)

@@ -1,0 +1,287 @@
+"""[core] A statement of the caller's, parsed within limits, and errors that point at the place in its text.
+
+sqlglot only reads. What it made of the text is data to judge: ``compiler.py`` writes every word that a database gets.
+Its parser recurses in Python, so nesting is limited before it runs (brackets) and after (the tree); a chain that
+recurses otherwise (``NOT NOT NOT …``) ends as RecursionError, which is a refusal and no crash. It also tries and goes
+back, for ``t JOIN t JOIN t …`` in a time that doubles with each word: its steps are counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from hub.errors import CallerError
+from hub.materializers.sql_rules.nesting import MOST_BRACKETS, deep_token
+
+MOST_CHARACTERS = 20_000
+MOST_TOKENS = 4_000
+MOST_TREE_DEPTH = 100
+MOST_NODES = 8_000
+
+_DIALECT = "postgres"
+_WIDEST = 160
+
+
+# A plain statement takes about two steps a word.
+_STEPS_A_WORD, _MORE_STEPS = 30, 3_000
+
+
+class _OutOfSteps(Exception):
+    """The parser tried too much."""
+
+
+class _Parser(PostgresParser):
+    # In f(a -> 1) the arrow looks into a; it is no function of one argument.
+    LAMBDAS: ClassVar[dict[Any, Any]] = {}
+    steps = 0
+    most_steps = _MORE_STEPS
+
+    def _advance(self, times: int = 1) -> None:
+        self.steps += 1
+        if self.steps > self.most_steps:
+            raise _OutOfSteps
+        super()._advance(times)
+
+
+class SqlError(CallerError):
+    """The statement cannot be answered; ``line`` and ``column`` count from 1, ``caret`` shows the place."""
+
+    code = "HUB-1440"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        caret: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.line = line
+        self.column = column
+        self.caret = caret
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One SELECT (or UNION of them) and the text that it came from."""
+
+    text: str
+    tree: exp.Query
+
+    def error(
+        self,
+        message: str,
+        node: exp.Expr | None = None,
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+    ) -> SqlError:
+        """An error about a part of the statement."""
+        start, end = place_of(node) if node is not None else (None, None)
+        return error_at(self.text, message, start, end, hint=hint, code=code)
+
+    def parameter_error(self, name: str, message: str, *, hint: str, code: str) -> SqlError:
+        """An error about a parameter: the parser forgets where it stood."""
+        tokens = _tokens(self.text)
+        for colon, word in pairwise(tokens):
+            if colon.token_type == TokenType.COLON and word.text == name:
+                return error_at(self.text, message, colon.start, word.end, hint=hint, code=code)
+        return error_at(self.text, message, None, hint=hint, code=code)
+
+
+def error_at(
+    text: str,
+    message: str,
+    start: int | None,
+    end: int | None = None,
+    *,
+    hint: str | None = None,
+    code: str | None = None,
+) -> SqlError:
+    """An error about the characters ``start`` to ``end`` (inclusive) of the text.
+
+    >>> error_at("SELECT nmae", 'no column "nmae"', 7, 10).caret
+    'SELECT nmae\\n       ^^^^'
+    """
+    if start is None or not 0 <= start <= len(text):
+        return SqlError(message, hint=hint, code=code)
+    begin = text.rfind("\n", 0, start) + 1
+    line, column = text.count("\n", 0, start) + 1, start - begin + 1
+    stop = text.find("\n", start)
+    shown = text[begin : stop if stop >= 0 else len(text)].replace("\t", " ").rstrip("\r")
+    length = max(1, min((end if end is not None else start) + 1, begin + len(shown)) - start)
+    cut = max(0, column - 1 - _WIDEST // 2)
+    shown = ("…" if cut else "") + shown[cut : cut + _WIDEST]
+    pointer = " " * (column - 1 - cut + bool(cut)) + "^" * min(length, _WIDEST // 2)
+    return SqlError(
+        f"line {line}, column {column}: {message}",
+        hint=hint,
+        code=code,
+        line=line,
+        column=column,
+        caret=f"{shown}\n{pointer}",
+    )
+
+
+def place_of(node: exp.Expr) -> tuple[int | None, int | None]:
+    """First and last character of what the parser remembers of a node: itself, or the first and last part of it."""
+    if "start" in node.meta:
+        return int(node.meta["start"]), int(node.meta["end"])
+    spans = [(each.meta["start"], each.meta["end"]) for each in node.walk() if "start" in each.meta]
+    return (min(spans)[0], max(end for _, end in spans)) if spans else (None, None)
+
+
+def parse(text: str) -> Statement:
+    """The one query in a text. Raises SqlError: too long, too deep, no query, several, or not understood."""
+    if len(text) > MOST_CHARACTERS:
+        raise SqlError(
+            f"the statement has {len(text)} characters, {MOST_CHARACTERS} are allowed",
+            hint="pass long values as parameters",
+            code="HUB-1441",
+        )
+    if "\0" in text:
+        raise error_at(text, "a NUL character", text.index("\0"), code="HUB-1442")
+    tokens = _tokens(text)
+    _check(text, tokens)
+    parser = _Parser(dialect=_DIALECT)
+    parser.most_steps = _STEPS_A_WORD * len(tokens) + _MORE_STEPS
+    try:
+        found = parser.parse(tokens, text)
+    except _OutOfSteps:
+        raise SqlError(
+            "the statement is too tangled to be read",
+            hint="give each JOIN its ON or USING; use WITH instead of nested brackets",
+            code="HUB-1441",
+        ) from None
+    except ParseError as error:
+        raise _not_understood(text, error) from None
+    except RecursionError:
+        raise _too_deep(text, None) from None
+    except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+        raise SqlError(f"the statement is not understood: {str(error)[:200]}", code="HUB-1442") from None
+    trees = [each for each in found if each is not None and not isinstance(each, exp.Semicolon)]
+    if len(trees) != 1:
+        raise SqlError("one statement at a time", code="HUB-1443")
+    tree = trees[0]
+    if not isinstance(tree, exp.Select | exp.SetOperation | exp.Subquery):
+        raise error_at(text, "only SELECT is answered here", 0, code="HUB-1443")
+    _within_limits(text, tree)
+    return Statement(text, tree)
+
+
+def placeholders_in(tree: exp.Expr) -> list[str]:
+    """The names of the parameters in it, each once."""
+    found = [str(each.this) for each in tree.find_all(exp.Placeholder) if each.this]
+    return list(dict.fromkeys(found))
+
+
+def is_complete(text: str) -> bool:
+    """True when the text ends with a semicolon that is no part of a text, a name or a comment: for line editors."""
+    try:
+        tokens = sqlglot.tokenize(text[: MOST_CHARACTERS + 1], dialect=_DIALECT)
+    except SqlglotError:
+        return False
+    return bool(tokens) and tokens[-1].token_type == TokenType.SEMICOLON
+
+
+def statements(text: str) -> list[str]:
+    """A script cut at its semicolons. Raises SqlError for a text that is not closed."""
+    found, start = [], 0
+    for token in _tokens(text):
+        if token.token_type == TokenType.SEMICOLON:
+            found.append(text[start : token.start])
+            start = token.end + 1
+    return [each.strip() for each in (*found, text[start:]) if _says_something(each)]
+
+
+def _says_something(text: str) -> bool:
+    return bool(text.strip()) and bool(sqlglot.tokenize(text, dialect=_DIALECT))
+
+
+def _tokens(text: str) -> list[Token]:
+    try:
+        return list(sqlglot.tokenize(text, dialect=_DIALECT))
+    except (SqlglotError, RecursionError, ValueError, IndexError):
+        raise SqlError(
+            "the statement is not understood: a quotation mark or a comment is not closed",
+            hint="texts stand in 'single', names in \"double\" quotation marks",
+            code="HUB-1442",
+        ) from None
+
+
+def _check(text: str, tokens: list[Token]) -> None:
+    """Before the parser recurses: how much, how deep, what sort of statement, and how many."""
+    if not tokens:
+        raise SqlError("there is no statement", code="HUB-1443")
+    if len(tokens) > MOST_TOKENS:
+        raise SqlError(
+            f"the statement has {len(tokens)} words and signs, {MOST_TOKENS} are allowed", code="HUB-1441"
+        )
+    first = next((each for each in tokens if each.token_type != TokenType.L_PAREN), tokens[0])
+    if first.token_type not in (TokenType.SELECT, TokenType.WITH):
+        raise error_at(
+            text,
+            f'a query begins with SELECT or WITH, not with "{first.text[:40]}"',
+            first.start,
+            first.end,
+            hint="views are read-only here: events change them",
+            code="HUB-1443",
+        )
+    deep = deep_token(tokens)
+    if deep is not None:
+        raise _too_deep(text, deep.start)
+    for number, token in enumerate(tokens):
+        if token.token_type == TokenType.SEMICOLON and any(
+            each.token_type != TokenType.SEMICOLON for each in tokens[number:]
+        ):
+            raise error_at(
+                text, "one statement at a time", token.start, hint="end at the semicolon", code="HUB-1443"
+            )
+
+
+def _too_deep(text: str, start: int | None) -> SqlError:
+    return error_at(
+        text,
+        "the statement nests too deep",
+        start,
+        hint=f"{MOST_BRACKETS} levels of brackets; say long chains of OR as IN (…), or use WITH",
+        code="HUB-1441",
+    )
+
+
+def _within_limits(text: str, tree: exp.Expr) -> None:
+    """Depth and size of the tree, without recursion."""
+    waiting, nodes = [(tree, 1)], 0
+    while waiting:
+        node, depth = waiting.pop()
+        nodes += 1
+        if depth > MOST_TREE_DEPTH or nodes > MOST_NODES:
+            raise _too_deep(text, node.meta.get("start"))
+        waiting.extend((each, depth + 1) for each in node.iter_expressions())
+
+
+def _not_understood(text: str, error: ParseError) -> SqlError:
+    told = error.errors[0] if error.errors else {}
+    said = str(told.get("description") or error).split(" for <class")[0].split("\n")[0][:200]
+    word = str(told.get("highlight") or "")
+    said = said.replace("Invalid expression / Unexpected token", "this is not expected here")
+    line, column = told.get("line"), told.get("col")
+    if not isinstance(line, int) or not isinstance(column, int):
+        return SqlError(f"the statement is not understood: {said}", code="HUB-1442")
+    begin = 0
+    for _ in range(line - 1):
+        begin = text.find("\n", begin) + 1
+    end = begin + column - 1  # the parser counts to the end of the word
+    shown = f'"{word}": {said}' if word else said
+    return error_at(text, shown, max(begin, end - len(word) + 1), end, code="HUB-1442")

@@ -1,0 +1,330 @@
+"""[core] Saved queries: the SQL files of a project's folder ``queries/``, and which columns each of them reads.
+
+::
+
+    -- How late do planes leave?            leading comments: the query's doc
+    select d.carrier, avg(d.dep_delay)
+    from "nyc.jfk.departures" d             a topic, in double quotes
+    join customer_360 c on c.key = d.who    a view, by its name
+
+One file, one SELECT, in DuckDB's words. What it reads is found by sqlglot: names are resolved to their tables, ``*`` is
+spelled out with the columns that are known, and what an inner query selects and nobody outside uses is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.optimizer.pushdown_projections import pushdown_projections
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import traverse_scope
+
+from hub.errors import ConfigError
+from hub.files import read_bytes
+from hub.materializers.definition.declared import CHANGELOG_PREFIX
+from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.schema_impact import Breaks, columns_by_field
+from hub.schema_registry.describe import describe
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.registry.snapshot import Parsed
+from hub.topics.tree.tree import matches
+
+DIALECT = "duckdb"
+FOLDER = "queries"
+MOST_BYTES = 262_144
+MOST_QUERIES = 1_000
+_WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
+_KEY = "key"  # every view's rows have it beside their fields
+
+Path_ = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedQuery:
+    """One file. ``name`` is the file's without ``.sql``; ``sql`` is the whole text; ``doc`` its leading ``--`` lines."""
+
+    name: str
+    path: Path
+    sql: str
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryImpact:
+    """A column that a query reads and that a version takes away or changes. ``column`` as the query has it:
+    ``nyc.jfk.departures.tail``, ``customer_360.city``; of a view, ``what`` says what the column is made of."""
+
+    query: str
+    path: str
+    column: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"query {self.query} reads {self.column}, which {self.what}"
+
+
+# ---- the files
+
+
+def query_files(project: Path) -> list[Path]:
+    """The files of a project's saved queries, by name."""
+    return sorted((project / FOLDER).glob("*.sql"))
+
+
+def load_query(path: Path) -> SavedQuery:
+    """The query in one file. Raises ConfigError (HUB-1109) with line and column: unreadable, no SQL, not one SELECT."""
+    try:
+        content = read_bytes(path, MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise _wrong(f"larger than {MOST_BYTES} bytes", "is it one query?", str(path))
+        sql = content.decode("utf-8-sig")
+    except OSError as error:
+        raise _wrong(
+            f"cannot be read ({error.strerror})", "check the file and its rights", str(path)
+        ) from None
+    except UnicodeDecodeError:
+        raise _wrong("not UTF-8 text", "save the file as UTF-8", str(path)) from None
+    _parsed(sql, str(path))
+    return SavedQuery(path.stem, path, sql, _doc(sql))
+
+
+def load_queries(project: Path) -> list[SavedQuery]:
+    """All saved queries of a project folder, by name; [] when it has none. Raises ConfigError (HUB-1109)."""
+    files = query_files(project)
+    if len(files) > MOST_QUERIES:
+        raise _wrong(
+            f"{len(files)} queries, {MOST_QUERIES} are allowed", "split the project", str(project / FOLDER)
+        )
+    return [load_query(path) for path in files]
+
+
+def _doc(sql: str) -> str:
+    lines = []
+    for line in sql.splitlines():
+        text = line.strip()
+        if not text.startswith("--"):
+            if text:
+                break
+            continue
+        lines.append(text.removeprefix("--").strip())
+    return "\n".join(lines).strip()
+
+
+def _parsed(sql: str, where: str) -> exp.Query:
+    try:
+        trees = [each for each in sqlglot.parse(sql, dialect=DIALECT) if each is not None]
+    except SqlglotError as error:
+        first = (error.errors or [{}])[0] if isinstance(error, ParseError) else {}
+        place = f"{where}:{first['line']}:{first['col']}" if first.get("line") else where
+        said = str(first.get("description") or error).splitlines()[0]
+        raise _wrong(f"no SQL: {said[:200]}", "one SELECT, as DuckDB has it", place) from None
+    except RecursionError:
+        raise _wrong("nested too deep", "make the query simpler", where) from None
+    trees = [each for each in trees if not isinstance(each, exp.Semicolon)]
+    if len(trees) != 1:
+        raise _wrong(f"{len(trees)} statements", "a file has one SELECT", where)
+    tree = trees[0]
+    if not isinstance(tree, exp.Query) or tree.find(*_WRITES) is not None:
+        raise _wrong("not a SELECT", "a saved query reads and changes nothing", where)
+    return tree
+
+
+def _wrong(what: str, hint: str, where: str) -> ConfigError:
+    return ConfigError(what, hint=hint, where=where, code="HUB-1109")
+
+
+# ---- what a query reads
+
+
+def columns_used(sql: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set[Path_]]:
+    """By table as the query names it (``customer_360``, ``nyc.jfk.departures``), the paths of the columns that it reads.
+
+    ``tables`` are the columns of those that are known; of others ``*`` reads nothing that can be told. Raises
+    ConfigError when it is not one SELECT.
+    """
+    tree = _parsed(sql, "query")
+    everything = tree.find(exp.Columns) is not None  # COLUMNS('regex'): any of them
+    named = _renamed(tree)
+    schema = {
+        alias: {column.lower(): "unknown" for column in tables[table]}
+        for alias, table in named.items()
+        if tables.get(table)
+    }
+    try:
+        found = list(_resolved(tree, named, schema))
+    except (
+        SqlglotError,
+        RecursionError,
+        AttributeError,
+        KeyError,
+        ValueError,
+    ):  # of SQL that it does not know
+        found = list(_mentioned(tree, named, tables))
+    used: dict[str, set[Path_]] = {table: set() for table in named.values()}
+    for table, path in found:
+        spelled = {column.lower(): column for column in tables.get(table, ())}
+        used[table].add((spelled.get(path[0].lower(), path[0]), *path[1:]))
+    if everything:
+        for table in used:
+            used[table] |= {(column,) for column in tables.get(table, ())}
+    return used
+
+
+def _renamed(tree: exp.Expr) -> dict[str, str]:
+    """Give every table a name without dots, its own kept as the alias: by new name, what the query called it."""
+    named: dict[str, str] = {}
+    within = {each.alias_or_name.lower() for each in tree.find_all(exp.CTE)}
+    for table in list(tree.find_all(exp.Table)):
+        if not isinstance(table.this, exp.Identifier):
+            continue  # a function
+        called = ".".join(part.name for part in table.parts)
+        if called.lower() in within and not _defines(table, called):
+            continue
+        known = next((new for new, old in named.items() if old == called), f"t_{len(named)}")
+        named[known] = called
+        if not table.alias:
+            alias = exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
+            table.set("alias", alias)
+        table.set("this", exp.to_identifier(known))
+        table.set("db", None)
+        table.set("catalog", None)
+    return named
+
+
+def _defines(table: exp.Expr, name: str) -> bool:
+    """Whether the table stands in the definition of a CTE of its own name: ``with v as (select * from v)``."""
+    cte = table.find_ancestor(exp.CTE)
+    while cte is not None:
+        if cte.alias_or_name.lower() == name.lower():
+            within = cte.parent
+            return not (isinstance(within, exp.With) and within.recursive)
+        cte = cte.find_ancestor(exp.CTE)
+    return False
+
+
+def _resolved(
+    tree: exp.Expr, named: Mapping[str, str], schema: Mapping[str, Mapping[str, str]]
+) -> Iterator[tuple[str, Path_]]:
+    made = qualify(
+        tree.copy(),
+        dialect=DIALECT,
+        schema=dict(schema),
+        validate_qualify_columns=False,
+        quote_identifiers=False,
+    )
+    made = pushdown_projections(made)
+    for scope in traverse_scope(made):
+        for column in scope.columns:
+            source = scope.sources.get(column.table)
+            if (
+                isinstance(source, exp.Table)
+                and source.name in named
+                and not isinstance(column.this, exp.Star)
+            ):
+                yield named[source.name], (column.name, *_steps(column))
+
+
+def _steps(column: exp.Expr) -> Iterator[str]:
+    """What is taken out of a column: ``.city``, ``['city']``."""
+    node = column
+    while (parent := node.parent) is not None:
+        if (
+            isinstance(parent, exp.Dot)
+            and parent.this is node
+            and isinstance(parent.expression, exp.Identifier)
+        ):
+            yield parent.expression.name
+        elif isinstance(parent, exp.Bracket) and parent.this is node and len(parent.expressions) == 1:
+            if not parent.expressions[0].is_string:
+                return  # an element: all of the column is read
+            yield parent.expressions[0].name
+        elif not isinstance(parent, exp.Paren):
+            return
+        node = parent
+
+
+def _mentioned(
+    tree: exp.Expr, named: Mapping[str, str], tables: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, Path_]]:
+    """What cannot be resolved: every column that is named, of every table that has it; with a ``*`` all of them."""
+    every = tree.find(exp.Star) is not None
+    words = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
+    for table in named.values():
+        for column in tables.get(table, ()):
+            if every or column.lower() in words:
+                yield table, (column,)
+
+
+# ---- what breaks
+
+
+def columns_of(parsed: Parsed) -> tuple[str, ...]:
+    """The columns of a topic as a table: the fields at the top of its schema; () for what is no record."""
+    try:
+        view = describe(parsed.schema_type, parsed.schema, parsed.named)
+    except InvalidSchema:
+        return ()
+    return tuple(field.name for root in view.roots[:1] for field in view.types[root].fields)
+
+
+def query_impacts(
+    queries: Iterable[SavedQuery],
+    views: Sequence[View],
+    topic: str,
+    old: Parsed,
+    new: Parsed,
+    version: int,
+    known: Mapping[str, Parsed] | None = None,
+) -> list[QueryImpact]:
+    """What in the queries breaks when ``new`` becomes that version of the topic's values, read as a topic or through a
+    view. ``known`` are the schemas of other topics, by topic: without them ``*`` and bare names say less."""
+    by_view = {each.name: each for each in views}
+    tables = {name: columns_of(each) for name, each in (known or {}).items()}
+    tables[topic] = columns_of(old)
+    for view in views:
+        tables[view.name] = tables[f"{CHANGELOG_PREFIX}{view.name}"] = (_KEY, *view.columns)
+    breaks = Breaks(old, new)
+    in_views = {name: _broken_columns(view, topic, breaks, version) for name, view in by_view.items()}
+    found: dict[QueryImpact, None] = {}
+    for query in queries:
+        for table, paths in sorted(columns_used(query.sql, tables).items()):
+            name = table.removeprefix(CHANGELOG_PREFIX)
+            if name in by_view:
+                for column, what in _in_view(in_views[name], paths):
+                    place = f"{table}.{column}" if column else table
+                    found[QueryImpact(query.name, str(query.path), place, what)] = None
+            elif table == topic:
+                for path in sorted(paths):
+                    for inner, what in breaks.of(path):
+                        column = ".".join((table, *inner))
+                        found[
+                            QueryImpact(query.name, str(query.path), column, f"version {version} {what}")
+                        ] = None
+    return list(found)
+
+
+def _broken_columns(view: View, topic: str, breaks: Breaks, version: int) -> dict[str, list[str]]:
+    """By column of the view ("": every row of it), what it needs that breaks."""
+    found: dict[str, list[str]] = {}
+    for column, reads in columns_by_field(view).items():
+        for source, paths in reads.items():
+            if not matches(view.sources[source].topic, topic):
+                continue
+            for path in sorted(paths):
+                for inner, what in breaks.of(path):
+                    said = f"needs {'.'.join((source, *inner))}, which version {version} {what}"
+                    found.setdefault(column, []).append(said)
+    return found
+
+
+def _in_view(
+    broken_columns: Mapping[str, Sequence[str]], paths: Iterable[Path_]
+) -> Iterator[tuple[str, str]]:
+    for column in ("", *sorted({path[0] for path in paths})):
+        for what in broken_columns.get(column, ()):
+            yield column, what

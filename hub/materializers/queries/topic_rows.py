@@ -1,0 +1,391 @@
+"""[shell] Recent events of a topic as rows of a table: what stands behind ``FROM "nyc.jfk.departures"``.
+
+Columns come from the versions of the topic's value schema, before an event is read: a field that two versions type
+differently is nested (json), a topic without a schema has ``_value`` alone. Then the last N events of each partition,
+or those since a time, are decoded with their own writer's schema and read with the newest one, as views read them: its
+names, its defaults. ``_value`` alone is the event as it was written. An event that cannot be read is counted, never half
+shown. Reading is bounded in events, bytes and time, and says which offsets it covered.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Protocol
+from uuid import UUID
+
+import orjson
+
+from hub.caller import sees_schema
+from hub.errors import NotFound, PeerError
+from hub.log import ReadableLog
+from hub.materializers.queries.executor import EventTable, Running, kind_of
+from hub.materializers.queries.parser import SqlError
+from hub.materializers.stores.columns import json_text
+from hub.materializers.types.avro_types import AvroType
+from hub.materializers.types.json_defaults import filled, has_defaults
+from hub.materializers.types.source_formats import of_registry
+from hub.record import Positions, Record, TopicPartition
+from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.values import decoder_as, decoder_of
+from hub.schema_registry.codecs.wire_format import Undecodable, unframe
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.formats.json_schema.schema import JsonSchema
+from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
+from hub.schema_registry.model.lru_cache import Bounded
+
+DEFAULT_EVENTS = 10_000
+MOST_EVENTS = 100_000
+MOST_BYTES = 64_000_000
+_MOST_VERSIONS = 50
+_MOST_COLUMNS = 400
+_BATCH = 1_000
+_SILENCE_S = 10.0
+_LARGEST = 2**63
+
+META: Mapping[str, str] = {
+    "_topic": "string",
+    "_partition": "long",
+    "_offset": "long",
+    "_timestamp": "timestamp",
+    "_key": "string",
+    "_deleted": "boolean",
+}
+VALUE = "_value"
+_JSON_KINDS = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
+# Avro's types whose values are shown as texts: 12:30:00, 6ba7b810-9dad-11d1-80b4-00c04fd430c8.
+_TEXTS = ("time-millis", "time-micros", "uuid")
+_PYTHON: Mapping[str, type] = {"string": str, "boolean": bool, "bytes": bytes}
+
+Decode = Callable[[bytes, int], Any]
+
+
+class Schemas(Protocol):
+    """What is asked of the registry."""
+
+    def versions(self, subject: str) -> list[RegisteredSchema]: ...
+
+    def source(self, schema_id: int) -> Source: ...
+
+    def subjects_of(self, schema_id: int) -> frozenset[str]: ...
+
+
+@dataclass(slots=True)
+class Scanned:
+    """Which events of a partition the answer is made of: offsets from ``start`` up to, without, ``end``.
+
+    ``before``: the log has events before these that were asked for and are not in it."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    events: int = 0
+    unreadable: int = 0
+    before: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "from": self.start,
+            "to": self.end,
+            "events": self.events,
+            "unreadable": self.unreadable,
+            "earlier_left_out": self.before,
+        }
+
+
+@dataclass(slots=True)
+class Topics:
+    """Reads events of topics as tables. Thread safe: decoders by schema id are shared, an id never changes."""
+
+    cluster: ReadableLog
+    schemas: Schemas
+    _decoders: Bounded[tuple[int, int | None], Decode] = field(default_factory=lambda: Bounded(500))
+
+    def table(self, topic: str) -> EventTable | None:
+        """The topic as a table without rows; None when there is no such topic, or it is Kafka's own. Raises PeerError."""
+        if topic.startswith("__"):
+            return None
+        try:
+            self.cluster.end_offsets([topic])
+        except NotFound:
+            return None
+        columns: dict[str, str] = {}
+        newest: dict[str, str] = {}
+        former: frozenset[str] = frozenset()
+        read_as: int | None = None
+        for version in self.schemas.versions(f"{topic}-value")[-_MOST_VERSIONS:]:
+            try:
+                parsed = self.schemas.source(version.id).parsed()
+                found = columns_of(parsed)
+            except InvalidSchema:
+                continue
+            read_as, former = version.id, former_names(parsed)
+            for name, kind in found.items():
+                columns[name] = kind if columns.get(name, kind) == kind else "json"
+                newest[name.lower()] = name
+        # SQLite tells names apart without case: of those that are equal, one of ours goes first, then the newest. The others
+        # are in _value, and so is what no table can name.
+        own = [
+            (name, kind)
+            for name, kind in columns.items()
+            if name == newest[name.lower()]
+            and name.lower() not in (*META, VALUE)
+            and "\0" not in name
+            and name not in former
+        ]
+        return EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"}, read_as=read_as)
+
+    def names(self) -> list[str]:
+        """Every topic's name, Kafka's own left out. Raises PeerError."""
+        return [name for name in self.cluster.topics() if not name.startswith("__")]
+
+    def read(
+        self,
+        table: EventTable,
+        wanted: frozenset[str],
+        running: Running,
+        *,
+        last: int = DEFAULT_EVENTS,
+        since_ms: int | None = None,
+    ) -> tuple[EventTable, list[Scanned]]:
+        """The table with its rows: the last events of each partition, or those since a time, ``MOST_EVENTS`` at most.
+
+        ``wanted`` are the names in the statement, in lower case; ``*`` among them: all columns but the hidden ones. Raises
+        SqlError for too many bytes or too long, PeerError.
+        """
+        ranges = self._ranges(table.name, last, since_ms)
+        names = [*table.columns, *table.hidden]
+        kinds = {
+            name: kind
+            for name, kind in {**table.columns, **table.hidden}.items()
+            if name.lower() in wanted or ("*" in wanted and name in table.columns)
+        }
+        rows: list[list[Any]] = []
+        weight = 0
+        seen: dict[int, bool] = {}
+        for record in self._records(table.name, ranges, running):
+            if since_ms is not None and record.timestamp_ms < since_ms:
+                continue  # a broker may find the batch that has the time; and times go back and forth
+            scanned = ranges[record.topic_partition]
+            weight += len(record.value or b"") + len(record.key or b"") + 100
+            if weight > MOST_BYTES:
+                raise SqlError(
+                    f'topic "{table.name}": its events are more than {MOST_BYTES // 1_000_000} MB',
+                    hint="ask for fewer: events=1000, or a later since",
+                    code="HUB-1452",
+                )
+            scanned.events += 1
+            if record.unread is not None:
+                scanned.unreadable += 1
+                continue
+            try:
+                value = self._value(record.value, table.read_as, seen)
+                whole = self._value(record.value, None, seen) if VALUE in kinds else None
+                rows.append([_cell(name, kinds, record, whole if name == VALUE else value) for name in names])
+            except (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, ArithmeticError):
+                scanned.unreadable += 1
+        done = replace(table, rows=rows)
+        return done, [ranges[tp] for tp in sorted(ranges)]
+
+    def _ranges(self, topic: str, last: int, since_ms: int | None) -> dict[TopicPartition, Scanned]:
+        ends = self.cluster.end_offsets([topic])
+        begins = self.cluster.beginning_offsets([topic])
+        first = self.cluster.offsets_at([topic], since_ms) if since_ms is not None else None
+        found = {}
+        for tp, end in ends:
+            most = MOST_EVENTS if first is not None else min(last, MOST_EVENTS)
+            asked = begins.get(tp) if first is None else first.get(tp, end)
+            start = max(begins.get(tp), asked, end - most)
+            found[tp] = Scanned(tp.topic, tp.partition, start, end, before=start > max(asked, begins.get(tp)))
+        return found
+
+    def _records(
+        self, topic: str, ranges: Mapping[TopicPartition, Scanned], running: Running
+    ) -> Iterable[Record]:
+        """Every record of the ranges. Ends where they ended when they were asked for."""
+        waiting = {tp: each.start for tp, each in ranges.items() if each.start < each.end}
+        if not waiting:
+            return
+        reader = self.cluster.reader()
+        try:
+            reader.assign(Positions(waiting))
+            silent_since = time.monotonic()
+            while waiting:
+                if running.over:
+                    raise running.ended()
+                page = reader.poll(_BATCH, 0.2)
+                for record in page:
+                    if record.offset < ranges[record.topic_partition].end:
+                        yield record
+                position = reader.position()
+                waiting = {tp: position.get(tp) for tp in waiting if position.get(tp) < ranges[tp].end}
+                if page:
+                    silent_since = time.monotonic()
+                elif time.monotonic() - silent_since > _SILENCE_S:
+                    raise PeerError(
+                        f'topic "{topic}": no events for {_SILENCE_S:.0f} s, before its end',
+                        hint="is Kafka well? hub doctor tells",
+                    )
+        finally:
+            reader.close()
+
+    def _value(self, value: bytes | None, read_as: int | None, seen: dict[int, bool]) -> Any:
+        """The event as the schema of that id reads it; None: as it was written. ``seen``: which schemas who asks may see, asked once
+        a reading. Raises NotFound for another's, as for none."""
+        if value is None:
+            return None
+        try:
+            schema_id, _ = unframe(value)
+        except Undecodable:
+            return orjson.loads(value)
+        if schema_id not in seen:
+            seen[schema_id] = sees_schema(lambda: self.schemas.subjects_of(schema_id))
+        if not seen[schema_id]:
+            raise NotFound(f"schema {schema_id} does not exist")
+        decode = self._decoders.get((schema_id, read_as))
+        if decode is None:
+            decode = self._decoder(schema_id, read_as)
+            self._decoders.put((schema_id, read_as), decode)
+        return decode(value, 5)
+
+    def _decoder(self, schema_id: int, read_as: int | None) -> Decode:
+        source = self.schemas.source(schema_id)
+        reader = None if read_as is None else self.schemas.source(read_as)
+        if reader is None or reader.schema_type != source.schema_type:
+            return decoder_of(source)
+        if reader.schema_type != "JSON":
+            return decoder_as(source, reader)
+        decode, shape = decoder_of(source), _json_shape(reader)
+        return decode if shape is None else lambda value, start: filled(decode(value, start), shape)
+
+
+def _json_shape(reader: Source) -> AvroType | None:
+    """The columns of a JSON Schema, when it has defaults."""
+    try:
+        shape = of_registry(reader)
+    except InvalidSchema:  # it describes no object
+        return None
+    return shape if has_defaults(shape) else None
+
+
+def former_names(parsed: Any) -> frozenset[str]:
+    """The names that the fields of an Avro record had before."""
+    fields = avro.fields_of(parsed.value) if isinstance(parsed, AvroSchema) else []
+    own = {each["name"] for each in fields}
+    return frozenset(alias for each in fields for alias in each.get("aliases") or () if alias not in own)
+
+
+def columns_of(parsed: Any) -> dict[str, str]:
+    """A schema's top fields as columns: name to kind; {} for what is no record."""
+    if isinstance(parsed, AvroSchema):
+        schema = parsed.value
+        if not isinstance(schema, dict) or schema.get("type") != "record":
+            return {}
+        known = avro.definitions(avro.spelled_out(schema, list(parsed.types)))  # without logical types
+        return {each["name"]: _avro_kind(each["type"], known) for each in schema["fields"]}
+    if isinstance(parsed, JsonSchema):
+        raw = parsed.raw if isinstance(parsed.raw, dict) else {}
+        properties = raw.get("properties")
+        if not isinstance(properties, dict):
+            return {}
+        return {name: _json_kind(each) for name, each in properties.items()}
+    if isinstance(parsed, ProtobufSchema) and parsed.file.message_type:
+        return {each.name: _protobuf_kind(each) for each in parsed.file.message_type[0].field}
+    return {}
+
+
+def _avro_kind(avro_type: Any, known: Mapping[str, Any]) -> str:
+    branches = [each for each in avro_type if each != "null"] if isinstance(avro_type, list) else [avro_type]
+    if len(branches) != 1:
+        return "json"
+    one = branches[0]
+    if isinstance(one, str):  # a type that is defined elsewhere in the schema, or a primitive
+        one = known.get(one) or next((each for name, each in known.items() if name.endswith(f".{one}")), one)
+    if isinstance(one, dict):
+        if one.get("logicalType") == "local-timestamp-micros":
+            return "timestamp"
+        if one.get("logicalType") in _TEXTS:
+            return "string"
+        if one["type"] == "fixed" and one.get("logicalType") != "decimal":
+            return "bytes"
+    return kind_of(one)
+
+
+def _json_kind(schema: Any) -> str:
+    said = schema.get("type") if isinstance(schema, dict) else None
+    types = [each for each in (said if isinstance(said, list) else [said]) if each != "null"]
+    return _JSON_KINDS.get(str(types[0]), "json") if len(types) == 1 else "json"
+
+
+def _protobuf_kind(each: Any) -> str:
+    if each.label == each.LABEL_REPEATED:
+        return "json"
+    if each.type in (each.TYPE_DOUBLE, each.TYPE_FLOAT):
+        return "double"
+    if each.type == each.TYPE_BOOL:
+        return "boolean"
+    if each.type in (each.TYPE_STRING, each.TYPE_BYTES, each.TYPE_ENUM):
+        return "string"
+    if each.type in (each.TYPE_MESSAGE, each.TYPE_GROUP):
+        return "json"
+    if each.type in (each.TYPE_UINT64, each.TYPE_FIXED64):
+        return "decimal"  # what it holds may be twice a bigint
+    return "long"
+
+
+def _cell(name: str, kinds: Mapping[str, str], record: Record, value: Any) -> Any:
+    """One column's value as SQLite keeps it; None for a column that nobody asked for."""
+    kind = kinds.get(name)
+    if kind is None:
+        return None
+    if name in META:
+        return _meta(name, record)
+    if name == VALUE:
+        return None if value is None else json_text(value)
+    return _kept(value.get(name), kind) if isinstance(value, dict) else None
+
+
+def _meta(name: str, record: Record) -> Any:
+    if name == "_key":
+        return None if record.key is None else record.key.decode("utf-8", "replace")
+    if name == "_deleted":
+        return record.value is None
+    return {
+        "_topic": record.topic,
+        "_partition": record.partition,
+        "_offset": record.offset,
+        "_timestamp": record.timestamp_ms,
+    }[name]
+
+
+def _kept(value: Any, kind: str) -> Any:
+    """Raises ValueError, TypeError, ArithmeticError for a value that is none of its column's kind (an event without a
+    schema's id may have any): the event counts as unreadable."""
+    if value is None:
+        return None
+    if kind == "json":
+        return json_text(value)
+    if kind in ("long", "timestamp", "date"):
+        whole = int(value)  # Protobuf's JSON has 64 bits as text
+        if not -_LARGEST <= whole < _LARGEST:
+            raise OverflowError
+        return whole
+    if kind == "double":
+        return float(value)
+    if kind == "decimal":
+        return str(value) if isinstance(value, Decimal) else str(Decimal(str(value)))
+    if kind == "string" and isinstance(value, UUID | dt.time):
+        return str(value)
+    if not isinstance(value, _PYTHON[kind]):
+        raise TypeError
+    return value

@@ -1,0 +1,190 @@
+"""[edge] ASGI: rows by key that are there, answered before the routes.
+
+``GET /views/{view}/{key}`` is most of what a hub is asked. FastAPI's way to a route's function costs more than the store's
+answer, so what needs nothing but one statement is answered here. Everything else is passed on to the route (routes.py), which
+has all the words for it: a row that is not there, a write that is not covered yet, a view that does not exist.
+
+A store that is asked over a connection is asked for all keys of a view at a time that came while the last question was under
+way. Alone, a request waits for nobody; among many, each waits for one question more and the server has a fraction of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+import orjson
+
+from hub.errors import CallerError
+from hub.materializers.serving.read_your_writes import POSITION_HEADER, row_covers
+from hub.materializers.stores.prepared import Covered, Found, ReadsAtOnce
+from hub.materializers.stores.prepared_postgres import PostgresReads
+from hub.materializers.stores.sql_store import Store, StoredRow
+from hub.record import Positions
+from hub.tracing import spans
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_PREFIX, _ROUTE = "/views/", "/views/{view}/{key:path}"
+_POSITION = POSITION_HEADER.lower().encode()
+# Keys of one question, and questions of a view at a time.
+_MOST_KEYS, _AT_ONCE = 128, 2
+
+
+# A key that is waited for, and where its answer goes.
+_Asked = tuple[str, asyncio.Future[Found | None]]
+
+
+class QuickReads:
+    """What reads by key are answered from, once it is open. Of one event loop."""
+
+    def __init__(self) -> None:
+        self._at_once: ReadsAtOnce | None = None
+        self._together: _Together | None = None
+
+    def open(self, store: Store) -> None:
+        if store.engine.dialect.name == "sqlite":
+            self._at_once = ReadsAtOnce(store)
+        else:
+            self.open_together(PostgresReads(store))
+
+    def open_together(self, reads: PostgresReads) -> None:
+        self._together = _Together(reads)
+
+    async def close(self) -> None:
+        at_once, together = self._at_once, self._together
+        self._at_once = self._together = None
+        if at_once is not None:
+            at_once.close()
+        if together is not None:
+            await together.close()
+
+    async def find(self, view: str, key: str) -> Found | None:
+        if self._together is not None:
+            return await self._together.find(view, key)
+        return None if self._at_once is None else self._at_once.find(view, key)
+
+
+class _Together:
+    """_AT_ONCE questions a view at a time: keys that come meanwhile are the next one's.
+
+    Nothing is asked for a key before it came, so an answer is never older than its request. Who waits holds a connection
+    of the server's open, which bounds their number."""
+
+    def __init__(self, reads: PostgresReads) -> None:
+        self._reads = reads
+        self._under_way: dict[str, set[asyncio.Task[None]]] = {}
+        self._waiting: dict[str, list[_Asked]] = {}
+
+    def find(self, view: str, key: str) -> asyncio.Future[Found | None]:
+        asked = key, asyncio.get_running_loop().create_future()
+        if view in self._waiting:  # it is taken with them
+            self._waiting[view].append(asked)
+            return asked[1]
+        self._waiting[view] = [asked]
+        reading = self._under_way.setdefault(view, set())
+        if len(reading) < _AT_ONCE:
+            reading.add(asyncio.get_running_loop().create_task(self._read(view)))
+        return asked[1]
+
+    async def close(self) -> None:
+        """Who waits for a question that is not asked yet has no answer; what is asked is answered, within its time."""
+        for asked in self._waiting.values():
+            _settle(asked, None)
+        self._waiting.clear()
+        tasks = [each for view in self._under_way.values() for each in view]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._reads.close()
+
+    async def _read(self, view: str) -> None:
+        """One question after another, while anybody waits."""
+        try:
+            while asked := self._waiting.pop(view, None):
+                if len(asked) > _MOST_KEYS:
+                    self._waiting[view] = asked[_MOST_KEYS:]
+                    asked = asked[:_MOST_KEYS]
+                try:
+                    _settle(asked, await self._reads.find(view, [key for key, _ in asked]))
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs and nobody's after them
+                    _settle(asked, None, error)
+        finally:
+            self._under_way[view].discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            if not self._under_way[view]:
+                del self._under_way[view]
+
+
+def _settle(
+    asked: Sequence[_Asked], found: Sequence[Found] | None, error: BaseException | None = None
+) -> None:
+    """``found`` None: no answer to anybody."""
+    answers: Sequence[Found | None] = [None] * len(asked) if found is None else found
+    for (_, answer), each in zip(asked, answers, strict=True):
+        if answer.done():
+            continue  # who asked is gone
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(each)
+
+
+class Quick:
+    """ASGI middleware: behind the guard, before the routes."""
+
+    def __init__(self, app: App, reads: QuickReads) -> None:
+        self.app, self.reads = app, reads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = asked_of(scope)
+        found = None if asked is None else await self.reads.find(*asked[:2])
+        if asked is None or found is None or not _answers(found, asked[2]):
+            await self.app(scope, receive, send)
+            return
+        row, covered = found
+        assert row is not None
+        assert row.values is not None
+        body = orjson.dumps({"key": row.key, **row.values})
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if covered.text:
+            headers.append((_POSITION, covered.text.encode()))
+        scope["hub.route"] = _ROUTE
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def asked_of(scope: Scope) -> tuple[str, str, Positions] | None:
+    """(view, key, the token's positions) of a plain read by key; None of every other request."""
+    if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(_PREFIX):
+        return None
+    view, _, key = scope["path"][len(_PREFIX) :].partition("/")
+    if not key or key == "changes":
+        return None
+    token = ""
+    query = scope["query_string"]
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if query else ():
+        if name == "after":
+            token = value
+        elif name != "timeout_ms" or not value.isdecimal():
+            return None
+    if not token:
+        token = next((value.decode("latin-1") for name, value in scope["headers"] if name == _POSITION), "")
+    if token and spans() is not None:
+        return None  # the route tells how long it waited
+    try:
+        return view, key, Positions.parse(token)
+    except CallerError:
+        return None
+
+
+def _answers(found: tuple[StoredRow | None, Covered], token: Positions) -> bool:
+    """Whether there is such a row and it has the write. A token that names a topic which the view does not read is for the
+    route to judge."""
+    row, covered = found
+    if row is None or row.values is None:
+        return False
+    positions = covered.positions.offsets
+    return all(positions.get(tp, -1) >= offset for tp, offset in token) or row_covers(row.sources, token)

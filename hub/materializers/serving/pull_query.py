@@ -1,0 +1,234 @@
+"""[core] A pull query: filters (``city=Oslo``, ``balance.gte=5``) and order on declared indexes, fields, and cursors.
+
+A cursor under an order carries the last row's values of it, and its key: the next page begins behind that place, whatever
+came, went or moved meanwhile. It is good for the order that it was made for and no other.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from hub.errors import CallerError, nearest
+from hub.materializers.serving.read_your_writes import is_token
+
+OPERATORS = ("eq", "gt", "gte", "lt", "lte")
+MOST_ROWS = 1_000
+KEY = "key"
+_PLAIN = (str, int, float, bool, type(None))
+# Stores keep these as texts and bytes, which are in another order than what they stand for.
+_UNORDERED = ("json", "decimal", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``column operator value`` with the value in the column's type."""
+
+    column: str
+    operator: str
+    value: Any
+
+    def as_tuple(self) -> tuple[str, str, Any]:
+        return self.column, self.operator, self.value
+
+
+def conditions(
+    view: str, parameters: Iterable[tuple[str, str]], types: Mapping[str, str], indexes: Iterable[str]
+) -> list[Condition]:
+    """The conditions in a query string. ``types`` are plain type names by column.
+
+    Raises CallerError: a column that does not exist, is not indexed, has no order and is compared by it, or a value of
+    another type; with the way out.
+    """
+    allowed = {KEY: "string", **{name: types[name] for name in indexes if name in types}}
+    found = []
+    for name, value in parameters:
+        column, _, operator = name.partition(".")
+        operator = operator or "eq"
+        if column not in allowed:
+            raise _not_allowed(view, column, types, allowed)
+        if operator not in OPERATORS:
+            guess = nearest(operator, OPERATORS)
+            raise CallerError(
+                f'view "{view}": filter "{name}": no operator "{operator}"',
+                hint=f'did you mean "{column}.{guess}"?' if guess else f"operators: {', '.join(OPERATORS)}",
+                code="HUB-1420",
+            )
+        if operator != "eq" and allowed[column] in _UNORDERED:
+            raise _no_order(view, column, allowed[column])
+        found.append(Condition(column, operator, _typed(view, name, value, allowed[column])))
+    return found
+
+
+def _not_allowed(view: str, column: str, types: Mapping[str, str], allowed: Mapping[str, str]) -> CallerError:
+    if column in types:
+        return CallerError(
+            f'view "{view}": field "{column}" has no index',
+            hint=f"add it to `indexes` in the view's file; indexed now: {', '.join(allowed)}",
+            code="HUB-1421",
+        )
+    guess = nearest(column, [*types, *allowed])
+    return CallerError(
+        f'view "{view}" has no field "{column}"',
+        hint=f'did you mean "{guess}"?' if guess else f"indexed fields: {', '.join(allowed)}",
+        code="HUB-1422",
+    )
+
+
+def _no_order(view: str, column: str, kind: str) -> CallerError:
+    return CallerError(
+        f'view "{view}": field "{column}" is {kind}: it has no order here',
+        hint="POST /query sorts and compares by expressions: CAST(… AS double precision)",
+        code="HUB-1425",
+    )
+
+
+def _typed(view: str, name: str, value: str, kind: str) -> Any:
+    try:
+        if kind in ("int", "long"):
+            return int(value)
+        if kind in ("float", "double"):
+            return float(value)
+        if kind == "decimal":
+            return Decimal(value)
+        if kind == "boolean":
+            return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+        if kind.startswith(("timestamp", "local-timestamp")):
+            moment = datetime.fromisoformat(value)
+            return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        if kind == "date":
+            return datetime.fromisoformat(value).toordinal() - 719_163
+    except (ValueError, KeyError, ArithmeticError):
+        raise CallerError(
+            f'view "{view}": filter "{name}": "{value}" is no {kind}',
+            hint="times are ISO 8601, such as 2026-01-31T12:00:00Z; booleans are true or false",
+            code="HUB-1423",
+        ) from None
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A column to sort by. Null is the greatest, texts go by code point, in every store."""
+
+    column: str
+    descending: bool
+
+    def __str__(self) -> str:
+        return f"-{self.column}" if self.descending else self.column
+
+
+def order_of(
+    view: str, text: str | None, types: Mapping[str, str], indexes: Iterable[str]
+) -> tuple[Order, ...]:
+    """``city,-points`` as what to sort by, the key last so that no two rows are in one place; () without an order.
+
+    Raises CallerError for a column that has no index, with the way out."""
+    if not text:
+        return ()
+    allowed = {KEY: "string", **{name: types[name] for name in indexes if name in types}}
+    found: list[Order] = []
+    for part in text.split(","):
+        name = part.strip().removeprefix("-")
+        if name not in allowed:
+            raise _not_allowed(view, name, types, allowed)
+        if allowed[name] in _UNORDERED:
+            raise _no_order(view, name, allowed[name])
+        if name in (each.column for each in found):
+            raise CallerError(f'view "{view}": order names "{name}" twice', code="HUB-1425")
+        found.append(Order(name, part.strip().startswith("-")))
+    if KEY not in (each.column for each in found):
+        found.append(Order(KEY, found[-1].descending))
+    return tuple(found)
+
+
+def cursor_of(order: Sequence[Order], values: Sequence[Any]) -> str:
+    """Where a page ended, as text for the next request: opaque."""
+    told = json.dumps([",".join(map(str, order)), list(values)], separators=(",", ":"))
+    return base64.urlsafe_b64encode(told.encode()).decode().rstrip("=")
+
+
+def parse_cursor(view: str, text: str | None, order: Sequence[Order]) -> tuple[Any, ...] | None:
+    """The values of ``cursor_of``. Raises CallerError for the cursor of another order, or of nobody."""
+    if text is None:
+        return None
+    try:
+        told, values = json.loads(base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)))
+    except (ValueError, TypeError):
+        told, values = None, ()
+    plain = isinstance(values, list) and all(isinstance(each, _PLAIN) for each in values)
+    if told != ",".join(map(str, order)) or not plain or len(values) != len(order):
+        raise CallerError(
+            f'view "{view}": the cursor "{text[:40]}" is none of this order',
+            hint="pass `next` of the page before, with the same order",
+            code="HUB-1426",
+        )
+    return tuple(values)
+
+
+_BY_KEY = (Order(KEY, False),)
+
+
+def next_of(key: str) -> str:
+    """Where a page in key order ended, as text for the next request: the key, or a cursor where the key could be taken for a
+    position token or a cursor."""
+    return cursor_of(_BY_KEY, (key,)) if is_token(key) or _key_of(key) is not None else key
+
+
+def after_of(text: str | None) -> tuple[str | None, str | None]:
+    """(key behind which a page in key order begins, position token) of a list's ``after``; one of them at most."""
+    if text and is_token(text):
+        return None, text
+    return (text, None) if text is None else (_key_of(text) or text, None)
+
+
+def _key_of(text: str) -> str | None:
+    """The key of a cursor in key order; None for every other text."""
+    try:
+        values = parse_cursor("", text, _BY_KEY)
+    except (CallerError, UnicodeError):
+        return None
+    return values[0] if values and isinstance(values[0], str) else None
+
+
+def only(parameters: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Raise CallerError for a parameter that a request does not have: it would be ignored."""
+    for name in parameters:
+        if name not in known:
+            guess = nearest(name, known)
+            raise CallerError(
+                f'{what} takes no parameter "{name[:40]}"',
+                hint=f'did you mean "{guess}"?' if guess else f"it takes {', '.join(known) or 'none'}",
+                code="HUB-1427",
+            )
+
+
+def fields_of(view: str, text: str | None, types: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The fields that are shown beside the key; None: all of them. Raises CallerError with the nearest name."""
+    if text is None:
+        return None
+    known = [*types, "_version", "_sources"]
+    names = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+    for name in names:
+        if name != KEY and name not in known:
+            guess = nearest(name, known)
+            raise CallerError(
+                f'view "{view}" has no field "{name}"',
+                hint=f'did you mean "{guess}"?' if guess else f"fields: {', '.join(known)}"[:500],
+                code="HUB-1422",
+            )
+    return names
+
+
+def limit_of(text: str | None, most: int = MOST_ROWS) -> int:
+    """The page size: 100 by default, at most ``most``. Raises CallerError."""
+    if text is None:
+        return 100
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise CallerError(f'limit "{text[:20]}" is not between 1 and {most}', code="HUB-1424")
+    return int(text)

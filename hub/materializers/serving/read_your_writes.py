@@ -1,0 +1,65 @@
+"""[core] Read-your-writes: does what a store covers include the write whose token a reader carries?
+
+A token is the position after a write, ``topic:partition:offset``. A store covers it when its source positions for the
+view do, or (for one key, without waiting for the batch's progress record) when the row itself says that an event at
+or past the write is its source's latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hub.errors import CallerError
+from hub.record import Positions
+from hub.topics.tree.tree import matches
+
+POSITION_HEADER = "Hub-Position"
+
+
+def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Positions:
+    """The positions of a token that concern a view: other topics' writes are not waited for. ``source_topics`` may be
+    patterns: a topic that was made a moment ago is in no batch yet, and its write is waited for all the same.
+
+    Raises CallerError when the token names none of the view's topics: the wait would be for nothing.
+    """
+    if not token:
+        return Positions()
+    positions = Positions.parse(token)
+    if not source_topics:
+        return positions  # the view has not told of a batch yet: wait for what was asked for
+    mine = Positions(
+        {
+            tp: offset
+            for tp, offset in positions
+            if any(matches(topic, tp.topic) for topic in sorted(source_topics))
+        }
+    )
+    if positions and not mine:
+        other = next(iter(positions))[0].topic
+        raise CallerError(
+            f'position token: topic "{other}" is no source of view "{view}"',
+            hint=f"its sources: {', '.join(sorted(source_topics))}",
+            code="HUB-1003",
+        )
+    return mine
+
+
+def is_token(text: str) -> bool:
+    """Whether a text is a position token, such as ``orders:0:5``."""
+    try:
+        return bool(Positions.parse(text))
+    except CallerError:
+        return False
+
+
+def row_covers(row_sources: Mapping[str, Any] | None, token: Positions) -> bool:
+    """True when the row's own provenance shows every position of the token."""
+    if not row_sources or not token:
+        return not token
+    seen = {
+        (origin["topic"], origin["partition"]): origin["offset"] + 1
+        for origin in row_sources.values()
+        if origin is not None
+    }
+    return all(seen.get((tp.topic, tp.partition), 0) >= offset for tp, offset in token)

@@ -1,0 +1,412 @@
+"""[edge] FastAPI: a view by key, by index and by subscription (server-sent events, WebSocket), from the store alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import anyio.to_thread
+import orjson
+from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
+from starlette.datastructures import QueryParams
+
+from hub.caller import reads_view, sees_view
+from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
+from hub.materializers.applying.ttl import expired_records
+from hub.materializers.definition.declared import EXPIRY_PREFIX, changelog_of
+from hub.materializers.progress.store_reports import stores_of
+from hub.materializers.progress.view_states import Newest
+from hub.materializers.serving.pull_query import (
+    Condition,
+    after_of,
+    conditions,
+    cursor_of,
+    fields_of,
+    limit_of,
+    next_of,
+    only,
+    order_of,
+    parse_cursor,
+)
+from hub.materializers.serving.read_your_writes import POSITION_HEADER, row_covers, wanted
+from hub.materializers.serving.row_counts import RowCounts
+from hub.materializers.serving.subscription_transport import ServerSentEvents, over_websocket
+from hub.materializers.serving.subscriptions import Event, Wanted, Watcher, parse_event_id, subscribe
+from hub.materializers.snapshot_groups.group import GROUP
+from hub.materializers.snapshot_groups.in_store import Common
+from hub.materializers.stores.columns import plain_type
+from hub.materializers.stores.sql_store import Store, StoredRow, ViewTable
+from hub.materializers.verification.fingerprint import rows_of, shown, told_proofs
+from hub.materializers.versions.routes import recomputed, shown_versions
+from hub.record import Positions
+from hub.shares import Shares
+from hub.tracing import ACTIVE, spans
+
+_LONGEST_WAIT_MS = 60_000
+# Each asks the store for itself whenever something was applied.
+_MOST_SUBSCRIBERS = 1_000
+_OWN = ("limit", "after", "timeout_ms", "order", "fields")
+_OWN_OF_KEY = ("after", "timeout_ms", "fields")
+_OWN_OF_CHANGES = ("snapshot", "covered", "last_event_id")
+
+
+def create_router(
+    store: Store,
+    watcher: Watcher,
+    query_timeout_ms: int,
+    newest: Newest = dict,
+    *,
+    shares: Shares | None = None,
+) -> APIRouter:
+    """The routes of one store. ``newest``: its progress records, with what is newer in the log. ``shares``: of subscriptions."""
+    router = APIRouter(tags=["views"])
+    counts = RowCounts(store)
+
+    @router.get("/views")
+    def views() -> Response:
+        """Every view: its state, rows, how fresh it is, and what it is fed from."""
+        told = newest(store.progress())
+        return _json(
+            {"views": [describe(counts, name, told) for name in known_views(store, told) if sees_view(name)]}
+        )
+
+    @router.get("/api/audit/views")
+    def audits() -> Response:
+        """Every view in every store: whether its rows are the fold of its changelog, what differs first. Keys that differ are
+        told to who may read the view."""
+        told = newest(store.progress())
+        return _json({"views": rows_of(told, time.time_ns() // 1_000_000, sees_view, reads_view)})
+
+    @router.get("/views/{view}")
+    async def rows(
+        view: str, request: Request, hub_position: str | None = Header(None), timeout_ms: int | None = None
+    ) -> Response:
+        """Rows in key order, filtered on declared indexes: ``?city=Oslo&points.gte=100&limit=50&after=<next>``.
+
+        ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins the next page. With
+        ``after=<position token>`` (or the header Hub-Position) the first page has that write, or the answer is 503 with the lag.
+        """
+        table = await anyio.to_thread.run_sync(_table, store, view, newest)
+        types = _types(table)
+        filters = [each.as_tuple() for each in _filters(table, request.query_params, _OWN)]
+        limit = limit_of(request.query_params.get("limit"))
+        order = order_of(view, request.query_params.get("order"), types, table.indexes)
+        fields = fields_of(view, request.query_params.get("fields"), types)
+        text = request.query_params.get("after")
+        after, written = after_of(text)
+        place = parse_cursor(view, None if written else text, order) if order else None
+        token = wanted(written or hub_position, await _topics(store, view), view)
+        _, covered = await _wait(store, watcher, view, None, token, _timeout(timeout_ms))
+        cursor: str | None
+        if order:
+            sorting = [(each.column, each.descending) for each in order]
+            pairs = await anyio.to_thread.run_sync(store.ordered, view, filters, limit + 1, sorting, place)
+            found = [row for row, _ in pairs]
+            cursor = cursor_of(order, pairs[limit - 1][1]) if len(pairs) > limit else None
+        else:
+            found = await anyio.to_thread.run_sync(store.select, view, filters, limit + 1, after)
+            cursor = next_of(found[limit - 1].key) if len(found) > limit else None
+        page = [_shown(row, fields) for row in found[:limit]]
+        return _json({"rows": page, "next": cursor}, covered)
+
+    async def opened(
+        view: str, query: QueryParams, snapshot: bool, covered: bool, last: str | None
+    ) -> AsyncGenerator[Event, None]:
+        """A subscription; what is wrong with it is said while there is still a status to say it with."""
+        table = await anyio.to_thread.run_sync(_table, store, view, newest)
+        if shares is not None:
+            shares.require()
+        if sum(watcher.subscribers_by_view().values()) >= _MOST_SUBSCRIBERS:
+            raise PeerError(
+                f"server: {_MOST_SUBSCRIBERS} subscribers follow views already",
+                hint="try again later, or ask another server on the same store",
+                code="HUB-3052",
+            )
+        parse_event_id(last)
+        filters = tuple(_filters(table, query, _OWN_OF_CHANGES))
+        events = subscribe(store, watcher, Wanted(view, filters, snapshot, covered), last)
+        return events if shares is None else _counted(events, shares)
+
+    @router.get("/views/{view}/changes")
+    async def changes(
+        view: str,
+        request: Request,
+        snapshot: bool = True,
+        covered: bool = False,
+        last_event_id: str | None = Query(None),
+        last_event_id_header: str | None = Header(None, alias="Last-Event-ID"),
+    ) -> ServerSentEvents:
+        """Server-sent events: a snapshot, then every change; resumes after Last-Event-ID. Filtered as a query is:
+        ``?key=C-1``, ``?city=Oslo&points.gte=100``. A WebSocket on the same path hears the same."""
+        last = last_event_id_header or last_event_id
+        return ServerSentEvents(await opened(view, request.query_params, snapshot, covered, last))
+
+    @router.websocket("/views/{view}/changes")
+    async def changes_over_websocket(
+        socket: WebSocket,
+        view: str,
+        snapshot: bool = True,
+        covered: bool = False,
+        last_event_id: str | None = None,
+    ) -> None:
+        """The same as JSON messages ``{"event", "id", "data"}``."""
+        last = last_event_id or socket.headers.get("last-event-id")
+        await over_websocket(socket, await opened(view, socket.query_params, snapshot, covered, last))
+
+    @router.get("/views/{view}/{key:path}")
+    async def by_key(
+        view: str,
+        key: str,
+        request: Request,
+        after: str | None = None,
+        fields: str | None = None,
+        hub_position: str | None = Header(None),
+        timeout_ms: int | None = None,
+    ) -> Response:
+        """One row, of it the ``fields``. With ``?after=`` (or the header Hub-Position) it includes that write, or answers 503
+        with the lag.
+
+        The row of the key "changes" is found by ``/views/{view}?key=changes``."""
+        only(request.query_params, _OWN_OF_KEY, f"GET /views/{view}/{{key}}")
+        token_text = after or hub_position
+        token = wanted(token_text, await _topics(store, view) if token_text else frozenset(), view)
+        try:
+            row, covered = await _wait(store, watcher, view, key, token, _timeout(timeout_ms))
+        except NotFound:
+            await anyio.to_thread.run_sync(_table, store, view, newest)  # says it with the nearest name
+            raise
+        if row is None or row.values is None:
+            was = "was deleted" if row is not None else "does not exist"
+            hint = "deleted rows come back with their next event" if row is not None else None
+            body = {"error_code": "HUB-1411", "message": f'view "{view}": key "{key}" {was}', "hint": hint}
+            return _json(body, covered, 404)
+        if fields is None:
+            return _json(_shown(row), covered)
+        table = await anyio.to_thread.run_sync(_table, store, view)
+        return _json(_shown(row, fields_of(view, fields, _types(table))), covered)
+
+    def _timeout(timeout_ms: int | None) -> float:
+        wait_ms = query_timeout_ms if timeout_ms is None else max(0, timeout_ms)
+        return min(wait_ms, _LONGEST_WAIT_MS) / 1000
+
+    return router
+
+
+async def _counted(events: AsyncGenerator[Event, None], shares: Shares) -> AsyncGenerator[Event, None]:
+    """Yield the events, and count the subscription to its caller's share meanwhile."""
+    with shares.held():
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+
+def _filters(table: ViewTable, query: QueryParams, own: tuple[str, ...]) -> list[Condition]:
+    """The conditions of a request: every parameter that is not a route's own. Raises CallerError."""
+    parameters = [(name, value) for name, value in query.multi_items() if name not in own]
+    return conditions(table.name, parameters, _types(table), table.indexes)
+
+
+def _types(table: ViewTable) -> dict[str, str]:
+    return {name: plain_type(kind) for name, kind in table.types.items()}
+
+
+async def wait_for(store: Store, watcher: Watcher, views: Sequence[str], token: str, deadline: float) -> None:
+    """Until each view covers what of the token concerns it; ``deadline`` is of time.monotonic().
+
+    Raises PeerError with the lag, CallerError when the token concerns none of them."""
+    concerned: dict[str, Positions] = {}
+    refusal: CallerError | None = None
+    for view in views:
+        try:
+            concerned[view] = wanted(token, await _topics(store, view), view)
+        except CallerError as error:
+            refusal = error
+    if refusal is not None and not concerned:
+        raise refusal
+    for view, positions in concerned.items():
+        await _wait(store, watcher, view, None, positions, deadline - time.monotonic())
+
+
+async def _wait(
+    store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
+) -> tuple[StoredRow | None, Positions]:
+    """The key's row (None without a key) once the store covers the token, and what is covered at that moment.
+
+    Raises PeerError with the lag."""
+    known = spans()
+    if known is None:
+        return await _covering(store, watcher, view, key, token, timeout_s)
+    span = known.start(f"wait {view}", "internal", parent=ACTIVE.get(), attributes={"hub.view": view})
+    error = "_OTHER"
+    try:
+        found = await _covering(store, watcher, view, key, token, timeout_s)
+        error = ""
+        return found
+    except HubError as failed:
+        error = failed.code or type(failed).__name__
+        raise
+    finally:
+        span.end(error)
+
+
+async def _covering(
+    store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
+) -> tuple[StoredRow | None, Positions]:
+    deadline = time.monotonic() + timeout_s
+    row: StoredRow | None = None
+    while True:
+        seen = watcher.generation
+        if key is not None:
+            row, covered = await anyio.to_thread.run_sync(store.read, view, key)
+        else:
+            covered = await anyio.to_thread.run_sync(store.positions, view, "source")
+        sources = row.sources if row is not None else None
+        if covered.covers(token) or row_covers(sources, token):
+            return row, covered
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise _behind(view, covered, token)
+        await watcher.wait(seen, min(remaining, 1.0))
+
+
+def _behind(view: str, covered: Positions, token: Positions) -> PeerError:
+    missing = covered.behind(token)
+    lag = ", ".join(
+        f"{tp.topic}:{tp.partition} is at {covered.get(tp)} of {offset} ({offset - covered.get(tp)} to go)"
+        for tp, offset in missing
+    )
+    error = PeerError(
+        f'view "{view}" does not cover the write yet: {lag}',
+        hint="ask again, or with a longer timeout_ms; hub lag tells whether the view is running",
+        code="HUB-3050",
+    )
+    error.details = {"position": str(covered), "missing": str(missing)}
+    return error
+
+
+def known_views(store: Store, told: Mapping[str, Any]) -> list[str]:
+    """Return the names of views that have a table or a state in ``told``, the progress records."""
+    said = [key.removeprefix("state:") for key in told if key.startswith("state:")]
+    return sorted({*store.names(), *said})
+
+
+def describe(counts: RowCounts, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """A view as lists show it: engine state, rows, positions, last batch. ``told``: the progress records by their keys."""
+    state: Mapping[str, Any] = told.get(f"state:{view}", {})
+    progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
+    return {
+        "view": view,
+        "doc": state.get("doc", ""),
+        "owner": state.get("owner", ""),
+        "state": state.get("state", "unknown"),
+        "reason": state.get("reason"),
+        "since_ms": state.get("since_ms"),
+        "sources": state.get("sources", {}),
+        "rows": counts.of(view) if view in counts.store.names() else 0,
+        **stored(counts.store, view, told),
+        "last_batch": progress or None,
+        "versions": shown_versions(told, view),
+        "recomputed": recomputed(told, view),
+        **_lasting(view, state, progress),
+    }
+
+
+def _lasting(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a view with a ttl: how long, and how many expiries it has folded."""
+    if state.get("ttl") is None:
+        return {}
+    return {
+        "ttl": state["ttl"],
+        "expired": expired_records(progress.get("sources", {}), EXPIRY_PREFIX + view),
+    }
+
+
+def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What a view is in its stores, without counting its rows: that reads the whole table. ``told``: the store's progress
+    records by their keys."""
+    table = store.view(view) if view in store.names() else None
+    served = store.served(view)
+    found = store.group(view)
+    return {
+        **({} if found is None else {"cut": _group(*found, view, told)}),
+        "fields": list(table.types) if table else [],
+        "indexes": list(table.indexes) if table else [],
+        "positions": str(store.positions(view, "source")) if table else "",
+        "stores": stores_of(told, served, _proofs(told, view)),
+        "changelog": changelog_of(served),
+    }
+
+
+def _proofs(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
+    """By store: whether its rows are what the changelog says."""
+    reads = reads_view(view)
+    return {
+        store: shown(proof, keys=reads)
+        for store, proof in told_proofs(told, time.time_ns() // 1_000_000, only=view)
+    }
+
+
+def _group(views: Sequence[str], common: Common, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """The group of a view as lists show it. ``at``: what of the cut is this view's; a reason may name another view, so who may
+    not see one of them is not told it."""
+    note: Mapping[str, Any] = told.get(f"{GROUP}{common.name}") or {}
+    seen = all(sees_view(each.partition("@")[0]) for each in (*views, *common.views))
+    reasons = [each for each in (common.why, common.detail) if each]
+    return {
+        "name": common.name,
+        "state": "together" if common.together else "apart",
+        "why": None if common.together else "; ".join(reasons if seen else reasons[:1]),
+        "since_ms": common.since_ms,
+        "engine": note.get("state"),
+        "engine_why": note.get("why") if seen else None,
+        "at": str(common.at.of_topics((told.get(f"progress:{view}") or {}).get("sources", ()))),
+        "views": sorted(filter(sees_view, views)),
+    }
+
+
+async def _topics(store: Store, view: str) -> frozenset[str]:
+    """The topics that the view reads, as far as it told: those of its last batch, and the patterns of its file."""
+    told = await anyio.to_thread.run_sync(store.progress)
+    progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
+    state: Mapping[str, Any] = told.get(f"state:{view}", {})
+    return frozenset({*progress.get("sources", {}), *state.get("sources", {}).values()})
+
+
+def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:
+    """Raises NotFound with the nearest name, PeerError for a view that runs and has no rows yet."""
+    try:
+        return store.view(view)
+    except NotFound as error:
+        known = no_rows_yet(store, view, newest)
+        guess = nearest(view, filter(sees_view, known))
+        hint = f'did you mean "{guess}"?' if guess else "GET /views lists the views"
+        raise NotFound(error.message, hint=hint, code="HUB-1410") from None
+
+
+def no_rows_yet(store: Store, view: str, newest: Newest) -> list[str]:
+    """Raise PeerError when the view is known and has no table yet: it starts, or its store is filled anew. Return all that
+    are known otherwise."""
+    told = newest(store.progress())
+    known = known_views(store, told)
+    if view in known:
+        state: Mapping[str, Any] = told.get(f"state:{view}", {})
+        raise PeerError(
+            f'view "{view}" has no rows yet: it is {state.get("state", "starting")}',
+            hint=state.get("reason") or "its first batch makes them",
+            code="HUB-3053",
+        )
+    return known
+
+
+def _shown(row: StoredRow, fields: tuple[str, ...] | None = None) -> dict[str, Any]:
+    values = row.values or {}
+    if fields is None:
+        return {"key": row.key, **values}
+    return {"key": row.key, **{name: values.get(name) for name in fields if name != "key"}}
+
+
+def _json(body: Any, covered: Positions | None = None, status: int = 200) -> Response:
+    headers = {POSITION_HEADER: str(covered)} if covered else None
+    return Response(orjson.dumps(body), status, headers, "application/json")

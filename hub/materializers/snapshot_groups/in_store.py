@@ -1,0 +1,86 @@
+"""[core] Is a store at a cut? From what is noted there, and from where its rows really are.
+
+The note ``cut:NAME`` of a store is what its applier brought it to, written with the rows. It is believed of a view exactly as
+long as the view's changelog positions, read in the same transaction, are those of the cut: rows that somebody applied
+beside it (an applier that knows no cuts, a view that was begun anew) make it void by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hub.errors import HubFault
+from hub.materializers.snapshot_groups.group import CUT, GROUP, cut_of, joined
+from hub.record import Positions
+
+
+@dataclass(frozen=True, slots=True)
+class InStore:
+    """A view as a store has it: the version that is read, and what of its changelog is applied."""
+
+    table: str
+    changelog: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """A cut that views are at, and what of it is theirs; or ``why`` they are at none. ``detail`` may name any of ``views``,
+    the group's; ``since_ms``: since when it is apart."""
+
+    name: str | None
+    at: Positions = Positions()
+    why: str | None = None
+    detail: str | None = None
+    views: tuple[str, ...] = ()
+    since_ms: int | None = None
+
+    @property
+    def together(self) -> bool:
+        return self.name is not None and self.why is None
+
+
+def label_of(told: Mapping[str, Any], table: str) -> str | None:
+    """The group of a version, as its engine said."""
+    label = (told.get(f"state:{table}") or {}).get("cut")
+    return label if isinstance(label, str) else None
+
+
+def keys_of(labels: Iterable[str | None]) -> list[str]:
+    """What is told of groups."""
+    return [f"{kind}{label}" for label in dict.fromkeys(labels) if label is not None for kind in (CUT, GROUP)]
+
+
+def common_cut(members: Mapping[str, InStore], told: Mapping[str, Any]) -> Common:
+    """``members`` by their views' names; ``told``: the store's records ``state:<table>``, ``cut:<name>``, ``group:<name>``."""
+    if not members:
+        return Common(None, why="no view is read")
+    labels = {view: label_of(told, each.table) for view, each in members.items()}
+    for view, label in labels.items():
+        if label is None:
+            return Common(None, why=f'view "{view}" is of no group: its file does not say `cut`')
+    names = sorted({label for label in labels.values() if label is not None})
+    if len(names) > 1:
+        return Common(None, why=f"they are of different groups: {', '.join(names)}")
+    (name,) = names
+    mark: Mapping[str, Any] = told.get(f"{CUT}{name}") or {}
+    note: Mapping[str, Any] = told.get(f"{GROUP}{name}") or {}
+    views = tuple(sorted({*mark.get("views", ()), *note.get("views", ())}))
+    engine = note.get("why") if note.get("state") != "together" else None
+    if mark.get("state") != "together":
+        said = "has been at no cut yet" if not mark else "is not together in this store"
+        detail = "; ".join(each for each in (mark.get("why"), engine) if each) or None
+        return Common(
+            name, why=f'group "{name}" {said}', detail=detail, views=views, since_ms=mark.get("since_ms")
+        )
+    try:
+        cut = cut_of(mark)
+    except HubFault as fault:
+        return Common(name, why=fault.message)
+    for view, each in members.items():
+        place = cut.views.get(each.table)
+        if place is None or place.changelog != each.changelog:
+            said = f'the rows of view "{view}" are not at the cut of group "{name}"'
+            return Common(name, why=said, detail=engine, views=views)
+    return Common(name, joined(cut.sources(each.table) for each in members.values()), views=views)

@@ -1,0 +1,432 @@
+"""[edge] pyspark: a Shape carried out on DataFrames. The same functions serve streams, batches and tests.
+
+``events`` are rows as Spark's Kafka source gives them (key, value, topic, partition, offset, timestamp). They go
+through four steps: ``decode`` (each event by its own writer schema), ``fold`` (the one aggregation), ``rows`` (the
+view's columns), ``records`` (what the Kafka sink writes).
+
+An event that cannot be decoded must neither stop the view nor be lost, and a streaming query has one sink. So it
+travels through the same aggregation as a group of its own, keyed by its coordinates behind a NUL, and leaves as a
+record for ``<topic>.dlq``: exactly as durable as the view itself. Its bytes stay in the state.
+
+An event whose schema id was not known when the query was planned is different: the id may be seconds old and right.
+The query then fails before the batch is committed (``UNKNOWN_SCHEMA`` in the message), is planned again with what the
+registry knows by now, and reads the same offsets again. Only what ``Answered`` covers is refused: a producer registers
+before it writes, so an event that was in the log before the registry was asked can have no id that it did not know.
+
+An event that was dead and is replayed says whose place it has (``hub.replay.of``). Ranks compare ``_at``, twice the
+offset, so that a replay is just behind its original and before all that was written after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro, to_avro
+
+from hub.materializers.definition.declared import CHANGELOG_PREFIX, META
+from hub.materializers.definition.entity_plan import ORIGIN, Entry, Shape, SourceShape, steps
+from hub.materializers.spark import event_formats
+from hub.materializers.types.avro_types import (
+    PROOF,
+    AvroType,
+    branch_bytes,
+    changelog_schema,
+    projected,
+    united,
+)
+from hub.materializers.types.source_formats import Reading, reading_of
+from hub.materializers.types.spark_text import first_of, literal, one_of, quoted, struct
+from hub.record import UNREAD_HEADER, Positions
+from hub.topics.dead_letters.model import REPLAY_FOR, REPLAY_LETTER, REPLAY_OF, UNREAD
+
+UNKNOWN_SCHEMA = "HUB-UNKNOWN-SCHEMA"
+DLQ_SUFFIX = ".dlq"
+VERSION_HEADER = "hub.version"
+SOURCES_HEADER = "hub.sources"
+
+# Columns of a row besides the view's own.
+ROW_META = ("_version", "_sources")
+
+_KEY, _BAD = "_k", "_bad"
+_BAD_MARK = "\x00"
+_HEADERS = "array<struct<key:string,value:binary>>"
+_NO_HEADERS = f"CAST(array() AS {_HEADERS})"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """One registered schema of a source's events. ``schema`` is parsed."""
+
+    schema_id: int
+    schema: AvroType
+
+    @property
+    def head(self) -> bytes:
+        """The five bytes before an event's body in the Confluent wire format."""
+        return b"\x00" + self.schema_id.to_bytes(4, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A source as it is now: its topics, every schema its events may be written with, and the newest of them."""
+
+    source: SourceShape
+    topics: tuple[str, ...]
+    writers: tuple[Writer, ...]
+    latest: AvroType
+
+    @property
+    def reading(self) -> Reading | None:
+        """How its events are read; None: as Avro."""
+        return reading_of(self.latest)
+
+    @property
+    def framed(self) -> bool:
+        """Whether its events have a schema id."""
+        return self.reading is None or self.reading.framed
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the registry said when it was asked: every id it had, and how far the log reached before the question.
+
+    ``refused`` and every id above ``above`` were asked for in vain before: see ``engine/unknown_schema_ids.py``."""
+
+    ids: frozenset[int] = frozenset()
+    until: Positions = Positions()
+    refused: frozenset[int] = frozenset()
+    above: int | None = None
+
+
+# Whether an event is a replay, before anything else is asked of its headers: most events have some, and are none.
+# The record that stands for a batch that is not unpacked (hub/kafka/protocol/bounded_frames.py) has neither key nor value.
+_IS_UNREAD = f"_deleted AND key IS NULL AND coalesce(array_contains(_headers.key, '{UNREAD_HEADER}'), FALSE)"
+# No lambda here or below: Spark compiles no stage in which one is.
+_IS_REPLAY = f"array_contains(headers.key, '{REPLAY_LETTER}')"
+
+
+def taken_by(events: DataFrame, view: str) -> DataFrame:
+    """Without the replays that are for other views: this one has taken their originals."""
+    mine = f"coalesce(array_contains(split({_header_text(REPLAY_FOR)}, ','), {literal(view)}), TRUE)"
+    return events.where(f"IF({_IS_REPLAY}, {mine}, TRUE)")
+
+
+def _header_text(name: str, headers: str = "headers") -> str:
+    """The header's text; null when there is none (an index of -1 is null). A replay has each of its headers once."""
+    return f"CAST({headers}.value[array_position({headers}.key, '{name}') - 1] AS STRING)"
+
+
+def _place(events: DataFrame) -> str:
+    """``_at``: an event's place in its partition; that of its original when it is a replay of one before it."""
+    if "headers" not in events.columns:
+        return "offset * 2"
+    said, prefix = _header_text(REPLAY_OF), "concat(topic, ':', partition, ':')"
+    of = f"CAST(substring({said}, length({prefix}) + 1) AS BIGINT)"
+    # No BETWEEN: Spark computes what stands on its left for every event, before anything is asked.
+    return (
+        f"CASE WHEN {_IS_REPLAY} AND startswith({said}, {prefix}) AND {of} >= 0 AND {of} < offset "
+        f"THEN {of} * 2 + 1 ELSE offset * 2 END"
+    )
+
+
+def judged(
+    events: DataFrame, inputs: Sequence[Input], answered: Answered, *, filtered: bool = False
+) -> DataFrame:
+    """Each event with META, its own ``key``, ``value`` and ``_headers``, ``_at`` (its place), ``e_<source>`` (its columns)
+    and ``_why`` it cannot be taken. ``filtered``: a filter on these follows at once."""
+    framed = events.selectExpr(
+        "topic AS _topic",
+        "partition AS _partition",
+        "offset AS _offset",
+        "timestamp AS _timestamp",
+        "key",
+        "CAST(key AS STRING) AS _key",
+        "value",
+        "value IS NULL AS _deleted",
+        "substring(value, 1, 5) AS _head",
+        f"{_place(events)} AS _at",
+        f"{'headers' if 'headers' in events.columns else f'CAST(NULL AS {_HEADERS})'} AS _headers",
+    )
+    avro = [each for each in inputs if each.reading is None]
+    others = [each for each in inputs if each.reading is not None]
+    if avro:
+        framed = framed.withColumn("_event", _decoded(avro))
+    for each in others:
+        said = event_formats.parsed(each.source, each.latest, _is_of(each))
+        if filtered:
+            said = event_formats.once(said)
+        framed = framed.withColumn(event_formats.parser_of(each.source), said)
+    decoded = framed.selectExpr("*", *(f"{_event(each, avro)} AS {each.source.event}" for each in inputs))
+    return decoded.selectExpr("*", f"{_reason(inputs, answered)} AS _why")
+
+
+def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+    """The tagged union (_k, _bad, and the entries of each source)."""
+    entity = first_of((_is_from(each), _fields(each)["_entity"]) for each in inputs)
+    taken = judged(events, inputs, answered).selectExpr("*", f"{entity} AS _entity")
+    for each in inputs:
+        if each.source.where is not None:
+            kept = f"_deleted OR coalesce({each.source.where}, FALSE)"
+            taken = taken.where(f"_why IS NOT NULL OR NOT ({_is_from(each)}) OR {kept}")
+    fits = "_why IS NULL AND _entity IS NOT NULL"
+    coordinates = f"concat_ws('-', {literal(_BAD_MARK)}, _topic, _partition, _offset)"
+    bad = ("_topic", "_partition", "_offset", "_timestamp", "_headers", "key", "value")
+    why = "coalesce(_why, 'the view\\'s key is null in this event')"
+    entries = ((each, entry) for each in inputs for entry in each.source.entries)
+    return taken.selectExpr(
+        f"IF({fits}, _entity, {coordinates}) AS {_KEY}",
+        f"IF({fits}, NULL, {struct([*zip(bad, bad, strict=True), ('reason', why)])}) AS {_BAD}",
+        *(f"{_entry(entry, each, fits)} AS {entry.column}" for each, entry in entries),
+    )
+
+
+def _decoded(inputs: Sequence[Input]) -> Column:
+    """An event as ``one.member1, one.member2, …``, one a writer schema: null but for the one that wrote it."""
+    branches: list[tuple[str, str]] = []
+    writers: list[AvroType] = []
+    readers: list[AvroType] = []
+    for given in inputs:
+        for writer in given.writers:
+            ours = f"{_is_from(given)} AND {one_of('_head', [writer.head])}"
+            branches.append((ours, literal(branch_bytes(len(writers)))))
+            both = projected(writer.schema, given.latest, given.source.columns, f"_{len(writers)}")
+            writers.append(both.writer)
+            readers.append(both.reader)
+    assert branches, "no source has a schema"
+    options = {"mode": "PERMISSIVE", "avroSchema": orjson.dumps(united(readers)).decode()}
+    body = F.expr(f"concat({first_of(branches)}, substring(value, 6))")
+    return from_avro(body, orjson.dumps(united(writers)).decode(), options)
+
+
+def _event(given: Input, inputs: Sequence[Input]) -> str:
+    """The source's columns of an event, whichever of its schemas it was written with; null for all others. ``inputs``:
+    those that are Avro."""
+    if given.reading is not None:
+        return event_formats.event(given.source, given.latest)
+    writers = [(each, writer) for each in inputs for writer in each.writers]
+    members = (f"_event.one.member{n}" for n, (each, _) in enumerate(writers, 1) if each is given)
+    return f"coalesce({', '.join(members)})"
+
+
+def _is_of(given: Input) -> str:
+    """Whether an event is the source's, and of a schema of it where it has one."""
+    if not given.framed:
+        return _is_from(given)
+    return f"{_is_from(given)} AND {_is_known(given)}"
+
+
+def _is_known(given: Input) -> str:
+    return one_of("_head", (writer.head for writer in given.writers))
+
+
+def _is_from(given: Input) -> str:
+    return one_of("_topic", given.topics)
+
+
+def _fields(given: Input) -> Mapping[str, str]:
+    """The event's used columns, its entity, order and identity, and where it came from.
+
+    A tombstone has no columns: the record's key names the entity, the record's time is its order.
+    """
+    source = given.source
+    found = {name: f"{source.event}.{quoted(name)}" for name in source.columns}
+    found["_entity"] = f"IF(_deleted, _key, {source.key})"
+    if source.order is not None:
+        found["_order"] = (
+            f"IF(_deleted, _timestamp, {source.order})" if source.order_is_time else f"({source.order})"
+        )
+    if source.unique is not None:
+        found["_unique"] = f"({source.unique})"
+    return found | {name: name for name in ("_at", *META)}
+
+
+def _entry(entry: Entry, given: Input, fits: str) -> str:
+    fields = _fields(given)
+    mine = f"{fits} AND {_is_from(given)}"
+    if entry.wants is not None:
+        mine += f" AND {fields[entry.wants]} IS NOT NULL"
+    return f"IF({mine}, {struct((name, fields[name]) for name in entry.fields)}, NULL)"
+
+
+def _reason(inputs: Sequence[Input], answered: Answered) -> str:
+    """Why an event cannot be taken; null when it can. Fails the query on a schema id that it cannot judge."""
+    cases = [
+        ("_topic IS NULL", "''"),
+        (_IS_UNREAD, f"concat('{UNREAD}', {_header_text(UNREAD_HEADER, '_headers')})"),
+    ]
+    for given in inputs:
+        tombstone = "CAST(NULL AS STRING)"
+        if given.source.order is not None and not given.source.order_is_time:
+            tombstone = literal(f"a tombstone has no time to compare with the order `{given.source.order}`")
+        cases.append((f"{_is_from(given)} AND _deleted", tombstone))
+    for given in inputs:
+        if not given.framed:
+            failed = event_formats.failed(given.source, given.latest)
+            misfit = event_formats.misfit(given.source, given.latest)
+            cases.append((_is_from(given), f"IF({failed}, {misfit}, NULL)"))
+    cases.append(("NOT (length(value) >= 5 AND substring(value, 1, 1) = X'00')", literal(_NOT_FRAMED)))
+    for given in inputs:
+        if not given.framed:
+            continue
+        if given.reading is None:
+            failed, misfit = f"{given.source.event}.{PROOF} IS NULL", _avro_misfit(given)
+        else:
+            failed = event_formats.failed(given.source, given.latest)
+            # Other words: what one view reads of such an event fits, and what another reads does not.
+            said = event_formats.misfit(given.source, given.latest)
+            misfit = f"concat('it does not fit its schema id ', {_SCHEMA_ID}, ': ', {said})"
+        cases.append((_is_of(given), f"IF({failed}, {misfit}, NULL)"))
+    mine = {writer.schema_id for given in inputs for writer in given.writers}
+    elsewhere = [Writer(schema_id, None).head for schema_id in sorted(answered.ids - mine)]
+    judged = f"_offset < {_reach(answered.until)} AND NOT ({one_of('_head', elsewhere)})"
+    if answered.refused or answered.above is not None:
+        refused = one_of("_head", [Writer(each, None).head for each in sorted(answered.refused)])
+        if answered.above is not None:
+            refused += f" OR CAST({_SCHEMA_ID} AS BIGINT) > {answered.above}L"
+        judged = f"({judged}) OR {refused}"
+    cases.append((judged, f"concat('its schema id ', {_SCHEMA_ID}, ' is no record schema of the registry')"))
+    unknown = f"raise_error(concat('{UNKNOWN_SCHEMA} ', {_SCHEMA_ID}, ' ', _topic))"
+    return first_of(cases, f"CAST({unknown} AS STRING)")
+
+
+def _avro_misfit(given: Input) -> str:
+    """Why an event could not be decoded. Where its schema does not resolve in every value with the one that the view
+    reads with, that is the likely cause and is named."""
+    cases: list[tuple[str, str]] = []
+    for writer in given.writers:
+        problems = projected(writer.schema, given.latest, given.source.columns).problems
+        if problems:
+            said = (
+                f"its schema id {writer.schema_id} does not resolve to the schema that the view reads with: "
+            )
+            cases.append((one_of("_head", [writer.head]), literal(said + "; ".join(problems))))
+    other = f"concat('its bytes do not fit its schema id ', {_SCHEMA_ID})"
+    return first_of(cases, other) if cases else other
+
+
+def _reach(until: Positions) -> str:
+    """The offset up to which an event's own partition is covered; 0 where nothing is."""
+    covered = [
+        (f"_topic = {literal(topic)} AND _partition = {partition}", f"{offset}L")
+        for (topic, partition), offset in until
+    ]
+    return first_of(covered, "0L") if covered else "0L"
+
+
+_NOT_FRAMED = "not in the Confluent wire format (no magic byte 0 and schema id)"
+_SCHEMA_ID = "conv(hex(substring(_head, 2, 4)), 16, 10)"
+
+
+def fold(union: DataFrame, shape: Shape, partitions: int | None = None) -> DataFrame:
+    """The one aggregation: a row of state a key. ``partitions``: of the state, where much is read at once.
+
+    Spark would fold in each task what it has of a key, send that, and fold it with the others'. Where a set is kept that makes
+    nothing smaller, so events are sent as they are, to where their key's state is, and folded once.
+    """
+    if partitions is not None and any(source.unique is not None for source in shape.sources):
+        union = union.repartition(partitions, _KEY)
+    return union.groupBy(_KEY).agg(
+        F.expr("count(1)").alias("_version"),
+        F.first(_BAD, ignorenulls=True).alias(_BAD),
+        *(F.expr(sql).alias(name) for name, sql in shape.aggregates),
+    )
+
+
+def rows(folded: DataFrame, shape: Shape) -> DataFrame:
+    """The view: key, the declared columns in order, _version, _sources, _row_deleted; and _bad events beside them."""
+    ready = folded.selectExpr("*", *(f"{sql} AS {name}" for name, sql in shape.uniques))
+    for group in steps(shape.outputs):
+        ready = ready.withColumns({name: F.expr(sql) for name, sql in group.items()})
+    origins = [
+        f"IF({source.latest} IS NULL, NULL, {struct(_origin(source, shape))}) AS {quoted(source.name)}"
+        for source in shape.sources
+    ]
+    gone = "FALSE" if shape.delete_when is None else f"coalesce(CAST({shape.delete_when} AS BOOLEAN), FALSE)"
+    if shape.absent is not None:
+        gone = f"{gone} OR ({shape.absent})"
+    if shape.expired is not None:
+        gone = f"{gone} OR ({shape.expired})"
+    return ready.selectExpr(
+        f"{_KEY} AS _key",
+        *(quoted(name) for name, _ in shape.outputs),
+        "_version",
+        f"STRUCT({', '.join(origins)}) AS _sources",
+        f"{gone} AS _row_deleted",
+        _BAD,
+    )
+
+
+def _origin(source: SourceShape, shape: Shape) -> Iterator[tuple[str, str]]:
+    """Of a row that is over no times: no event of a source deleted it, so nobody may take the last one's for the cause and
+    count how long that took."""
+    for name in ORIGIN:
+        found = f"{source.latest}.{name}"
+        if shape.expired and name == "_timestamp":
+            found = f"IF({shape.expired}, NULL, {found})"
+        yield name.removeprefix("_"), found
+
+
+def row_schema(view: str, row_frame: DataFrame) -> AvroType:
+    """The changelog's Avro schema of ``rows``."""
+    fields = row_frame.drop("_key", "_row_deleted", _BAD).schema.jsonValue()["fields"]
+    return changelog_schema(view, fields, required=ROW_META)
+
+
+def records(
+    row_frame: DataFrame,
+    view: str,
+    schema: AvroType,
+    schema_id: int,
+    generation: int,
+    changelog: str | None = None,
+) -> DataFrame:
+    """What the Kafka sink writes: rows to the changelog (that of the view's own name if not said), undecodable events to
+    their topic's dead-letter queue.
+
+    ``hub.version`` is generation · 2⁴⁰ + events folded: it grows with every event, and a recomputation's rows
+    replace those of the generation before.
+    """
+    columns = ", ".join(quoted(field["name"]) for field in schema["fields"])
+    body = to_avro(F.expr(f"STRUCT({columns})"), orjson.dumps(schema).decode())
+    value = F.concat(F.lit(Writer(schema_id, None).head), body)
+    dead = [_header("hub.dlq.reason", f"{_BAD}.reason"), _header("hub.dlq.view", literal(view))]
+    dead += [_header(f"hub.dlq.{name}", f"{_BAD}._{name}") for name in ("topic", "partition", "offset")]
+    dead.append(_header("hub.dlq.timestamp", f"unix_millis({_BAD}._timestamp)"))
+    version = _header(VERSION_HEADER, f"_version + {generation << GENERATION_SHIFT}L")
+    # A deleted row has no columns to say which events deleted it; who waits for that write reads it here.
+    origins = _header(SOURCES_HEADER, "to_json(_sources)")
+    headers = first_of(
+        [
+            (
+                f"{_BAD} IS NOT NULL",
+                f"concat(coalesce({_BAD}._headers, {_NO_HEADERS}), array({', '.join(dead)}))",
+            ),
+            ("_row_deleted", f"array({version}, {origins})"),
+        ],
+        f"array({version})",
+    )
+    topic = literal(changelog or CHANGELOG_PREFIX + view)
+    return row_frame.select(
+        F.expr(f"IF({_BAD} IS NULL, {topic}, concat({_BAD}._topic, '{DLQ_SUFFIX}')) AS topic"),
+        F.expr(f"IF({_BAD} IS NULL, CAST(_key AS BINARY), {_BAD}.key) AS key"),
+        F.when(F.expr(f"{_BAD} IS NOT NULL"), F.expr(f"{_BAD}.value"))
+        .when(F.expr("NOT _row_deleted"), value)
+        .alias("value"),
+        F.expr(f"{headers} AS headers"),
+    )
+
+
+def _header(name: str, of: str) -> str:
+    return f"STRUCT({literal(name)} AS key, CAST(CAST({of} AS STRING) AS BINARY) AS value)"
+
+
+def with_headers(own: Column, *more: Column) -> Column:
+    """An event's own headers and then these."""
+    return F.concat(F.coalesce(own, F.expr(_NO_HEADERS)), F.array(*more))
+
+
+GENERATION_SHIFT = 40

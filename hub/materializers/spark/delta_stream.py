@@ -1,0 +1,397 @@
+"""[edge] pyspark: a SQL view of class D run. Spark's stream brings the batches, the delta operator makes rows of them.
+
+::
+
+    topic ─ decode ─ judge ─┬─ a table's key, deleted?, order ─┐
+    topic ─ …               │                                  ├─ one batch, gathered ─ DeltaRun.step ─ changelog
+                            └─ what cannot be taken ───────────┘                    └─▶ <topic>.dlq
+
+A batch is gathered once, in bounded pieces (``delta_events_per_batch``); while the view is far behind, batches only load
+the operator's tables, and the SQL runs once when all is there. So nothing is told of those batches: the view covers
+their events when it has rows of them.
+
+A view's changelog read as a table is judged as stores judge it: a row counts when its ``hub.version`` is not lower than
+what is there, and when a generation has gone live, rows of earlier ones are gone without a record of their own
+(``DeltaQuery.expire``).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from hub.config import Settings
+from hub.errors import PeerError
+from hub.log import Writer
+from hub.materializers.definition.sql_view import SqlSource, SqlView
+from hub.materializers.planning import delta_inputs
+from hub.materializers.planning.classify import Classified
+from hub.materializers.planning.delta_plan import DeltaPlan, Table
+from hub.materializers.progress.records import Mode, Progress
+from hub.materializers.spark import delta_engine
+from hub.materializers.spark.dataframes import (
+    DLQ_SUFFIX,
+    GENERATION_SHIFT,
+    VERSION_HEADER,
+    Answered,
+    Input,
+    taken_by,
+)
+from hub.materializers.spark.delta_engine import DELETED, ORDER, DeltaRun, DeltaState, Emitted
+from hub.materializers.spark.kafka_source import stream
+from hub.materializers.spark.python_udfs import register
+from hub.materializers.spark.session import code_settings, logged_offsets
+from hub.materializers.spark.sql_stream import BYTES, EVENTS, WHY, SqlPlan, refused, typed
+from hub.materializers.types.avro_types import AvroType
+from hub.record import NewRecord, Positions, lag_records
+
+log = logging.getLogger(__name__)
+
+_DEAD = "_dead"
+_FOLDER = "delta"
+# The first foreachBatch of a process opens the port on which Spark calls Python, and pyspark does not look whether another
+# thread is at it: a query that comes between would be called on a port that nobody hears.
+_FIRST = threading.Lock()
+# Errors after which state and checkpoint are no use to each other: the view is computed anew.
+LOST = ("HUB-5021", "HUB-5022")
+
+
+def planned(
+    session: SparkSession, view: SqlView, classified: Classified, inputs: Sequence[Input]
+) -> tuple[DeltaPlan, AvroType]:
+    """(how the view is maintained, its rows' Avro schema), as Spark types its inputs; nothing is run.
+
+    Raises ConfigError for a view that cannot be maintained (HUB-2130 … HUB-2134) or that Spark refuses (HUB-2105).
+    """
+    empty = register(session.newSession(), view).createDataFrame([], EVENTS)
+    frames = {}
+    for given in inputs:
+        frames[given.source.name] = typed(empty, given, view.sources[given.source.name], Answered())
+    types = {
+        name: {each.name: each.dataType.simpleString() for each in frame.schema.fields}
+        for name, frame in frames.items()
+    }
+    tables = delta_inputs.tables(classified.query, types)
+    catalog = delta_engine.SparkCatalog(session, tables, view)
+    made = delta_engine.prepare(
+        session,
+        view.sql,
+        tables,
+        classified.key,
+        view=delta_inputs.stage_name(classified.query),
+        whole_rows=view.whole_rows,
+        catalog=catalog,
+    )
+    for table in tables:
+        source = view.sources[table.name]
+        try:
+            as_changes(frames[table.name], source, table).schema  # noqa: B018 - asked for, Spark types it
+        except PySparkException as error:
+            raise refused(view, error) from None
+    return made, delta_engine.row_schema(session, made, view.name, catalog=catalog)
+
+
+@dataclass
+class DeltaQuery:
+    """A running query and its operator. Batches come in Spark's thread; ``expire``, ``finish`` and ``close`` in the view's."""
+
+    plan: SqlPlan
+    run: DeltaRun
+    writer: Writer
+    # The bulk load is complete when a batch covers this; nothing is loaded only when it is None.
+    loads_until: Positions | None
+    query: StreamingQuery = field(init=False)
+    failure: BaseException | None = None
+    # Of the last batch: whether the view has rows of what its batches brought, so that they may be told of; and how many
+    # events could not be taken since the generation began.
+    computed: bool = False
+    left_out: int = 0
+    expired: dict[str, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    closed: bool = False
+
+    def take(self, rows: DataFrame, batch_id: int) -> None:
+        """For ``foreachBatch``. An error is also kept as it was: Spark would pass on its text only."""
+        try:
+            with self.lock:
+                self._take(rows, batch_id)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _take(self, rows: DataFrame, batch_id: int) -> None:
+        if self.closed:
+            raise PeerError(f'view "{self.plan.view.name}": stopped')
+        if batch_id == self.run.state.committed()[0]:
+            self._emit(self.run.step(batch_id, {}))
+            return
+        found = rows.toArrow()
+        dead = _records(found.column(_DEAD), self.plan.view)
+        if dead:
+            self.writer.append(dead)
+            log.warning("view %s: %d events of batch %d not taken", self.plan.view.name, len(dead), batch_id)
+        reached, _ = logged_offsets(self.plan.checkpoint, batch_id)
+        load = self.loads_until is not None and not reached.covers(self.loads_until)
+        changes = delta_engine.split(self.run, found)
+        self._emit(self.run.step(batch_id, changes, str(reached), load=load, left_out=len(dead)))
+
+    def _emit(self, emitted: Emitted) -> None:
+        delta_engine.emit(emitted, self.writer, self.plan.view.changelog)
+        self._note()
+
+    def _note(self) -> None:
+        self.computed, self.left_out = self.run.computed, self.run.state.left_out()
+
+    def _settle(self, below: Mapping[str, int]) -> None:
+        self._emit(self.run.settle(below))
+        self.run.state.sent()
+
+    def resume(self) -> None:
+        """Write what a crash may have kept from the log, and no batch asks for."""
+        with self.lock:
+            if self.run.state.unsent():
+                self._emit(self.run.last())
+                self.run.state.sent()
+            self._note()
+
+    def finish(self) -> None:
+        """At the end of a load: run the SQL when no batch did."""
+        with self.lock:
+            if not self.closed and not self.run.computed:
+                self._settle({})
+
+    def expire(self, live: Mapping[str, Progress]) -> None:
+        """Take away the rows of generations before those that went live (by view), where all of these was read.
+
+        Does nothing while a batch is under way: it is asked again and again.
+        """
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            if self.closed or not self.run.computed:
+                return
+            reached = Positions.parse(self.run.state.committed()[2])
+            below = {}
+            for table in self.run.plan.tables:
+                told = live.get(self.plan.view.sources[table.name].view or "")
+                if not table.versioned or told is None or told.generation <= self.expired.get(table.name, 0):
+                    continue
+                if reached.covers(told.changelog):
+                    below[table.name] = told.generation << GENERATION_SHIFT
+            if any(self.run.has_below(name, version) for name, version in below.items()):
+                self._settle(below)
+            self.expired |= {name: version >> GENERATION_SHIFT for name, version in below.items()}
+        finally:
+            self.lock.release()
+
+    def close(self) -> None:
+        """After the query was stopped."""
+        with self.lock:
+            self.closed = True
+            self.run.state.close()
+            self.writer.close()
+
+
+def start(
+    session: SparkSession,
+    plan: SqlPlan,
+    settings: Settings,
+    mode: Mode,
+    writer: Writer,
+    begins: Positions,
+    ends: Positions,
+) -> DeltaQuery:
+    """Start the view's query: ``bulk`` reads what there is, at least up to ``ends``, and ends by itself; ``live`` goes on.
+    ``begins``: what retention has left of the topics.
+
+    Raises ConfigError when Spark refuses it, HubFault (LOST) when its state is of no use.
+    """
+    assert plan.delta is not None
+    own = register(session.newSession(), plan.view)
+    for key, value in code_settings(mode).items():
+        own.conf.set(key, value)
+    state = DeltaState(
+        plan.checkpoint / _FOLDER, delta_inputs.fingerprint(plan.delta), settings.delta_memory_mb
+    )
+    try:
+        run = DeltaRun(
+            session,
+            plan.delta,
+            state,
+            plan.generation,
+            schema=plan.row_schema,
+            schema_id=plan.row_schema_id,
+            functions=plan.view,
+        )
+        delta = DeltaQuery(plan, run, writer, ends if mode == "bulk" else None)
+        delta.resume()
+        read = begins.advanced(Positions.parse(state.committed()[2]))
+        unread = {
+            given.source.name: lag_records(Positions.of((*tp, end) for tp, end in ends if tp.topic in given.topics), read)
+            for given in plan.inputs
+        }  # fmt: skip
+        most = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
+        each = delta_inputs.shares(min(most, settings.delta_events_per_batch), unread if mode == "bulk" else dict.fromkeys(unread, 1))  # fmt: skip
+        frames = [
+            _gathered(run, _events(own, plan, settings, mode, given, each[given.source.name]), plan, given)
+            for given in plan.inputs
+        ]
+        union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        writing = delta_engine.loose(union).writeStream.queryName(plan.view.table)
+        with _FIRST:
+            writing = writing.foreachBatch(delta.take)
+        writing = writing.option("checkpointLocation", str(plan.checkpoint))
+        trigger = (
+            writing.trigger(availableNow=True)
+            if mode == "bulk"
+            else writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+        )
+        delta.query = trigger.start()
+    except AnalysisException as error:
+        state.close()
+        raise refused(plan.view, error) from None
+    except BaseException:
+        state.close()
+        raise
+    return delta
+
+
+def _events(
+    session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode, given: Input, most: int
+) -> DataFrame:
+    source = plan.source(given)
+    events = (
+        stream(session, settings, given.topics)
+        .option("maxOffsetsPerTrigger", str(most))
+        .load()
+        # A small batch's cost is its number of tasks, and each input has its own.
+        .coalesce(settings.bulk_tasks if mode == "bulk" else 1)
+    )
+    return typed(taken_by(events, plan.view.name), given, source, plan.answered)
+
+
+def _gathered(run: DeltaRun, events: DataFrame, plan: SqlPlan, given: Input) -> DataFrame:
+    """A source's part of the batch: ``i_<source>``, a change, or ``_dead``, an event that cannot be taken."""
+    name = given.source.name
+    table = next((each for each in run.plan.tables if each.name == name), None)
+    taken = F.col(WHY).isNull()
+    if table is None:  # declared, and read by nothing that makes a row
+        taken, changes = F.lit(False), events
+    else:
+        changes = run.with_derived(name, as_changes(events, plan.source(given), table, len(given.topics) > 1))
+        if table.kind == "stream":  # a tombstone says that something is gone, and a stream takes nothing back
+            changes = changes.where(~F.col(WHY).isNull() | ~F.col(DELETED))
+    kept = [] if table is None else [*_stored(table), *run.derived(name), DELETED, ORDER]
+    at = F.unix_millis("_timestamp").alias("_at_ms")
+    dead = F.struct("_topic", "_partition", "_offset", at, *BYTES, WHY)
+    return changes.select(
+        *([F.when(taken, F.struct(*kept)).alias(f"i_{name}")] if kept else []),
+        F.when(F.col(WHY).isNotNull(), dead).alias(_DEAD),
+    )
+
+
+def _stored(table: Table) -> list[str]:
+    return list(dict.fromkeys([*table.columns, *table.key]))
+
+
+def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bool = False) -> DataFrame:
+    """Events as changes of a table: its columns and key, ``_deleted``, ``_order``; and why an event is none."""
+    why = F.col(WHY)
+    tombstone = F.col("_deleted")
+    gone = tombstone
+    if source.table is not None and source.table.delete_when is not None:
+        gone = tombstone | F.coalesce(F.expr(source.table.delete_when).cast("boolean"), F.lit(False))
+    keys = {name: F.col(name) for name in table.key}
+    order: Column = F.col("_offset")
+    if table.kind == "table":
+        if table.key != ("_key",):
+            parsed = _key_parts(table)
+            keys = {name: F.when(tombstone, parsed[name]).otherwise(F.col(name)) for name in table.key}
+        none = functools.reduce(Column.__or__, (column.isNull() for column in keys.values()))
+        listed = ", ".join(table.key)
+        if table.key == ("_key",):
+            said = F.lit("it has no record key, which is the table's key")
+        else:
+            text = F.coalesce(F.substring("_key", 1, 100), F.lit("null"))
+            said = F.when(
+                tombstone, F.concat(F.lit("a tombstone's record key is no "), F.lit(f"({listed}): "), text)
+            ).otherwise(F.lit(f"the table's key ({listed}) is null in this event"))
+        why = F.coalesce(why, F.when(none, said))
+        if many_topics:  # no log orders them
+            order = F.struct("_timestamp", "_topic", "_offset")
+    if table.versioned:
+        header = F.element_at(F.filter(BYTES[2], lambda each: each["key"] == F.lit(VERSION_HEADER)), -1)
+        order = header["value"].cast("string").cast("bigint")
+        why = F.coalesce(why, F.when(order.isNull(), F.lit(f"it has no header {VERSION_HEADER}")))
+    others = [name for name in table.columns if name not in table.key]
+    coordinates = ("_topic", "_partition", "_offset", "_timestamp")
+    beside = [each for each in coordinates if each not in (*others, *keys)]
+    return events.alias(table.name).select(
+        why.alias(WHY),
+        *(column.alias(name) for name, column in keys.items()),
+        *(F.col(name).alias(name) for name in others),
+        *beside,
+        *BYTES,
+        gone.alias(DELETED),
+        order.alias(ORDER),
+    )
+
+
+def standing(changes: DataFrame, table: Table) -> DataFrame:
+    """A table as its changes leave it: what the operator holds when it has taken them all."""
+    taken = changes.where(F.col(WHY).isNull())
+    if table.kind == "stream":
+        return taken.where(~F.col(DELETED)).select(*_stored(table))
+    row = F.struct(*_stored(table), DELETED)
+    newest = taken.groupBy(*(F.col(name).alias(f"_of_{name}") for name in table.key)).agg(
+        F.max_by(row, F.struct(ORDER, "_partition", "_offset")).alias("_row")
+    )
+    return newest.select("_row.*").where(~F.col(DELETED)).drop(DELETED)
+
+
+def _key_parts(table: Table) -> dict[str, Column]:
+    """The key's columns out of a tombstone's record key, which is their text as ``key_text`` writes it."""
+    parts = F.from_json("_key", "array<string>")
+    if len(table.key) > 1:
+        return {
+            name: F.when(F.size(parts) == len(table.key), parts[n]).cast(table.columns[name])
+            for n, name in enumerate(table.key)
+        }
+    (name,) = table.key
+    text = F.when(F.col("_key").startswith("["), F.coalesce(parts[0], F.col("_key"))).otherwise(F.col("_key"))
+    return {name: text.cast(table.columns[name])}
+
+
+def _records(column: pa.ChunkedArray, view: SqlView) -> list[NewRecord]:
+    """The dead as records of their topics' dead-letter queues."""
+    records = []
+    for each in column.drop_null().to_pylist():
+        headers = {
+            "hub.dlq.reason": each[WHY],
+            "hub.dlq.view": view.name,
+            "hub.dlq.topic": each["_topic"],
+            "hub.dlq.partition": str(each["_partition"]),
+            "hub.dlq.offset": str(each["_offset"]),
+            "hub.dlq.timestamp": str(each["_at_ms"]),
+        }
+        records.append(
+            NewRecord(
+                each["_topic"] + DLQ_SUFFIX,
+                each[BYTES[0]],
+                each[BYTES[1]],
+                (
+                    *((own["key"], own["value"]) for own in each[BYTES[2]] or ()),
+                    *((name, value.encode()) for name, value in headers.items()),
+                ),
+            )
+        )
+    return records

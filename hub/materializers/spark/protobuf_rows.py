@@ -1,0 +1,216 @@
+"""[edge] protobuf and pyarrow: Protobuf messages as Arrow columns, a batch at a time, in Spark's Python workers.
+
+Spark's own reader of Protobuf is a jar that does not resolve for this Spark (docs/adr/0016). What runs here instead
+gets a batch's bytes as one Arrow array and gives its columns as another; messages are parsed by protobuf's C library.
+Imports little: a worker begins with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message import Message
+
+BROKEN = "_broken"
+
+_MOST_SECONDS = 253_402_300_800  # the year 10000, where Timestamp ends
+_JSON = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue")
+_WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+}
+
+Convert = Callable[[Any], Any]
+
+
+def columns_of(bodies: pa.Array, files: bytes, message: str, columns: Sequence[str]) -> pa.StructArray:
+    """A struct a value: those columns of the message, and ``_broken``, why it cannot be read (null: it was).
+
+    ``bodies``: what stands behind the schema id, the message's place in its file and then the message; null gives null
+    columns. ``files``: a FileDescriptorSet."""
+    reader = _reader(files, message, tuple(columns))
+    rows: list[tuple[Any, ...]] = []
+    broken: list[str | None] = []
+    nothing = (None,) * len(columns)
+    for value in bodies.to_pylist():
+        row, why = (nothing, None) if value is None else reader.row(value)
+        rows.append(nothing if row is None else row)
+        broken.append(why)
+    by_column = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    arrays = [pa.array(values, kind) for values, kind in zip(by_column, reader.types, strict=True)]
+    return pa.StructArray.from_arrays([*arrays, pa.array(broken, pa.string())], names=[*columns, BROKEN])
+
+
+class _Reader:
+    def __init__(self, files: bytes, message: str, columns: Sequence[str]) -> None:
+        pool = descriptor_pool.DescriptorPool()
+        for file in FileDescriptorSet.FromString(files).file:
+            pool.Add(file)
+        descriptor = pool.FindMessageTypeByName(message)
+        self._pool, self._name = pool, message
+        self._make = message_factory.GetMessageClass(descriptor)
+        fields = [descriptor.fields_by_name[name] for name in columns]
+        self._read = [(field, *_field(field, pool, (message,))) for field in fields]
+        self.types = [kind for _, kind, _ in self._read]
+
+    def row(self, value: bytes) -> tuple[tuple[Any, ...] | None, str | None]:
+        """(the columns, None) or (None, why not)."""
+        try:
+            start = _place(value)
+            made = self._make()
+            made.MergeFromString(value[start:])
+            return tuple(_value(made, field, convert) for field, _, convert in self._read), None
+        except _Other as other:
+            return None, f"{other}; the view reads {self._name}, the file's first message"
+        except Exception as error:  # noqa: BLE001 - whatever it is, this event is the one that cannot be read
+            return None, f"no {self._name}: {str(error)[:200] or type(error).__name__}"
+
+
+@lru_cache(maxsize=64)
+def _reader(files: bytes, message: str, columns: tuple[str, ...]) -> _Reader:
+    return _Reader(files, message, columns)
+
+
+class _Other(Exception):
+    """It is another message of the file."""
+
+
+def _place(value: bytes) -> int:
+    """Where the message begins, behind its place in the file: a count and so many indexes, zigzag; 0 is short for the
+    first message."""
+    count, at = _varint(value, 0)
+    if count == 0:
+        return at
+    indexes = []
+    for _ in range(count if 0 < count <= 32 else 0):
+        index, at = _varint(value, at)
+        indexes.append(index)
+    if indexes != [0]:
+        raise _Other(f"it is message {indexes or count} of its file")
+    return at
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    shift = number = 0
+    while at < len(value) and shift < 35:
+        byte = value[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise ValueError("its place in the file is cut off")
+
+
+# ---- fields: (Arrow's type, what makes its value)
+
+
+def _value(message: Message, field: FieldDescriptor, convert: Convert) -> Any:
+    if field.has_presence and not message.HasField(field.name):
+        # The file's explicit default (proto2, editions), else null.
+        return convert(field.default_value) if field.has_default_value else None
+    return convert(getattr(message, field.name))
+
+
+def _field(field: FieldDescriptor, pool: Any, within: tuple[str, ...]) -> tuple[pa.DataType, Convert]:
+    inner = field.message_type
+    if inner is not None and inner.GetOptions().map_entry:
+        kind, of = _one(inner.fields_by_name["value"], pool, within)
+        return pa.map_(pa.string(), kind), lambda found: [
+            (_key(key), of(found[key])) for key in sorted(found)
+        ]
+    kind, of = _one(field, pool, within)
+    if field.is_repeated:
+        return pa.list_(kind), lambda found: [of(each) for each in found]
+    return kind, of
+
+
+def _key(key: object) -> str:
+    return str(key).lower() if isinstance(key, bool) else _text(str(key) if isinstance(key, int) else key)
+
+
+def _text(found: object) -> str:
+    """In proto2 a text of other bytes than UTF-8 is given as those bytes."""
+    if isinstance(found, str):
+        return found
+    raise ValueError(f"{found!r} is no UTF-8")
+
+
+def _one(field: FieldDescriptor, pool: Any, within: tuple[str, ...]) -> tuple[pa.DataType, Convert]:
+    if field.message_type is not None:
+        return _message(field.message_type, pool, within)
+    if field.enum_type is not None:
+        return pa.string(), _symbol(field.enum_type)
+    if field.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64):
+        return pa.decimal128(20, 0), Decimal
+    return _ARROW[field.type], _text if field.type == FieldDescriptor.TYPE_STRING else lambda found: found
+
+
+def _symbol(enum: EnumDescriptor) -> Convert:
+    names: Mapping[int, str] = {number: each.name for number, each in enum.values_by_number.items()}
+    return lambda number: names.get(number) or str(number)
+
+
+def _message(of: Descriptor, pool: Any, within: tuple[str, ...]) -> tuple[pa.DataType, Convert]:
+    name = of.full_name
+    if name == "google.protobuf.Timestamp":
+        return pa.timestamp("us", tz="UTC"), _micros
+    if name in _WRAPPERS:
+        kind, convert = _one(of.fields_by_name["value"], pool, within)
+        return kind, lambda found: convert(found.value)
+    if name in _JSON:
+        return pa.string(), lambda found: json.dumps(
+            json_format.MessageToDict(found, descriptor_pool=pool), ensure_ascii=False, sort_keys=True
+        )
+    fields = [
+        (field, *_field(field, pool, (*within, name)))
+        for field in of.fields
+        if not _leads_back(field, (*within, name))
+    ]
+    if not fields:
+        return pa.bool_(), lambda _: True
+
+    def convert_message(found: Message) -> dict[str, Any]:
+        return {field.name: _value(found, field, convert) for field, _, convert in fields}
+
+    return pa.struct([(field.name, kind) for field, kind, _ in fields]), convert_message
+
+
+def _leads_back(field: FieldDescriptor, within: tuple[str, ...]) -> bool:
+    """A message inside itself, which columns cannot say (types/source_formats.py leaves the same out)."""
+    of = field.message_type
+    if of is not None and of.GetOptions().map_entry:
+        of = of.fields_by_name["value"].message_type
+    return of is not None and (of.full_name in within or len(within) > MOST_DEEP)
+
+
+def _micros(found: Any) -> int:
+    if not -_MOST_SECONDS < found.seconds < _MOST_SECONDS:
+        raise ValueError(f"{found.seconds} s is no time")
+    return int(found.seconds) * 1_000_000 + int(found.nanos) // 1_000
+
+
+MOST_DEEP = 16
+_ARROW: Mapping[int, pa.DataType] = {
+    FieldDescriptor.TYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.TYPE_FLOAT: pa.float32(),
+    FieldDescriptor.TYPE_INT32: pa.int32(),
+    FieldDescriptor.TYPE_SINT32: pa.int32(),
+    FieldDescriptor.TYPE_SFIXED32: pa.int32(),
+    FieldDescriptor.TYPE_UINT32: pa.int64(),
+    FieldDescriptor.TYPE_FIXED32: pa.int64(),
+    FieldDescriptor.TYPE_INT64: pa.int64(),
+    FieldDescriptor.TYPE_SINT64: pa.int64(),
+    FieldDescriptor.TYPE_SFIXED64: pa.int64(),
+    FieldDescriptor.TYPE_BOOL: pa.bool_(),
+    FieldDescriptor.TYPE_STRING: pa.string(),
+    FieldDescriptor.TYPE_BYTES: pa.binary(),
+}

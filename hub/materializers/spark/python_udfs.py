@@ -1,0 +1,92 @@
+"""[edge] pyspark: a view's Python functions made known to a session, and what a failed query says of them.
+
+The file runs in this process once, to make its functions, and they go to Spark's workers by value: a version of a view runs
+the code that it was made with, whatever the file says since.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType
+
+from hub.errors import ConfigError
+from hub.materializers.definition.declared import Declared
+from hub.materializers.spark.python_udf_worker import FAILED, Call
+
+_FACTS = re.compile(re.escape(FAILED) + r" (\{.*\})")
+
+
+def register(session: SparkSession, view: Declared | None) -> SparkSession:
+    """The session, in which the view's functions are known now. Raises ConfigError when their file cannot be run."""
+    if view is None or view.transforms is None:
+        return session
+    file = view.transforms.file
+    untyped: Any = arrow_udf  # its stubs know fewer types than it takes
+    space = _run(view.transforms.text, file, view.name)
+    for each in view.functions:
+        kind = DataType.fromDDL(each.returns)
+        call = Call(space[each.name], each.name, file, to_arrow_type(kind, timezone="UTC"), each.by_value)
+        session.udf.register(each.name, untyped(_called(call), kind))
+    return session
+
+
+def own_session(session: SparkSession, view: Declared) -> SparkSession:
+    """A session that knows the view's functions: one of its own, or the given one when it has none."""
+    return session if view.transforms is None else register(session.newSession(), view)
+
+
+def failure(said: str, view: str) -> ConfigError | None:
+    """What to say of a query that failed in a function; None when it did not."""
+    found = _FACTS.search(said)
+    if found is None:
+        return None
+    try:
+        facts = orjson.loads(found[1])
+    except orjson.JSONDecodeError:
+        return None
+    values = f", of {facts['values']}" if facts["values"] else ""
+    return ConfigError(
+        f'view "{view}": function "{facts["function"]}" failed{values}: {facts["error"]}',
+        where=f"{facts['file']}:{facts['line']}" if facts["line"] else facts["file"],
+        hint="let it give None for what it cannot take; the view stands still at this batch until the file is changed",
+        code="HUB-2152",
+    )
+
+
+def _called(call: Call) -> Any:
+    def run(*columns: pa.Array) -> pa.Array:
+        return call(*columns)
+
+    run.__annotations__ = {
+        "columns": pa.Array,
+        "return": pa.Array,
+    }  # Spark asks what they are, not what they are called
+    run.__name__ = call.name
+    return run
+
+
+def _run(text: str, file: str, view: str) -> dict[str, Any]:
+    # In no list of modules: what it defines is sent to workers whole, not by the name of a module that they lack.
+    module = types.ModuleType("hub_transforms")
+    try:
+        exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102 - the project's own code; settings.transforms
+    except Exception as error:  # noqa: BLE001 - whatever the file does when it is run
+        at, line = sys.exc_info()[2], None
+        while at is not None:
+            line = at.tb_lineno if at.tb_frame.f_code.co_filename == file else line
+            at = at.tb_next
+        raise ConfigError(
+            f'view "{view}": its functions cannot be loaded: {type(error).__name__}: {error}',
+            where=f"{file}:{line}" if line else file,
+            code="HUB-2151",
+        ) from None
+    return module.__dict__

@@ -1,0 +1,106 @@
+"""[edge] py4j: how far a running query of Spark's may read.
+
+Spark's source of Kafka reads up to the ends of its topics; for ``Trigger.AvailableNow`` it notes them once, in a field of its
+own, and reads no further however often it makes a batch. Here a running query is put into that way, and the field is set
+anew as a group of views goes on (snapshot_groups/coordinator.py). It is no interface of Spark's: the two fields are looked up by name when
+a query starts, and a Spark that has them no more is said (HUB-3059) before anything is touched.
+
+A batch is made under a lock of the query. ``hold`` takes the same lock, so it never meets a batch whose end is being chosen;
+pyspark gives each Python thread a JVM thread of its own, which is the lock's owner.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from hub.errors import PeerError
+from hub.materializers.progress.records import by_topic
+from hub.materializers.snapshot_groups.group import joined
+from hub.materializers.spark.session import positions_of
+from hub.record import Positions
+
+_STREAM = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
+_ENDS, _BOUNDED = "allDataForTriggerAvailableNow", "isTriggerAvailableNow"
+# KafkaV2[Subscribe[crm.customers, shop.orders]]
+_TOPICS = re.compile(r"Subscribe\[(.*?)\]")
+
+
+class SparkEnds:
+    """See cut_steps.Ends. Called from one thread."""
+
+    def __init__(self, session: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
+        """Raises PeerError (HUB-3059) when this Spark has not what it takes."""
+        jvm: Any = session._jvm
+        self._jvm = jvm
+        self._checkpoint = checkpoint
+        self._streams: list[tuple[Any, frozenset[str]]] = []
+        try:
+            self._execution: Any = query._jsq.streamingQuery()
+            self._lock: Any = self._execution.awaitProgressLock()
+            of_stream: Any = self._jvm.java.lang.Class.forName(_STREAM)
+            self._ends: Any = of_stream.getDeclaredField(_ENDS)
+            self._bounded: Any = of_stream.getDeclaredField(_BOUNDED)
+            for each in (self._ends, self._bounded):
+                each.setAccessible(True)
+        except (Py4JError, TypeError) as error:
+            raise _another_spark(error) from error
+
+    def hold(self, begin: Positions) -> Positions | None:
+        """See Ends."""
+        if not self._known() or not self._lock.tryLock():
+            return None
+        try:
+            at = begin.advanced(_last_end(self._checkpoint))
+            self.until(at)
+            for stream, _ in self._streams:
+                self._bounded.setBoolean(stream, True)
+            return at
+        finally:
+            self._lock.unlock()
+
+    def until(self, place: Positions) -> None:
+        for stream, topics in self._streams:
+            text = orjson.dumps(by_topic(place.of_topics(topics))).decode()
+            self._ends.set(stream, self._jvm.org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets(text))
+
+    def free(self) -> None:
+        for stream, _ in self._streams:
+            self._bounded.setBoolean(stream, False)  # first: bounded without ends, it would note those of now
+            self._ends.set(stream, None)
+
+    def _known(self) -> bool:
+        """Whether the query has made its sources. Raises PeerError when they are others than Kafka's."""
+        if not self._streams:
+            found = self._execution.sources()
+            for number in range(found.size()):
+                stream = found.apply(number)
+                topics = _TOPICS.search(stream.toString())
+                if stream.getClass().getName() != _STREAM or topics is None:
+                    raise _another_spark(stream.toString())
+                self._streams.append((stream, frozenset(topics[1].split(", "))))
+        return bool(self._streams)
+
+
+def _last_end(checkpoint: Path) -> Positions:
+    """Where the last batch ends that was made, the further where two sources read a partition; nothing where none was."""
+    made = [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]
+    if not made:
+        return Positions()
+    lines = (checkpoint / "offsets" / str(max(made))).read_text().splitlines()[2:]
+    return joined(positions_of(line) for line in lines if line.startswith("{"))
+
+
+def _another_spark(said: object) -> PeerError:
+    first = str(said).strip().split("\n")[0][:200]
+    return PeerError(
+        f"this Spark cannot be told how far a running query may read: {first}",
+        hint="views with `cut` run on their own then; run them with the Spark that the hub was locked with",
+        code="HUB-3059",
+    )

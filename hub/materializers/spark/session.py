@@ -1,0 +1,525 @@
+"""[edge] pyspark: the session, and one streaming query a view.
+
+Everything that Spark fixes for the life of a checkpoint is decided here: RocksDB with changelog checkpoints, format
+version 2, the number of state partitions. The rest of the settings close traps that were measured: a local file
+system that forks a process a file operation, adaptive plans that streams cannot use, batches kept for ever.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from hub.config import Settings
+from hub.embedded import SparkGateway, ensure_jars, find_java, start_spark_gateway
+from hub.errors import ConfigError, PeerError
+from hub.materializers.definition.declared import changelog_of
+from hub.materializers.definition.entity_plan import Shape
+from hub.materializers.progress.records import Mode
+from hub.materializers.spark import dataframes, kafka_source
+from hub.materializers.spark.dataframes import Answered, Input
+from hub.materializers.spark.slots import Slots
+from hub.materializers.types.avro_types import AvroType
+from hub.record import Positions, TopicPartition
+
+_STREAMING = "spark.sql.streaming"
+
+# Reasons in docs/architecture.md, "Non-obvious".
+_SESSION: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",  # a stage of real-time mode never ends
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    # Each call on a column would tell the JVM which line of Python made it, in four questions more: three quarters of the time
+    # that a view's plan takes. Errors name the expression, and that is the author's.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    # A live batch is planned anew: its plan need not be checked after each rule, nor described in full for a page that is off.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.ui.explainMode": "simple",
+    # One event must not stop a view: x / 0 and a bad cast are null, not an error.
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # With more keys than this a task's fold sorts its events, outside of the heap, and makes a buffer for each. Spark's 128 are
+    # fewer than a live batch has. What is folded unsorted lies in the heap, each key with its lists: tens of thousands of keys
+    # kept its collector so busy that a catch-up cost twice as much.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "2000",
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    f"{_STREAMING}.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    f"{_STREAMING}.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STREAMING}.stateStore.rocksdb.boundedMemoryUsage": "true",
+    f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
+    # To count the rows of a state, each row that is written would be looked up once more. Nobody reads the number.
+    f"{_STREAMING}.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
+    f"{_STREAMING}.minBatchesToRetain": "10",
+    f"{_STREAMING}.noDataMicroBatches.enabled": "false",
+    f"{_STREAMING}.numRecentProgressUpdates": "10",
+    f"{_STREAMING}.pollingDelay": "5ms",
+    # Room for the tasks of real-time mode is made before it starts, not judged by what live views happen to have queued.
+    "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
+    # What a task fetched last from a partition stays with its reader, which waits for the query's next batch: of a catch-up
+    # tens of thousands of events each. Spark's five minutes keep 90 MB for a view of fourteen partitions, and a few views
+    # that catch up one after the other leave the collector no room.
+    "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
+    # Of stateless queries it would write offsets behind their batch: what is told is read from there, and swept by it.
+    f"{_STREAMING}.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
+}
+
+# Spark generates code for every task. A bulk batch earns it back, and a query in real time, which does so once in its long interval:
+# an eighth less work an event, for a pause that is half as long again. A small live batch is done sooner by interpreting its
+# expressions, and the JVM's compilers have no new classes to work on.
+_GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_CODE: Mapping[Mode, Mapping[str, str]] = {
+    "bulk": _GENERATED,
+    "live": _INTERPRETED,
+    "realtime": _GENERATED,
+}
+
+# A live batch is planned anew each time, and these rules look through all its expressions and find nothing to do.
+_CATALYST, _DATASOURCES = (
+    "org.apache.spark.sql.catalyst.optimizer",
+    "org.apache.spark.sql.execution.datasources",
+)
+_IDLE_RULES = ",".join(
+    (
+        f"{_CATALYST}.FoldablePropagation",
+        f"{_CATALYST}.GenerateOptimization",
+        f"{_CATALYST}.InferFiltersFromConstraints",
+        f"{_CATALYST}.OptimizeCsvJsonExprs",
+        f"{_CATALYST}.OptimizeOneRowRelationSubquery",
+        f"{_CATALYST}.OptimizeUpdateFields",
+        f"{_CATALYST}.PushFoldableIntoBranches",
+        f"{_CATALYST}.RemoveRedundantAliases",
+        f"{_CATALYST}.ReorderAssociativeOperator",
+        f"{_CATALYST}.ReplaceNullWithFalseInPredicate",
+        f"{_CATALYST}.RewriteCorrelatedScalarSubquery",
+        f"{_CATALYST}.SimplifyBinaryComparison",
+        f"{_CATALYST}.UnwrapCastInBinaryComparison",
+        f"{_DATASOURCES}.PruneFileSourcePartitions",
+        f"{_DATASOURCES}.PushVariantIntoScan",
+        f"{_DATASOURCES}.SchemaPruning",
+    )
+)
+_EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+
+_DEEPEST = 20  # causes below one another
+
+_REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
+
+# These and the number of state partitions are session settings that a query copies when it starts.
+_starting = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A view, ready to run: compiled, its topics and writer schemas known, its changelog registered."""
+
+    shape: Shape
+    inputs: tuple[Input, ...]
+    answered: Answered
+    row_schema: AvroType
+    row_schema_id: int
+    generation: int
+    checkpoint: Path
+    partitions: int
+    # The version's name; the view's own when it is not said.
+    version: str = ""
+
+    @property
+    def table(self) -> str:
+        return self.version or self.shape.view
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({topic for each in self.inputs for topic in each.topics})
+
+
+def open_session(
+    settings: Settings, slots: Slots, log: Path | None = None
+) -> tuple[SparkSession, SparkGateway]:
+    """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here. ``log``:
+    the file for what the JVM says, in the place of standard error.
+
+    Raises PeerError (HUB-3058) when a cluster gives no executor.
+    """
+    java = find_java(settings)
+    jars = ensure_jars(settings, ("spark",))["spark"]
+    conf = {**_SESSION, **kafka_source.REDACTED}
+    if slots.most is None:
+        conf |= _of_cluster(settings, jars)
+    else:
+        conf["spark.master"] = f"local[{slots.capacity}]"
+        # In the heap, what is being sorted filled it: its collector went through all of it again and again, and a catch-up in a
+        # session that had run for a while took half as much time again.
+        if settings.spark_off_heap_mb:
+            conf |= {
+                "spark.memory.offHeap.enabled": "true",
+                "spark.memory.offHeap.size": f"{settings.spark_off_heap_mb}m",
+            }
+    if settings.python_memory_mb:
+        conf["spark.executor.pyspark.memory"] = f"{settings.python_memory_mb}m"
+    conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
+    conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
+    # A buffer between two stages in real time is sent after this, also when it is not full; Spark's own is 50.
+    conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = str(max(5, settings.realtime_gather_ms // 2))
+    conf |= settings.spark_conf
+    conf |= kafka_source.of_executors(settings)
+    gateway = start_spark_gateway(settings, java, jars, conf, settings.start_timeout_s, log=log)
+    gateway.install()
+    try:
+        session = SparkSession.builder.appName("hub").getOrCreate()
+    except Py4JError as error:
+        raise PeerError(
+            f"{settings.spark_master} did not take the materializer: {_first_said(error)}",
+            hint="its log says why; the cluster needs the same version of Spark as the hub, and workers that run",
+            code="HUB-3058",
+        ) from error
+    session.sparkContext.setLogLevel("WARN")
+    kafka_source.let_ask_for_tokens(session, settings)
+    if slots.most is None:
+        _await_executor(session, settings)
+        count_slots(session, slots, settings)
+    return session, gateway
+
+
+def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None:
+    """As many as a cluster's executors have now: they come one after the other, and one may go.
+
+    Raises PeerError (HUB-3058) when the cluster has ended the application."""
+    try:
+        slots.capacity = session.sparkContext.defaultParallelism
+    except Py4JError as error:
+        raise PeerError(
+            f"{settings.spark_master} has ended the materializer's application: {_first_said(error)}",
+            hint="the materializer starts again; the master's log says why",
+            code="HUB-3058",
+        ) from error
+    slots.shared = min(settings.live_tasks, slots.capacity)
+
+
+def _of_cluster(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
+    """What differs where executors are processes of their own: they reach the driver by name, and fetch its jars."""
+    host = settings.spark_driver_host or socket.getfqdn()
+    return {
+        "spark.master": settings.spark_master,
+        "spark.driver.host": host,
+        # A name may be one that others have for this machine: then every address of it is listened on.
+        "spark.driver.bindAddress": host if _is_address(host) else "0.0.0.0",
+        "spark.jars": ",".join(map(str, jars)),
+    }
+
+
+def _await_executor(session: SparkSession, settings: Settings) -> None:
+    """Spark itself would wait for ever, and say so only in its log."""
+    context = session.sparkContext._jsc.sc()
+    deadline = time.monotonic() + settings.spark_executors_wait_s
+    while context.getExecutorMemoryStatus().size() < 2:  # the driver is one
+        if time.monotonic() > deadline:
+            raise PeerError(
+                f"{settings.spark_master} gave no executor within {settings.spark_executors_wait_s:g} s",
+                hint="it needs free cores and memory for one (spark_conf: spark.executor.memory), and its executors must reach"
+                f" {session.sparkContext.getConf().get('spark.driver.host')} (spark_driver_host)",
+                code="HUB-3058",
+            )
+        time.sleep(0.2)
+
+
+def _first_said(error: Py4JError) -> str:
+    """Java's own words; the first line only tells which call it was."""
+    said = str(error).splitlines()
+    return next((line.removeprefix(": ") for line in said if line.startswith(": ")), said[0])
+
+
+def _is_address(host: str) -> bool:
+    """Whether it is an IP address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def wider_session(session: SparkSession, slots: Slots) -> SparkSession:
+    """The next session of the same JVM, with the slots that are wanted. No query runs."""
+    session.stop()
+    wider: SparkSession = SparkSession.builder.appName("hub").master(f"local[{slots.widen()}]").getOrCreate()
+    wider.sparkContext.setLogLevel("WARN")
+    return wider
+
+
+def refusal(view: str, failure: PySparkException) -> ConfigError | None:
+    """What to say of a view that real-time mode does not take; None for every other failure."""
+    found = _REFUSED.search(str(failure))
+    if found is None:
+        return None
+    return ConfigError(
+        f'view "{view}": real-time mode does not take it: {found.group(1).strip()}',
+        hint="write `mode: live`: the same view in micro-batches, from the same state",
+        code="HUB-2108",
+    )
+
+
+def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> AvroType:
+    """The Avro schema of the view's rows, as Spark types its expressions; nothing is run.
+
+    Raises ConfigError with Spark's own words when an expression does not type.
+    """
+    empty = session.createDataFrame(
+        [],
+        "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary",
+    )
+    try:
+        return dataframes.row_schema(shape.view, _rows(empty, shape, inputs, Answered()))
+    except PySparkException as error:
+        said = str(error).split(";")[0].split("\n")[0]
+        raise ConfigError(
+            f'view "{shape.view}": Spark refuses an expression: {said}',
+            hint="its expressions are Spark SQL; docs/views.md has examples",
+            code="HUB-2105",
+        ) from None
+
+
+def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> StreamingQuery:
+    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on.
+
+    Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
+    """
+    events = kafka_source.events(session, settings, plan.topics, mode)
+    events = dataframes.taken_by(events, plan.shape.view)
+    out = dataframes.records(
+        _rows(events, plan.shape, plan.inputs, plan.answered, plan.partitions if mode == "bulk" else None),
+        plan.shape.view,
+        plan.row_schema,
+        plan.row_schema_id,
+        plan.generation,
+        changelog_of(plan.table),
+    )
+    writing = (
+        out.writeStream.queryName(plan.table)
+        .format("kafka")
+        .options(**kafka_source.writing(settings, mode))
+        .option("checkpointLocation", str(plan.checkpoint))
+        .outputMode("update")
+    )
+    if mode == "bulk":
+        writing = writing.trigger(availableNow=True)
+    elif mode == "live":
+        writing = writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+    else:
+        writing = in_real_time(writing, settings)
+    with _starting:
+        session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
+        for key, value in _CODE[mode].items():
+            session.conf.set(key, value)
+        if mode != "bulk":
+            session.conf.set(_EXCLUDED_RULES, _IDLE_RULES)
+        try:
+            return writing.start()
+        except PySparkException as error:
+            raise refusal(plan.shape.view, error) or error from None
+        finally:
+            session.conf.unset(_EXCLUDED_RULES)
+
+
+def in_real_time(writing: DataStreamWriter, settings: Settings) -> DataStreamWriter:
+    """With the trigger of real-time mode, which has its interval between two checkpoints. (pyspark has it, its stubs do not.)"""
+    triggered: DataStreamWriter = writing.trigger(
+        realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds"  # type: ignore[call-overload]
+    )
+    return triggered
+
+
+def _rows(
+    events: DataFrame,
+    shape: Shape,
+    inputs: Sequence[Input],
+    answered: Answered,
+    partitions: int | None = None,
+) -> DataFrame:
+    union = dataframes.decode(events, inputs, answered)
+    return dataframes.rows(dataframes.fold(union, shape, partitions), shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A committed micro-batch as Spark reports it."""
+
+    batch_id: int
+    sources: Positions
+    input_rows: int
+    batch_ms: int
+    # What Spark says took time, in milliseconds. Of real-time mode: of the pause in which no row comes, but for ``addBatch``.
+    parts: Mapping[str, int] = field(default_factory=dict)
+
+
+def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
+    """The last batch that the query committed since it started, when it is past ``seen``."""
+    told = query._jsq.lastProgress()
+    if told is None or told.batchId() <= seen:  # asked often: the whole report costs Spark milliseconds
+        return None
+    idle = not executed(told.durationMs())
+    done = told.batchId() - idle  # idle: the batch before is committed, and reached the offsets that are told
+    if done <= seen:
+        return None
+    progress = orjson.loads(told.json())
+    if not progress["sources"] or progress["sources"][0].get("endOffset") is None:
+        return None
+    reached = _least(positions_of(source.get("endOffset") or {}) for source in progress["sources"])
+    parts: dict[str, int] = progress["durationMs"]
+    return Batch(done, reached, progress["numInputRows"], int(parts.get("triggerExecution", 0)), parts)
+
+
+def causes(query: StreamingQuery) -> str:
+    """What is below a query's failure, a line each: pyspark passes on the words of one of them only."""
+    told = query._jsq.exception()
+    found: list[str] = []
+    below = told.get() if told.isDefined() else None
+    while below is not None and len(found) < _DEEPEST:
+        found.append(str(below.toString()))
+        below = below.getCause()
+    return "\n".join(found)
+
+
+def life(session: SparkSession, query: StreamingQuery) -> tuple[int, ...]:
+    """What changes while a query's batch runs: its stages, and in them tasks that ended and records that were read, moved and
+    written, as executors tell every few seconds. () while none of its stages runs."""
+    stages = session.sparkContext._jsc.sc().statusStore().activeStages()
+    found: list[int] = []
+    for number in range(stages.size()):
+        stage = stages.apply(number)
+        description = stage.description()
+        if description.isDefined() and str(query.runId) in description.get():
+            found += [stage.stageId(), stage.numCompleteTasks(), stage.inputRecords(), stage.outputRecords()]
+            found += [stage.shuffleReadRecords(), stage.shuffleWriteRecords()]
+    return tuple(found)
+
+
+def executed(duration_ms: Container[str]) -> bool:
+    """Whether a progress report is of a batch that was run, by what it says took time. After ten idle seconds Spark
+    reports the batch that will be next, as if it had taken nothing; when it has run, it is reported again."""
+    return "addBatch" in duration_ms or "commitOffsets" in duration_ms
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that Spark's JVM does not answer any more. What Java throws is another one."""
+    return isinstance(error, ConnectionError) or (
+        isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    )
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether its context ended by itself: nothing runs in it any more, and no query says so."""
+    return bool(session.sparkContext._jsc.sc().isStopped())
+
+
+def committed_batch(checkpoint: Path) -> Batch | None:
+    """The last batch committed in a checkpoint folder, read from Spark's own logs; None when there is none.
+
+    ``commits/<n>`` exists once batch n is done; ``offsets/<n>`` ends with a line a source: JSON, the next offsets.
+    """
+    commits = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]
+    if not commits:
+        return None
+    last = max(commits)
+    reached, _ = logged_offsets(checkpoint, last)
+    return Batch(last, reached, 0, 0)
+
+
+def is_uncommitted(checkpoint: Path) -> bool:
+    """Whether a batch was begun and not committed. Micro-batches read its very offsets again; real-time mode forgets where it
+    was to end, and reads on from its begin."""
+    return _last(checkpoint / "offsets") > _last(checkpoint / "commits")
+
+
+def forget_state_of_no_batch(checkpoint: Path, mode: Mode) -> None:
+    """Remove the state of a query that died in its first batch, where that batch is not run again as it was (real-time mode
+    notes its offsets at its end). It counts for nothing, and Spark refuses to begin beside it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY)."""
+    nothing_begun = mode == "realtime" or _last(checkpoint / "offsets") < 0
+    if nothing_begun and _last(checkpoint / "commits") < 0:
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)
+
+
+def _last(log: Path) -> int:
+    """The last batch in one of Spark's logs; -1: none."""
+    return max((int(path.name) for path in log.glob("*") if path.name.isdecimal()), default=-1)
+
+
+def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
+    """(the next offsets after a batch, the watermark it ran with in epoch milliseconds), from Spark's own log.
+
+    The file has a line for its version, one of metadata, and one a source (``-``: nothing of it yet).
+    """
+    lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
+    reached = _least(positions_of(line) for line in lines[2:] if line.startswith("{"))
+    return reached, _watermark_ms(lines)
+
+
+def _least(sources: Iterable[Positions]) -> Positions:
+    """What is read by all sources of a query that read a partition: two may read the same one, and not equally far."""
+    found: dict[TopicPartition, int] = {}
+    for source in sources:
+        for tp, offset in source:
+            found[tp] = min(offset, found.get(tp, offset))
+    return Positions(found)
+
+
+def logged_watermark_ms(checkpoint: Path, batch_id: int) -> int:
+    """The watermark that a batch ran with, whatever its sources are; 0 of a batch that is not in the log."""
+    try:
+        return _watermark_ms((checkpoint / "offsets" / str(batch_id)).read_text().splitlines())
+    except FileNotFoundError:
+        return 0
+
+
+def logged_read_ms(checkpoint: Path, batch_id: int) -> int | None:
+    """When a micro-batch took its events (epoch milliseconds): Spark notes the time once it has asked where its topics end,
+    so all of them were in the log by then. A batch that is run again keeps its first time. None where that is not logged."""
+    try:
+        noted = orjson.loads((checkpoint / "offsets" / str(batch_id)).read_text().splitlines()[1])
+        return int(noted["batchTimestampMs"]) or None
+    except (OSError, IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _watermark_ms(lines: Sequence[str]) -> int:
+    return int(orjson.loads(lines[1]).get("batchWatermarkMs", 0))
+
+
+def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
+    """From Spark's {"topic":{"0":next}}, as text or parsed."""
+    parsed: Mapping[str, Mapping[str, int]] = orjson.loads(offsets) if isinstance(offsets, str) else offsets
+    return Positions.of(
+        (topic, int(partition), offset)
+        for topic, by_partition in parsed.items()
+        for partition, offset in by_partition.items()
+    )
+
+
+def code_settings(mode: Mode) -> Mapping[str, str]:
+    """Whether a query of that mode compiles its expressions."""
+    return _CODE[mode]

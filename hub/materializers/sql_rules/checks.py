@@ -1,0 +1,160 @@
+"""[core] What Spark's analyzer would refuse in SQL, as far as it is known without Spark: functions that it does not have, aggregates
+of aggregates and of lists, windows without a length. ``hub view validate`` asks Spark itself where it is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from hub.errors import nearest
+from hub.materializers.sql_rules.spark_functions import FUNCTIONS, MORE_AGGREGATES
+from hub.materializers.types.avro_types import AvroType
+
+# Aggregates that add: of a list, a map or a struct there is no sum.
+_ADDING = (exp.Sum, exp.Avg, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop)
+_NESTED_KINDS = {"array": "a list", "map": "a map", "record": "a struct"}
+_WINDOWS = ("window", "session_window")
+_LENGTH = re.compile(r"^\s*(?:interval\s+)?([+-]?\d+)\s*[a-z]+\s*$", re.IGNORECASE)
+# A quantifier over a group that ends in one: (a+)+, (a*b?)*, ([a-z]+)*. Java tries all ways to divide the text between them.
+_NESTED_QUANTIFIER = re.compile(r"\((?:[^()\\]|\\.)*[+*]\)?[+*]|\((?:[^()\\]|\\.)*[+*]\)\{\d+,")
+_PATTERNS = (
+    exp.RegexpLike,
+    exp.RegexpILike,
+    exp.RegexpExtract,
+    exp.RegexpExtractAll,
+    exp.RegexpReplace,
+    exp.RegexpCount,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, the way out, and where."""
+
+    what: str
+    hint: str
+    node: exp.Expr
+
+
+def problem_in(
+    tree: exp.Expr, own: Collection[str], kind_of: Callable[[exp.Column], str | None] = lambda _column: None
+) -> Problem | None:
+    """Return the first thing that Spark would refuse; None when nothing is known. ``own``: the view's Python functions;
+    ``kind_of``: the Avro kind of a column, None where it is not known."""
+    for node in tree.walk():
+        found = (
+            _unknown_function(node, own)
+            or _nested_aggregate(node)
+            or _sum_of_list(node, kind_of)
+            or _empty_window(node)
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def slow_patterns(tree: exp.Expr) -> list[str]:
+    """The regular expressions in a tree whose time may double with each character of a text."""
+    found = []
+    for node in tree.find_all(*_PATTERNS):
+        pattern = node.args.get("expression")
+        if isinstance(pattern, exp.Literal) and pattern.is_string and _NESTED_QUANTIFIER.search(pattern.this):
+            found.append(str(pattern.this))
+    return found
+
+
+def _unknown_function(node: exp.Expr, own: Collection[str]) -> Problem | None:
+    if not isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) or isinstance(node.parent, exp.Dot):
+        return None
+    name = node.name.lower()
+    if not name or name in FUNCTIONS or name in own:
+        return None
+    guess = nearest(name, [*own, *FUNCTIONS])
+    hint = (
+        f"did you mean {guess}()?"
+        if guess
+        else "it is Spark SQL; a function of your own: transforms: FILE.py"
+    )
+    return Problem(f"there is no function {name}()", hint, node)
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether a node is a call of an aggregate, one that sqlglot does not know included."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in MORE_AGGREGATES
+    return isinstance(node, exp.AggFunc)
+
+
+def _nested_aggregate(node: exp.Expr) -> Problem | None:
+    if not is_aggregate(node) or isinstance(_around(node).parent, exp.Window):
+        return None
+    at = node.parent
+    while at is not None and not isinstance(at, exp.Query | exp.Lambda):
+        if is_aggregate(at) and not isinstance(_around(at).parent, exp.Window):
+            said = f"`{at.sql('spark')[:60]}` aggregates an aggregate"
+            return Problem(said, "compute the inner one in a subquery, or in a view of its own", at)
+        at = at.parent
+    return None
+
+
+def _around(node: exp.Expr) -> exp.Expr:
+    """An aggregate with its FILTER and the like: what stands in the place of it."""
+    while isinstance(node.parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+        node = node.parent
+    return node
+
+
+def _sum_of_list(node: exp.Expr, kind_of: Callable[[exp.Column], str | None]) -> Problem | None:
+    if not isinstance(node, _ADDING) or not isinstance(node.this, exp.Column):
+        return None
+    what = _NESTED_KINDS.get(kind_of(node.this) or "")
+    if what is None:
+        return None
+    return Problem(
+        f"`{node.sql('spark')[:60]}` adds {what}",
+        "add its elements: aggregate(items, 0, (total, each) -> total + each), or explode() them first",
+        node,
+    )
+
+
+def _empty_window(node: exp.Expr) -> Problem | None:
+    if not isinstance(node, exp.Anonymous) or node.name.lower() not in _WINDOWS:
+        return None
+    lengths = node.expressions[1:3]
+    for place, each in enumerate(lengths):
+        found = _LENGTH.match(_text(each))
+        if found is not None and int(found[1]) <= 0:
+            what = "slide" if place else ("gap" if node.name.lower() == "session_window" else "length")
+            return Problem(
+                f"`{node.sql('spark')[:60]}`: the {what} of a window is more than nothing",
+                "write a number and a unit, such as '10 minutes'",
+                node,
+            )
+    return None
+
+
+def _text(node: exp.Expr) -> str:
+    if isinstance(node, exp.Interval):
+        return f"{node.this.name} {node.args['unit'].name if node.args.get('unit') else ''}"
+    return str(node.this) if isinstance(node, exp.Literal) else ""
+
+
+def kinds(types: Mapping[str, Mapping[str, AvroType]]) -> Callable[[exp.Column], str | None]:
+    """``kind_of`` for the columns of sources (their types by source and name): of a name that is a column of several, the kind
+    that all have."""
+    found: dict[str, set[str]] = {}
+    for columns in types.values():
+        for name, each in columns.items():
+            found.setdefault(name, set()).add(_kind(each))
+    return lambda column: next(iter(found[column.name])) if len(found.get(column.name, ())) == 1 else None
+
+
+def _kind(type_: AvroType) -> str:
+    """The kind of a type beside null."""
+    options = [each for each in type_ if each != "null"] if isinstance(type_, list) else [type_]
+    only = options[0] if len(options) == 1 else None
+    return str(only.get("type")) if isinstance(only, dict) else str(only)

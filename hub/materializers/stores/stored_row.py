@@ -1,0 +1,116 @@
+"""[core] A row as every store keeps it: plain values in column order, and the digest that tells two rows apart.
+
+One ``Shaper`` makes the values for all kinds of stores, so that they hold the same: times as epoch milliseconds, dates
+as epoch days, decimals as text, nested values as JSON text. ``Digester`` sums what stores read back and what the
+changelog says to one number a row; the number of a table is the sum over its rows, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from operator import itemgetter
+from typing import Any
+
+import orjson
+
+from hub.materializers.stores.columns import Convert, json_text, plain_type, to_sql
+from hub.materializers.types.avro_types import AvroType
+
+HASH_BITS = 64
+# Columnar stores have times as times, in microseconds of 64 bits: what is past that is kept as their last.
+FARTHEST_MS = 9 * 10**15
+_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis")
+_NUL = "\0"
+
+
+class Shaper:
+    """Rows to values in the order of ``types``. For who cannot hold them: ``nul`` False puts U+FFFD in the place of NUL,
+    ``far`` False the last time that calendars have in the place of later ones."""
+
+    def __init__(self, types: Mapping[str, AvroType], *, nul: bool = True, far: bool = True) -> None:
+        self.names = tuple(types)
+        self._get = itemgetter(*self.names) if len(self.names) > 1 else None
+        converts = ((place, _kept(kind, nul, far)) for place, kind in enumerate(types.values()))
+        self._convert = tuple((place, convert) for place, convert in converts if convert is not None)
+
+    def values(self, row: Mapping[str, Any]) -> list[Any]:
+        """The kept values; None for columns that the row's schema did not have."""
+        try:
+            found = list(self._get(row)) if self._get is not None else [row.get(each) for each in self.names]
+        except KeyError:
+            found = [row.get(each) for each in self.names]
+        for place, convert in self._convert:
+            value = found[place]
+            if value is not None:
+                found[place] = convert(value)
+        return found
+
+
+def _kept(avro_type: AvroType, nul: bool, far: bool) -> Convert | None:
+    kind = plain_type(avro_type)
+    if kind in _TIMES and not far:
+        milliseconds = to_sql(avro_type)
+        return lambda value: within_calendars(milliseconds(value) if milliseconds is not None else value)
+    if kind == "json":
+        return json_text
+    if kind == "string" and not nul:
+        return without_nul
+    return to_sql(avro_type)
+
+
+def sources_text(row: Mapping[str, Any] | None, deleted_by: Mapping[str, Any] | None = None) -> str | None:
+    """A row's provenance, or what deleted it, as JSON text; None when it has none."""
+    sources = deleted_by if row is None else row.get("_sources")
+    return json_text(sources) if sources is not None else None
+
+
+def without_nul(value: str) -> str:
+    return value.replace(_NUL, "\ufffd") if _NUL in value else value
+
+
+def within_calendars(milliseconds: int) -> int:
+    return max(-FARTHEST_MS, min(FARTHEST_MS, milliseconds))
+
+
+class Digester:
+    """Hashes of live rows, the same for the changelog's and any store's reading of them.
+
+    What stores cannot tell apart is not told apart: NUL and U+FFFD, −0.0 and 0.0, a number that is none and null, times
+    past all calendars.
+    """
+
+    def __init__(self, types: Mapping[str, AvroType]) -> None:
+        kinds = [plain_type(each) for each in types.values()]
+        self._booleans = [place for place, kind in enumerate(kinds) if kind == "boolean"]
+        self._floats = [place for place, kind in enumerate(kinds) if kind in ("float", "double")]
+        self._times = [place for place, kind in enumerate(kinds) if kind in _TIMES]
+
+    def row(self, key: str, version: int, values: Sequence[Any]) -> tuple[int, int]:
+        """(hash of the key, hash of key, version and values). ``values``: as Shaper makes them, then ``_sources``."""
+        found = list(values)
+        for place in self._booleans:
+            if found[place] is not None:
+                found[place] = bool(found[place])
+        for place in self._floats:
+            if found[place] is not None:
+                found[place] = float(found[place]) + 0.0
+        for place in self._times:
+            if found[place] is not None:
+                found[place] = within_calendars(found[place])
+        body = orjson.dumps([without_nul(key), version, *found], default=_spelled)
+        return key_hash(key), _number(body.replace(b"\\u0000", b"\xef\xbf\xbd"))
+
+
+def key_hash(key: str) -> int:
+    return _number(without_nul(key).encode())
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=HASH_BITS // 8).digest(), "big", signed=True)
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, bytes | memoryview):
+        return bytes(value).hex()
+    return str(value)

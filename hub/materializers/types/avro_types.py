@@ -1,0 +1,271 @@
+"""[core] Avro schemas as a view needs them: projected for reading, derived for writing.
+
+Reading: every writer's schema is resolved with the schema that the view reads with (``avro_resolution``), of which only
+the used fields are asked for: unused ones are skipped, not decoded. The reader carries one field more, ``PROOF``, that
+no writer has: its default is there after a successful decode and missing after a failed one, which Spark's permissive
+mode would otherwise make look like a row of nulls.
+
+All writers of all of a view's sources are read through one pair of unions, ``united``: Spark pays for each decoding
+expression again in every task, more than for the events of a small batch.
+
+Writing: a changelog's schema follows from Spark's row type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+from hub.errors import CallerError
+from hub.schema_registry.codecs.avro_resolution import Resolution, resolve
+
+AvroType = Any  # a parsed Avro schema: a name, a list (union) or a mapping, as the specification has it
+
+PROOF = "_decoded"
+_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+
+Kind = Literal["integer", "floating", "decimal", "string", "boolean", "timestamp", "date", "other"]
+
+
+def field_types(schema: AvroType) -> dict[str, AvroType]:
+    """A record schema's fields: name to type. Raises CallerError when the schema is no record."""
+    if not isinstance(schema, Mapping) or schema.get("type") != "record":
+        raise CallerError(
+            "an event's schema must be an Avro record", hint="wrap the value in a record with one field"
+        )
+    return {field["name"]: field["type"] for field in schema["fields"]}
+
+
+def kind(avro_type: AvroType) -> Kind:
+    """What sort of value a type holds, for typing aggregates; unions with null count as their other branch."""
+    if isinstance(avro_type, list):
+        branches = [branch for branch in avro_type if branch != "null"]
+        return kind(branches[0]) if len(branches) == 1 else "other"
+    if isinstance(avro_type, Mapping):
+        logical = avro_type.get("logicalType")
+        if logical in ("timestamp-millis", "timestamp-micros"):
+            return "timestamp"
+        if logical in ("date", "decimal"):
+            return cast(Kind, logical)
+        if avro_type["type"] == "enum":
+            return "string"
+        return kind(avro_type["type"]) if avro_type["type"] in _PRIMITIVES else "other"
+    by_name: dict[str, Kind] = {
+        "int": "integer",
+        "long": "integer",
+        "float": "floating",
+        "double": "floating",
+        "string": "string",
+        "boolean": "boolean",
+    }
+    return by_name.get(avro_type, "other")
+
+
+def has_map(avro_type: AvroType) -> bool:
+    """Whether a map is defined anywhere in it."""
+    if isinstance(avro_type, Mapping):
+        return avro_type.get("type") == "map" or any(
+            has_map(avro_type.get(part)) for part in ("type", "items", "fields")
+        )
+    return isinstance(avro_type, list) and any(map(has_map, avro_type))
+
+
+def has_micros(avro_type: AvroType) -> bool:
+    """Whether it is a time finer than milliseconds."""
+    if isinstance(avro_type, list):
+        return any(map(has_micros, avro_type))
+    return isinstance(avro_type, Mapping) and avro_type.get("logicalType") == "timestamp-micros"
+
+
+def projected(writer: AvroType, reader: AvroType, columns: Iterable[str], space: str = "_r") -> Resolution:
+    """Resolve a writer's schema with those columns of the reader's. All names get the namespace ``space``."""
+    found = resolve(writer, reader, columns, space=space)
+    proof = {"name": PROOF, "type": "boolean", "default": True}
+    return replace(found, reader={**found.reader, "fields": [*found.reader["fields"], proof]})
+
+
+def united(schemas: Sequence[AvroType]) -> AvroType:
+    """A record whose one field, ``one``, is the union of these: branch 0 is empty and never used, the n-th schema is
+    branch n + 1. (Spark decodes records only; a record adds no bytes.)
+
+    An event's bytes carry no names, so each schema has names in a namespace of its own (``projected``): a writers' and a
+    readers' union in the same order resolve branch by branch.
+    """
+    nothing = {"type": "record", "name": "_none", "fields": []}
+    return {"type": "record", "name": "_event", "fields": [{"name": "one", "type": [nothing, *schemas]}]}
+
+
+def branch_bytes(n: int) -> bytes:
+    """What stands before the bytes of an event of the n-th schema of ``united``: the branch as Avro writes longs."""
+    left, out = (n + 1) << 1, bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*out, left])
+
+
+def _full_name(named: AvroType, namespace: str) -> str:
+    name = str(named["name"])
+    if "." in name:
+        return name
+    inside = named.get("namespace", namespace)
+    return f"{inside}.{name}" if inside else name
+
+
+def _named_types(avro_type: AvroType, namespace: str) -> Iterator[tuple[str, AvroType]]:
+    """Every named type defined within, by full name."""
+    if isinstance(avro_type, list):
+        for branch in avro_type:
+            yield from _named_types(branch, namespace)
+    elif isinstance(avro_type, Mapping):
+        inner = avro_type["type"]
+        if inner in ("record", "enum", "fixed", "error"):
+            full = _full_name(avro_type, namespace)
+            yield full, avro_type
+            for field in avro_type.get("fields", ()):
+                yield from _named_types(field["type"], full.rpartition(".")[0])
+        for part in ("items", "values"):
+            if part in avro_type:
+                yield from _named_types(avro_type[part], namespace)
+        if isinstance(inner, Mapping | list):
+            yield from _named_types(inner, namespace)
+
+
+# How Spark reads Avro's types, as its DDL writes them (Avro Data Source Guide, "Supported types").
+_READ: Mapping[str, str] = {
+    "null": "void",
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+    "fixed": "binary",
+    "string": "string",
+    "enum": "string",
+}
+_READ_LOGICAL: Mapping[str, str] = {
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+    "date": "date",
+}
+
+
+def spark_types(schema: AvroType) -> dict[str, str]:
+    """A record schema's fields as Spark types them, in DDL; "" for a type that only Spark can tell."""
+    definitions = dict(_named_types(schema, ""))
+    namespace = schema.get("namespace", "") if isinstance(schema, Mapping) else ""
+    return {
+        name: _spark_type(avro_type, namespace, definitions, 0)
+        for name, avro_type in field_types(schema).items()
+    }
+
+
+def _spark_type(avro_type: AvroType, namespace: str, definitions: Mapping[str, AvroType], depth: int) -> str:
+    def inner(of: AvroType, inside: str = namespace) -> str:
+        return _spark_type(of, inside, definitions, depth + 1)
+
+    if depth > 32:
+        return ""
+    if isinstance(avro_type, list):
+        branches = [branch for branch in avro_type if branch != "null"]
+        return inner(branches[0]) if len(branches) == 1 else ""
+    if isinstance(avro_type, str):
+        if avro_type in _READ:
+            return _READ[avro_type]
+        known = definitions.get(avro_type) or definitions.get(f"{namespace}.{avro_type}")
+        return inner(known) if known is not None else ""
+    logical, of = avro_type.get("logicalType"), avro_type["type"]
+    if logical == "decimal":
+        return f"decimal({avro_type['precision']},{avro_type.get('scale', 0)})"
+    if logical in _READ_LOGICAL:
+        return _READ_LOGICAL[logical]
+    if of == "array":
+        item = inner(avro_type["items"])
+        return f"array<{item}>" if item else ""
+    if of == "map":
+        value = inner(avro_type["values"])
+        return f"map<string,{value}>" if value else ""
+    if of in ("record", "error"):
+        inside = _full_name(avro_type, namespace).rpartition(".")[0]
+        parts = {field["name"]: inner(field["type"], inside) for field in avro_type["fields"]}
+        listed = ",".join(f"{name}:{part}" for name, part in parts.items())
+        return f"struct<{listed}>" if all(parts.values()) else ""
+    if isinstance(of, str):
+        return "" if (logical or "").startswith("time-") else _READ.get(of, "")
+    return inner(of)
+
+
+# Spark's names for its types (StructType.jsonValue) and how a changelog writes them.
+_WRITTEN: Mapping[str, AvroType] = {
+    "string": "string",
+    "boolean": "boolean",
+    "byte": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "binary": "bytes",
+    "timestamp": {"type": "long", "logicalType": "timestamp-millis"},
+    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-millis"},
+    "date": {"type": "int", "logicalType": "date"},
+}
+
+
+def changelog_schema(
+    view: str, row_fields: Sequence[Mapping[str, Any]], *, required: Iterable[str]
+) -> AvroType:
+    """The Avro schema of a view's rows from Spark's fields (``StructType.jsonValue()["fields"]``).
+
+    Every field is nullable with default null, so any change of a view that adds or drops fields is compatible in
+    both directions; ``required`` ones are not nullable. Raises CallerError for types that Avro cannot hold.
+    """
+    must = set(required)
+    fields = []
+    for field in row_fields:
+        written = _written(field["type"], f"views.{view}", field["name"])
+        if field["name"] in must:
+            fields.append({"name": field["name"], "type": written})
+        else:
+            fields.append({"name": field["name"], "type": ["null", written], "default": None})
+    return {"type": "record", "name": view, "namespace": "views", "fields": fields}
+
+
+def _written(spark_type: Any, namespace: str, name: str) -> AvroType:
+    if isinstance(spark_type, str):
+        if spark_type.startswith("decimal"):
+            precision, scale = spark_type.removeprefix("decimal(").rstrip(")").split(",")
+            return {
+                "type": "bytes",
+                "logicalType": "decimal",
+                "precision": int(precision),
+                "scale": int(scale),
+            }
+        if spark_type in _WRITTEN:
+            return _WRITTEN[spark_type]
+        raise CallerError(
+            f'view "{namespace.removeprefix("views.")}": field "{name}" has the type {spark_type}',
+            hint="cast it: a row can hold numbers, text, booleans, times, dates, arrays, maps and structs",
+            code="HUB-2104",
+        )
+    if spark_type["type"] == "array":
+        return {"type": "array", "items": ["null", _written(spark_type["elementType"], namespace, name)]}
+    if spark_type["type"] == "map":
+        return {"type": "map", "values": ["null", _written(spark_type["valueType"], namespace, name)]}
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": namespace,
+        "fields": [
+            {
+                "name": field["name"],
+                "type": ["null", _written(field["type"], f"{namespace}.{name}", field["name"])],
+                "default": None,
+            }
+            for field in spark_type["fields"]
+        ],
+    }

@@ -1,0 +1,73 @@
+"""[edge] prometheus-client: which stores are what their changelogs say, as series. What is not known has no sample.
+
+Bounded: the ``MOST`` views and stores that need eyes first have series of their own; all are counted by state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prometheus_client.core import Metric
+
+from hub.materializers.verification.fingerprint import (
+    SEVERITY,
+    State,
+    is_unproved,
+    told_opinions,
+    told_proofs,
+)
+from hub.metrics.gauges import gauge
+
+MOST = 200
+_MATCH = {State.MATCHES: 1, State.DIFFERS: 0}
+
+
+def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
+    """``told``: the progress records by their keys."""
+    found = told_proofs(told, now_ms)
+    worst = sorted(found, key=lambda each: (SEVERITY[each[1].state], each[1].view, each[0]))[:MOST]
+    names = ("view", "store")
+    yield gauge(
+        "hub_view_state_match",
+        "1: a store's rows are the fold of the view's changelog; 0: they are not",
+        names,
+        (((proof.view, store), _MATCH.get(proof.state)) for store, proof in worst),
+    )
+    yield gauge(
+        "hub_view_state_match_age_seconds",
+        "How long ago a store's rows were the fold of the view's changelog last",
+        names,
+        (
+            (
+                (proof.view, store),
+                None if proof.matched_ms is None else max(0, now_ms - proof.matched_ms) / 1000,
+            )
+            for store, proof in worst
+        ),
+    )
+    opinions = list(told_opinions(told).items())[:MOST]
+    yield gauge(
+        "hub_view_state_unproved",
+        "1: nobody can say whether a store's rows are the fold of the view's changelog; 0: it was compared, or soon will be."
+        " Without a store: whether the view computed again has the same rows",
+        names,
+        (
+            *(((proof.view, store), float(is_unproved(proof, now_ms))) for store, proof in worst),
+            *(((view, ""), float(state not in _MATCH)) for view, (state, _, _) in opinions),
+        ),
+    )
+    yield gauge(
+        "hub_view_recomputed_match",
+        "1: a view that was computed again from its sources had the same rows; 0: it had others",
+        ("view",),
+        (((view,), _MATCH.get(state)) for view, (state, _, _) in opinions),
+    )
+    numbers = Counter(proof.state for _, proof in found)
+    yield gauge(
+        "hub_view_state_proofs",
+        "Views in stores by what is known of them: MATCHES, DIFFERS, OPEN, UNKNOWN",
+        ("state",),
+        (((str(state),), numbers[state] if found else None) for state in State),
+    )

@@ -1,0 +1,146 @@
+"""[edge] FastAPI: the versions of a view, and the commands that swap them.
+
+A command is a record of ``_hub.progress``; the materializer alone carries it out and notes its id with the outcome in the
+view's next ``versions:`` record, which comes back here through the store. So a caller asks, and then looks.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import anyio.to_thread
+import orjson
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict
+
+from hub.caller import reads_view, sees_view
+from hub.errors import NotFound, nearest
+from hub.log import Writer
+from hub.materializers.definition.declared import changelog_of, table_of
+from hub.materializers.progress.view_states import Newest
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.versions.versions import PREFIX, Asked, wanted_record
+
+_HIDDEN = ("text", "body", "fingerprint", "plain")
+
+
+class Log(Protocol):
+    """What the commands are appended to."""
+
+    def writer(self) -> Writer: ...
+
+
+class Command(BaseModel):
+    """``drop`` may say which version."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action: Literal["apply", "rollback", "drop", "rewind", "recompute"]
+    version: int | None = None
+
+
+def create_router(store: Store, log: Log, newest: Newest = dict) -> APIRouter:
+    """The routes of one store and the log behind it. ``newest``: see ``hub.materializers.serving.routes``."""
+    router = APIRouter(tags=["views"])
+
+    @router.get("/view-versions/{view}")
+    def versions(view: str) -> Response:
+        """All versions of a view with their definitions, and what became of the last command."""
+        return _json(view_versions(store, view, newest))
+
+    @router.post("/view-versions/{view}", status_code=202)
+    async def command(view: str, body: Command) -> Response:
+        """Ask for a swap, a rollback, a drop, a rewind or a second opinion. The answer's ``id`` is ``answered`` when it was looked at."""
+        await anyio.to_thread.run_sync(view_versions, store, view)  # NotFound is said here
+        asked = Asked(uuid.uuid4().hex, body.action, body.version)
+
+        def send() -> None:
+            writer = log.writer()
+            try:
+                writer.append([wanted_record(view, asked)])
+            finally:
+                writer.close()
+
+        await anyio.to_thread.run_sync(send)
+        return _json({"id": asked.id}, 202)
+
+    return router
+
+
+def view_versions(store: Store, view: str, newest: Newest = dict) -> dict[str, Any]:
+    """All versions of a view with their definitions, and what became of the last command. Raises NotFound."""
+    told = newest(store.progress())
+    body = told.get(f"{PREFIX}{view}")
+    if body is None:
+        known = sorted(key.removeprefix(PREFIX) for key in told if key.startswith(PREFIX))
+        guess = nearest(view, filter(sees_view, known))
+        raise NotFound(
+            f'view "{view}" has no versions: it does not exist, or has not run yet',
+            hint=f'did you mean "{guess}"?' if guess else "hub view ls lists the views",
+            code="HUB-1410",
+        )
+    return {
+        "view": view,
+        "served": body["served"],
+        "served_changelog": changelog_of(store.served(view)),
+        "judged": body["judged"],
+        "answered": body["answered"],
+        "refusal": body["refusal"],
+        "recomputed": recomputed(told, view),
+        "versions": [
+            {**shown, "text": each["text"]}
+            for shown, each in zip(shown_versions(told, view), body["versions"], strict=True)
+        ],
+    }
+
+
+def recomputed(told: Mapping[str, Any], view: str) -> dict[str, Any] | None:
+    """What the last second opinion found; which rows differ is told to who may read them."""
+    found: Mapping[str, Any] | None = told.get(f"{PREFIX}{view}", {}).get("recomputed")
+    if found is None:
+        return None
+    report = {name: value for name, value in found["report"].items() if name != "samples" or reads_view(view)}
+    return {**found, "report": report}
+
+
+def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
+    """A view's versions as lists show them. ``told``: the store's progress records by their keys."""
+    body: Mapping[str, Any] = told.get(f"{PREFIX}{view}", {})
+    served: Mapping[str, Any] = told.get(f"progress:{view}", {})
+    found = []
+    for each in body.get("versions", ()):
+        table = table_of(view, None if each["plain"] else each["number"])
+        beside = "" if each["state"] == "served" else "version."
+        name = table if beside else view
+        state = told.get(f"{beside}state:{name}", {})
+        progress = told.get(f"{beside}progress:{name}", {})
+        shown = {name: value for name, value in each.items() if name not in _HIDDEN}
+        found.append(
+            {
+                **shown,
+                "changelog": changelog_of(table),
+                "engine": state.get("state"),
+                "reason": each["lost"] or state.get("reason"),
+                "positions": progress.get("sources", {}),
+                "behind": _behind(served.get("sources", {}), progress.get("sources")),
+                "swap": "manual" if each["policy"]["manual"] else "auto",
+            }
+        )
+    return found
+
+
+def _behind(served: Mapping[str, Any], own: Mapping[str, Any] | None) -> int | None:
+    """How many events of the topics that both read it has not read and the served one has; None: not told yet."""
+    if own is None:
+        return None
+    missing = 0
+    for topic in served.keys() & own.keys():
+        mine: Mapping[str, int] = own[topic]
+        missing += sum(max(0, offset - mine.get(partition, 0)) for partition, offset in served[topic].items())
+    return missing
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")

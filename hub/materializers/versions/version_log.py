@@ -1,0 +1,240 @@
+"""[shell] The versions of all views as the log has them, and the one place that changes them.
+
+``_hub.progress`` is read from its start: ``versions:`` records are the state, ``wanted:`` and ``compared:`` what others
+have to say about it. An event is decided upon (versions.py), the new state appended, and only then believed: whoever
+starts again reads what was done. One materializer decides; views' threads and its loop call from several threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import orjson
+
+from hub.errors import HubError
+from hub.log import Cluster, Reader, Writer
+from hub.materializers.definition.declared import changelog_of, table_of
+from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, progress_of
+from hub.materializers.versions.versions import (
+    COMPARED,
+    PREFIX,
+    WANTED,
+    Asked,
+    CaughtUp,
+    Compared,
+    Event,
+    Removed,
+    Ticked,
+    Version,
+    Versions,
+    asked_of,
+    decide,
+    is_recompute_due,
+    versions_of,
+)
+from hub.record import NewRecord, Positions, Record
+
+log = logging.getLogger(__name__)
+
+UNDECIDED = "HUB-3068"
+_READ = 1_000
+_START_S = 60.0
+
+
+class Log(Cluster, Protocol):
+    def reader(self) -> Reader: ...
+
+    def writer(self) -> Writer: ...
+
+
+@dataclass
+class Ledger:
+    """Thread safe. ``open`` first, then ``step`` now and then."""
+
+    cluster: Log
+    writer: Writer
+    state: dict[str, Versions] = field(default_factory=dict)
+    # Said by others and not yet decided upon.
+    asked: dict[str, Asked] = field(default_factory=dict)
+    compared: dict[str, tuple[int, str, Mapping[str, Any]]] = field(default_factory=dict)
+    # What was told last of each version.
+    told: dict[str, Progress] = field(default_factory=dict)
+    # Of versions that are built beside one in real-time mode: how far the log reached when they had nearly caught up.
+    shown: dict[str, Positions] = field(default_factory=dict)
+    # The views of this project.
+    own: frozenset[str] = frozenset()
+    # False in the process of an isolated version: there nothing is decided about views that are not ``own``.
+    decides: bool = True
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    reader: Reader | None = None
+
+    def open(self) -> None:
+        """Read all there is. Raises HubError when Kafka does not answer in time."""
+        self.reader = self.cluster.reader()
+        self.reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
+        end = self.cluster.end_offsets([PROGRESS_TOPIC])
+        deadline = time.monotonic() + _START_S
+        while not self.reader.position().covers(end):
+            for record in self.reader.poll(_READ, 0.5):
+                self._hear(record)
+            if time.monotonic() > deadline:
+                raise HubError(f'topic "{PROGRESS_TOPIC}" cannot be read to its end', code="HUB-3055")
+
+    def close(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+
+    def of(self, view: str) -> Versions | None:
+        with self.lock:
+            return self.state.get(view)
+
+    def version(self, view: str, suffix: int | None) -> Version | None:
+        known = self.of(view)
+        return None if known is None else known.with_suffix(suffix)
+
+    def all(self) -> dict[str, Versions]:
+        """Of the views that are ours to decide upon: several hubs may share a log."""
+        with self.lock:
+            return {view: state for view, state in self.state.items() if view in self.own}
+
+    def suffixes(self, view: str) -> tuple[int | None, ...]:
+        """The versions that run; of a view that never did, the one of its own name."""
+        known = self.of(view)
+        return (None,) if known is None else tuple(each.suffix for each in known.versions)
+
+    def served(self, view: str) -> str:
+        """The name of the version that is served."""
+        known = self.of(view)
+        return table_of(view, known.served.suffix if known is not None else None)
+
+    def public(self, table: str) -> str | None:
+        """The view's own name, for the version that is served; None for others."""
+        view = table.partition("@")[0]
+        return view if self.served(view) == table else None
+
+    def tell(self, view: str, event: Event) -> Versions | None:
+        """What is known then. Raises HubError when it cannot be written, or is not to be decided here (UNDECIDED): nothing has
+        happened then."""
+        if not self.decides and view not in self.own:
+            raise HubError(f'view "{view}": {type(event).__name__} is decided elsewhere', code=UNDECIDED)
+        with self.lock:
+            before = self.state.get(view)
+            after = decide(before, event, view, time.time_ns() // 1_000_000)
+            if after is None or after == before:
+                return before
+            self.writer.append([after.record()])
+            self.state[view] = after
+        log.info("view %s: %s: %s", view, type(event).__name__, _said(after))
+        return after
+
+    def step(self) -> None:
+        """Decide upon what was said since."""
+        if self.reader is not None:
+            for record in self.reader.poll(_READ, 0.0):
+                self._hear(record)
+        for view, state in self.all().items():
+            coming = state.coming
+            if coming is not None and coming.state == "building":
+                told = self.told.get(table_of(view, coming.suffix))
+                other = self.told.get(table_of(view, state.served.suffix))
+                # "bulk": not every key may be there.
+                if (
+                    told is not None
+                    and told.mode != "bulk"
+                    and (other is None or self._has_read(told, state.served, other))
+                ):
+                    self.tell(view, CaughtUp(coming.number, told.changelog))
+            number, at, report = self.compared.get(view, (0, "", {}))
+            ready = self._coming(view)
+            if ready is not None and (ready.number, ready.at) == (number, at):
+                self.tell(view, Compared(number, report))
+            asked = self.asked.get(view)
+            if asked is not None:
+                self.tell(view, asked)
+                self.asked.pop(view, None)  # not before it is noted
+            former, now_ms = state.former, time.time_ns() // 1_000_000
+            if (former is not None and (former.until_ms or 0) <= now_ms) or is_recompute_due(state, now_ms):
+                self.tell(view, Ticked())
+
+    def _has_read(self, told: Progress, served: Version, other: Progress) -> bool:
+        """Whether a version that is built (``told``) has read what the served one (``other``) shows."""
+        if not _covers(told, self._to_read(served, other)):
+            return False
+        if other.mode != "realtime":
+            return True
+        # What it tells is as old as its last checkpoint, its rows are not: nothing that they may show by now is to go back
+        # at the swap. They show no more than there is in the log.
+        if told.view not in self.shown:
+            self.shown[told.view] = self._ends(told)
+        return _covers(told, self.shown[told.view])
+
+    def _ends(self, told: Progress) -> Positions:
+        try:
+            return self.cluster.end_offsets(sorted({tp.topic for tp, _ in told.sources}))
+        except HubError:  # a topic is gone: what it has read is all there is
+            return told.sources
+
+    def _to_read(self, served: Version, told: Progress) -> Positions:
+        """What a version that is to be served must have read: what the served one has. One that has lost its state may speak
+        of a topic that was made anew since, so no offset behind a topic's end is asked for."""
+        if served.lost is None:
+            return told.sources
+        try:
+            ends = self.cluster.end_offsets(sorted({tp.topic for tp, _ in told.sources}))
+        except HubError:  # a topic is gone: then there is nothing of it to be read either way
+            return told.sources
+        return Positions({tp: min(offset, ends.offsets.get(tp, 0)) for tp, offset in told.sources})
+
+    def _coming(self, view: str) -> Version | None:
+        known = self.of(view)
+        return known.coming if known is not None else None
+
+    def removed(self, view: str, suffix: int | None) -> None:
+        """Nothing is left of a version: neither what was told of it."""
+        table = table_of(view, suffix)
+        self.shown.pop(table, None)
+        keys = [f"{kind}:{table}".encode() for kind in ("progress", "state")]
+        self.writer.append([NewRecord(PROGRESS_TOPIC, key, None) for key in keys])
+        self.tell(view, Removed(suffix))
+
+    def _hear(self, record: Record) -> None:
+        key = (record.key or b"").decode(errors="replace")
+        kind, _, view = key.partition(":")
+        try:
+            if key.startswith(PREFIX):
+                if view not in self.own:  # of our own views nobody else decides
+                    with self.lock:
+                        self.state.pop(view, None)
+                        if record.value is not None:
+                            self.state[view] = versions_of(orjson.loads(record.value))
+            elif key.startswith(WANTED) and record.value is not None:
+                asked = asked_of(orjson.loads(record.value))
+                if asked is not None:
+                    self.asked[view] = asked
+            elif kind == "progress":
+                progress = progress_of(record, changelog_of(view))
+                if progress is None:
+                    self.told.pop(view, None)
+                else:
+                    self.told[view] = progress
+            elif key.startswith(COMPARED) and record.value is not None:
+                body = orjson.loads(record.value)
+                self.compared[view] = (int(body["version"]), str(body["at"]), dict(body["report"]))
+        except (ValueError, KeyError, TypeError, AttributeError, HubError) as error:
+            log.error('topic "%s" offset %d (%s): left out: %s', record.topic, record.offset, kind, error)
+
+
+def _covers(told: Progress, wanted: Positions) -> bool:
+    """Whether a version has read that far, of the topics that it reads."""
+    return told.sources.covers(wanted.of_topics(tp.topic for tp, _ in told.sources))
+
+
+def _said(state: Versions) -> str:
+    return ", ".join(
+        f"{each.number} {each.state}" + (" (lost)" if each.lost else "") for each in state.versions
+    )

@@ -1,0 +1,142 @@
+"""[edge] httpx: Kafka Connect's workers over REST, each asked in a thread of its own, so that one that hangs delays no other.
+
+An answer is bounded in time and bytes. Those who look read what was heard last and wait for nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import is_
+
+import httpx2
+import orjson
+
+from hub.errors import HubError, PeerError
+from hub.observability.cluster.connect import (
+    Connect,
+    Connector,
+    Heard,
+    connect_of,
+    connectors_of,
+    without_password,
+)
+from hub.runtime import repeating
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 5.0
+TIMEOUT_S = 5.0
+MOST_BYTES = 32_000_000
+_PATH = "/connectors?expand=status&expand=info"
+_BUSY_SHARE = 0.2
+
+Ask = Callable[[str], Sequence[Connector]]
+
+
+def ask(url: str, timeout_s: float = TIMEOUT_S) -> tuple[Connector, ...]:
+    """Every connector of the cluster that a worker belongs to. Raises PeerError (HUB-3080)."""
+    shown = without_password(url)
+    deadline_s = time.monotonic() + timeout_s
+    try:
+        body = bytearray()
+        with httpx2.stream(
+            "GET", url.rstrip("/") + _PATH, timeout=timeout_s, follow_redirects=False
+        ) as answer:
+            for part in answer.iter_bytes():
+                body += part
+                if len(body) > MOST_BYTES or time.monotonic() > deadline_s:
+                    raise _trouble(shown, f"its answer is longer than {MOST_BYTES} bytes or {timeout_s:g} s")
+        if answer.status_code != 200:
+            raise _trouble(shown, f"HTTP {answer.status_code}{_said(bytes(body))}")
+        return connectors_of(orjson.loads(body))
+    except httpx2.TimeoutException:
+        raise _trouble(shown, f"no answer within {timeout_s:g} s") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise _trouble(shown, f"no answer ({error or type(error).__name__})") from None
+    except (ValueError, TypeError) as error:  # orjson's is one, too
+        raise _trouble(shown, f"what answers is no Kafka Connect ({error})") from None
+
+
+def _trouble(url: str, why: str) -> PeerError:
+    return PeerError(
+        f"Kafka Connect at {url}: {why}",
+        hint="does the worker run, and is its address in connect_urls?",
+        code="HUB-3080",
+    )
+
+
+def _said(body: bytes) -> str:
+    try:
+        told = orjson.loads(body)
+    except ValueError:
+        return ""
+    message = told.get("message") if isinstance(told, dict) else None
+    return f" ({str(message)[:200]})" if message else ""
+
+
+@dataclass
+class ConnectWorkers:
+    """Asks ``urls`` again and again. Use ``with workers.running():``; ``known()`` answers at once."""
+
+    urls: Sequence[str]
+    ask: Ask = ask
+    every_s: float = EVERY_S
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    heard: dict[str, Heard] = field(default_factory=dict)
+    drawn: tuple[list[Heard], list[bool], Connect] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.heard = {url: Heard(url) for url in dict.fromkeys(self.urls)}
+
+    @contextmanager
+    def running(self) -> Iterator[ConnectWorkers]:
+        """Keep it fresh for as long as the block runs."""
+        with ExitStack() as threads:
+            for number, url in enumerate(self.heard):
+                threads.enter_context(
+                    repeating(
+                        partial(self.step, url),
+                        name=f"connect-{number}",
+                        pause_s=lambda took_s: max(self.every_s - took_s, took_s / _BUSY_SHARE - took_s, 0.1),
+                        failed="Kafka Connect could not be asked",
+                    )
+                )
+            yield self
+
+    def step(self, url: str) -> None:
+        """Ask one worker, once."""
+        try:
+            found = tuple(self.ask(url))
+        except HubError as error:
+            self._hear(replace(self.heard[url], error=error.message))
+            return
+        self._hear(self.heard[url].answered(found, self.now_ms()))
+
+    def _hear(self, heard: Heard) -> None:
+        with self.lock:
+            before, self.heard[heard.url] = self.heard[heard.url], heard
+        if heard.error is not None and before.error is None:
+            log.warning("%s", heard.error)
+        elif heard.error is None and before.error is not None:
+            log.info("Kafka Connect at %s answers again", without_password(heard.url))
+
+    def known(self) -> Connect | None:
+        """All of them, from memory; None: there are none to be asked."""
+        with self.lock:
+            heard, now_ms = list(self.heard.values()), self.now_ms()
+            if not heard:
+                return None
+            # Drawn up once an answer, not once a request: there may be thousands of connectors.
+            stale = [each.is_stale(now_ms) for each in heard]
+            before = self.drawn
+            same = before is not None and before[1] == stale and all(map(is_, before[0], heard))
+            if before is None or not same:
+                before = self.drawn = (heard, stale, connect_of(heard, now_ms))
+            return before[2]

@@ -1,0 +1,24 @@
+"""[edge] prometheus-client: which process has no contact with Kafka, as a series. What is not known has no sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.core import Metric
+
+from hub.kafka.contact.notes import Note
+from hub.metrics.gauges import gauge
+
+
+def family(notes: Iterable[Note]) -> Metric:
+    """``hub_kafka_cut_off_seconds``: for each process, cluster and kind of client."""
+    return gauge(
+        "hub_kafka_cut_off_seconds",
+        "Time since a process's client of Kafka has had an answer; 0 while all of this kind are answered",
+        ("process", "cluster", "client"),
+        (
+            ((note.process, each.cluster, each.client), each.cut_off_s)
+            for note in notes
+            for each in note.reports or ()
+        ),
+    )

@@ -1,0 +1,165 @@
+"""[shell] Keeps the cluster's health fresh: one thread asks Kafka where everything is, and now and then the brokers' folders.
+
+Readers never wait for it. At most a twentieth of the time goes into it, so a large estate is asked more rarely. Brokers are
+asked for their folders side by side, so that one that hangs delays no other's news.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from hub.errors import HubError
+from hub.kafka.log_dirs import log_dirs
+from hub.log import LogDir, Placement
+from hub.observability.cluster.health import Health, health_of
+from hub.observability.cluster.processes import Process, Processes
+from hub.runtime import repeating
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 5.0
+DIRS_EVERY_S = 30.0
+DIRS_S = 3.0
+# Brokers whose folders are asked in a round; the others keep what they told before.
+MOST_BROKERS = 50
+_AT_ONCE = 16  # brokers
+_QUIET_S = 0.2  # so long nobody answers, and what is known is shown while the others are waited for
+_BUSY_SHARE = 0.05
+
+Dirs = tuple[LogDir, ...] | str  # a broker's folders, or why it does not tell them
+
+
+class HasPlacement(Protocol):
+    def placement(self) -> Placement:
+        """Raises PeerError."""
+
+
+@dataclass
+class HealthWatch:
+    """Use ``with watch.running():``; ``known()`` and ``processes()`` answer at once."""
+
+    cluster: HasPlacement
+    costs: Processes | None = None
+    ask_dirs: Callable[[str, int, float], tuple[LogDir, ...]] = log_dirs
+    every_s: float = EVERY_S
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_s: Callable[[], float] = time.monotonic
+    _health: Health = field(default_factory=Health)
+    _processes: tuple[Process, ...] = ()
+    _dirs: dict[int, Dirs] = field(default_factory=dict)
+    _dirs_at_s: float | None = None
+    _turn: int = 0
+    _turns: dict[int, int] = field(default_factory=dict)  # in which round a broker's folders were asked
+    _took_s: float = 0.0  # the last answer
+
+    @contextmanager
+    def running(self) -> Iterator[HealthWatch]:
+        """Keep it fresh for as long as the block runs."""
+        with repeating(
+            self.step,
+            name="cluster-health",
+            pause_s=lambda _took_s: self.pause_s(),
+            failed="the cluster's health could not be asked",
+        ):
+            yield self
+
+    def pause_s(self) -> float:
+        """Until it is asked again. Waiting for a cluster that does not answer costs nothing: that it is back shall be seen soon."""
+        return max(self.every_s, self._took_s / _BUSY_SHARE - self._took_s)
+
+    def step(self) -> None:
+        """Ask once."""
+        try:
+            self._ask()
+        finally:  # the lesser part: that it cannot be told must not keep the cluster from being asked
+            if self.costs is not None:
+                self._processes = tuple(self.costs.look())
+
+    def _ask(self) -> None:
+        began_s = self.now_s()
+        try:
+            placement = self.cluster.placement()
+        except HubError as error:
+            self._health, self._took_s = replace(self._health, error=error.message), 0.0
+            return
+        except Exception as error:  # whatever it is: what was heard before is not of now
+            self._health, self._took_s = replace(self._health, error=f"{type(error).__name__}: {error}"), 0.0
+            raise
+        self._took_s = self.now_s() - began_s
+        # First what is known at once: a folder may take its time to answer.
+        self._health = health_of(placement, self._dirs, self.now_ms())
+        if self._dirs_at_s is None or self.now_s() - self._dirs_at_s >= DIRS_EVERY_S:
+            for told in self._told_dirs(placement.brokers):
+                self._dirs |= told
+                self._health = health_of(placement, self._dirs, self.now_ms())
+            self._dirs_at_s = self.now_s()
+
+    def _told_dirs(self, brokers: Mapping[int, tuple[str, int]]) -> Iterator[dict[int, Dirs]]:
+        """What brokers tell of their folders, as it comes; {} at the end."""
+        for gone in self._dirs.keys() - brokers.keys():
+            del self._dirs[gone]
+        # Of more than can be asked in a round those go first that were not asked for longest.
+        self._turns = {id: turn for id, turn in self._turns.items() if id in brokers}
+        some = sorted(brokers, key=lambda id: (self._turns.get(id, 0), id))[:MOST_BROKERS]
+        self._turn += 1
+        self._turns |= dict.fromkeys(some, self._turn)
+        answers = self._asked_at_once({id: brokers[id] for id in some})
+        heard: dict[int, Dirs] = {}
+        left = len(some)
+        while left:
+            try:
+                id, answer = answers.get(timeout=_QUIET_S)
+            except Empty:
+                if heard:
+                    yield heard
+                    heard = {}
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            heard[id] = answer
+            left -= 1
+        yield heard
+
+    def _asked_at_once(
+        self, brokers: Mapping[int, tuple[str, int]]
+    ) -> SimpleQueue[tuple[int, Dirs | Exception]]:
+        """Where each broker's answer comes in, or what broke. The threads are daemons: a stop waits for no broker."""
+        waiting: SimpleQueue[int] = SimpleQueue()
+        answers: SimpleQueue[tuple[int, Dirs | Exception]] = SimpleQueue()
+        for id in brokers:
+            waiting.put(id)
+
+        def ask() -> None:
+            while True:
+                try:
+                    id = waiting.get_nowait()
+                except Empty:
+                    return
+                answers.put((id, self._dirs_of(*brokers[id])))
+
+        for number in range(min(len(brokers), _AT_ONCE)):
+            threading.Thread(target=ask, name=f"log-dirs-{number}", daemon=True).start()
+        return answers
+
+    def _dirs_of(self, host: str, port: int) -> Dirs | Exception:
+        try:
+            return self.ask_dirs(host, port, DIRS_S)
+        except HubError as error:
+            return error.message
+        except Exception as error:  # noqa: BLE001 - raised by the thread that takes the step, which tells it
+            return error
+
+    def known(self) -> Health:
+        """As last heard."""
+        return self._health
+
+    def processes(self) -> tuple[Process, ...]:
+        """The hub's processes on the server's machine, as last seen."""
+        return self._processes

@@ -1,0 +1,358 @@
+"""[core] What is measured against what is promised: lag, loss, freshness and latency as observations of alerts' rules.
+
+What is not known is UNKNOWN: no reading, Kafka away, a histogram that nobody adds to, a topic that was just looked at for the
+first time. A topic's freshness is a proof like lag's: an end that has not moved since a poll is at least as old as that poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hub.alerts.model.matching import Labels, labels_of
+from hub.alerts.model.rules import CLUSTER_RULES, FEW_FREE, Changes, Observation, Promise, Seen, Verdict
+from hub.log import LogDir
+from hub.observability import format
+from hub.observability.cluster.connect import Connect, Connector, ConnectState, Worker
+from hub.observability.cluster.health import Broker, Health, free_of
+from hub.observability.lag.anchors import Ring
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.status import LagState
+from hub.observability.latency.latency import SERVING, LatencyRow, freshness_of
+from hub.topics.tree.tree import TopicSpec
+
+# Kafka has not answered for so long: what it said before says nothing of now.
+STALE_MS = 30_000
+_AT_RISK = (LagState.LOST, LagState.AT_RISK)
+
+Tree = Mapping[str, TopicSpec]
+Rings = Mapping[str, Mapping[int, Ring]]
+
+
+def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, measured: bool) -> list[Seen]:
+    """Rules ``lag`` and ``loss``: every reader of a topic with ``slo.lag``; mirrors have rules of their own. ``measured``: all
+    readers were, at least once."""
+    late: list[Observation] = []
+    losing: list[Observation] = []
+    for row in rows:
+        spec = tree.get(row.topic or "")
+        if spec is None or spec.slo.lag_ms is None or row.kind == "mirror":
+            continue
+        promised_s = spec.slo.lag_ms / 1000
+        about = labels_of({"consumer": row.name, "kind": row.kind, "topic": spec.name})
+        labels = _whose(spec, "slo.lag", row.owner)
+        known = row.state != LagState.UNKNOWN
+        reader = f"{row.kind} {row.name}"
+        if not known or row.seconds is None or _may_be_more(row, promised_s):
+            late.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=row.cause))
+        else:
+            if row.seconds <= promised_s:
+                late.append(Observation(about, Verdict.GOOD, "", row.seconds, labels))
+            else:
+                behind = f"{format.seconds(row.seconds)} {format.bound(row.seconds, row.error_s)}".strip()
+                words = (
+                    f"{reader} is {behind} behind on {spec.name}; promised are {format.seconds(promised_s)}"
+                )
+                why = f"{row.state}: {row.cause}"
+                late.append(Observation(about, Verdict.BAD, words, row.seconds, labels, why))
+        verdict = Verdict.UNKNOWN if not known else Verdict.BAD if row.state in _AT_RISK else Verdict.GOOD
+        words = "lost records of" if row.state == LagState.LOST else "will lose records of"
+        losing.append(
+            Observation(about, verdict, f"{reader} {words} {spec.name}", row.loss_s, labels, row.cause)
+        )
+    return [
+        Seen(changes.rule("lag"), tuple(late), whole=measured),
+        Seen(changes.rule("loss"), tuple(losing), whole=measured),
+    ]
+
+
+def _may_be_more(row: LagRow, promised_s: float) -> bool:
+    """Whether it may be later than it is known to be, and than promised: right after a start, say, of what waited before. To call that
+    well would end an alert that fires, and begin it anew a minute later."""
+    bounded = row.error_s is not None or row.state == LagState.OK
+    return not bounded and row.seconds is not None and row.seconds <= promised_s
+
+
+def seen_of_topics(rings: Rings, tree: Tree, changes: Changes, now_ms: int) -> Seen:
+    """Rule ``topic-freshness``: every topic with ``slo.freshness``, from the polls of its end (``rings`` of those, at least)."""
+    found = []
+    for spec in tree.values():
+        if spec.slo.freshness_ms is None:
+            continue
+        verdict, age_ms, detail = _freshness(rings.get(spec.name, {}), spec.slo.freshness_ms, now_ms)
+        promised = format.seconds(spec.slo.freshness_ms / 1000)
+        summary = "" if age_ms is None else f"{spec.name} had no event for {format.seconds(age_ms / 1000)}"
+        found.append(
+            Observation(
+                labels_of({"topic": spec.name}),
+                verdict,
+                f"{summary}; promised is one every {promised}" if summary else "",
+                None if age_ms is None else age_ms / 1000,
+                _whose(spec, "slo.freshness"),
+                detail,
+            )
+        )
+    return Seen(changes.rule("topic-freshness"), tuple(found), whole=bool(rings))
+
+
+def _freshness(rings: Mapping[int, Ring], promised_ms: int, now_ms: int) -> tuple[Verdict, int | None, str]:
+    """(verdict, age of the last event at least, why)."""
+    last = [ring[-1] for ring in rings.values() if ring]
+    if not last:
+        return Verdict.UNKNOWN, None, "the topic is not in Kafka"
+    if now_ms - max(each.still_ms for each in last) > STALE_MS:
+        return Verdict.UNKNOWN, None, "Kafka does not answer"
+    age_ms = max(0, now_ms - max(each.seen_ms for each in last))
+    if age_ms > promised_ms and now_ms - min(each.still_ms for each in last) > STALE_MS:
+        return Verdict.UNKNOWN, None, "some of its partitions do not answer"
+    if age_ms > promised_ms:
+        return Verdict.BAD, age_ms, "its end has not moved since"
+    came = any(len(ring) > 1 and now_ms - ring[-1].seen_ms <= promised_ms for ring in rings.values())
+    return (
+        (Verdict.GOOD, age_ms, "") if came else (Verdict.UNKNOWN, None, "not looked at for long enough yet")
+    )
+
+
+def seen_of_views(
+    promises: Iterable[Promise],
+    latency: Sequence[LatencyRow],
+    lags: Sequence[LagRow],
+    changes: Changes,
+    *,
+    measured: bool,
+) -> list[Seen]:
+    """Rules ``latency`` and ``view-freshness``."""
+    by_view = {
+        row.view: row
+        for row in latency
+        if (row.stage, row.store, row.origin) == ("readable", SERVING, "live")
+    }
+    fresh = freshness_of(lags)
+    slow: list[Observation] = []
+    old: list[Observation] = []
+    for promise in promises:
+        about = labels_of({"view": promise.view})
+        labels = labels_of({"owner": promise.owner, "node": promise.node})
+        lag = fresh.get(promise.view)
+        if promise.latency_ms is not None:
+            slow.append(_latency(promise, by_view.get(promise.view), lag, about, labels))
+        if promise.freshness_ms is not None:
+            old.append(_age(promise, lag, promise.freshness_ms, about, labels))
+    return [
+        Seen(changes.rule("latency"), tuple(slow), whole=measured),
+        Seen(changes.rule("view-freshness"), tuple(old), whole=measured),
+    ]
+
+
+def seen_of_connect(connect: Connect, changes: Changes) -> list[Seen]:
+    """Rules ``connect-failed``, of each connector, and ``connect-unreachable``, of each address. Of a connector whose workers do
+    not answer nothing is known; one that no worker tells of is gone only when all answer."""
+    by_name: dict[str, Connector] = {}
+    for one in connect.connectors:  # the worst first: of two clusters' with one name that one is told
+        by_name.setdefault(one.name, one)
+    by_url: dict[str, Worker] = {}
+    for worker in sorted(
+        connect.workers, key=lambda each: each.state != "down"
+    ):  # one address may be said twice
+        by_url.setdefault(worker.url, worker)
+    return [
+        Seen(
+            changes.rule("connect-failed"),
+            tuple(map(_connector, by_name.values())),
+            whole=connect.whole,
+        ),
+        Seen(
+            changes.rule("connect-unreachable"),
+            tuple(map(_worker, by_url.values())),
+        ),
+    ]
+
+
+def seen_of_store(trouble: str | None, changes: Changes, *, heard: bool) -> list[Seen]:
+    """Rule ``store-away``. ``trouble``: why the server's store cannot be read; ``heard``: whether it ever answered."""
+    rule = changes.rule("store-away")
+    if trouble is None and not heard:
+        return [Seen(rule, whole=False)]
+    verdict = Verdict.GOOD if trouble is None else Verdict.BAD
+    words = "" if trouble is None else "the server's store cannot be read: views are not served"
+    return [Seen(rule, (Observation(labels_of({}), verdict, words, detail=trouble or ""),))]
+
+
+def seen_of_cluster(health: Health, changes: Changes) -> list[Seen]:
+    """Rules ``kafka-away``, ``partitions-offline`` and ``under-replicated``, of the cluster, and ``disk-full`` of each folder of
+    each broker. While Kafka does not answer, nothing is known but that."""
+    about = labels_of({})
+    if health.answered_at_ms is None and health.error is None:
+        return [Seen(changes.rule(name), whole=False) for name in CLUSTER_RULES]
+    away = health.error is not None
+    kafka = Observation(
+        about,
+        Verdict.BAD if away else Verdict.GOOD,
+        "Kafka does not answer the hub" if away else "",
+        detail=health.error or "",
+    )
+    if away:
+        unknown = Observation(about, Verdict.UNKNOWN, detail="Kafka does not answer")
+        return [
+            Seen(changes.rule("kafka-away"), (kafka,)),
+            Seen(changes.rule("partitions-offline"), (unknown,)),
+            Seen(changes.rule("under-replicated"), (unknown,)),
+            Seen(changes.rule("disk-full"), whole=False),
+        ]
+    disks = [_disk(broker, folder) for broker in health.brokers for folder in broker.dirs or ()]
+    told = all(broker.dirs is not None for broker in health.brokers)
+    return [
+        Seen(changes.rule("kafka-away"), (kafka,)),
+        Seen(changes.rule("partitions-offline"), (_offline(health, about),)),
+        Seen(changes.rule("under-replicated"), (_few(health, about),)),
+        Seen(changes.rule("disk-full"), tuple(disks), whole=told),
+    ]
+
+
+def _offline(health: Health, about: Labels) -> Observation:
+    if not health.offline:
+        return Observation(about, Verdict.GOOD)
+    words = f"{health.offline} of {health.partitions} partitions have no leader"
+    return Observation(about, Verdict.BAD, words, float(health.offline), detail=_where(health, offline=True))
+
+
+def _few(health: Health, about: Labels) -> Observation:
+    if not health.under_replicated and not health.away:
+        return Observation(about, Verdict.GOOD)
+    said = []
+    if health.away:
+        ids = ", ".join(map(str, health.away[:10]))
+        said.append(
+            f"broker{'s' * (len(health.away) > 1)} {ids} {'are' if len(health.away) > 1 else 'is'} away"
+        )
+    if health.under_replicated:
+        said.append(
+            f"{health.under_replicated} of {health.partitions} partitions have too few replicas in sync"
+        )
+    count = float(health.under_replicated or len(health.away))
+    return Observation(about, Verdict.BAD, "; ".join(said), count, detail=_where(health, offline=False))
+
+
+def _where(health: Health, *, offline: bool) -> str:
+    """The first of them, in words."""
+    first = next((each for each in health.troubles if (each.leader is None) == offline), None)
+    if first is None:
+        return ""
+    replicas, in_sync = (", ".join(map(str, ids)) or "none" for ids in (first.replicas, first.in_sync))
+    return f"{first.topic} partition {first.partition}: replicas {replicas}; in sync {in_sync}"
+
+
+def _disk(broker: Broker, folder: LogDir) -> Observation:
+    about = labels_of({"broker": str(broker.id), "folder": folder.path})
+    where = f"broker {broker.id}, {folder.path}"
+    if folder.error:
+        return Observation(about, Verdict.BAD, f"{where}: its folder cannot be used", detail=folder.error)
+    free = free_of(folder)
+    if free is None:
+        return Observation(about, Verdict.UNKNOWN, detail="the broker does not tell how full its disk is")
+    if free >= FEW_FREE:
+        return Observation(about, Verdict.GOOD, value=free)
+    left = format.size(folder.usable_bytes)
+    return Observation(about, Verdict.BAD, f"{where}: {left} are free, {_percent(free)} of its disk", free)
+
+
+def _connector(one: Connector) -> Observation:
+    about = labels_of({"connector": one.name})
+    if one.state is ConnectState.UNKNOWN:
+        return Observation(about, Verdict.UNKNOWN, detail=one.reason)
+    if one.state is not ConnectState.FAILED:
+        return Observation(about, Verdict.GOOD)
+    failed = sum(task.state is ConnectState.FAILED for task in one.tasks)
+    itself = one.own is ConnectState.FAILED
+    what = "the connector itself" if itself else f"{failed} of {len(one.tasks)} tasks"
+    return Observation(
+        about, Verdict.BAD, f"connector {one.name}: {what} failed", float(failed + itself), detail=one.reason
+    )
+
+
+def _worker(one: Worker) -> Observation:
+    about = labels_of({"worker": one.url})
+    if one.state == "connecting":
+        return Observation(about, Verdict.UNKNOWN)
+    if one.state == "up":
+        return Observation(about, Verdict.GOOD)
+    return Observation(
+        about,
+        Verdict.BAD,
+        f"Kafka Connect at {one.url} does not answer: its connectors are not known",
+        detail=one.error or "",
+    )
+
+
+def _latency(
+    promise: Promise, row: LatencyRow | None, lag: LagRow | None, about: Labels, labels: Labels
+) -> Observation:
+    promised_s = (promise.latency_ms or 0) / 1000
+    unknown = Observation(about, Verdict.UNKNOWN, labels=labels)
+    if row is None or row.events is None or row.silent or row.objective_s != promised_s:
+        return unknown
+    if row.events == 0 or row.within is None:
+        # A histogram is blind when nothing comes. Nothing waits either: so nothing is late.
+        idle = lag is not None and lag.state == LagState.OK
+        return Observation(about, Verdict.GOOD if idle else Verdict.UNKNOWN, labels=labels)
+    summary = (
+        f"{promise.view}: {_percent(row.within)} of {row.events} events were readable within "
+        f"{format.seconds(promised_s)}; promised are {_percent(promise.latency_share)}"
+    )
+    verdict = Verdict.GOOD if row.within >= promise.latency_share else Verdict.BAD
+    tail = "" if row.p99_s is None else f"99 % took at most {format.seconds(row.p99_s)}"
+    detail = f"{row.state}: {row.cause}" if row.state != LagState.OK else tail
+    return Observation(about, verdict, summary, row.within, labels, detail)
+
+
+def _age(
+    promise: Promise, lag: LagRow | None, promised_ms: int, about: Labels, labels: Labels
+) -> Observation:
+    if (
+        lag is None
+        or lag.state == LagState.UNKNOWN
+        or lag.seconds is None
+        or _may_be_more(lag, promised_ms / 1000)
+    ):
+        return Observation(about, Verdict.UNKNOWN, labels=labels, detail=lag.cause if lag else "")
+    summary = (
+        f"{promise.view} does not show an event that is {format.seconds(lag.seconds)} old; promised are "
+        f"{format.seconds(promised_ms / 1000)}"
+    )
+    verdict = Verdict.BAD if lag.seconds * 1000 > promised_ms else Verdict.GOOD
+    return Observation(about, verdict, summary, lag.seconds, labels, f"{lag.state}: {lag.cause}")
+
+
+def promise_of(
+    view: str,
+    owner: str,
+    topics: Iterable[str],
+    tree: Tree,
+    *,
+    latency_ms: int | None,
+    latency_share: float,
+    freshness_ms: int | None,
+) -> Promise:
+    """A view's own words; for latency, where it has none, the shortest of its topics' (as its histograms have it)."""
+    if latency_ms is not None:
+        return Promise(view, owner, "", latency_ms, latency_share, freshness_ms)
+    specs = [spec for name in topics if (spec := tree.get(name)) is not None and spec.slo.latency_ms]
+    if not specs:
+        return Promise(view, owner, freshness_ms=freshness_ms)
+    strictest = min(specs, key=lambda spec: (spec.slo.latency_ms or 0, spec.name))
+    return Promise(
+        view,
+        owner or strictest.owner,
+        strictest.set_by.get("slo.latency", ""),
+        strictest.slo.latency_ms,
+        strictest.slo.latency_share,
+        freshness_ms,
+    )
+
+
+def _whose(spec: TopicSpec, objective: str, owner: str = "") -> Labels:
+    return labels_of({"owner": spec.owner or owner, "node": spec.set_by.get(objective, spec.name)})
+
+
+def _percent(share: float) -> str:
+    """Never rounded up to 100 %."""
+    return f"{int(share * 100_000) / 1_000:g} %"

@@ -1,0 +1,173 @@
+"""[edge] FastAPI: the page at ``/``, its fragments under ``/ui``, the same facts as JSON under ``/api``, ``/metrics``.
+
+Nothing here asks Kafka: everything is read from the collector's memory, and rows from the store. All of it is
+read-only. The page loads nothing from other hosts and runs no inline script, and its policy (CSP) says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Protocol
+from urllib.parse import quote
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import FileResponse, JSONResponse, Response
+
+from hub.errors import NotFound
+from hub.observability.cluster.connect import summary
+from hub.observability.export import metrics
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.status import LagState
+from hub.observability.overview.overview import Overview, lag_rows
+from hub.observability.overview.reports import ViewSource
+from hub.observability.web.layout import address
+from hub.observability.web.page import html, static_files, takes_html
+from hub.observability.web.pages.explore.lookup import Lookup
+from hub.observability.web.pages.monitor.lag import LagFilter, fitting
+from hub.observability.web.tree import branches
+
+# Of Kafka Connect the overview tells the worst; /api/connect has all.
+MOST_CONNECTORS = 20
+
+
+class HasOverview(Protocol):
+    def overview(self) -> Overview: ...
+
+
+class HasRows(Protocol):
+    """Every consumer's lag, worst first; ``round_s``: what the last round of measuring took."""
+
+    @property
+    def round_s(self) -> float | None: ...
+
+    def rows(self) -> Sequence[LagRow]: ...
+
+
+def create_router(
+    collector: HasOverview,
+    views: ViewSource,
+    counters: metrics.Counters = tuple,
+    monitor: HasRows | None = None,
+    series: int = metrics.SERIES,
+    families: metrics.Families = tuple,
+    firing: Callable[[], int | None] = lambda: None,
+) -> APIRouter:
+    """The routes over a running Collector and the store's views; others' ``counters`` and ``families`` go into ``/metrics``, and there
+    the ``series`` worst consumers of ``monitor``. ``firing``: how many alerts fire, None: not known."""
+    router = APIRouter()
+    lookup = Lookup(views)
+
+    @router.get("/", include_in_schema=False)
+    def page(request: Request, view: str = "", key: str = "") -> Response:
+        """The dashboard for browsers; for programs the empty object that schema registries answer with."""
+        if not takes_html(request.headers.get("accept", "")):
+            return JSONResponse({})
+        overview = collector.overview()
+        return html(
+            "page.html",
+            section="overview",
+            **{**lookup.facts(overview, view, key), **_facts(overview), "firing": firing()},
+        )
+
+    @router.get("/ui/overview", include_in_schema=False)
+    def overview_fragment() -> Response:
+        return html("overview.html", **{**_facts(collector.overview()), "firing": firing()})
+
+    @router.get("/ui/lookup", include_in_schema=False)
+    def lookup_fragment(view: str = "", key: str = "", waiting: bool = False, only: bool = False) -> Response:
+        """``waiting``: the page asks by itself until there is something to show; its address stays. ``only``: it is the
+        view's own page."""
+        facts = {**lookup.facts(collector.overview(), view, key), "only": only}
+        response = html("lookup.html", **facts)
+        if waiting:
+            return response
+        place = f"/views/{quote(facts['view'])}" if only else "/"
+        asked = {"key": facts["key"]} if only else {"view": facts["view"], "key": facts["key"]}
+        response.headers["HX-Push-Url"] = address(place, asked)
+        return response
+
+    @router.get("/ui/recent", include_in_schema=False)
+    def recent_fragment(view: str = Query(), key: str = "", only: bool = False) -> Response:
+        return html("recent.html", view=view, key=key, keys=lookup.recent(view), only=only)
+
+    @router.get("/ui/card", include_in_schema=False)
+    def card_fragment(view: str = Query(), key: str = Query()) -> Response:
+        return html("card.html", **lookup.card(view, key))
+
+    @router.get("/ui/static/{name}", include_in_schema=False)
+    def static(name: str) -> Response:
+        if name not in static_files():
+            raise NotFound(f'file "{name}" is not part of the dashboard')
+        path, media_type = static_files()[name]
+        return FileResponse(
+            path, media_type=media_type, headers={"Cache-Control": "public, max-age=31536000, immutable"}
+        )
+
+    @router.get("/api/overview")
+    def overview_json() -> Response:
+        """Kafka, topics, views and lag of this moment. null means: not known."""
+        body = as_json(collector.overview())
+        body["totals"]["alerts_firing"] = firing()
+        return Response(orjson.dumps(body), media_type="application/json")
+
+    def known_rows() -> Sequence[LagRow]:
+        """All consumers; before they were measured once, the views."""
+        rows = monitor.rows() if monitor is not None else ()
+        return rows or lag_rows(collector.overview())
+
+    @router.get("/api/lag")
+    def lag_json(
+        state: Annotated[list[LagState] | None, Query(description="Only these states.")] = None,
+        owner: Annotated[str | None, Query(description="Only what belongs to it.")] = None,
+        prefix: Annotated[str, Query(description="Only topics that begin so.")] = "",
+        name: Annotated[str | None, Query(description="Only this group, view or applier.")] = None,
+        kind: Annotated[str | None, Query(description="group, view, applier or mirror.")] = None,
+        limit: Annotated[int, Query(ge=1, description="At most so many, the worst.")] = 100_000,
+    ) -> Response:
+        """One row a consumer and topic, worst first: state, cause, records, seconds ± error_s, eta_s. null: not known."""
+        wanted = LagFilter(tuple(state or ()), owner or "", prefix, name or "", kind or "")
+        rows = fitting(known_rows(), wanted)
+        return Response(orjson.dumps(rows[:limit]), media_type="application/json")
+
+    @router.get("/metrics", include_in_schema=False)
+    def prometheus(request: Request) -> Response:
+        openmetrics = metrics.OPENMETRICS in request.headers.get("accept", "")
+        overview = collector.overview()
+        rows = monitor.rows() if monitor is not None else ()
+        round_s = monitor.round_s if monitor is not None else None
+        text = metrics.exposition(
+            *(overview, counters(), rows or lag_rows(overview), series, round_s, families()),
+            openmetrics=openmetrics,
+        )
+        return Response(text, media_type=metrics.OPENMETRICS_TYPE if openmetrics else metrics.MEDIA_TYPE)
+
+    return router
+
+
+def as_json(overview: Overview) -> dict[str, Any]:
+    """The JSON of ``/api/overview``: the values and the totals that the tiles show."""
+    worst = overview.worst_lag
+    return {
+        **asdict(replace(overview, connect=None)),
+        "connect": None if overview.connect is None else summary(overview.connect, MOST_CONNECTORS),
+        "kafka": {**asdict(overview.kafka), "state": overview.kafka.state},
+        "totals": {
+            "views": len(overview.views),
+            "views_live": overview.live_views,
+            "worst_lag": None if worst is None else asdict(worst),
+            "events": overview.events,
+            "events_per_second": overview.events_per_second,
+            "undecodable": overview.undecodable,
+        },
+    }
+
+
+def _facts(overview: Overview) -> dict[str, Any]:
+    return {
+        "overview": overview,
+        "now_ms": overview.at_ms,
+        "branches": branches(overview.topics),
+        "most_connectors": MOST_CONNECTORS,
+    }

@@ -1,0 +1,335 @@
+"""[core] Who reads what, and how far behind it is: consumer groups, views and appliers measured by one model.
+
+``measure`` joins what is known of a partition's end (poll anchors), its beginning, its clock (timestamp anchors) and
+the consumer's position into one ``Reading`` per consumer and topic. Rules:
+
+- a position before the log's beginning is clamped to it and counted as lost
+- a stretch known to hold no record to read (transaction markers, aborted records) is skipped: no phantom lag
+- timestamps narrow a bracket where the broker writes them (``LogAppendTime``); where producers do (``CreateTime``) they
+  are used only for what arrived before the first poll, and the reading says so: ``basis`` "create_time"
+- on a compacted topic a poll proves only the upper bound: the record at the position may be gone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
+
+from hub.observability.lag.anchors import Bracket, Ring, arrival
+from hub.observability.lag.status import Reader, Reading, Watched
+from hub.observability.lag.timed import Answers, edges, next_question
+
+
+class ConsumerId(NamedTuple):
+    """``kind`` is ``view``, ``applier`` (what carries a view into its store), ``group`` or ``mirror``."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One reader of the log. ``positions`` are next-to-read, by topic and partition; ``missing``: why there are none
+    for a topic that it reads; ``trouble``: why they cannot be told at all; ``readers``: of topics that are read otherwise than
+    ``reader`` says."""
+
+    id: ConsumerId
+    positions: Mapping[str, Mapping[int, int]]
+    reader: Reader = field(default_factory=Reader)
+    owner: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    trouble: str = ""
+    readers: Mapping[str, Reader] = field(default_factory=dict)
+
+    def reader_of(self, topic: str | None) -> Reader:
+        """What is known of who reads a topic."""
+        return self.reader if topic is None else self.readers.get(topic, self.reader)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What a topic's settings mean for lag. ``retention_s`` None: its records are not deleted by age."""
+
+    append_time: bool = False
+    compacted: bool = False
+    retention_s: float | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, str | None]) -> TopicFacts:
+        """From Kafka's settings, defaults included."""
+        policy = config.get("cleanup.policy") or "delete"
+        retention_ms = int(config.get("retention.ms") or -1)
+        return cls(
+            config.get("message.timestamp.type") == "LogAppendTime",
+            "compact" in policy,
+            retention_ms / 1000 if "delete" in policy and retention_ms > 0 else None,
+        )
+
+
+class Hollow(NamedTuple):
+    """From ``start`` up to ``until`` the log holds nothing to read. ``start == until``: it was looked at, and it does."""
+
+    start: int
+    until: int
+
+
+@dataclass(slots=True)
+class Partition:
+    """What is known of one partition beside its poll anchors."""
+
+    beginning: int | None = None
+    answers: Answers = field(default_factory=list)
+    answers_since_ms: int = 0
+    hollow: Hollow | None = None
+    looked_at_ms: int = 0  # when it was last asked which record is the next
+
+    def skipped(self, position: int) -> int:
+        """The position moved over what is known to hold nothing."""
+        if self.hollow is not None and self.hollow.start <= position < self.hollow.until:
+            return self.hollow.until
+        return position
+
+
+NOTHING_KNOWN = Partition()
+# An end that old says nothing of now.
+STALE_MS = 60_000
+
+
+@dataclass(slots=True)
+class Mark:
+    """A consumer's position in a partition over time: unmoved since ``since_ms``, and once as far as ``high``."""
+
+    position: int
+    since_ms: int
+    high: int
+
+
+class Wait(NamedTuple):
+    """One partition that a consumer is behind in: for the questions that make its bracket narrower."""
+
+    topic: str
+    partition: int
+    committed: int
+    position: int
+    end: int
+    low_s: float
+    idle_s: float
+
+
+Marks = dict[int, Mark]
+
+
+def measure(
+    topic: str,
+    positions: Mapping[int, int],
+    rings: Mapping[int, Ring],
+    partitions: Mapping[int, Partition],
+    facts: TopicFacts,
+    marks: Marks,
+    now_ms: int,
+    waits: list[Wait],
+) -> Reading | None:
+    """One reading; None: no partition's end is known, or one was not for ``STALE_MS``. Brings ``marks`` up to now, and adds to ``waits`` the partitions
+    in which records wait. One pass, because an estate has hundred thousands of these pairs.
+    """
+    known = past = False
+    total = end_sum = records = lost = rewound = 0
+    low_s, high_s, likely_s, unbounded = 0.0, 0.0, 0.0, False
+    idle_s, idle_partition = 0.0, None
+    headroom: int | None = None
+    basis = "arrival"
+    for partition, committed in positions.items():
+        ring = rings.get(partition)
+        if not ring:
+            continue
+        newest = ring[-1]
+        if now_ms - newest.still_ms > STALE_MS:
+            return None
+        known = True
+        total += committed
+        end_sum += newest.end
+        past = past or committed > newest.end
+        mark = marks.get(partition)
+        if mark is None:
+            mark = marks[partition] = Mark(committed, now_ms, committed)
+        elif mark.position != committed:
+            mark.position, mark.since_ms = committed, now_ms
+            mark.high = max(mark.high, committed)
+        elif mark.since_ms > now_ms:  # our clock was set back
+            mark.since_ms = now_ms
+        mark.high = max(committed, min(mark.high, newest.end))  # what lies past the end was never read
+        rewound += mark.high - committed
+        about = partitions.get(partition, NOTHING_KNOWN)
+        beginning = about.beginning
+        position = committed
+        if beginning is not None and committed < beginning:
+            lost += beginning - committed
+            position = beginning
+        position = about.skipped(position)
+        if position >= newest.end:
+            # Nothing waits; what came since the last poll is not known.
+            high_s = max(high_s, (now_ms - newest.still_ms) / 1000)
+            continue
+        records += newest.end - position
+        polled = arrival(ring, position)
+        found, by = oldest(polled, about.answers, position, facts, newest.end)
+        low, high, likely = found.waited(position, now_ms)
+        low_s = max(low_s, low)
+        if high is None:
+            unbounded = True
+        else:
+            high_s = max(high_s, high)
+            likely_s = max(likely_s, (low + high) / 2 if likely is None else likely)
+        if by != basis:
+            basis = by
+        # Waiting and not moving, both as long as they were seen.
+        still_s = (now_ms - max(mark.since_ms, polled.until_ms or now_ms)) / 1000
+        if still_s > idle_s:
+            idle_s, idle_partition = still_s, partition
+        if beginning is not None and (headroom is None or position - beginning < headroom):
+            headroom = position - beginning
+        waits.append(Wait(topic, partition, committed, position, newest.end, low, still_s))
+    if not known:
+        return None
+    return Reading(
+        now_ms,
+        total,
+        end_sum,
+        records,
+        low_s,
+        None if unbounded and records else high_s,
+        lost,
+        rewound,
+        idle_s,
+        idle_partition if len(positions) > 1 else None,
+        headroom,
+        facts.retention_s,
+        basis,
+        likely_s,
+        past,
+    )
+
+
+def question(wait: Wait, ring: Ring, about: Partition, facts: TopicFacts, now_ms: int) -> int | None:
+    """The time whose offset would narrow the bracket of what waits there; None: it is narrow, or would not help."""
+    position = about.skipped(max(wait.committed, about.beginning or 0))
+    polled = arrival(ring, position)
+    if not facts.append_time and not facts.compacted and polled.after_ms is not None:
+        return None
+    end = ring[-1].end
+    compacted_to = end if facts.compacted else None
+    found, _ = oldest(polled, about.answers, position, facts, end)
+    if not facts.append_time:
+        found = edges(about.answers, position, compacted_to)
+    return next_question(about.answers, position, now_ms, found, compacted_to)
+
+
+def oldest(
+    polled: Bracket, answers: Answers, position: int, facts: TopicFacts, end: int
+) -> tuple[Bracket, str]:
+    """When the oldest unread record arrived, as narrow as it is proven, and what that rests on."""
+    there_ms = polled.until_ms
+    if facts.compacted:
+        polled = Bracket(polled.after_ms, None)
+    if not answers:
+        return polled, "arrival"
+    written = edges(answers, position, end if facts.compacted else None)
+    if facts.append_time:
+        return _both(polled, written), "arrival"
+    if polled.after_ms is not None and not facts.compacted:
+        return polled, "arrival"
+    # Written before it arrived: a poll bounds it from above, never from below.
+    until_ms, until_end = written.until_ms, written.until_end
+    if until_ms is None:
+        until_ms, until_end = polled.until_ms, polled.until_end
+    after_ms, after_end = written.after_ms, written.after_end
+    if after_ms is not None and there_ms is not None and after_ms > there_ms:
+        # It was there before its timestamp: a clock that is ahead must not make what waits look young.
+        after_ms, after_end = None, None
+        if not facts.compacted:
+            until_ms, until_end = polled.until_ms, polled.until_end
+    if facts.compacted and polled.after_ms is not None and (after_ms is None or after_ms < polled.after_ms):
+        after_ms, after_end = polled.after_ms, polled.after_end
+    if after_ms is not None and until_ms is not None and until_ms < after_ms:
+        until_ms = None  # the producer's clock is not ours
+    return Bracket(after_ms, until_ms, after_end, until_end), "create_time"
+
+
+def _both(polled: Bracket, written: Bracket) -> Bracket:
+    """The narrower of both; where the broker's clock and ours contradict each other, the wider. Where each says one end alone, and
+    they do not fit, since when it waits at the longest is not known."""
+    both = (polled, written)
+    after = [(each.after_ms, each.after_end) for each in both if each.after_ms is not None]
+    until = [(each.until_ms, each.until_end) for each in both if each.until_ms is not None]
+    by_time = itemgetter(0)  # an end may be unknown, which no other is compared with
+    first, last = max(after, key=by_time, default=(None, None)), min(until, key=by_time, default=(None, None))
+    if first[0] is not None and last[0] is not None and first[0] > last[0]:
+        first, last = min(after, key=by_time), max(until, key=by_time)
+        if first[0] > last[0]:
+            first = (None, None)
+    return Bracket(first[0], last[0], first[1], last[1])
+
+
+@dataclass(frozen=True, slots=True)
+class LagRow:
+    """One consumer on one topic, as ``/api/lag`` tells it. None means *not known*, which is never the same as 0.
+
+    ``view`` is the name where a view reads, else None. ``basis``: what the seconds rest on. ``trend``: seconds behind
+    at the last readings, oldest first.
+    """
+
+    kind: str
+    name: str
+    view: str | None
+    topic: str | None
+    owner: str
+    state: str
+    cause: str
+    since_ms: int | None
+    records: int | None
+    seconds: float | None
+    error_s: float | None
+    basis: str | None
+    eta_s: float | None
+    loss_s: float | None
+    lost_records: int | None
+    position: int | None
+    members: int | None
+    measured_at_ms: int | None
+    trend: tuple[float, ...]
+
+
+TREND = 12
+
+
+def row_of(consumer: Consumer, topic: str | None, watched: Watched, owner: str) -> LagRow:
+    """What is shown. While the state is UNKNOWN the numbers are, too: old ones would look like new ones."""
+    shown = watched.shown
+    last = watched.last if shown.state != "UNKNOWN" else None
+    return LagRow(
+        consumer.id.kind,
+        consumer.id.name,
+        consumer.id.name if consumer.id.kind == "view" else None,
+        topic,
+        owner,
+        shown.state.value,
+        shown.cause,
+        watched.since_ms,
+        last.records if last else None,
+        _rounded(last.seconds) if last else None,
+        _rounded(last.error_s) if last else None,
+        last.basis if last else None,
+        _rounded(shown.eta_s),
+        _rounded(shown.loss_s),
+        last.lost if last else None,
+        last.position if last else None,
+        consumer.reader.members,
+        watched.last.at_ms if watched.last else None,
+        tuple(round(each.seconds, 3) for each in watched.window[-TREND:]) if last else (),
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

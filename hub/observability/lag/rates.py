@@ -1,0 +1,66 @@
+"""[core] Events per second, out of the anchors that lag is measured with: how far the ends moved, over how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hub.observability.lag.anchors import QUIET_EVERY_MS, Ring, end_at
+
+WINDOW_MS = 10_000
+STEPS = 40
+STALE_MS = 60_000
+# A topic that nobody has told of for longer than is usual where nothing comes.
+AWAY_MS = 3 * QUIET_EVERY_MS
+
+
+def arrived(rings: Iterable[Ring], from_ms: float, to_ms: float) -> float | None:
+    """Events that arrived between two times, over several partitions; None when nothing was seen of that span.
+
+    A partition first seen within the span counts from then on: what it held before did not arrive now.
+    """
+    total, known = 0.0, False
+    for ring in rings:
+        end = end_at(ring, to_ms)
+        if end is None:
+            continue
+        start = end_at(ring, from_ms)
+        total += end - (ring[0].end if start is None else start)
+        known = True
+    return total if known else None
+
+
+def per_second(rings: Sequence[Ring], now_ms: int, window_ms: int = WINDOW_MS) -> float | None:
+    """The mean rate of the last ``window_ms``, or of the time since the first poll when that is shorter. None when nothing was
+    heard for ``STALE_MS``: what came before is no rate of now."""
+    first_ms = min((ring[0].seen_ms for ring in rings if ring), default=now_ms)
+    # The last poll, not now: events since then are not counted yet and must not dilute the rate.
+    to_ms = _heard_ms(rings, now_ms)
+    if now_ms - to_ms > STALE_MS:
+        return None
+    from_ms = max(to_ms - window_ms, first_ms)
+    count = arrived(rings, from_ms, to_ms)
+    return None if count is None or to_ms <= from_ms else count * 1000 / (to_ms - from_ms)
+
+
+def history(
+    rings: Sequence[Ring], now_ms: int, steps: int = STEPS, step_ms: int = 3_000
+) -> tuple[float, ...]:
+    """Events per second of each of the last ``steps`` steps, oldest first; unknown ones are left out. While nothing is heard they
+    stand still, and after ``STALE_MS`` there are none.
+
+    Steps begin at multiples of ``step_ms``, so that a chart drawn again each second does not shimmer.
+    """
+    heard_ms = _heard_ms(rings, now_ms)
+    if now_ms - heard_ms > STALE_MS:
+        return ()
+    if now_ms - heard_ms > AWAY_MS:
+        now_ms = heard_ms
+    last_ms = now_ms - now_ms % step_ms
+    spans = ((last_ms - (index + 1) * step_ms, last_ms - index * step_ms) for index in reversed(range(steps)))
+    counts = (arrived(rings, start, end) for start, end in spans)
+    return tuple(count * 1000 / step_ms for count in counts if count is not None)
+
+
+def _heard_ms(rings: Iterable[Ring], now_ms: int) -> int:
+    """When the last of the polls was that told anything."""
+    return max((max(ring[-1].seen_ms, ring[-1].still_ms) for ring in rings if ring), default=now_ms)

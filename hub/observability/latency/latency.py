@@ -1,0 +1,264 @@
+"""[core] How long events take to readers: what appliers and the push side counted, over the last minutes, as rows.
+
+::
+
+    event ─▶ appended ─▶ read ─▶ changelog ─▶ readable (each store) ─▶ pushed
+      └──────────┴─────────┴─────────┴────────────────┴──────────────────┘   each stage is measured from the event's own time
+
+Cumulative counts come in; of each series a few earlier states are kept, and a row tells of what was added since the
+oldest of them (``WINDOW_MS``). Limits: ``MOST_SERIES`` series, ``KEPT`` states each. What was never counted has no row
+with a number: unknown is not zero. And a histogram is blind when nothing arrives at all: so each row has its view's
+freshness (the age of the oldest event that no reader can see) and the state of what carries it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from hub.metrics.histogram import Histogram, histogram_of
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.status import SEVERITY, LagState
+
+WINDOW_MS = 300_000
+STEP_MS = 10_000
+KEPT = WINDOW_MS // STEP_MS
+MOST_SERIES = 4_000
+# Counts that were not told again for so long are of an applier that is gone.
+SILENT_MS = 90_000
+STAGES = ("appended", "read", "changelog", "readable", "pushed")
+# What each store's applier counts of the view itself: taken from one of them.
+_ONCE = ("read", "changelog")
+SERVING = "serving"
+_SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+
+
+class Series(NamedTuple):
+    """``store``: of stage readable, which one; "" of all others."""
+
+    view: str
+    stage: str
+    store: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """An event that was counted and traced: its trace, how long it took, and when it got to the stage (epoch ms)."""
+
+    trace_id: str
+    seconds: float
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyRow:
+    """One series over the last ``window_s``. ``events`` 0: none came; None: not measured. ``p50_s``… None: of no events; the
+    true one is longer where ``beyond`` names it. ``within``: the share that met ``objective_s``. ``sampled``: of some events,
+    not of all. ``freshness_s``, ``state``, ``cause``: of the worst of the view and its applier; ``silent``: nobody counts.
+    ``exemplar``: the newest that was traced."""
+
+    view: str
+    stage: str
+    store: str
+    origin: str
+    events: int | None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+    beyond: tuple[str, ...] = ()
+    objective_s: float | None = None
+    within: float | None = None
+    total: int | None = None
+    sampled: bool = False
+    skewed: int = 0
+    window_s: float = 0.0
+    freshness_s: float | None = None
+    freshness_error_s: float | None = None
+    state: str = LagState.UNKNOWN
+    cause: str = ""
+    silent: bool = False
+    exemplar: Exemplar | None = None
+
+
+@dataclass
+class Track:
+    """A series' cumulative counts, and states of before, oldest first."""
+
+    now: Histogram
+    objective_s: float | None = None
+    sampled: bool = False
+    skewed: int = 0
+    heard_ms: int = 0
+    since_ms: int = 0
+    exemplar: Exemplar | None = None
+    states: deque[tuple[int, Histogram]] = field(default_factory=deque)
+
+    def update(self, counts: Histogram, at_ms: int, since_ms: int) -> None:
+        if self.states and at_ms < self.states[-1][0]:  # our clock was set back
+            self.states.clear()
+        begun_anew = counts.edges != self.now.edges or counts.count < self.now.count
+        if begun_anew or since_ms != self.since_ms:
+            self.states.clear()
+            self.states.append((max(since_ms, at_ms - WINDOW_MS), Histogram(counts.edges)))
+            self.since_ms = since_ms
+        elif not self.states or at_ms - self.states[-1][0] >= STEP_MS:
+            self.states.append((at_ms, self.now.copy()))
+        while (len(self.states) > 1 and self.states[1][0] <= at_ms - WINDOW_MS) or len(
+            self.states
+        ) > KEPT + 1:
+            self.states.popleft()
+        self.now = counts
+
+    def recent(self, now_ms: int) -> tuple[Histogram, float]:
+        """What was added lately, and over how many seconds."""
+        at_ms, before = self.states[0]
+        return self.now.since(before), (now_ms - at_ms) / 1000
+
+
+@dataclass
+class Tracks:
+    """All series. ``hear`` what stores tell; ``put`` what is counted here."""
+
+    series: dict[Series, Track] = field(default_factory=dict)
+    heard: dict[str, int] = field(default_factory=dict)  # when each store's counts were last taken in
+    told: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # when each store told last: by its clock, by ours
+    left_out: int = 0
+
+    def hear(self, records: Mapping[str, Mapping[str, Any]], now_ms: int) -> None:
+        """The records ``latency:<store>`` among these. One that is none of this version's is left out."""
+        for key, body in records.items():
+            if key.startswith("latency:"):
+                self._hear(key.partition(":")[2], body, now_ms)
+
+    def _hear(self, store: str, body: Mapping[str, Any], now_ms: int) -> None:
+        try:
+            at_ms, since_ms = int(body["at_ms"]), int(body["since_ms"])
+            # Its clock tells only whether it has told again: one that is ahead would let a dead applier look alive for as long,
+            # one that is behind a living one look dead. What is read first may be old.
+            before = self.told.get(store)
+            if before is None or before[0] != at_ms:
+                self.told[store] = (at_ms, now_ms if before is not None else min(at_ms, now_ms))
+            # Before that nothing had been counted; None: it may be hours of counts, only what comes after is of now.
+            zero_ms = since_ms if since_ms >= now_ms - WINDOW_MS else self.heard.get(store)
+            for view, told in body["views"].items():
+                traced = {(each["stage"], each["origin"]): each for each in told.get("exemplars", ())}
+                for each in told["counts"]:
+                    stage = str(each["stage"])
+                    if stage not in STAGES or (stage in _ONCE and store != SERVING):
+                        continue  # of another version; once is enough
+                    series = Series(view, stage, store if stage == "readable" else "", str(each["origin"]))
+                    self.put(
+                        series,
+                        histogram_of(each),
+                        now_ms,
+                        objective_s=told["objective_s"],
+                        sampled=bool(told["sampled"]),
+                        skewed=int(told["skewed"]),
+                        heard_ms=self.told[store][1],
+                        since_ms=since_ms,
+                        zero_ms=zero_ms,
+                    )
+                    named = traced.get((each["stage"], each["origin"]))
+                    if named is not None and series in self.series:
+                        self.series[series].exemplar = Exemplar(
+                            str(named["trace_id"]), float(named["seconds"]), int(named["at_ms"])
+                        )
+            self.heard[store] = now_ms
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return
+
+    def put(
+        self,
+        series: Series,
+        counts: Histogram,
+        now_ms: int,
+        *,
+        objective_s: float | None = None,
+        sampled: bool = False,
+        skewed: int = 0,
+        heard_ms: int | None = None,
+        since_ms: int = 0,
+        zero_ms: int | None = None,
+    ) -> None:
+        """The series' counts as they are now, cumulative. ``zero_ms``: when a new one had none; None: not known."""
+        known = self.series.get(series)
+        if known is None:
+            if len(self.series) >= MOST_SERIES:
+                self.left_out += 1
+                return
+            known = self.series[series] = Track(counts.copy(), since_ms=since_ms)
+            first = counts.copy() if zero_ms is None else Histogram(counts.edges)
+            known.states.append((now_ms if zero_ms is None else zero_ms, first))
+        known.update(counts, now_ms, since_ms)
+        known.objective_s, known.sampled, known.skewed = objective_s, sampled, skewed
+        known.heard_ms = now_ms if heard_ms is None else heard_ms
+
+    def forget(self, views: Iterable[str]) -> None:
+        """All but these are gone."""
+        kept = set(views)
+        self.series = {series: track for series, track in self.series.items() if series.view in kept}
+
+
+def freshness_of(lags: Sequence[LagRow]) -> Mapping[str, LagRow]:
+    """Of each view the worst of its own reading and its applier's, by state and then by age. Unknown is worse than well."""
+    found: dict[str, LagRow] = {}
+    for row in lags:
+        if row.kind in ("view", "applier"):
+            known = found.get(row.name)
+            if known is None or _badness(row) > _badness(known):
+                found[row.name] = row
+    return found
+
+
+def _badness(row: LagRow) -> tuple[int, float]:
+    return (-SEVERITY[LagState(row.state)], row.seconds or 0.0)
+
+
+def rows_of(tracks: Tracks, views: Iterable[str], lags: Sequence[LagRow], now_ms: int) -> list[LatencyRow]:
+    """Rows of every view, by view, stage and origin; a view that was never counted has one that says so."""
+    fresh = freshness_of(lags)
+    by_view: dict[str, list[tuple[Series, Track]]] = {view: [] for view in views}
+    for series, track in tracks.series.items():
+        by_view.setdefault(series.view, []).append((series, track))
+    found: list[LatencyRow] = []
+    for view, those in sorted(by_view.items()):
+        lag = fresh.get(view)
+        if not those:
+            found.append(_row(Series(view, "readable", SERVING, "live"), None, lag, now_ms))
+        those.sort(key=lambda each: (each[0].origin, STAGES.index(each[0].stage), each[0].store))
+        found += [_row(series, track, lag, now_ms) for series, track in those]
+    return found
+
+
+def _row(series: Series, track: Track | None, lag: LagRow | None, now_ms: int) -> LatencyRow:
+    row = LatencyRow(
+        series.view, series.stage, series.store, series.origin, None, cause="nothing measured yet"
+    )
+    if lag is not None:
+        row = replace(
+            row, freshness_s=lag.seconds, freshness_error_s=lag.error_s, state=lag.state, cause=lag.cause
+        )
+    if track is None:
+        return row
+    recent, window_s = track.recent(now_ms)
+    return replace(
+        row,
+        events=recent.count,
+        p50_s=recent.quantile(0.5),
+        p95_s=recent.quantile(0.95),
+        p99_s=recent.quantile(0.99),
+        beyond=tuple(name for name, share in _SHARES if recent.beyond(share)),
+        objective_s=track.objective_s,
+        within=None if track.objective_s is None else recent.within(track.objective_s),
+        total=track.now.count,
+        sampled=track.sampled,
+        skewed=track.skewed,
+        window_s=round(window_s, 1),
+        exemplar=track.exemplar,
+        silent=series.stage in (*_ONCE, "readable") and now_ms - track.heard_ms > SILENT_MS,
+    )

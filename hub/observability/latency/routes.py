@@ -1,0 +1,45 @@
+"""[edge] FastAPI: ``/api/latency``. Read from memory; nothing here asks Kafka or a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
+
+import orjson
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from hub.caller import sees_view
+from hub.observability.latency.latency import LatencyRow
+
+
+class HasLatency(Protocol):
+    def rows(self) -> Sequence[LatencyRow]: ...
+
+
+def create_router(board: HasLatency) -> APIRouter:
+    """The route over a running LatencyBoard."""
+    router = APIRouter(tags=["observability"])
+
+    @router.get("/api/latency")
+    def latency(
+        view: Annotated[str | None, Query(description="Only this view.")] = None,
+        stage: Annotated[
+            Literal["appended", "read", "changelog", "readable", "pushed"] | None,
+            Query(description="Only this stage."),
+        ] = None,
+        origin: Annotated[Literal["live", "replay"] | None, Query(description="live or replay.")] = None,
+    ) -> Response:
+        """One row a view, stage, store and origin: how long events of the last minutes took from their own time, the share
+        within the objective, and how fresh the view is. null: not known."""
+        rows = [
+            row
+            for row in board.rows()
+            if (view is None or row.view == view)
+            and (stage is None or row.stage == stage)
+            and (origin is None or row.origin == origin)
+            and sees_view(row.view)
+        ]
+        return Response(orjson.dumps(rows), media_type="application/json")
+
+    return router

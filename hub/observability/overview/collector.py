@@ -1,0 +1,328 @@
+"""[shell] Keeps the overview fresh: one thread asks Kafka, one asks the store, readers never wait for either.
+
+Where events come it asks each second, elsewhere every few. Two threads, because a Kafka that hangs must not make the views look old. Each does one bounded step, waits its
+interval and does the next; what fails is kept as the reason, logged once, and tried again. They are daemon threads:
+a request that hangs does not hold up the end of the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hub.errors import HubError, PeerError
+from hub.log import TopicDescription
+from hub.observability.cluster.connect import Connect
+from hub.observability.lag.anchors import LIMIT, Ring, is_due, observed
+from hub.observability.lag.consumers import STALE_MS
+from hub.observability.overview.overview import (
+    Batch,
+    CutOff,
+    KafkaHealth,
+    Overview,
+    TopicKind,
+    TopicLine,
+    kind_of,
+    topic_line,
+    topic_lines,
+    view_line,
+)
+from hub.observability.overview.reports import Report, ViewSource, reports_of
+from hub.observability.overview.view_state import Lag, Sample, lag_of_topic
+from hub.record import Positions, TopicPartition
+from hub.runtime import repeating
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+TOPICS_EVERY_S = 5.0
+# Clocks are corrected by less at a time.
+SET_BACK_MS = 1_000
+# In a large estate polls are rarer, and the anchors of all partitions together bounded (some 150 bytes each).
+BUSY_SHARE = 0.2
+ALL_ANCHORS = 1_500_000
+FEWEST_ANCHORS = 12
+# More topics than this are drawn up once a poll, not once a request.
+MANY_TOPICS = 1_000
+# A minute of samples, for trends.
+SAMPLES = 60
+# Batches kept of each view.
+BATCHES = 40
+
+
+class Ends(Protocol):
+    """What of a cluster is asked (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
+
+    def topics(self) -> Mapping[str, TopicDescription]: ...
+
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Positions:
+        """The next offset of committed records, of each partition that answers. Raises PeerError when none does."""
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Collector:
+    """Polls ``cluster`` and ``views``; ``overview()`` is what it knows. Use ``with collector.running():``."""
+
+    cluster: Ends
+    views: ViewSource
+    bootstrap: str = ""
+    poll_s: float = POLL_S
+    now_ms: Callable[[], int] = wall_clock_ms
+    connect: Callable[[], Connect | None] = lambda: None  # from memory
+    cut_off: Callable[[], tuple[CutOff, ...]] = tuple  # from memory
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    partitions: Sequence[TopicPartition] = ()
+    counts: dict[str, int] = field(default_factory=dict)  # partitions of each topic
+    topics_at_ms: int | None = None
+    rings: dict[str, dict[int, Ring]] = field(default_factory=dict)  # by topic and partition
+    drawn: tuple[TopicLine, ...] | None = None
+    answered_at_ms: int | None = None
+    kafka_error: str | None = None
+    records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as the store has them
+    reports: tuple[Report, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    subscribers: Mapping[str, int] = field(default_factory=dict)
+    store_error: str | None = None
+    store_heard: bool = False
+    store_at_ms: int | None = None  # when it last told everything
+    windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
+    committed: dict[str, deque[Batch]] = field(default_factory=dict)
+    past: dict[tuple[str, str], int] = field(
+        default_factory=dict
+    )  # since when a view lies past a topic's end
+
+    @contextmanager
+    def running(self) -> Iterator[Collector]:
+        """Keep it fresh for as long as the block runs."""
+        with ExitStack() as threads:
+            for name, step in (("kafka", self.ask_what_is_due), ("store", self.ask_store)):
+                threads.enter_context(
+                    repeating(
+                        step,
+                        name=f"overview-{name}",
+                        pause_s=lambda took_s: max(self.poll_s, took_s / BUSY_SHARE - took_s),
+                        failed="the overview could not be refreshed",
+                    )
+                )
+            yield self
+
+    # ---- one bounded step each
+
+    def ask_kafka(self) -> None:
+        """The end offsets of all topics in one call; the list of topics first, every few seconds."""
+        with self.polling:
+            self._ask_kafka(everything=True)
+
+    def ask_what_is_due(self) -> None:
+        """As ``ask_kafka``, without the partitions where nothing comes and that were asked for some seconds ago."""
+        with self.polling:
+            self._ask_kafka(everything=False)
+
+    def _ask_kafka(self, everything: bool) -> None:
+        try:
+            asked_ms = self.now_ms()
+            if self.answered_at_ms is not None and asked_ms < self.answered_at_ms - SET_BACK_MS:
+                self._begin_anew()
+            if self.topics_at_ms is None or asked_ms - self.topics_at_ms >= TOPICS_EVERY_S * 1000:
+                self._know_topics(self.cluster.topics(), asked_ms)
+                asked_ms = self.now_ms()
+            ends = self._ends(everything, asked_ms)
+        except HubError as error:
+            if self.kafka_error is None:
+                log.warning("%s", error.message)
+            self.kafka_error = error.message
+            self._draw(self.now_ms())
+            return
+        except Exception as error:  # whatever it is: what was heard before is not of now
+            self.kafka_error = f"{type(error).__name__}: {error}"
+            raise
+        if self.kafka_error is not None:
+            log.info("Kafka answers again")
+        answered_ms = self.now_ms()
+        most = max(FEWEST_ANCHORS, min(LIMIT, ALL_ANCHORS // max(1, len(self.partitions))))
+        with self.lock:
+            for tp, end in ends:
+                rings = self.rings.setdefault(tp.topic, {})
+                rings[tp.partition] = observed(rings.get(tp.partition, ()), end, asked_ms, answered_ms, most)
+        self.kafka_error, self.answered_at_ms = None, answered_ms
+        self._draw(answered_ms)
+
+    def _draw(self, now_ms: int) -> None:
+        """Of many topics; while Kafka is away, too: rates of before are none of now."""
+        self.drawn = topic_lines(self.rings, now_ms, steps=0) if len(self.rings) > MANY_TOPICS else None
+
+    def _begin_anew(self) -> None:
+        """Our clock was set back. By the times that were noted before, all that waits would look young, and nothing be due, until
+        the clock is there again; so it is as after a start."""
+        log.warning("the clock was set back: ends are watched anew")
+        with self.lock:
+            self.rings, self.windows, self.past, self.topics_at_ms = {}, {}, {}, None
+
+    def _ends(self, everything: bool, now_ms: int) -> Positions:
+        due = [
+            tp
+            for tp in self.partitions
+            if everything or is_due(self.rings.get(tp.topic, {}).get(tp.partition, ()), now_ms)
+        ]
+        try:
+            return self.cluster.known_ends(due) if due else Positions({})
+        except PeerError:
+            if len(due) == len(self.partitions):
+                raise
+            return self.cluster.known_ends(self.partitions)  # only if none of all answers Kafka is away
+
+    def _know_topics(self, topics: Mapping[str, TopicDescription], now_ms: int) -> None:
+        """Forget what was seen of topics that are gone, or gone and made again."""
+        found = {name: topic.topic_id for name, topic in topics.items()}
+        self.counts = {name: topic.partitions for name, topic in topics.items()}
+        self.partitions = tuple(
+            TopicPartition(name, partition)
+            for name, topic in topics.items()
+            for partition in range(topic.partitions)
+        )
+        with self.lock:
+            same = {
+                name for name, topic_id in found.items() if self.topic_ids.get(name, topic_id) == topic_id
+            }
+            self.rings = {topic: rings for topic, rings in self.rings.items() if topic in same}
+            self.topic_ids, self.topics_at_ms = found, now_ms
+
+    def ask_store(self) -> None:
+        """The views' reports and row counts; then one more sample of every view's lag."""
+        try:
+            records = self.views.progress()
+            reports = tuple(each for each in reports_of(records) if each.state != "removed")
+            rows, subscribers = self.views.row_counts(), self.views.subscribers()
+        except HubError as error:
+            self.store_error = error.message
+            return
+        except Exception as error:
+            self.store_error = f"{type(error).__name__}: {error}"
+            raise
+        with self.lock:
+            self.records = records
+            self.reports, self.rows, self.subscribers = reports, rows, subscribers
+            self._sample(self.now_ms())
+        self.store_error, self.store_heard, self.store_at_ms = None, True, self.now_ms()
+
+    def _sample(self, now_ms: int) -> None:
+        self.committed = {
+            report.view: self.committed.get(report.view, deque(maxlen=BATCHES)) for report in self.reports
+        }
+        for report in self.reports:
+            known = self.committed[report.view]
+            at_ms, batch_ms = report.committed_at_ms, report.batch_ms
+            if at_ms is not None and batch_ms is not None and (not known or known[-1].at_ms != at_ms):
+                known.append(Batch(at_ms, batch_ms, report.input_rows))
+        self.windows = {report.view: self.windows.get(report.view, {}) for report in self.reports}
+        self.past = {key: at_ms for key, at_ms in self.past.items() if key[0] in self.windows}
+        for report in self.reports:
+            before, windows = self.windows[report.view], dict[str, deque[Sample]]()
+            for topic in report.topics if report.positions is not None else ():
+                offsets = {tp.partition: offset for tp, offset in report.positions or () if tp.topic == topic}
+                lag = self._lag(topic, offsets, now_ms)
+                if lag is not None and not self._is_past(report.view, topic, offsets, now_ms):
+                    windows[topic] = before.get(topic, deque(maxlen=SAMPLES))
+                    windows[topic].append(Sample(now_ms, sum(offsets.values()), lag))
+            # What is not measured now is not known: samples of before would look like ones of now.
+            self.windows[report.view] = windows
+
+    def _is_past(self, view: str, topic: str, positions: Mapping[int, int], now_ms: int) -> bool:
+        """Whether a view, which reads what is committed, lies past the end for longer than polls take: the topic was made again."""
+        rings = self.rings.get(topic, {})
+        if not any(ring and positions.get(partition, 0) > ring[-1].end for partition, ring in rings.items()):
+            self.past.pop((view, topic), None)
+            return False
+        return now_ms - self.past.setdefault((view, topic), now_ms) > STALE_MS
+
+    def _lag(self, topic: str, positions: Mapping[int, int], now_ms: int) -> Lag | None:
+        """None: some partition's end was never seen, or not for a while."""
+        rings = self.rings.get(topic, {})
+        heard_ms = min((ring[-1].still_ms for ring in rings.values() if ring), default=now_ms)
+        if len(rings) < self.counts.get(topic, 0) or now_ms - heard_ms > STALE_MS:
+            return None
+        return lag_of_topic(rings, positions, now_ms)
+
+    # ---- what is known
+
+    def store_silent(self, now_ms: int) -> str | None:
+        """Why nothing is known of views now, once the store has told nothing for ``STALE_MS``; one that hangs gives no reason."""
+        if self.store_at_ms is None or now_ms - self.store_at_ms <= STALE_MS:
+            return None
+        return self.store_error or f"it has not answered for {(now_ms - self.store_at_ms) / 1000:.0f} s"
+
+    def store_trouble(self) -> str | None:
+        """Why the store cannot be read, by its last answer or because it gives none; None while it can."""
+        with self.lock:
+            return self.store_error or self.store_silent(self.now_ms())
+
+    def overview(self) -> Overview:
+        """The present moment, from memory."""
+        now_ms = self.now_ms()
+        with self.lock:
+            silent = self.store_silent(now_ms)
+            reports, windows, rows, subscribers = self.reports, self.windows, self.rows, self.subscribers
+            if silent is not None:  # what it told before would look like what is now
+                reports = tuple(
+                    replace(each, state="unknown", reason=silent, batch_ms=None, input_rows=None)
+                    for each in reports
+                )
+                windows, rows, subscribers = {}, {}, {}
+            return Overview(
+                now_ms,
+                KafkaHealth(self.bootstrap, self.answered_at_ms, self.kafka_error),
+                self.store_error or silent,
+                self.drawn if self.drawn is not None else topic_lines(self.rings, now_ms),
+                tuple(
+                    view_line(
+                        report,
+                        windows.get(report.view, {}),
+                        now_ms,
+                        rows=rows.get(report.view),
+                        subscribers=subscribers.get(report.view),
+                    )
+                    for report in reports
+                ),
+                self.connect(),
+                self.store_heard,
+                self.cut_off(),
+            )
+
+    def line(self, topic: str) -> TopicLine | None:
+        """One topic of any kind, with its history; None for one that is not known."""
+        with self.lock:
+            return topic_line(topic, self.rings, self.now_ms()) if topic in self.rings else None
+
+    def other_lines(self, kind: str) -> tuple[TopicLine, ...]:
+        """Topics of a kind that the overview leaves out: dead letters, the hub's own."""
+        if kind not in (TopicKind.internal, TopicKind.dead_letters):
+            return ()
+        now_ms = self.now_ms()
+        with self.lock:
+            return tuple(
+                topic_line(name, self.rings, now_ms, 0)
+                for name in sorted(self.rings)
+                if kind_of(name) == kind
+            )
+
+    def batches(self, view: str) -> tuple[Batch, ...]:
+        """A view's last batches, the newest first, as they were seen once a second: of several within one the last."""
+        with self.lock:
+            return tuple(reversed(self.committed.get(view, ())))
+
+    def names(self) -> tuple[str, ...]:
+        """Every topic that was seen."""
+        with self.lock:
+            return tuple(self.rings)

@@ -1,0 +1,91 @@
+"""[shell] Keep at hand which of the hub's processes have no contact with Kafka, from the notes that they write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub.alerts.model.matching import labels_of
+from hub.alerts.model.rules import Changes, Observation, Seen, Verdict
+from hub.kafka.contact.notes import STALE_MS, Note, notes
+from hub.kafka.contact.watchdog import CUT_OFF_S
+from hub.observability import format
+from hub.observability.overview.overview import CutOff
+from hub.runtime import repeating
+
+READ_EVERY_S = 2.0
+
+
+def worst(note: Note) -> CutOff:
+    """The client of a process that has waited longest."""
+    if note.reports is None:
+        silent = f"it runs (pid {note.pid}) and has written nothing for {STALE_MS // 1000} s: it stands still, or its disk is full"
+        return CutOff(note.process, None, silent)
+    if not note.reports:
+        return CutOff(note.process, 0.0, "")
+    found = max(note.reports, key=lambda each: each.cut_off_s)
+    return CutOff(note.process, found.cut_off_s, f"{found.client} at {found.cluster}: {found.why.strip()}")
+
+
+def is_cut_off(process: CutOff, cut_off_s: float = CUT_OFF_S) -> bool:
+    """Whether people are told; a shorter failure is one that clients overcome by themselves."""
+    return process.seconds is None or process.seconds >= cut_off_s
+
+
+def in_words(process: CutOff) -> str:
+    """
+    >>> in_words(CutOff("applier", 420.0, "reader at kafka:9092: all of its connections are down"))
+    'applier: no answer for 7 min (reader at kafka:9092: all of its connections are down)'
+    """
+    if process.seconds is None:
+        return f"{process.process}: {process.why}"
+    return f"{process.process}: no answer for {format.seconds(process.seconds)} ({process.why})"
+
+
+def seen_of_contact(
+    notes: Iterable[Note], changes: Changes, *, cut_off_s: float, kafka_answers: bool
+) -> list[Seen]:
+    """Rule ``kafka-cut-off``, of each process on this machine.
+
+    While Kafka does not answer the server either, nothing is known of the others: that is ``kafka-away``.
+    """
+
+    def observed(process: CutOff) -> Observation:
+        about = labels_of({"process": process.process})
+        if not kafka_answers or process.seconds is None:
+            return Observation(about, Verdict.UNKNOWN, detail=process.why)
+        if process.seconds < cut_off_s:
+            return Observation(about, Verdict.GOOD, value=process.seconds)
+        words = f"Kafka has not answered {process.process} for {format.seconds(process.seconds)}"
+        return Observation(about, Verdict.BAD, words, process.seconds, detail=process.why)
+
+    return [Seen(changes.rule("kafka-cut-off"), tuple(observed(worst(note)) for note in notes))]
+
+
+@dataclass
+class ContactWatch:
+    """Reads the notes in ``home`` again and again. Use ``with watch.running():``."""
+
+    home: Path
+    cut_off_s: float = CUT_OFF_S
+    known: tuple[Note, ...] = ()
+
+    @contextmanager
+    def running(self) -> Iterator[ContactWatch]:
+        with repeating(
+            self.look,
+            name="contact-watch",
+            pause_s=lambda _took_s: READ_EVERY_S,
+            failed="notes of contact cannot be read",
+        ):
+            yield self
+
+    def look(self) -> None:
+        self.known = tuple(notes(self.home, time.time_ns() // 1_000_000))
+
+    def cut_off(self) -> tuple[CutOff, ...]:
+        """The processes that have been cut off for at least ``cut_off_s``, by name."""
+        return tuple(each for each in map(worst, self.known) if is_cut_off(each, self.cut_off_s))

@@ -1,0 +1,307 @@
+"""[core] Everything the dashboard, ``hub lag`` and ``/metrics`` show of one moment, as plain values.
+
+Field names are the JSON of ``/api/overview``. None means *not known*, which is never the same as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hub.observability.cluster.connect import Connect
+from hub.observability.lag.anchors import Ring
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.rates import STEPS, history, per_second
+from hub.observability.lag.status import SEVERITY, LagState
+from hub.observability.overview.reports import Report
+from hub.observability.overview.view_state import Assessment, Engine, Sample, assess, worst
+
+DLQ_SUFFIX = ".dlq"
+# States of a view that has caught up and goes on.
+RUNNING = ("live", "realtime")
+CHANGELOG_PREFIX = "views."
+
+
+class TopicKind(StrEnum):
+    """By name: events that systems publish, changelogs of views, events nobody could decode, the hub's own."""
+
+    events = "events"
+    changelog = "changelog"
+    dead_letters = "dead_letters"
+    internal = "internal"
+
+
+def kind_of(topic: str) -> TopicKind:
+    """What a topic is for. The hub's own begin with ``_``."""
+    if topic.startswith("_"):
+        return TopicKind.internal
+    if topic.endswith(DLQ_SUFFIX):
+        return TopicKind.dead_letters
+    return TopicKind.changelog if topic.startswith(CHANGELOG_PREFIX) else TopicKind.events
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaHealth:
+    """``answered_at_ms``: when it last answered. ``error``: why it does not now, None while it does."""
+
+    bootstrap: str
+    answered_at_ms: int | None
+    error: str | None
+
+    @property
+    def state(self) -> str:
+        """``connecting`` before the first answer, then ``up`` or ``down``."""
+        if self.error is not None:
+            return "down"
+        return "connecting" if self.answered_at_ms is None else "up"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLine:
+    """``events`` ever appended (the sum of end offsets); ``undecodable`` of them lie in the topic's DLQ."""
+
+    name: str
+    kind: TopicKind
+    partitions: int
+    events: int
+    events_per_second: float | None
+    undecodable: int
+    history: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """How far a view is behind one of its topics; numbers are None until both ends are known."""
+
+    topic: str
+    state: LagState
+    cause: str
+    records: int | None
+    seconds: float | None
+    error_s: float | None
+    eta_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a view: when it was committed, what it took, and how many events it read (None: not told)."""
+
+    at_ms: int
+    took_ms: int
+    events: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLine:
+    """A view: what its engine says, what its store serves, and its lag, which is that of its worst source."""
+
+    name: str
+    doc: str
+    owner: str
+    state: str
+    reason: str | None
+    since_ms: int | None
+    mode: str | None
+    rows: int | None
+    committed_at_ms: int | None
+    batch_ms: int | None
+    input_rows: int | None
+    subscribers: int | None
+    lag: SourceLag | None
+    sources: tuple[SourceLag, ...]
+    ttl: str | None = None
+    expired: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """A process whose clients of Kafka have had no answer for ``seconds``, the longest of them; None: the process runs and
+    says nothing."""
+
+    process: str
+    seconds: float | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One moment. ``error`` says why the store cannot be read, None while it can. ``connect`` None: the settings name none.
+    ``views_heard``: whether the store has told its views since this server started.
+
+    Sums are None, not 0, while nobody was heard whose numbers they would be of."""
+
+    at_ms: int
+    kafka: KafkaHealth
+    error: str | None
+    topics: tuple[TopicLine, ...]
+    views: tuple[ViewLine, ...]
+    connect: Connect | None = None
+    views_heard: bool = True
+    cut_off: tuple[CutOff, ...] = ()
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether Kafka has told its topics since this server started."""
+        return self.kafka.answered_at_ms is not None
+
+    @property
+    def live_views(self) -> int | None:
+        told = [view for view in self.views if view.state != "unknown"]
+        if not told and (self.views or self.error is not None or not self.views_heard):
+            return None
+        return sum(view.state in RUNNING for view in told)
+
+    @property
+    def worst_lag(self) -> SourceLag | None:
+        """The longest wait of any view."""
+        known = [view.lag for view in self.views if view.lag is not None and view.lag.seconds is not None]
+        return max(known, key=lambda lag: (lag.seconds or 0.0, lag.records or 0), default=None)
+
+    @property
+    def events(self) -> int | None:
+        return sum(topic.events for topic in self._published()) if self.was_heard else None
+
+    @property
+    def events_per_second(self) -> float | None:
+        rates = [topic.events_per_second for topic in self._published()]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if known else None
+
+    @property
+    def undecodable(self) -> int | None:
+        return sum(topic.undecodable for topic in self._published()) if self.was_heard else None
+
+    @property
+    def history(self) -> tuple[float, ...]:
+        """Events per second of all topics, step by step, the newest last."""
+        histories = [topic.history for topic in self._published() if topic.history]
+        steps = max(map(len, histories), default=0)
+        return tuple(
+            sum(each[-back] for each in histories if len(each) >= back) for back in range(steps, 0, -1)
+        )
+
+    @property
+    def waiting_views(self) -> tuple[ViewLine, ...]:
+        """Views that are not live: these need eyes first."""
+        return tuple(view for view in self.views if view.state not in RUNNING)
+
+    def _published(self) -> Iterable[TopicLine]:
+        return (topic for topic in self.topics if topic.kind is TopicKind.events)
+
+
+def topic_lines(
+    rings: Mapping[str, Mapping[int, Ring]], now_ms: int, steps: int = STEPS
+) -> tuple[TopicLine, ...]:
+    """A line for each topic but the hub's own and the DLQs, which are counted at the topic they belong to; with
+    ``steps`` of history."""
+    shown = (name for name in sorted(rings) if kind_of(name) in (TopicKind.events, TopicKind.changelog))
+    return tuple(topic_line(name, rings, now_ms, steps) for name in shown)
+
+
+def topic_line(
+    name: str, rings: Mapping[str, Mapping[int, Ring]], now_ms: int, steps: int = STEPS
+) -> TopicLine:
+    """The line of a topic of any kind that ``rings`` know."""
+    own = list(rings[name].values())
+    return TopicLine(
+        name,
+        kind_of(name),
+        len(own),
+        _ends(own),
+        per_second(own, now_ms),
+        _ends(rings.get(name + DLQ_SUFFIX, {}).values()),
+        history(own, now_ms, steps),
+    )
+
+
+def view_line(
+    report: Report,
+    windows: Mapping[str, Sequence[Sample]],
+    now_ms: int,
+    *,
+    rows: int | None,
+    subscribers: int | None,
+) -> ViewLine:
+    """A view's line. ``windows`` are its recent samples, oldest first, by topic."""
+    # Between checkpoints an event that shows in no row is not known to be read: that is no sign of trouble.
+    interval_s = (report.batch_ms or 0) / 1000 if report.state == "realtime" else 0.0
+    engine = Engine(report.state, report.reason, report.committed_at_ms, interval_s, report.unapplied)
+    sources = tuple(_source(topic, windows.get(topic, ()), engine, now_ms) for topic in report.topics)
+    return ViewLine(
+        report.view,
+        report.doc,
+        report.owner,
+        report.state,
+        report.reason,
+        report.since_ms,
+        report.mode,
+        rows,
+        report.committed_at_ms,
+        report.batch_ms,
+        report.input_rows,
+        subscribers,
+        _of_all(sources, windows),
+        sources,
+        report.ttl,
+        report.expired,
+    )
+
+
+def lag_rows(overview: Overview) -> tuple[LagRow, ...]:
+    """The views as consumers, as the overview has them: until all consumers were measured once, this is known."""
+    return tuple(
+        LagRow(
+            kind="view",
+            name=view.name,
+            view=view.name,
+            topic=source.topic,
+            owner=view.owner,
+            state=source.state.value,
+            cause=source.cause,
+            since_ms=None,
+            records=source.records,
+            seconds=source.seconds,
+            error_s=source.error_s,
+            basis=None if source.seconds is None else "arrival",
+            eta_s=source.eta_s,
+            loss_s=None,
+            lost_records=None,
+            position=None,
+            members=None,
+            measured_at_ms=overview.at_ms,
+            trend=(),
+        )
+        for view in overview.views
+        for source in view.sources
+    )
+
+
+def _source(topic: str, window: Sequence[Sample], engine: Engine, now_ms: int) -> SourceLag:
+    verdict = assess(window, engine, now_ms)
+    if not window:
+        return SourceLag(topic, verdict.state, verdict.cause, None, None, None, None)
+    return _line(topic, verdict, window[-1])
+
+
+def _line(topic: str, verdict: Assessment, sample: Sample) -> SourceLag:
+    lag = sample.lag
+    return SourceLag(
+        topic, verdict.state, verdict.cause, lag.records, lag.seconds, lag.error_s, verdict.eta_s
+    )
+
+
+def _of_all(sources: Sequence[SourceLag], windows: Mapping[str, Sequence[Sample]]) -> SourceLag | None:
+    """The state of the worst source, all records, the longest wait with its bound."""
+    measured = [windows[source.topic][-1].lag for source in sources if windows.get(source.topic)]
+    lag = worst(measured)
+    if lag is None or not sources:
+        return None
+    first = min(sources, key=lambda source: (SEVERITY[source.state], -(source.seconds or 0.0)))
+    # What waits in several topics at once is read by when the slowest of them is.
+    eta_s = max((source.eta_s for source in sources if source.eta_s is not None), default=None)
+    return SourceLag(first.topic, first.state, first.cause, lag.records, lag.seconds, lag.error_s, eta_s)
+
+
+def _ends(rings: Iterable[Ring]) -> int:
+    return sum(ring[-1].end for ring in rings if ring)

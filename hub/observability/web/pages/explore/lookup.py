@@ -1,0 +1,52 @@
+"""[shell] The live lookup: which view and key are shown, and the row. On the overview and on a view's own page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hub.errors import HubError
+from hub.observability.overview.collector import wall_clock_ms
+from hub.observability.overview.overview import Overview
+from hub.observability.overview.reports import ViewSource
+from hub.observability.web.card import card
+
+SUGGESTIONS = 8
+
+
+class Lookup:
+    """The live lookup: which view and key are shown, and the row."""
+
+    def __init__(self, views: ViewSource, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self.views = views
+        self.now_ms = now_ms
+
+    def facts(self, overview: Overview, view: str, key: str) -> dict[str, Any]:
+        """What the lookup's template needs. With nothing chosen it shows what changed last."""
+        names = [each.name for each in overview.views]
+        view = view or (names[0] if names else "")
+        keys = self.recent(view) if view in names else []
+        key = key.strip() or (keys[0] if keys else "")
+        shown = self._nothing(view, key)
+        if view in names and key:
+            shown = self.card(view, key)
+        return {**shown, "view_names": names, "known": view in names, "keys": keys}
+
+    def card(self, view: str, key: str) -> dict[str, Any]:
+        """One row as a card; ``card`` None: there is none, ``trouble``: why it cannot be told."""
+        facts = self._nothing(view, key)
+        try:
+            row = self.views.row(view, key)
+        except HubError as error:
+            return {**facts, "trouble": error.message}
+        return facts if row is None else {**facts, "card": card(row)}
+
+    def _nothing(self, view: str, key: str) -> dict[str, Any]:
+        return {"view": view, "key": key, "card": None, "trouble": None, "now_ms": self.now_ms()}
+
+    def recent(self, view: str) -> Sequence[str]:
+        """Keys that changed last."""
+        try:
+            return self.views.recent_keys(view, SUGGESTIONS)
+        except HubError:
+            return []  # the view has no table yet, or the store is away: the card says which

@@ -1,0 +1,141 @@
+"""[core] Messages of a topic as a part of its page: what the address asks for, and what the answer covers, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hub.errors import CallerError
+from hub.observability.format import count, moment
+from hub.topics.browse.browse import Bounds, Found, Scanned, Wanted
+from hub.topics.browse.rendered import Message
+
+_AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
+_MS = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_HINT = "an offset (with a partition), a time such as 2026-01-31T12:00, or how long ago: 15m"
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesPart:
+    """``said`` is what was looked at, in words; ``older`` and ``newer`` are values of the parameter of that name."""
+
+    topic: str
+    messages: tuple[Message, ...]
+    scanned: tuple[Scanned, ...]
+    complete: bool
+    ended_by: str
+    said: str
+    older: str | None
+    newer: str | None
+    unreadable: tuple[str, ...]
+    forwards: bool
+
+
+def wanted_of(
+    topic: str,
+    now_ms: int,
+    *,
+    partition: str = "",
+    start: str = "",
+    before: str = "",
+    after: str = "",
+    words: str = "",
+    limit: int = 50,
+) -> Wanted:
+    """What the address asks for: ``start`` is what a person typed, ``before`` and ``after`` go on from a page.
+
+    Raises CallerError."""
+    number: int | None = None
+    if partition:
+        if not partition.isdecimal() or len(partition) > 6:
+            raise CallerError(f'"{partition[:20]}" is no partition', hint="partitions are numbers from 0")
+        number = int(partition)
+    if after:
+        return Wanted(topic, number, start=places(after), words=words, limit=limit)
+    if before:
+        return Wanted(topic, number, before=places(before), words=words, limit=limit)
+    start = start.strip()
+    if not start:
+        return Wanted(topic, number, words=words, limit=limit)
+    if start.isdecimal() and len(start) < 19:
+        if number is None:
+            raise CallerError(
+                f"offset {start} is of no partition", hint="choose a partition: each counts for itself"
+            )
+        return Wanted(topic, number, start={number: int(start)}, words=words, limit=limit)
+    return Wanted(topic, number, since_ms=_time(start, now_ms), words=words, limit=limit)
+
+
+def _time(text: str, now_ms: int) -> int:
+    ago = _AGO.fullmatch(text.lower())
+    if ago is not None:
+        return now_ms - int(ago[1]) * _MS[ago[2]]
+    try:
+        found = datetime.fromisoformat(text)
+        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise CallerError(f'"{text[:40]}" is no place in the log', hint=_HINT) from None
+
+
+def places(text: str) -> dict[int, int]:
+    """``0:12,1:40`` as offsets by partition. Raises CallerError."""
+    found: dict[int, int] = {}
+    for each in text.split(","):
+        partition, _, offset = each.partition(":")
+        if not (partition.isdecimal() and offset.isdecimal() and len(partition) < 7 and len(offset) < 19):
+            raise CallerError(f'"{each[:40]}" is no partition:offset')
+        found[int(partition)] = int(offset)
+    return found
+
+
+def placed(offsets: Mapping[int, int] | None) -> str | None:
+    """The other way round."""
+    if offsets is None:
+        return None
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
+
+
+def messages_part(wanted: Wanted, found: Found, bounds: Bounds, now_ms: int) -> MessagesPart:
+    """The facts of what was found."""
+    return MessagesPart(
+        wanted.topic,
+        found.messages,
+        found.scanned,
+        found.complete,
+        found.ended_by,
+        _said(wanted, found, bounds, now_ms),
+        placed(found.older),
+        placed(found.newer),
+        found.unreadable,
+        wanted.forwards,
+    )
+
+
+def _said(wanted: Wanted, found: Found, bounds: Bounds, now_ms: int) -> str:
+    looked = f"Looked at {count(found.records)} message{'s' * (found.records != 1)}"
+    held = sum(each.end - each.begin for each in found.scanned)
+    if held:
+        looked += f" ({_ranges(found.scanned)})"
+    times = [each.timestamp_ms for each in found.messages]
+    if times and not wanted.words:
+        looked += f", from {moment(min(times), now_ms)} to {moment(max(times), now_ms)} UTC"
+    ends = {
+        "limit": "there are more",
+        "records": f"stopped after {count(bounds.records)} records: there are more",
+        "bytes": f"stopped after {bounds.bytes // 1_000_000} MB: there are more",
+        "seconds": f"stopped after {bounds.seconds:g} s: there are more",
+        "silence": "Kafka gave nothing for a while: ask again",
+        "unreadable": "stopped at what cannot be read",
+    }
+    if found.complete:
+        way = "to the end" if wanted.forwards else "back to the beginning of the log"
+        return f"{looked}: complete, {way}."
+    return f"{looked}; {ends.get(found.ended_by, 'there are more')}."
+
+
+def _ranges(scanned: Sequence[Scanned]) -> str:
+    some = [each for each in scanned if each.next > each.first]
+    told = ", ".join(f"partition {each.partition}: {each.first}–{each.next - 1}" for each in some[:4])
+    return told + (f" and {len(some) - 4} partitions more" if len(some) > 4 else "") or "no offsets"

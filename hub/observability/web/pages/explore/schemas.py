@@ -1,0 +1,368 @@
+"""[core] The registry as pages: all subjects, and one with its versions, what changed between two, and which rules hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub.caller import sees_subject
+from hub.errors import NotFound, nearest
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lineage.lineage import Columns
+from hub.observability.overview.overview import ViewLine
+from hub.observability.web.layout import Pager, paged
+from hub.observability.web.pages.index import latest_of, version_of
+from hub.schema_registry.folder.diff import diff_in_words, readers
+from hub.schema_registry.folder.search import Match
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.model import subject_names
+from hub.schema_registry.model.facts import SchemaStored
+from hub.schema_registry.policy.policy import BY_DEFAULT, BY_SUBJECT
+from hub.schema_registry.policy.policy_rules import text_of
+from hub.schema_registry.registry.settings import DEFAULT_LEVEL
+from hub.schema_registry.registry.snapshot import RegistryState, SubjectState, parsed_version
+from hub.schema_registry.registry.state_machine import Registry
+
+PAGE = 100
+MOST_TEXT = 100_000
+MOST_CHANGES = 200
+MOST_TOUCHED = 100
+_MOST_NEEDED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRow:
+    """A subject in the list. ``where`` tells what the words were found in."""
+
+    subject: str
+    topic: str
+    is_key: bool
+    schema_type: str
+    version: int
+    versions: int
+    schema_id: int
+    level: str
+    owner: str
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectsPage:
+    """``of`` subjects are there, ``total`` fit."""
+
+    q: str
+    type: str
+    rows: tuple[SubjectRow, ...]
+    total: int
+    of: int
+    pager: Pager
+    default_level: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLine:
+    """A version of the subject."""
+
+    version: int
+    schema_id: int
+    schema_type: str
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule that holds, who set it, and how it came about on the way down the tree."""
+
+    key: str
+    value: str
+    set_by: str
+    trail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``against`` → ``version`` in words. ``trouble``: why they cannot be compared. ``touched``: paths of what readers notice."""
+
+    against: int
+    version: int
+    changes: tuple[tuple[str, str], ...]
+    more: int
+    new_reads_old: tuple[str, ...]
+    old_reads_new: tuple[str, ...]
+    trouble: str = ""
+    touched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewImpact:
+    """A view that reads the topic: its columns with the fields of it that they are made of ("" is which rows there are); ``touched``
+    are the columns of which a field is another one between the two versions that are compared."""
+
+    view: str
+    state: str
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+    touched: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """Whom a change of the subject touches: views, other readers as (kind, name, state), and mirrors that carry the topic. What is
+    beyond the first hundred of each is counted in ``more``."""
+
+    views: tuple[ViewImpact, ...] = ()
+    readers: tuple[tuple[str, str, str], ...] = ()
+    mirrors: tuple[str, ...] = ()
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectPage:
+    """One subject, at one of its versions."""
+
+    subject: str
+    topic: str
+    is_key: bool
+    context: str
+    versions: tuple[VersionLine, ...]
+    version: int
+    schema_id: int
+    schema_type: str
+    deleted: bool
+    text: str
+    cut: int
+    references: tuple[tuple[str, str, int], ...]
+    referenced_by: tuple[tuple[str, int], ...]
+    metadata: Mapping[str, Any] | None
+    level: str
+    level_by: str
+    rules: tuple[Rule, ...]
+    comparison: Comparison | None
+    impact: Impact = Impact()
+    unmeasured: str | None = None
+
+
+def subjects_page(
+    registry: Registry, matches: Sequence[Match] | None, q: str, schema_type: str, number: int
+) -> SubjectsPage:
+    """The list; ``matches`` are those that have the words, None when none were asked for."""
+    every = [each for each in latest_of(registry) if sees_subject(each.subject)]
+    where = None if matches is None else {each.subject: each.where for each in matches}
+    if where is None:
+        fit = every
+    else:
+        by_name = {each.subject: each for each in every}
+        fit = [by_name[name] for name in where if name in by_name]
+    if schema_type:
+        fit = [each for each in fit if each.schema_type == schema_type]
+    pager = paged(len(fit), number, PAGE)
+    rows = tuple(
+        _row(registry, each, (where or {}).get(each.subject, ())) for each in fit[pager.first : pager.last]
+    )
+    return SubjectsPage(q, schema_type, rows, len(fit), len(every), pager, registry.level_of(None))
+
+
+def _row(registry: Registry, stored: SchemaStored, where: tuple[str, ...]) -> SubjectRow:
+    effective = registry.rulebook.effective(stored.subject)
+    properties = (stored.metadata or {}).get("properties") or {}
+    return SubjectRow(
+        stored.subject,
+        effective.topic,
+        effective.is_key,
+        stored.schema_type,
+        stored.version,
+        len(registry.numbers(stored.subject)),
+        stored.schema_id,
+        registry.level_of(stored.subject),
+        str(properties.get("owner") or registry.rulebook.owners.get(effective.topic, "")),
+        where,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What of the registry a subject's page needs; taken while it does not change, worked on after."""
+
+    stored: SchemaStored
+    against: SchemaStored | None
+    state: RegistryState
+    page: SubjectPage
+
+
+def take(registry: Registry, subject: str, version: int | None, against: int | None) -> Taken:
+    """The subject at ``version`` (default: the newest). Raises NotFound with the nearest name."""
+    numbers = registry.numbers(subject, deleted=True)
+    if not numbers:
+        guess = nearest(subject, filter(sees_subject, registry.subjects))
+        raise NotFound(
+            f'subject "{subject}" does not exist',
+            hint=f'did you mean "{guess}"?' if guess else "all that there are: /schemas",
+        )
+    live = registry.numbers(subject)
+    number = version if version is not None else (live or numbers)[-1]
+    stored = registry.at(subject, number, deleted=True)
+    if stored is None:
+        raise NotFound(
+            f'subject "{subject}" has no version {number}',
+            hint=f"it has {', '.join(map(str, numbers[-20:]))}",
+        )
+    before = [each for each in (live if number in live else numbers) if each < number]
+    other = against if against is not None else (before[-1] if before else None)
+    compared = registry.at(subject, other, deleted=True) if other is not None and other != number else None
+    effective = registry.rulebook.effective(subject)
+    own = registry.levels.get(subject_names.place(subject))
+    above = registry.setting(subject_names.context_of(subject), "compatibilityLevel") or DEFAULT_LEVEL
+    level, by = effective.level(own.level if own is not None else None, above)
+    text = _pretty(stored)
+    page = SubjectPage(
+        subject,
+        effective.topic,
+        effective.is_key,
+        subject_names.context_of(subject),
+        tuple(
+            VersionLine(each, of.schema_id, of.schema_type, of.deleted)
+            for each in reversed(numbers)
+            if (of := registry.at(subject, each, deleted=True)) is not None
+        ),
+        number,
+        stored.schema_id,
+        stored.schema_type,
+        stored.deleted,
+        text[:MOST_TEXT],
+        max(0, len(text) - MOST_TEXT),
+        tuple((each.name, each.subject, each.version) for each in stored.references),
+        tuple(
+            (use.subject, use.version)
+            for schema_id in registry.referenced_by(subject, number)[:100]
+            for use in registry.uses_of(schema_id)[:5]
+            if sees_subject(use.subject)
+        ),
+        stored.metadata,
+        level,
+        _said_by(by),
+        tuple(
+            Rule(key, text_of(key, each.value), each.set_by, each.trail)
+            for key, each in sorted(effective.settings.items())
+        ),
+        None,
+    )
+    return Taken(stored, compared, needed(registry, [each for each in (stored, compared) if each]), page)
+
+
+def _said_by(by: str) -> str:
+    return {BY_DEFAULT: "the registry's own setting", BY_SUBJECT: "the subject itself"}.get(
+        by, f"the rules of {by}"
+    )
+
+
+def needed(registry: Registry, of: Sequence[SchemaStored]) -> RegistryState:
+    """These versions with all that they refer to, however far."""
+    found: dict[tuple[str, int], SchemaStored] = {}
+    left = list(of)
+    while left and len(found) < _MOST_NEEDED:
+        each = left.pop()
+        if (each.subject, each.version) in found:
+            continue
+        found[each.subject, each.version] = each
+        for reference in each.references:
+            other = registry.at(reference.subject, reference.version, deleted=True)
+            if other is not None:
+                left.append(other)
+    by_subject: dict[str, list[SchemaStored]] = {}
+    for each in found.values():
+        by_subject.setdefault(each.subject, []).append(each)
+    return RegistryState(
+        {subject: SubjectState(tuple(map(version_of, versions))) for subject, versions in by_subject.items()}
+    )
+
+
+def compared(taken: Taken) -> Comparison | None:
+    """What changed, and who can read whom; None when there is nothing to compare with."""
+    old, new = taken.against, taken.stored
+    if old is None:
+        return None
+    try:
+        was, now = (parsed_version(taken.state, version_of(each)) for each in (old, new))
+        changes = diff_in_words(new.schema_type, was, now)
+        both = readers(was, now)
+    except InvalidSchema as error:
+        return Comparison(old.version, new.version, (), 0, (), (), error.message[:500])
+    return Comparison(
+        old.version,
+        new.version,
+        tuple((each.kind, each.what) for each in changes[:MOST_CHANGES]),
+        max(0, len(changes) - MOST_CHANGES),
+        tuple(f"{each.field or each.path}: {each.what}; fix: {each.fix}" for each in both.new_reads_old[:50]),
+        tuple(f"{each.field or each.path}: {each.what}; fix: {each.fix}" for each in both.old_reads_new[:50]),
+        touched=tuple(dict.fromkeys(each.path for each in changes if each.seen_by_readers)),
+    )
+
+
+def impact_of(
+    topic: str,
+    touched: Sequence[str],
+    views: Sequence[ViewLine],
+    columns_of: Callable[[Collection[str]], Mapping[str, Columns]],
+    rows: Sequence[LagRow],
+    mirrors: Sequence[Mapping[str, Any]],
+) -> Impact:
+    """Who reads the topic now, and what of the views is made of which of its fields."""
+    if not topic:
+        return Impact()
+    reading = [view for view in views if any(source.topic == topic for source in view.sources)]
+    made = columns_of([view.name for view in reading[:MOST_TOUCHED]])
+    found = []
+    for view in reading[:MOST_TOUCHED]:
+        columns = tuple(
+            (column, paths)
+            for column, origins in sorted(made.get(view.name, {}).items(), key=lambda each: not each[0])
+            if (paths := tuple(dict.fromkeys(path for origin, path in origins if origin == topic)))
+        )
+        changed = tuple(
+            column
+            for column, paths in columns
+            if any(_meets(path, change) for path in paths for change in touched)
+        )
+        found.append(ViewImpact(view.name, view.state, columns, changed))
+    names = {view.name for view in reading}
+    readers = sorted(
+        {
+            (row.kind, row.name, str(row.state))
+            for row in rows
+            if row.topic == topic and not (row.kind == "view" and row.name in names)
+        }
+    )
+    carrying = sorted(
+        {
+            str(each["mirror"])
+            for each in mirrors
+            for row in each.get("partitions", ())
+            if row["topic"] == topic and row["state"] != "left"
+        }
+    )
+    more = sum(max(0, len(those) - MOST_TOUCHED) for those in (reading, readers, carrying))
+    return Impact(tuple(found), tuple(readers[:MOST_TOUCHED]), tuple(carrying[:MOST_TOUCHED]), more)
+
+
+def _meets(path: str, changed: str) -> bool:
+    """Whether one of two places in a schema is the other or lies in it; "" is the schema itself.
+
+    >>> _meets("item.qty", "item"), _meets("item", "items")
+    (True, False)
+    """
+    return (
+        not changed
+        or path == changed
+        or f"{path}.".startswith(f"{changed}.")
+        or f"{changed}.".startswith(f"{path}.")
+    )
+
+
+def _pretty(stored: SchemaStored) -> str:
+    if stored.schema_type == "PROTOBUF":
+        return stored.schema
+    try:
+        return json.dumps(json.loads(stored.schema), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return stored.schema

@@ -1,0 +1,156 @@
+"""[core] One topic as a page: what it is, whose, how it flows, its schemas, who reads it, what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hub.errors import nearest
+from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.status import SEVERITY, LagState
+from hub.observability.overview.overview import DLQ_SUFFIX, Overview, TopicKind, TopicLine
+from hub.schema_registry.registry.state_machine import Registry
+from hub.topics.tree.tree import TopicSpec
+
+_ALIKE = 3
+_MOST_COMPARED = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectLine:
+    """A subject of the topic, with its newest version."""
+
+    subject: str
+    is_key: bool
+    version: int
+    versions: int
+    schema_id: int
+    schema_type: str
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A view that reads the topic, and the lag of that source."""
+
+    view: str
+    doc: str
+    state: str
+    lag_state: str
+    records: int | None
+    seconds: float | None
+    error_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """``made_by`` is the view whose changelog it is; ``dead_letters`` the topic of its dead letters, when there is one;
+    ``missing`` says which parts could not be told, and why. ``unmeasured``: see Estate."""
+
+    name: str
+    crumbs: tuple[tuple[str, str], ...]
+    line: TopicLine
+    owner: str
+    doc: str
+    tags: tuple[str, ...]
+    managed: bool
+    latency_ms: int | None
+    freshness_ms: int | None
+    compatibility: str | None
+    audit: str | None
+    key_field: str | None
+    subjects: tuple[SubjectLine, ...]
+    groups: tuple[LagRow, ...]
+    views: tuple[Maker, ...]
+    made_by: str | None
+    dead_letters: str | None
+    missing: tuple[str, ...] = ()
+    lag_ms: int | None = None
+    completeness: float | None = None
+    unmeasured: str | None = None
+
+
+def topic_page(
+    line: TopicLine,
+    overview: Overview,
+    lag: Iterable[LagRow],
+    spec: TopicSpec | None,
+    subjects: Sequence[SubjectLine],
+    names: Iterable[str],
+    missing: tuple[str, ...] = (),
+    unmeasured: str | None = None,
+) -> TopicPage:
+    """The page's facts; ``names`` are all topics."""
+    name = line.name
+    steps = name.split(".")
+    made_by = name.partition(".")[2] if line.kind is TopicKind.changelog else None
+    owners = [view.owner for view in overview.views if view.name == made_by]
+    rows = sorted(
+        (row for row in lag if row.topic == name and row.kind != "view"),
+        key=lambda row: (SEVERITY[LagState(row.state)], -(row.seconds or 0.0), row.name),
+    )
+    dead = name + DLQ_SUFFIX
+    return TopicPage(
+        name,
+        tuple((label, ".".join(steps[: at + 1])) for at, label in enumerate(steps)),
+        line,
+        spec.owner if spec is not None else next(iter(owners), ""),
+        spec.doc if spec is not None else "",
+        spec.tags if spec is not None else (),
+        spec is not None,
+        spec.slo.latency_ms if spec is not None else None,
+        spec.slo.freshness_ms if spec is not None else None,
+        spec.compatibility if spec is not None else None,
+        spec.audit if spec is not None else None,
+        spec.key if spec is not None else None,
+        tuple(subjects),
+        tuple(rows),
+        tuple(
+            Maker(
+                view.name,
+                view.doc,
+                view.state,
+                source.state,
+                source.records,
+                source.seconds,
+                source.error_s,
+            )
+            for view in overview.views
+            for source in view.sources
+            if source.topic == name
+        ),
+        made_by,
+        dead if dead in set(names) else None,
+        missing,
+        spec.slo.lag_ms if spec is not None else None,
+        spec.slo.completeness if spec is not None else None,
+        unmeasured,
+    )
+
+
+def subjects_of(registry: Registry, topic: str) -> tuple[SubjectLine, ...]:
+    """The topic's subjects by its name: values first."""
+    found = []
+    for subject in (f"{topic}-value", f"{topic}-key"):
+        numbers = registry.numbers(subject)
+        if not numbers:
+            continue
+        latest = registry.version(subject, "latest")
+        found.append(
+            SubjectLine(
+                subject,
+                subject.endswith("-key"),
+                latest.version,
+                len(numbers),
+                latest.schema_id,
+                latest.schema_type,
+                registry.level_of(subject),
+            )
+        )
+    return tuple(found)
+
+
+def near(name: str, names: Sequence[str]) -> str | None:
+    """The topic most like a name, among those that begin alike: comparing with all of a large estate takes long."""
+    alike = [each for each in names if each[:_ALIKE] == name[:_ALIKE]] or names
+    return nearest(name, alike[:_MOST_COMPARED])

@@ -1,0 +1,105 @@
+"""[core] Alerts as a page: what fires, what was, rules, silences, channels; filtered by severity, owner and rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub.alerts.alert_manager import Known
+from hub.alerts.alerts_json import rows_of, rules_of, silences_of
+from hub.alerts.model.listing import Listed
+from hub.observability.web.layout import Pager, paged
+
+PAGE = 50
+_CHOICES = 300
+_NOTHING = paged(0, 1, PAGE)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsFilter:
+    """An empty one lets everything through."""
+
+    severity: str = ""
+    owner: str = ""
+    name: str = ""
+
+    @property
+    def is_narrow(self) -> bool:
+        return bool(self.severity or self.owner or self.name)
+
+    def fits(self, each: Listed) -> bool:
+        return (
+            self.severity in ("", each.severity)
+            and self.owner in ("", each.owner)
+            and self.name in ("", each.alert.rule)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsPage:
+    """``on`` False: the settings say `alerts: false`. ``error``: why nothing is watched now. ``firing`` None: not known.
+    ``pager`` and ``past_pager``: which part of each list its rows are. ``whole`` False: shown is what who asks may see."""
+
+    filter: AlertsFilter
+    on: bool = True
+    error: str | None = None
+    troubles: Sequence[str] = ()
+    firing: int | None = None
+    pending: int = 0
+    silenced: int = 0
+    rows: Sequence[Row] = ()
+    pager: Pager = _NOTHING
+    past: Sequence[Row] = ()
+    past_pager: Pager = _NOTHING
+    rules: Sequence[Row] = ()
+    silences: Sequence[Row] = ()
+    channels: Sequence[Any] = ()
+    owners: Sequence[str] = ()
+    names: Sequence[str] = ()
+    whole: bool = True
+
+
+def alerts_page(known: Known | None, wanted: AlertsFilter, number: int = 1, past: int = 1) -> AlertsPage:
+    """The page over a desk's knowledge; None: there is no desk. Of each list the page of that number."""
+    if known is None:
+        return AlertsPage(wanted, on=False)
+    every, rules = known.listing, rules_of(known)
+    rows, over = _fitting(every.open, wanted), _fitting(every.past, wanted)
+    pager, past_pager = paged(len(rows), number, PAGE), paged(len(over), past, PAGE)
+    return AlertsPage(
+        wanted,
+        True,
+        known.error,
+        known.troubles,
+        known.firing,
+        every.pending,
+        every.silenced,
+        rows_of(rows[pager.first : pager.last], known.unheard),
+        pager,
+        rows_of(over[past_pager.first : past_pager.last]),
+        past_pager,
+        rules,
+        silences_of(known),
+        known.channels,
+        sorted({*every.owners[:_CHOICES], wanted.owner} - {""}),
+        [row["alert"] for row in rules],
+        known.whole,
+    )
+
+
+def _fitting(those: Sequence[Listed], wanted: AlertsFilter) -> Sequence[Listed]:
+    return [each for each in those if wanted.fits(each)] if wanted.is_narrow else those
+
+
+# What stands between matchers and between values of one; groups, connectors and rows of queries may have them in their names.
+_SEPARATORS = str.maketrans(",|", "??")
+
+
+def narrow(row: Row) -> str:
+    """The matchers of this alert and no other, as the form of silences takes them. A separator in a name is written as ``?``, which
+    any one character fits."""
+    own = [name for name in row["labels"] if name not in ("severity", "owner", "node", "kind")]
+    return ", ".join(f"{name}={row['labels'][name].translate(_SEPARATORS)}" for name in own)

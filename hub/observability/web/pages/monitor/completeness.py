@@ -1,0 +1,508 @@
+"""[core] Completeness as a heat map: topics × stretches of time, a cell each, worst topics first; one cell looked at closely.
+
+What the ledger says comes in as values (``Heat``), made by hub.completeness.minutes. A cell speaks of the records that were
+audited; where nothing was, it is unknown, never empty. Topics are sorted and counted by what the ledger says of them at all
+times, and only the rows of one page get their cells, so a page costs the same with 10,000 topics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from fnmatch import translate
+
+from hub.errors import CallerError, NotFound, nearest
+from hub.observability.format import count
+from hub.observability.web.layout import Pager, paged
+
+PAGE = 25
+MINUTE_MS = 60_000
+MOST_DIFFERING = 60
+_MOST_COMMANDS = 5
+_LATEST_MS = 253_370_764_800_000  # in the year 9999, the last that a date can say: no map reaches further
+# What the ledger says of a topic, worst first; NEVER: it says nothing.
+STATES = ("SHORT", "MISMATCH", "EXCESS", "UNEXPLAINED", "UNKNOWN", "OPEN", "BALANCED", "NEVER")
+_TROUBLE = STATES[:4]
+ORDERS = ("worst", "tree")
+# name: (a column's milliseconds, columns)
+RANGES = {
+    "1h": (MINUTE_MS, 60),
+    "6h": (10 * MINUTE_MS, 36),
+    "24h": (30 * MINUTE_MS, 48),
+    "7d": (180 * MINUTE_MS, 56),
+    "30d": (720 * MINUTE_MS, 60),
+}
+
+
+class CellState(StrEnum):
+    """Worst first. EMPTY: audited, and there is no record of that time."""
+
+    GAP = "GAP"
+    DUPLICATES = "DUPLICATES"
+    UNKNOWN = "UNKNOWN"
+    EXPLAINED = "EXPLAINED"
+    COMPLETE = "COMPLETE"
+    EMPTY = "EMPTY"
+
+
+# What each means, for the key below the map.
+MEANING = {
+    CellState.COMPLETE: "the same records everywhere",
+    CellState.EXPLAINED: "offsets without a record, explained: aborted, compacted, control",
+    CellState.DUPLICATES: "records twice, or more than expected",
+    CellState.GAP: "records are missing, or offsets hold nothing and nothing says why",
+    CellState.UNKNOWN: "not audited, not compared, or it cannot be told",
+    CellState.EMPTY: "audited: no record of that time",
+}
+_RANK = {state: rank for rank, state in enumerate(CellState)}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Who was compared: ``kind`` source (receipts), mirror or view (its store). ``there`` None: not compared. ``waiting``:
+    records that are not compared yet. ``state`` as the ledger has it, ``why`` when it cannot be told."""
+
+    kind: str
+    instance: str
+    state: str
+    expected: int
+    there: int | None
+    waiting: int
+    missing: int
+    excess: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A minute of a topic, or several: records in its log, offsets that hold none by reason, records that were there before."""
+
+    records: int = 0
+    markers: int = 0
+    aborted: int = 0
+    compacted: int = 0
+    unexplained: int = 0
+    repeated: int = 0
+    sides: tuple[Side, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """A topic minute by minute. What was audited reaches from ``since_ms`` (None: the log's beginning) to ``until_ms``, without
+    ``gaps``, when there are none; ``unplaced``: offsets and repeats of older entries, which name no minute."""
+
+    minutes: Mapping[int, Stretch]
+    since_ms: int | None
+    until_ms: int
+    gaps: int = 0
+    unplaced: int = 0
+    stores: tuple[Side, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A topic as the ledger has it at all times."""
+
+    topic: str
+    state: str
+    cause: str
+    audited_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgered:
+    """All that the ledger knows, the worst first. ``error``: why nothing newer is known. ``read`` False: nothing is, yet."""
+
+    topics: Sequence[Audited] = ()
+    error: str | None = None
+    read: bool = True
+    minutes: Callable[[str], Heat | None] = lambda _topic: None
+
+
+@dataclass(frozen=True, slots=True)
+class HeatFilter:
+    """What the address says. ``topics``: words of a name, or a pattern with ``*`` and ``?`` for the whole of it."""
+
+    topics: str = ""
+    state: tuple[str, ...] = ()
+    range: str = "1h"
+    until: str = ""
+    order: str = "worst"
+
+    @property
+    def is_narrow(self) -> bool:
+        return bool(self.topics or self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """``records`` None: not known. ``why`` in words, empty when there is nothing to say."""
+
+    at_ms: int
+    state: CellState
+    records: int | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """A topic; ``branch`` is its first label, ``label`` the rest. ``elsewhere_ms``: the newest trouble outside of the range, and
+    ``elsewhere_until`` the end of a map that shows it, as in an address: none where no map does. ``said``: trouble that is of no
+    time, as that of a store's rows."""
+
+    topic: str
+    branch: str
+    label: str
+    state: str
+    cause: str
+    cells: tuple[Cell, ...]
+    elsewhere_ms: int | None = None
+    elsewhere_until: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One cell looked at closely: all that is known of [at_ms, end_ms)."""
+
+    topic: str
+    at_ms: int
+    end_ms: int
+    state: CellState
+    why: str
+    records: int | None
+    stretch: Stretch
+    sides: tuple[Side, ...]
+    stores: tuple[Side, ...]
+    unplaced: int
+    audited_at_ms: int | None
+    commands: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletenessPage:
+    """``counts``: (state, topics) without the filter on states. ``rows`` by branch, those of the worst topic first."""
+
+    filter: HeatFilter
+    read: bool
+    error: str | None
+    since_ms: int
+    until_ms: int
+    step_ms: int
+    columns: tuple[int, ...]
+    rows: tuple[HeatRow, ...]
+    differing: tuple[tuple[str, Cell], ...]
+    counts: tuple[tuple[str, int], ...]
+    total: int
+    of: int
+    pager: Pager
+    older: str
+    newer: str
+    chosen: Chosen | None
+
+
+def completeness_page(
+    known: Ledgered,
+    names: Iterable[str],
+    wanted: HeatFilter,
+    now_ms: int,
+    number: int = 1,
+    topic: str = "",
+    at: str = "",
+) -> CompletenessPage:
+    """The page of that number; ``names`` are the topics there are, ``topic`` and ``at`` (epoch ms or ISO 8601) the cell that is
+    looked at. Raises CallerError, NotFound."""
+    checked(wanted)
+    step_ms, many = RANGES[wanted.range]
+    last_ms = until_of(wanted.until, now_ms)
+    until_ms = -(-last_ms // step_ms) * step_ms
+    columns = tuple(until_ms - step_ms * back for back in range(many, 0, -1))
+    everything = [*known.topics, *_never(known.topics, names)]
+    fits = fitting(wanted.topics)
+    anyhow = [each for each in everything if fits(each.topic)]
+    fit = [each for each in anyhow if not wanted.state or each.state in wanted.state]
+    if wanted.order == "tree":
+        fit.sort(key=lambda each: each.topic.split("."))
+    pager = paged(len(fit), number, PAGE)
+    shown = by_branch(fit[pager.first : pager.last])
+    rows = tuple(row_of(each, known.minutes(each.topic), columns, step_ms) for each in shown)
+    trouble = [
+        (row.topic, cell)
+        for row in rows
+        for cell in row.cells
+        if cell.state in (CellState.GAP, CellState.DUPLICATES)
+    ]
+    trouble.sort(key=lambda each: (_RANK[each[1].state], -each[1].at_ms, each[0]))
+    counts = Counter(each.state for each in anyhow)
+    chosen = None
+    if topic:
+        audited = next((each for each in everything if each.topic == topic), None)
+        if audited is None:
+            guess = nearest(topic, [each.topic for each in everything[:2_000]])
+            raise NotFound(
+                f'topic "{topic[:249]}" is neither in Kafka nor in the ledger',
+                hint=f'did you mean "{guess}"?' if guess else "/completeness shows all",
+            )
+        at_ms = (at_of(at) if at else last_ms - 1) // step_ms * step_ms
+        chosen = chosen_of(audited, known.minutes(topic), at_ms, step_ms)
+    span = step_ms * many
+    return CompletenessPage(
+        wanted,
+        known.read,
+        known.error,
+        columns[0],
+        until_ms,
+        step_ms,
+        columns,
+        rows,
+        tuple(trouble[:MOST_DIFFERING]),
+        tuple((state, counts[state]) for state in STATES if counts[state]),
+        len(fit),
+        len(everything),
+        pager,
+        minute(until_ms - span) if until_ms > span else "",
+        minute(min(until_ms + span, now_ms)) if until_ms < now_ms else "",
+        chosen,
+    )
+
+
+def checked(wanted: HeatFilter) -> None:
+    """Raises CallerError."""
+    for each in wanted.state:
+        if each not in STATES:
+            raise CallerError(f'"{each[:30]}" is no state', hint=f"one of: {', '.join(STATES)}")
+    if wanted.range not in RANGES:
+        raise CallerError(f'"{wanted.range[:30]}" is no range', hint=f"one of: {', '.join(RANGES)}")
+    if wanted.order not in ORDERS:
+        raise CallerError(f'"{wanted.order[:30]}" is no order', hint=f"one of: {', '.join(ORDERS)}")
+
+
+def until_of(text: str, now_ms: int) -> int:
+    """A time as it stands in an address, in epoch ms; empty: now. Raises CallerError."""
+    if not text:
+        return now_ms
+    at_ms = at_of(text)
+    if at_ms > _LATEST_MS:
+        raise CallerError(
+            f'"{text[:40]}" is no time that a map reaches', hint="write 2026-01-31T12:30Z, or milliseconds"
+        )
+    return at_ms
+
+
+def at_of(text: str) -> int:
+    """A cell's time as it stands in an address, in epoch ms: any that ``minute`` may write. Raises CallerError."""
+    try:
+        if number := re.fullmatch(r"(\d{1,15})|(\d{1,19})ms", text):
+            return int(number[1] or number[2])
+        at = datetime.fromisoformat(text)
+        at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        if at_ms >= 0:
+            return at_ms
+    except (ValueError, OverflowError):
+        pass
+    raise CallerError(f'"{text[:40]}" is no time', hint="write 2026-01-31T12:30Z, or milliseconds")
+
+
+def minute(at_ms: int) -> str:
+    """As ``hub audit missing`` takes it: 2026-01-31T12:30Z. A time that no date can say, as of producers that
+    write microseconds for milliseconds: 1790000000000000ms."""
+    try:
+        return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%MZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms}ms"
+
+
+def tick(at_ms: int, step_ms: int) -> str:
+    """What stands above a column: a time of the day, a date; of most columns nothing."""
+    every_ms = {60_000: 10, 600_000: 6, 1_800_000: 6, 10_800_000: 8, 43_200_000: 10}[step_ms] * step_ms
+    if at_ms % every_ms:
+        return ""
+    at = datetime.fromtimestamp(at_ms // 1000, UTC)
+    return f"{at:%H:%M}" if every_ms < 86_400_000 else f"{at.day} {at:%b}"
+
+
+def fitting(text: str) -> Callable[[str], bool]:
+    """Whether a topic's name fits: ``shop.*`` the whole of it, ``shop`` anywhere in it."""
+    text = text.strip()
+    if any(each in text for each in "*?"):
+        pattern = re.compile(translate(text.replace("[", "[[]")))
+        return lambda name: pattern.match(name) is not None
+    return lambda name: text in name
+
+
+def _never(topics: Sequence[Audited], names: Iterable[str]) -> Iterator[Audited]:
+    known = {each.topic for each in topics}
+    for name in sorted(names):
+        if name not in known:
+            yield Audited(name, "NEVER", "never audited: hub audit run " + name)
+
+
+def by_branch(topics: Sequence[Audited]) -> list[Audited]:
+    """Those with the same first label together, where the first of them is."""
+    branches: dict[str, list[Audited]] = {}
+    for each in topics:
+        branches.setdefault(each.topic.partition(".")[0], []).append(each)
+    return [each for those in branches.values() for each in those]
+
+
+def row_of(audited: Audited, heat: Heat | None, columns: Sequence[int], step_ms: int) -> HeatRow:
+    """A topic's cells. ``heat`` None: the ledger says nothing of it."""
+    branch, _, rest = audited.topic.partition(".")
+    by_column: dict[int, list[Stretch]] = {}
+    elsewhere = None
+    if heat is not None:
+        end_ms = columns[-1] + step_ms
+        for at_ms, stretch in heat.minutes.items():
+            if columns[0] <= at_ms < end_ms:
+                by_column.setdefault(at_ms // step_ms * step_ms, []).append(stretch)
+            elif state_of(stretch)[0] in (CellState.GAP, CellState.DUPLICATES):
+                elsewhere = max(at_ms, elsewhere or 0)
+    cells = tuple(cell_of(heat, by_column.get(at_ms, ()), at_ms, step_ms) for at_ms in columns)
+    seen = any(each.state in (CellState.GAP, CellState.DUPLICATES) for each in cells)
+    timeless = audited.state in _TROUBLE and not seen and elsewhere is None
+    return HeatRow(
+        audited.topic,
+        branch,
+        rest or branch,
+        audited.state,
+        audited.cause,
+        cells,
+        None if seen else elsewhere,
+        "" if elsewhere is None or elsewhere + step_ms > _LATEST_MS else minute(elsewhere + step_ms),
+        audited.cause if timeless else "",
+    )
+
+
+def cell_of(heat: Heat | None, those: Sequence[Stretch], at_ms: int, step_ms: int) -> Cell:
+    """A cell of the minutes that something is known of."""
+    if heat is None:
+        return Cell(at_ms, CellState.UNKNOWN, None, "never audited")
+    if those:
+        whole = joined(those)
+        state, why = state_of(whole)
+        return Cell(at_ms, state, whole.records, why)
+    if heat.gaps:
+        why = f"{count(heat.gaps)} offsets are not audited, and any of them may be of this time"
+        return Cell(at_ms, CellState.UNKNOWN, None, why)
+    if at_ms + step_ms > heat.until_ms:
+        return Cell(at_ms, CellState.UNKNOWN, None, "not audited yet")
+    if heat.since_ms is not None and at_ms < heat.since_ms:
+        return Cell(at_ms, CellState.UNKNOWN, None, "from before what is audited")
+    return Cell(at_ms, CellState.EMPTY, 0)
+
+
+def joined(those: Sequence[Stretch]) -> Stretch:
+    """Several minutes as one: numbers added up, the worst state of each side."""
+    sides: dict[tuple[str, str], Side] = {}
+    for stretch in those:
+        for side in stretch.sides:
+            before = sides.get((side.kind, side.instance))
+            sides[side.kind, side.instance] = side if before is None else _both(before, side)
+    return Stretch(
+        sum(each.records for each in those),
+        sum(each.markers for each in those),
+        sum(each.aborted for each in those),
+        sum(each.compacted for each in those),
+        sum(each.unexplained for each in those),
+        sum(each.repeated for each in those),
+        tuple(sides[key] for key in sorted(sides)),
+    )
+
+
+def _both(one: Side, other: Side) -> Side:
+    there = (
+        (one.there or 0) + (other.there or 0) if one.there is not None or other.there is not None else None
+    )
+    return Side(
+        one.kind,
+        one.instance,
+        min(one.state, other.state, key=STATES.index),
+        one.expected + other.expected,
+        there,
+        one.waiting + other.waiting,
+        one.missing + other.missing,
+        one.excess + other.excess,
+        one.why or other.why,
+    )
+
+
+_THERE = {"source": "not in the log", "mirror": "not at the target", "view": "not in the store"}
+
+
+def state_of(stretch: Stretch) -> tuple[CellState, str]:
+    """The worst that is known of a stretch, and why."""
+    for side in stretch.sides:
+        who = f"{'producer' if side.kind == 'source' else side.kind} {side.instance}"
+        if side.state == "SHORT":
+            return CellState.GAP, f"{who}: {_records(side.missing)} {_THERE[side.kind]}"
+        if side.state == "MISMATCH":
+            return CellState.GAP, f"{who}: as many records, but not the same ones"
+    if stretch.unexplained:
+        return (
+            CellState.GAP,
+            f"{count(stretch.unexplained)} offset{'s hold' if stretch.unexplained != 1 else ' holds'} nothing, and nothing says why",
+        )
+    for side in stretch.sides:
+        if side.state == "EXCESS":
+            return CellState.DUPLICATES, f"{side.kind} {side.instance}: {_records(side.excess)} too many"
+    if stretch.repeated:
+        return CellState.DUPLICATES, f"{_records(stretch.repeated)} in the log already"
+    for side in stretch.sides:
+        if side.state in ("UNKNOWN", "OPEN"):
+            said = side.why or f"{_records(side.waiting)} not compared yet"
+            return CellState.UNKNOWN, f"{side.kind} {side.instance}: {said}"
+    if not stretch.sides and stretch.records:
+        return CellState.UNKNOWN, "counted in the log, and nobody to compare it with"
+    holes = [
+        f"{count(number)} {name}"
+        for name, number in (
+            ("aborted", stretch.aborted),
+            ("compacted", stretch.compacted),
+            ("control", stretch.markers),
+        )
+        if number
+    ]
+    return (CellState.EXPLAINED, f"offsets without a record: {', '.join(holes)}") if holes else _COMPLETE
+
+
+_COMPLETE = (CellState.COMPLETE, "")
+
+
+def _records(number: int) -> str:
+    return f"{count(number)} record{'s are' if number != 1 else ' is'}"
+
+
+def chosen_of(audited: Audited, heat: Heat | None, at_ms: int, step_ms: int) -> Chosen:
+    """A cell with its counts at every tier, and the commands that name records or count anew."""
+    those = {at: each for at, each in heat.minutes.items() if at_ms <= at < at_ms + step_ms} if heat else {}
+    cell = cell_of(heat, list(those.values()), at_ms, step_ms)
+    whole = joined(list(those.values()))
+    wrong = [
+        at
+        for at in sorted(those)
+        if state_of(those[at])[0] in (CellState.GAP, CellState.DUPLICATES)
+        or any(side.state == "UNKNOWN" for side in those[at].sides)
+    ]
+    commands = [
+        (f"Which records, {minute(at)}", f"hub audit missing {audited.topic} {minute(at)}")
+        for at in wrong[:_MOST_COMMANDS]
+    ]
+    commands.append(("Count what is new, and compare", f"hub audit run {audited.topic}"))
+    return Chosen(
+        audited.topic,
+        at_ms,
+        at_ms + step_ms,
+        cell.state,
+        cell.why,
+        cell.records,
+        whole,
+        whole.sides,
+        heat.stores if heat else (),
+        heat.unplaced if heat else 0,
+        audited.audited_at_ms,
+        tuple(commands),
+    )

@@ -1,0 +1,73 @@
+"""[core] From event to view, as a page: stages of every view, by view, stage and origin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hub.errors import CallerError
+from hub.observability.lag.status import SEVERITY, LagState
+from hub.observability.latency.latency import STAGES, LatencyRow
+from hub.observability.web.layout import Pager, paged
+
+# Views on a page.
+PAGE = 50
+ORIGINS = ("live", "replay")
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyFilter:
+    """As ``/api/latency`` has it: an empty one lets everything through."""
+
+    view: str = ""
+    stage: str = ""
+    origin: str = ""
+
+    @property
+    def is_narrow(self) -> bool:
+        return bool(self.view or self.stage or self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPage:
+    """``rows`` by view, those whose state is worst first. ``views`` of ``of`` fit; ``pager`` counts views."""
+
+    filter: LatencyFilter
+    views: tuple[tuple[str, tuple[LatencyRow, ...]], ...]
+    total: int
+    of: int
+    pager: Pager
+    names: tuple[str, ...]
+
+
+def checked(wanted: LatencyFilter) -> LatencyFilter:
+    """The filter, when it names stages and origins that there are. Raises CallerError."""
+    for what, said, known in (("stage", wanted.stage, STAGES), ("origin", wanted.origin, ORIGINS)):
+        if said and said not in known:
+            raise CallerError(f'"{said[:30]}" is no {what}', hint=f"one of: {', '.join(known)}")
+    return wanted
+
+
+def latency_page(rows: Sequence[LatencyRow], wanted: LatencyFilter, number: int) -> LatencyPage:
+    """The page's facts."""
+    by_view: dict[str, list[LatencyRow]] = {}
+    for row in rows:
+        if (
+            wanted.view in ("", row.view)
+            and wanted.stage in ("", row.stage)
+            and wanted.origin in ("", row.origin)
+        ):
+            by_view.setdefault(row.view, []).append(row)
+    names = tuple(sorted({row.view for row in rows}))
+    ordered = sorted(
+        by_view, key=lambda view: (min(SEVERITY[LagState(row.state)] for row in by_view[view]), view)
+    )
+    pager = paged(len(ordered), number, PAGE)
+    return LatencyPage(
+        wanted,
+        tuple((view, tuple(by_view[view])) for view in ordered[pager.first : pager.last]),
+        len(ordered),
+        len(names),
+        pager,
+        names[:300],
+    )

@@ -1,0 +1,94 @@
+"""[core] Lineage as a page: a picture of what events go through, why a node is late, and what its columns are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from hub.errors import CallerError
+from hub.observability.lineage.lineage import Columns, Edge, Late, Lineage, Node
+from hub.observability.web.pages.monitor.mirrors import Known
+
+MOST_NODES = 120
+MOST_STEPS = 9
+_SHORT = 24
+
+# What is missing while mirrors' clusters are asked for the first time.
+ASKING = "mirrors: their clusters are being asked"
+
+ColumnsOf = Callable[[Collection[str]], Mapping[str, Columns]]
+
+
+@dataclass(frozen=True, slots=True)
+class LineagePage:
+    """The graph around ``of``, so many ``steps`` each way; of everything when it is None. ``late`` and ``columns`` (of a
+    view) belong to ``of``; ``cut``: there is more; ``total``: nodes in all; ``missing``: what could not be told. ``unmeasured``: see Estate."""
+
+    of: Node | None
+    steps: int
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    cut: bool
+    total: int
+    late: Late | None
+    columns: Columns
+    missing: tuple[str, ...]
+    unmeasured: str | None = None
+
+
+def lineage_page(
+    graph: Lineage,
+    of: str,
+    steps: int,
+    columns_of: ColumnsOf,
+    missing: tuple[str, ...] = (),
+    unmeasured: str | None = None,
+) -> LineagePage:
+    """The page's facts. Raises NotFound, CallerError."""
+    if not 1 <= steps <= MOST_STEPS:
+        raise CallerError(f"steps: {steps} is not from 1 to {MOST_STEPS}", hint="steps=3 shows most of it")
+    node = graph.find(of) if of else None
+    shown = graph.around(node.id, steps, MOST_NODES) if node is not None else graph.first(MOST_NODES)
+    return LineagePage(
+        node,
+        steps,
+        tuple(shown.nodes.values()),
+        tuple(sorted(shown.edges, key=lambda edge: (-(edge.seconds or 0.0), edge.source, edge.target))),
+        shown.cut,
+        len(graph.nodes),
+        graph.why_late(node.id) if node is not None else None,
+        columns_of([node.name]).get(node.name, {}) if node is not None and node.kind == "view" else {},
+        missing,
+        unmeasured,
+    )
+
+
+def not_told(mirrors: Known) -> tuple[str, ...]:
+    """What cannot be said of mirrors, and why."""
+    if mirrors.error is not None:
+        return (f"mirrors: {mirrors.error}",)
+    silent = [each for each in mirrors.mirrors if "partitions" not in each]
+    return tuple(f"mirror {each['mirror']}: {each.get('reason', '')}" for each in silent)
+
+
+def short(name: str, most: int = _SHORT) -> str:
+    """The end of a name tells it from its neighbours, so the beginning goes.
+
+    >>> short("nyc.jfk.departures", 12)
+    '….departures'
+    """
+    return name if len(name) <= most else f"…{name[1 - most :]}"
+
+
+def home_of(node: Node) -> str:
+    """The address of the page of what a node is."""
+    if node.kind == "mirror" or node.cluster:
+        return "/mirrors"
+    if node.kind == "topic":
+        return f"/topics/{quote(node.name, safe='')}"
+    if node.kind == "view":
+        return f"/views/{quote(node.name, safe='')}"
+    if node.kind == "store":
+        return f"/views/{quote(node.id.partition(':')[2].rpartition('/')[0], safe='')}"
+    return f"/lag?name={quote(node.name, safe='')}"

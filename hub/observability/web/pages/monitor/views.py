@@ -1,0 +1,135 @@
+"""[core] Views as pages: all of them, and one with its sources, stores, versions and the ways to ask it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from hub.errors import NotFound, nearest
+from hub.observability.overview.overview import RUNNING, Batch, Overview, ViewLine
+
+
+@dataclass(frozen=True, slots=True)
+class ViewsPage:
+    """``views`` that fit, those that need eyes first. ``of`` are there; ``error``: why the store cannot be read."""
+
+    q: str
+    owner: str
+    state: str
+    views: tuple[ViewLine, ...]
+    of: int
+    owners: tuple[str, ...]
+    states: tuple[str, ...]
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to ask the view: what it is for, and the command."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPage:
+    """``stores``, ``versions`` as ``GET /views`` and ``GET /view-versions`` have them; ``text`` is the served version's
+    file. ``batches``: the last ones that were seen, the newest first. ``missing``: what could not be told, and why. ``recomputed``: what the last
+    computation from the sources found, that was made to be compared."""
+
+    line: ViewLine
+    fields: tuple[str, ...]
+    indexes: tuple[str, ...]
+    changelog: str
+    positions: str
+    stores: tuple[Mapping[str, Any], ...]
+    cut: Mapping[str, Any] | None
+    versions: tuple[Mapping[str, Any], ...]
+    served: int | None
+    refusal: str | None
+    text: str
+    ways: tuple[Way, ...]
+    missing: tuple[str, ...]
+    batches: tuple[Batch, ...] = ()
+    recomputed: Mapping[str, Any] | None = None
+
+
+def views_page(overview: Overview, q: str, owner: str, state: str) -> ViewsPage:
+    """The list; every word of ``q`` must be in a view's name, doc, owner or the names of its topics."""
+    words = q.lower().split()
+
+    def fits(view: ViewLine) -> bool:
+        text = " ".join((view.name, view.doc, view.owner, *(each.topic for each in view.sources))).lower()
+        return (
+            all(word in text for word in words)
+            and (not owner or view.owner == owner)
+            and (not state or view.state == state)
+        )
+
+    fit = [view for view in overview.views if fits(view)]
+    return ViewsPage(
+        q,
+        owner,
+        state,
+        tuple(sorted(fit, key=lambda view: (view.state in RUNNING, view.name))),
+        len(overview.views),
+        tuple(sorted({view.owner for view in overview.views if view.owner})),
+        tuple(sorted({view.state for view in overview.views})),
+        overview.error,
+    )
+
+
+def view_page(
+    overview: Overview,
+    name: str,
+    about: Mapping[str, Any],
+    versions: Mapping[str, Any],
+    keys: Sequence[str],
+    base: str,
+    missing: tuple[str, ...] = (),
+) -> ViewPage:
+    """The page; ``base`` is the hub's own address as the reader has it. Raises NotFound with the nearest name."""
+    line = next((view for view in overview.views if view.name == name), None)
+    if line is None:
+        guess = nearest(name, [view.name for view in overview.views])
+        raise NotFound(
+            f'view "{name}" does not exist',
+            hint=f'did you mean "{guess}"?' if guess else "all that there are: /views",
+        )
+    served = versions.get("served")
+    told = tuple(versions.get("versions", ()))
+    return ViewPage(
+        line,
+        tuple(about.get("fields", ())),
+        tuple(about.get("indexes", ())),
+        str(about.get("changelog", "")),
+        str(about.get("positions", "")),
+        tuple(about.get("stores", ())),
+        about.get("cut"),
+        tuple({key: value for key, value in each.items() if key != "text"} for each in told),
+        served,
+        versions.get("refusal"),
+        next((str(each["text"]) for each in told if each["number"] == served), ""),
+        ways(name, tuple(about.get("indexes", ())), next(iter(keys), "KEY"), base),
+        missing,
+        recomputed=versions.get("recomputed"),
+    )
+
+
+def ways(view: str, indexes: Sequence[str], key: str, base: str) -> tuple[Way, ...]:
+    """How to ask a view, as commands that can be pasted."""
+    at = f"{base.rstrip('/')}/views/{quote(view)}"
+    found = [Way("One row", f"curl -s {shlex.quote(f'{at}/{quote(key)}')}")]
+    if indexes:
+        found.append(
+            Way("Rows by an index", f"curl -s {shlex.quote(f'{at}?{quote(indexes[0])}=VALUE&limit=10')}")
+        )
+    found += [
+        Way("Every change, as it comes", f"curl -sN {shlex.quote(f'{at}/changes')}"),
+        Way("SQL", f"hub sql -c {shlex.quote(f'SELECT * FROM {view} LIMIT 10')}"),
+        Way("One row in the terminal, live", f"hub watch {shlex.quote(view)} --key {shlex.quote(key)}"),
+    ]
+    return tuple(found)

@@ -1,0 +1,391 @@
+"""[edge] The plan of a link made from real clusters, and its steps carried out, each safe to do twice.
+
+``planned`` reads both sides and what was synced last, and lets planning/plan.py decide; ``carry_out`` does one step. The command
+line and the workers use the very same two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hub.errors import Conflict, HubError
+from hub.record import NewRecord, TopicPartition
+from hub.replication.clusters.clusters import (
+    Reached,
+    own_topics,
+    read_progress,
+    rule_of,
+    side,
+    topics_of,
+    without_records,
+)
+from hub.replication.clusters.control_state import Board, CarriedTopic, Carries
+from hub.replication.clusters.registries import carry_schema
+from hub.replication.clusters.registry_side import RegistryReader, reader_of
+from hub.replication.clusters.registry_side import carry_out as carry_out_at_registry
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
+from hub.replication.ownership.failover import Control
+from hub.replication.ownership.links import Link, carries, opposite
+from hub.replication.ownership.shards import Shard, shard_of
+from hub.replication.planning.plan import (
+    AddPartitions,
+    AlterAcls,
+    AlterConfig,
+    CreateTopic,
+    MirrorPlan,
+    NewGeneration,
+    Remember,
+    Side,
+    Step,
+    plan,
+    ruled_otherwise,
+)
+from hub.replication.planning.schema_plan import (
+    DeleteSchema,
+    ImportSchema,
+    RegisterSchema,
+    SetSubject,
+    SyncedSubject,
+    is_carried,
+)
+from hub.replication.planning.write_rights import Rights, about_writing
+from hub.replication.rewriting.filter_history import Ruled, Rules, in_force
+from hub.replication.rewriting.record_filter import shape_of
+from hub.topics.tree.plan import Caution
+
+_SETTLE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """A link's plan with what it was made from. ``own``: topics of the mirrors themselves that are missing at the
+    target (and at the source: what is said of owners stands on both sides). ``rights``: the source's rules about writing, where
+    they differ from those that were recorded; None: nothing to record."""
+
+    link: Link
+    own: tuple[tuple[str, CreateTopic], ...]
+    made: MirrorPlan
+    topics: tuple[str, ...]
+    source: Side
+    checkpoints: Mapping[TopicPartition, Checkpoint]
+    rights: Rights | None = None
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What people want to see: every step but what is only remembered."""
+        said = [f"+ topic {step.topic} at {where}  (the mirrors' own)" for where, step in self.own]
+        return (*said, *(str(step) for step in self.made.steps if not isinstance(step, Remember)))
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """By topic what is done to its records on the way, where anything is."""
+        ids = self.made.own_ids
+        found = {topic: shape_of(self.link.mirror, topic, rewrites=topic in ids) for topic in self.topics}
+        return {topic: str(shape) for topic, shape in found.items() if shape is not None}
+
+    @property
+    def source_places(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Offsets [begin, end) of every partition of the source's topics that the link is about."""
+        return {tp: (self.source.begins.get(tp), end) for tp, end in self.source.ends}
+
+    def carries(self, now_ms: int) -> Carries:
+        """What the workers shall carry, once the steps are done."""
+        found: dict[str, CarriedTopic] = {}
+        for topic in self.topics:
+            here = self.source.topics.get(topic)
+            if here is None or topic in self.made.blocked:
+                continue
+            marks = [mark for tp, mark in self.checkpoints.items() if tp.topic == topic]
+            known = {mark.topic_id: mark.generation for mark in marks}
+            following = max(known.values(), default=-1) + 1
+            generation = known.get(here.topic_id, following)
+            own_ids = topic in self.made.own_ids
+            found[topic] = CarriedTopic(here.partitions, here.topic_id, generation, own_ids)
+        trouble = {each.topic: f"{each.reason}; {each.hint}" for each in self.made.refusals}
+        cautions = tuple(f"{each.topic}: {each.reason}" for each in self.made.cautions)
+        return Carries(self.link.name, found, trouble, cautions, "", now_ms)
+
+
+def planned(
+    file: MirrorsFile,
+    link: Link,
+    clusters: Mapping[str, Reached],
+    control: Control,
+    board: Board,
+    read: Callable[[], Progress],
+    other: Progress | None = None,
+    secrets: Mapping[str, str] | None = None,
+    registries: Mapping[str, RegistryReader] | None = None,
+) -> LinkPlan:
+    """What a link needs now. ``board`` and what ``read`` gives are the target's, ``other`` is what mirrors wrote at the
+    source. Progress is read after the target's ends: what stands there by then has its checkpoint. Ends that are before their
+    checkpoint are asked for once more.
+    ``secrets``: the keys of masks that are at hand, by reference. ``registries``: readers by cluster of whoever plans again
+    and again.
+
+    Raises PeerError when a cluster, or its registry, does not answer.
+    """
+    source, target = clusters[link.source], clusters[link.target]
+    every = topics_of(source)
+    topics = carries(file, link, every, control)
+    rules = link.mirror.acls.copy_
+    here, there = (
+        (side(source, topics, rules=rules), side(target, topics, rules=rules))
+        if topics
+        else (Side({}), Side({}))
+    )
+    # DENY rules that the hub added where ownership was given up are not copied.
+    ours = [handed.denied.get(link.source, frozenset()) for handed in board.handed.values()]
+    here = replace(here, acls=here.acls.difference(*ours))
+    rights = Rights(link.name, about_writing(here.acls, topics), int(time.time() * 1000), here.checks_access)
+    record_rights = rules and topics and not rights.same_as(board.rights.get(link.name))
+    subjects = _subjects_of(board, link)
+    if topics:
+        here, there = _with_registries(link, topics, (source, here), (target, there), subjects, registries)
+    own = [(link.target, step) for step in own_topics(target)]
+    own += [(link.source, step) for step in own_topics(source)]
+    progress = read()
+    marks = progress.of(link.name)
+    unmarked = {tp.topic for tp, end in there.ends if end > 0} - {tp.topic for tp in marks}
+    if unmarked:
+        void = without_records(target, unmarked)
+        there = replace(there, void=void)
+        if unmarked - void:  # they may be our own, committed since progress was read
+            progress = read()
+            marks = progress.of(link.name)
+    there = _reached_by(there, marks, target)
+    marks |= _came_from_here(file, link, topics, here, there, marks, other)
+    synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
+    ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}
+    made = plan(link.name, link.mirror, topics, here, there, synced, marks.values(), ruled, secrets, subjects)
+    gone = sorted({tp.topic for tp in marks} - every.keys())
+    cautions = (
+        *made.cautions,
+        *(
+            Caution(
+                name, "it was deleted at the source; the copy stays as it is", "delete it at the target too"
+            )
+            for name in gone
+            if link.mirror.selects(name)
+        ),
+    )
+    return LinkPlan(
+        link,
+        tuple(own),
+        replace(made, cautions=cautions),
+        topics,
+        here,
+        marks,
+        rights if record_rights else None,
+    )
+
+
+def _subjects_of(board: Board, link: Link) -> dict[str, SyncedSubject]:
+    return {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
+
+
+def _with_registries(
+    link: Link,
+    topics: Sequence[str],
+    source: tuple[Reached, Side],
+    target: tuple[Reached, Side],
+    synced: Iterable[str],
+    registries: Mapping[str, RegistryReader] | None,
+) -> tuple[Side, Side]:
+    """Both sides with what their registries have, where both have one: all versions, and settings of the link's subjects."""
+    if source[0].registry is None or target[0].registry is None:
+        return source[1], target[1]
+    readers = registries or {
+        each.name: reader for each in (source[0], target[0]) if (reader := reader_of(each.registry))
+    }
+    try:
+        here, there = readers[link.source], readers[link.target]
+        known, carried = frozenset(source[1].topics), frozenset(topics)
+        wanted = [f"{topic}-{part}" for topic in topics for part in ("key", "value")]
+        wanted += [
+            each.subject for each in here.versions() if is_carried(each.subject, link.mirror, carried, known)
+        ]
+        wanted += synced
+        return replace(source[1], registry=here.read(wanted)), replace(target[1], registry=there.read(wanted))
+    finally:
+        for each in () if registries else readers.values():
+            each.close()
+
+
+def _reached_by(there: Side, marks: Mapping[TopicPartition, Checkpoint], target: Reached) -> Side:
+    """The target with ends asked for again where a checkpoint is beyond: a busy mirror wrote on since the first look. What
+    ends before its checkpoint even now has lost records."""
+    beyond = {
+        tp.topic for tp, mark in marks.items() if mark.target_next > there.ends.get(tp, mark.target_next)
+    }
+    if not beyond:
+        return there
+    newer = target.kafka.end_offsets(sorted(beyond), committed=False)
+    return replace(there, ends=there.ends.advanced(newer))
+
+
+def _came_from_here(
+    file: MirrorsFile,
+    link: Link,
+    topics: Iterable[str],
+    here: Side,
+    there: Side,
+    marks: Mapping[TopicPartition, Checkpoint],
+    other: Progress | None,
+) -> dict[TopicPartition, Checkpoint]:
+    """Partitions whose data at the target was mirrored from there: the way back begins in spite of it."""
+    found: dict[TopicPartition, Checkpoint] = {}
+    if other is None:
+        return found
+    for topic in topics:
+        back = opposite(file, link, topic)
+        if back is None or topic not in there.topics or any(tp.topic == topic for tp in marks):
+            continue
+        for tp in other.of(back):
+            if tp.topic == topic:
+                ids = here.topics[topic].topic_id, there.topics[topic].topic_id
+                found[tp] = Checkpoint(link.name, 0, *tp, ids[0], 0, -1, 0, target_topic_id=ids[1])
+    return found
+
+
+def carry_out(
+    steps: Sequence[Step],
+    source: Reached,
+    target: Reached,
+    said: Callable[[Step], None] = lambda step: None,
+) -> dict[str, HubError]:
+    """Do the steps in their order; the topics of which one failed, and why: their later steps are left out."""
+    failed: dict[str, HubError] = {}
+    for step in steps:
+        if step.topic in failed:
+            continue
+        try:
+            _do(step, source, target)
+        except HubError as error:
+            failed[step.topic] = error
+        else:
+            said(step)
+    return failed
+
+
+def rules_from_now(
+    link: Link, target: Reached, secrets: Mapping[str, str]
+) -> dict[TopicPartition, tuple[int, Rules]]:
+    """Let records be made under the rules of the file from where each partition is now, of which some were made under
+    others. By partition the source offset and the rules. Written under each shard's own fence, so that no worker goes on
+    by former rules; the same again does nothing. ``secrets``: all keys of the mirror's masks."""
+    begun: dict[TopicPartition, tuple[int, Rules]] = {}
+    known = read_progress(target, maps=False)
+    for number in sorted({shard_of(*tp, link.mirror.shards) for tp in _otherwise(link, known, secrets)}):
+        writer = target.kafka.writer(Shard(link.name, number).transactional_id)
+        try:
+            # Read again: what was under way is aborted now, and nothing comes later.
+            due = _otherwise(link, read_progress(target, maps=False), secrets)
+            place = checkpoint_partition(
+                link.name, number, target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
+            )
+            now_ms = int(time.time() * 1000)
+            written = []
+            for tp, mark in sorted(due.items()):
+                if shard_of(*tp, link.mirror.shards) == number:
+                    rules = _now(link, tp.topic, secrets, in_force(known.rules_at(link.name, tp)))
+                    begun[tp] = mark.source_next, rules
+                    written.append(Ruled(link.name, *tp, mark.topic_id, mark.source_next, rules, now_ms))
+            writer.append([each.record(place) for each in written])
+        finally:
+            writer.close()
+    return begun
+
+
+def _now(link: Link, topic: str, secrets: Mapping[str, str], then: Rules) -> Rules:
+    """The rules of the file. Ids that the mirror itself put in as needed it puts in from now on too."""
+    rewrites = link.mirror.ids == "auto" and then.shape is not None and then.shape.rewrites_ids
+    return Rules.now(link.mirror, topic, secrets, rewrites=rewrites)
+
+
+def _otherwise(
+    link: Link, progress: Progress, secrets: Mapping[str, str]
+) -> dict[TopicPartition, Checkpoint]:
+    """The partitions of which records were made under other rules than those of the file."""
+    found: dict[TopicPartition, Checkpoint] = {}
+    for tp, mark in progress.of(link.name).items():
+        if not link.mirror.selects(tp.topic):
+            continue
+        then = {tp: in_force(progress.rules_at(link.name, tp))}
+        if ruled_otherwise(_now(link, tp.topic, secrets, then[tp]), [mark], then):
+            found[tp] = mark
+    return found
+
+
+def record_rights(made: LinkPlan, target: Reached) -> None:
+    """Write down who may write at the source, where that changed: it may be gone when somebody has to know."""
+    if made.rights is not None:
+        _remember(made.rights.record(), target)
+
+
+def make_own(own: Iterable[tuple[str, CreateTopic]], clusters: Mapping[str, Reached]) -> None:
+    """The mirrors' own topics; one that somebody else makes at the same time is made."""
+    for where, step in own:
+        _create(step, clusters[where])
+
+
+def _do(step: Step, source: Reached, target: Reached) -> None:
+    kafka = target.kafka
+    match step:
+        case ImportSchema() | DeleteSchema():
+            assert target.registry is not None
+            carry_out_at_registry(step, target.registry)
+        case SetSubject():
+            assert target.registry is not None
+            carry_out_at_registry(step, target.registry)
+            _remember(step.synced.record(), target)
+        case RegisterSchema():
+            carry_schema(source, target, step.schema.id, step.schema.subject)
+        case CreateTopic():
+            _create(step, target)
+        case AddPartitions():
+            there = kafka.topics().get(step.topic)
+            if there is not None and there.partitions < step.total:
+                kafka.add_partitions(step.topic, step.total)
+        case AlterConfig():
+            kafka.alter_config(step.topic, {key: new for key, (_, new) in step.changes.items()})
+        case AlterAcls():
+            kafka.add_rules(rule_of(each) for each in step.add)
+            kafka.remove_rules(rule_of(each) for each in step.remove)
+        case NewGeneration():
+            pass  # whoever holds a shard begins it, under the shard's own fence
+        case Remember():
+            _remember(step.synced.record(), target)
+
+
+def _remember(record: NewRecord, target: Reached) -> None:
+    writer = target.kafka.writer()
+    try:
+        writer.append([record])
+    finally:
+        writer.close()
+
+
+def _create(step: CreateTopic, at: Reached) -> None:
+    with contextlib.suppress(Conflict):
+        at.kafka.create_topic(
+            step.topic,
+            partitions=step.partitions,
+            config=step.config,
+            replication_factor=step.replication_factor,
+        )
+    # Made, but maybe by another: offsets can be asked for once its partitions have leaders.
+    deadline = time.monotonic() + _SETTLE_S
+    while True:
+        try:
+            at.kafka.end_offsets([step.topic])
+            return
+        except HubError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,480 @@
+"""[edge] The clusters of mirrors.yaml as they are: clients of both kinds, what the planner compares, what mirrors wrote.
+
+``Reached`` is one cluster with its clients: confluent-kafka's for what is rare (topics, settings, rules, groups, records
+of the hub's own topics), the wire's for batches. TLS and SASL go to both alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from hub.config import Settings, without_credentials
+from hub.errors import ConfigError, HubError, NotFound, PeerError
+from hub.kafka import KafkaCluster
+from hub.kafka.acls import AccessRule
+from hub.kafka.oauth_tokens import Tokens
+from hub.kafka.own_cluster import check_files
+from hub.kafka.protocol.broker_client import ClusterAccess
+from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, MIB, Bounds
+from hub.log import Reader, TopicDescription
+from hub.record import Positions, Record
+from hub.replication.clusters.control_state import STATUS_CONFIG, STATUS_TOPIC, Board
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile, connection
+from hub.replication.maps.checkpoint import (
+    CHECKPOINTS_CONFIG,
+    CHECKPOINTS_TOPIC,
+    CONTROL_CONFIG,
+    CONTROL_TOPIC,
+    MAP_CONFIG,
+    MAP_TOPIC,
+)
+from hub.replication.planning.plan import Acl, CreateTopic, Side
+from hub.security import Connection
+
+log = logging.getLogger(__name__)
+
+OWN_PARTITIONS = 8
+_OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
+    CHECKPOINTS_TOPIC: (OWN_PARTITIONS, CHECKPOINTS_CONFIG),
+    MAP_TOPIC: (OWN_PARTITIONS, MAP_CONFIG),
+    CONTROL_TOPIC: (1, CONTROL_CONFIG),
+    STATUS_TOPIC: (1, STATUS_CONFIG),
+}
+_MOST_REPLICAS = 3
+# Beside the variables of the environment: the address of the hub's own server, with who asks it.
+OWN_REGISTRY = "hub.registry"
+_LARGEST_BATCH, _LARGEST_RECORD = "hub.largest_batch_mb", "hub.largest_record_mb"
+REFUSED = "HUB-3012"
+_POLL = 5_000
+
+
+@dataclass
+class Reached:
+    """One cluster of the file. ``kafka`` is thread safe; ``access`` is for wire.Cluster and BatchEngine."""
+
+    name: str
+    kafka: KafkaCluster
+    access: ClusterAccess
+    registry: str | None = None
+
+
+def reach(
+    file: MirrorsFile, name: str, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
+) -> Reached:
+    """Clients for a cluster; connects to nothing yet. Raises ConfigError: HUB-1602 for a secret that is not set, HUB-1603 for
+    a file that cannot be read."""
+    how = connection(file, name, environ, folder)
+    check_files(how, f'cluster "{name}": tls')
+    security = how.librdkafka()
+    bootstrap = security.pop("bootstrap.servers")
+    registry = registry_of(name, file.clusters[name].registry, environ)
+    bounds = _bounds_in(environ)
+    kafka = KafkaCluster(bootstrap, timeout_s, security, bounds=bounds)
+    return Reached(name, kafka, access_of(how, bounds=bounds), registry)
+
+
+def own_environ(settings: Settings) -> dict[str, str]:
+    """The process's environment, with what mirrors take from the hub's settings."""
+    bounds = {
+        _LARGEST_BATCH: str(settings.largest_batch_mb),
+        _LARGEST_RECORD: str(settings.largest_record_mb),
+    }
+    return {**os.environ, OWN_REGISTRY: settings.registry, **bounds}
+
+
+def _bounds_in(environ: Mapping[str, str]) -> Bounds:
+    batch, record = environ.get(_LARGEST_BATCH), environ.get(_LARGEST_RECORD)
+    if batch is None or record is None:
+        return DEFAULT_BOUNDS
+    return Bounds(int(batch) * MIB, int(record) * MIB)
+
+
+def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> str | None:
+    """A registry's address with ``${NAME}`` filled in; that of the hub's own server with who asks it. Raises ConfigError."""
+    if url is None:
+        return None
+    own = environ.get(OWN_REGISTRY)
+    if own is not None and without_credentials(own) == url.rstrip("/"):
+        return own
+
+    def filled(found: re.Match[str]) -> str:
+        if found[1] not in environ:
+            raise ConfigError(
+                f'cluster "{cluster}": registry: the variable {found[1]} is not set',
+                hint=f"set {found[1]}, or take ${{{found[1]}}} out of the address",
+                code="HUB-1602",
+            )
+        return quote(environ[found[1]], safe="")
+
+    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", filled, url)
+
+
+def reach_all(
+    file: MirrorsFile, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
+) -> dict[str, Reached]:
+    """All clusters that mirrors name."""
+    wanted = {end for mirror in file.mirrors.values() for end in (mirror.source, mirror.target)}
+    return {name: reach(file, name, environ, folder, timeout_s) for name in sorted(wanted)}
+
+
+def share_address(bootstrap: str, other: str) -> bool:
+    """Whether two lists of addresses have one in common: then it is one cluster."""
+    return not set(bootstrap.split(",")).isdisjoint(other.split(","))
+
+
+def name_by_address(file: MirrorsFile, own: KafkaCluster) -> str | None:
+    """What the file calls our own cluster, of which it has one of the addresses; None: it has none."""
+    return next(
+        (name for name, each in file.clusters.items() if share_address(each.bootstrap, own.bootstrap)), None
+    )
+
+
+def name_by_id(
+    file: MirrorsFile, own: KafkaCluster, environ: Mapping[str, str], folder: Path, timeout_s: float
+) -> tuple[str | None, Mapping[str, HubError]]:
+    """(what the file calls our own cluster, by what Kafka calls itself; why those asked before it did not tell). Asks one after
+    the other, each ``timeout_s`` at most."""
+    silent: dict[str, HubError] = {}
+    for name in file.clusters:
+        try:
+            if reach(file, name, environ, folder, timeout_s).kafka.cluster_id() == own.cluster_id():
+                return name, silent
+        except HubError as error:
+            silent[name] = error
+    return None, silent
+
+
+def access_of(
+    how: Connection, client_id: str = "hub-mirror", bounds: Bounds = DEFAULT_BOUNDS
+) -> ClusterAccess:
+    """The same for the wire's connections."""
+    tls, sasl = how.tls, how.sasl
+    made = ClusterAccess(
+        bootstrap=",".join(how.bootstrap), security_protocol=how.protocol, client_id=client_id, bounds=bounds
+    )
+    if tls is not None:
+        made = replace(
+            made,
+            ssl_cafile=how.file(tls.ca),
+            ssl_certfile=how.file(tls.certificate),
+            ssl_keyfile=how.file(tls.key),
+            ssl_key_password=how.secret(tls.key_password),
+            ssl_check_hostname=tls.verify_hostname,
+        )
+    if sasl is not None:
+        made = replace(
+            made,
+            sasl_mechanism=sasl.mechanism,
+            username=sasl.username,
+            password=how.secret(sasl.password),
+            token=_tokens(how) if sasl.mechanism == "OAUTHBEARER" else None,
+        )
+    return made
+
+
+def _tokens(how: Connection) -> Callable[[], str]:
+    assert how.sasl is not None
+    sasl = how.sasl
+    return Tokens(
+        sasl.token_url or "", sasl.client_id or "", how.secret(sasl.client_secret) or "", sasl.scope
+    )
+
+
+# ---- a side of the planner
+
+
+def topics_of(reached: Reached) -> dict[str, TopicDescription]:
+    """The cluster's topics without their settings, ids as Kafka spells them (URL-safe base64)."""
+    return {name: replace(each, topic_id=each.kafkas_id) for name, each in reached.kafka.topics().items()}
+
+
+def side(reached: Reached, names: Iterable[str], *, rules: bool = True) -> Side:
+    """The cluster as the planner wants it, without its registry: all topics, and of those named also settings and ends. A
+    topic that the user may not ask about is in ``refused``. ``rules`` False: access rules are not asked for.
+
+    Raises PeerError when the cluster does not answer.
+    """
+    kafka, every = reached.kafka, topics_of(reached)
+    config, refused = _configs(kafka, sorted(set(names) & every.keys()))
+    access = kafka.access_rules() if rules else frozenset[AccessRule]()
+    wanted = sorted(config)
+    return Side(
+        {name: replace(each, config=config.get(name, {})) for name, each in every.items()},
+        defaults=kafka.default_config(wanted or _example(every)),
+        brokers=len(kafka.brokers()),
+        begins=kafka.beginning_offsets(wanted),
+        ends=kafka.end_offsets(wanted, committed=False),
+        acls=frozenset(acl_of(rule) for rule in access or ()),
+        checks_access=access is not None,
+        refused=refused,
+    )
+
+
+def _configs(
+    kafka: KafkaCluster, names: Sequence[str]
+) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
+    """The settings of the topics that one may ask about, and why not of the others: one must not keep all waiting."""
+    try:
+        return dict(kafka.topic_config(names)), {}
+    except PeerError as error:
+        if error.code != REFUSED:
+            raise
+    found: dict[str, Mapping[str, str]] = {}
+    refused: dict[str, str] = {}
+    for name in names:
+        try:
+            found |= kafka.topic_config([name])
+        except PeerError as error:
+            if error.code != REFUSED:
+                raise
+            refused[name] = error.message
+    return found, refused
+
+
+def _example(topics: Mapping[str, TopicDescription]) -> list[str]:
+    """One topic to learn the brokers' defaults from, when none of those in question is there yet: one of the mirrors' own
+    where there is one, which their user may surely ask about."""
+    return sorted(topics, key=lambda name: (name not in _OWN, name))[:1]
+
+
+def acl_of(rule: AccessRule) -> Acl:
+    return Acl(
+        rule.name, rule.pattern, rule.principal, rule.host, rule.operation, rule.permission, rule.resource
+    )
+
+
+def rule_of(acl: Acl) -> AccessRule:
+    return AccessRule(
+        acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission, acl.resource
+    )
+
+
+def own_topics(reached: Reached, names: Sequence[str] = tuple(_OWN)) -> list[CreateTopic]:
+    """Those of the mirrors' own topics that the cluster does not have yet, as steps."""
+    there = reached.kafka.topics()
+    replicas = min(_MOST_REPLICAS, len(reached.kafka.brokers()))
+    return [CreateTopic(name, _OWN[name][0], replicas, _OWN[name][1]) for name in names if name not in there]
+
+
+def keep_short(reached: Reached) -> None:
+    """Those of the mirrors' own topics that an earlier hub made get the settings that it did not know; what somebody has
+    set stays. Where the user may not, they are read all the same, only longer. Raises PeerError without an answer."""
+    there = sorted(_OWN.keys() & reached.kafka.topics().keys())
+    known, refused = _configs(reached.kafka, there)
+    for name, config in known.items():
+        unset = {key: value for key, value in _OWN[name][1].items() if key not in config}
+        if not unset:
+            continue
+        try:
+            reached.kafka.alter_config(name, unset)
+        except HubError as error:
+            refused[name] = error.message
+    for name, why in refused.items():
+        log.info('cluster "%s": topic "%s" keeps its settings: %s', reached.name, name, why)
+
+
+def map_lag_ms(reached: Reached) -> int:
+    """How long the map topic keeps what was replaced, at least; 0 where nobody has set that or one may not ask."""
+    config, _ = _configs(reached.kafka, [MAP_TOPIC])
+    return int(config.get(MAP_TOPIC, {}).get("min.compaction.lag.ms", 0))
+
+
+# ---- what mirrors wrote
+
+
+def read_to_end(
+    reached: Reached, topics: Sequence[str], take: Callable[[Record], None], timeout_s: float = 30.0
+) -> None:
+    """Every committed record of these topics, up to the ends as they are now, open transactions waited for.
+
+    Topics that are not there are passed over. Raises PeerError when nothing comes on for ``timeout_s``.
+    """
+    there = [name for name in topics if name in reached.kafka.topics()]
+    if not there:
+        return
+    ends = reached.kafka.end_offsets(there, committed=False)
+    begins = reached.kafka.beginning_offsets(there)
+    reader = reached.kafka.reader(queue_kb=8_192)
+    try:
+        reader.assign(Positions({tp: begins.get(tp) for tp, end in ends if begins.get(tp) < end}))
+        wanted = Positions({tp: end for tp, end in ends if begins.get(tp) < end})
+        if not _read_until(reader, wanted, take, timeout_s):
+            raise PeerError(
+                f'cluster "{reached.name}": {reader.position().behind(wanted)} is not reached within {timeout_s:g} s',
+                hint="an open transaction of a hung worker holds it back until it times out",
+                code="HUB-3604",
+            )
+    finally:
+        reader.close()
+
+
+def _read_until(reader: Reader, ends: Positions, take: Callable[[Record], None], timeout_s: float) -> bool:
+    """All records up to ``ends``. False when for ``timeout_s`` nothing came on: a long map takes its time."""
+    deadline = time.monotonic() + timeout_s
+    while not (at := reader.position()).covers(ends):
+        if time.monotonic() > deadline:
+            return False
+        for record in reader.poll(_POLL, 0.2):
+            take(record)
+        if reader.position() != at:
+            deadline = time.monotonic() + timeout_s
+    return True
+
+
+def read_board(reached: Reached, *, status: bool = True) -> Board:
+    """What people and workers told each other in a cluster, read now."""
+    board = Board()
+    now_s, now_ms = time.monotonic(), int(time.time() * 1000)
+    read_to_end(
+        reached,
+        [CONTROL_TOPIC, STATUS_TOPIC] if status else [CONTROL_TOPIC],
+        lambda record: board.apply(record, now_s, now_ms),
+    )
+    return board
+
+
+def without_records(reached: Reached, topics: Iterable[str], timeout_s: float = 10.0) -> frozenset[str]:
+    """Those of the topics in which no committed record is to be read now; what is not known in time is not among them.
+
+    Offsets do not tell: markers and aborted records have some, too. Stops when each topic has shown a record or its end.
+    """
+    kafka, names = reached.kafka, frozenset(topics)
+    begins, ends = kafka.beginning_offsets(sorted(names)), kafka.end_offsets(sorted(names))
+    waiting = {tp: end for tp, end in ends if begins.get(tp) < end}
+    with_some: set[str] = set()
+    reader = kafka.reader(queue_kb=1_024)
+    deadline = time.monotonic() + timeout_s
+    try:
+        reader.assign(Positions({tp: begins.get(tp) for tp in waiting}))
+        while waiting and time.monotonic() < deadline:
+            with_some |= {record.topic for record in reader.poll(_POLL, 0.2)}
+            at = reader.position()
+            waiting = {
+                tp: end for tp, end in waiting.items() if tp.topic not in with_some and at.get(tp) < end
+            }
+    finally:
+        reader.close()
+    return names - with_some - {tp.topic for tp in waiting}
+
+
+class OnwardReader:
+    """Reads some topics on and on: each time what came since, open transactions waited for. Not thread safe."""
+
+    def __init__(self, reached: Reached, topics: Sequence[str], take: Callable[[Record], None]) -> None:
+        self.reached, self.topics, self._take = reached, topics, take
+        self._reader = reached.kafka.reader(queue_kb=8_192)
+        self._assigned = False
+
+    def read_on(self, timeout_s: float = 20.0) -> Positions:
+        """Up to the ends as they are now, which are returned. Raises PeerError after ``timeout_s`` in which nothing came on,
+        NotFound without the topics."""
+        ends = self.reached.kafka.end_offsets(self.topics, committed=False)
+        if not self._assigned:
+            begins = self.reached.kafka.beginning_offsets(self.topics)
+            self._reader.assign(Positions({tp: begins.get(tp) for tp, _ in ends}))
+            self._assigned = True
+        if not _read_until(self._reader, ends, self._take, timeout_s):
+            raise PeerError(
+                f'cluster "{self.reached.name}": an open transaction holds back the mirrors\' own topics',
+                hint="a worker hangs: its transaction times out",
+                code="HUB-3604",
+            )
+        return ends
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class ProgressReader:
+    """Keeps a ``Progress`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long.
+    ``also`` is given every record after it was taken in."""
+
+    def __init__(
+        self,
+        reached: Reached,
+        *,
+        maps: bool = True,
+        only: frozenset[str] | None = None,
+        also: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        self.progress = Progress(only=only)
+        topics = [CHECKPOINTS_TOPIC, MAP_TOPIC] if maps else [CHECKPOINTS_TOPIC]
+
+        def take(record: Record) -> None:
+            self.progress.apply(record)
+            also(record)
+
+        self._onward = OnwardReader(reached, topics, take)
+
+    def refresh(self, timeout_s: float = 20.0) -> Progress:
+        """Read on up to the ends as they are now. Raises PeerError after ``timeout_s``, NotFound without the topics."""
+        self._onward.read_on(timeout_s)
+        return self.progress
+
+    def close(self) -> None:
+        self._onward.close()
+
+
+class StatusReader:
+    """Keeps what mirrors and people told in a cluster up to date, without the maps. Not thread safe."""
+
+    def __init__(self, reached: Reached) -> None:
+        self.reached = reached
+        self._topics = (CONTROL_TOPIC, STATUS_TOPIC, CHECKPOINTS_TOPIC)
+        self._ends = Positions()
+        self._onward: OnwardReader | None = None
+        self._board, self._progress = Board(), Progress()
+
+    def refresh(self, timeout_s: float = 30.0) -> tuple[Board, Progress]:
+        """Both as they are now; empty where the cluster has none of the mirrors' topics. Raises PeerError."""
+        try:
+            ends = self._read_on(timeout_s)
+            if not ends.covers(
+                self._ends
+            ):  # a topic was deleted and made again: what was read is another one's
+                self.close()
+                ends = self._read_on(timeout_s)
+            self._ends = ends
+        except NotFound:
+            self.close()
+        except HubError:
+            self.close()  # what was polled and not taken in would be missing
+            raise
+        return self._board, self._progress
+
+    def _read_on(self, timeout_s: float) -> Positions:
+        if self._onward is None:
+            self._board, self._progress = Board(), Progress()
+            self._onward = OnwardReader(self.reached, self._topics, self._take)
+        return self._onward.read_on(timeout_s)
+
+    def _take(self, record: Record) -> None:
+        if record.topic == CHECKPOINTS_TOPIC:
+            self._progress.apply(record)
+        else:
+            self._board.apply(record, time.monotonic(), int(time.time() * 1000))
+
+    def close(self) -> None:
+        if self._onward is not None:
+            self._onward.close()
+        self._onward, self._ends = None, Positions()
+        self._board, self._progress = Board(), Progress()
+
+
+def read_progress(reached: Reached, *, maps: bool = True) -> Progress:
+    """``Progress`` read once; empty when the cluster has none of the mirrors' topics."""
+    reader = ProgressReader(reached, maps=maps)
+    try:
+        return reader.refresh()
+    except NotFound:
+        return Progress()
+    finally:
+        reader.close()

@@ -1,0 +1,516 @@
+"""[core] What workers and people tell each other, folded: who is there, what each link carries, what is paused, how it goes.
+
+::
+
+    _hub.mirror.control   compact   pause|link                 a person's wish (the others: groups, failover, plan)
+                                    retry|link                 what stands still may try again
+                                    loss|home|epoch            what a failover left behind
+    _hub.mirror.status    compact   worker|name                a heartbeat, with the shards that it holds (header
+                                                               `links`: the links that it carries, as defined)
+                                    carries|link               topics, partitions and generations, as last planned
+                                    ends|link                  how far the source reached when it was last heard
+                                    partition|link|topic|n     how one partition goes
+                                    group|link|group           where one group stands
+                                    verified|link|topic|n      how far both sides of a partition were compared
+
+Heartbeats are not in the control topic, which stays small: a worker that comes reads it from its beginning. Whether a
+worker is alive is judged by when its heartbeat was heard here, not by its clock; what is much older than that when it is
+read was a worker of the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import orjson
+
+from hub.errors import HubFault
+from hub.record import NewRecord, Record, TopicPartition
+from hub.replication.maps.checkpoint import CONTROL_TOPIC, Checkpoint
+from hub.replication.ownership.failover import Control, Operation, Ownership, apply
+from hub.replication.ownership.group_offsets import Mark, mark_of
+from hub.replication.ownership.link_definitions import Definition
+from hub.replication.ownership.loss_report import Declared, Heard, declared_of
+from hub.replication.ownership.shards import Lease, Shard, shards_of
+from hub.replication.planning.plan import Synced, synced_of
+from hub.replication.planning.schema_plan import SyncedSubject, synced_subject_of
+from hub.replication.planning.write_rights import Handed, Rights, fact_of
+
+STATUS_TOPIC = "_hub.mirror.status"
+STATUS_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    # It is read from its beginning by whoever wants to know: the cleaner shall keep it short.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": "3600000",
+}
+CHORES = -1
+"""The number of the shard that has no partitions: whoever holds it plans the link and carries its groups."""
+
+_LONG_AGO_MS = 60_000
+_LINKS, _HEARD, _OWN_IDS = "links", "source_heard_at_ms", "own_ids"
+"""Headers, which earlier releases pass over: a field of the body that they do not know they refuse, and with it the record."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A worker's heartbeat. ``ttl_ms``: for so long after it was heard the worker counts as alive. ``links``: the links to this
+    cluster that it carries, with their definitions; None: it is of an earlier release, which does not say.
+    """
+
+    worker: str
+    host: str
+    pid: int
+    holding: tuple[Shard, ...]
+    ttl_ms: int
+    at_ms: int
+    links: Mapping[str, Definition] | None = None
+
+    def record(self) -> NewRecord:
+        body = {
+            "host": self.host,
+            "pid": self.pid,
+            "holding": [list(each) for each in self.holding],
+            "ttl_ms": self.ttl_ms,
+            "at_ms": self.at_ms,
+        }
+        said = {name: [each.digest, each.since_ms] for name, each in (self.links or {}).items()}
+        headers = () if self.links is None else ((_LINKS, orjson.dumps(said)),)
+        key = f"worker|{self.worker}".encode()
+        return NewRecord(STATUS_TOPIC, key, orjson.dumps(body), headers)
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTopic:
+    """A topic as it is to be mirrored; ``generation`` is that of ``topic_id``. ``own_ids``: its records get the schema ids of
+    the target's registry, as the plan found."""
+
+    partitions: int
+    topic_id: str
+    generation: int = 0
+    own_ids: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Carries:
+    """What a link carries, as its chores planned it last. ``trouble``: by topic, why it is not carried. ``schemas_to``: the
+    target's registry has what the source's wrote to its log before this offset; -1 where that log cannot be followed."""
+
+    link: str
+    topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
+    trouble: Mapping[str, str] = field(default_factory=dict)
+    cautions: tuple[str, ...] = ()
+    error: str = ""
+    at_ms: int = 0
+    schemas_to: int = -1
+
+    def record(self) -> NewRecord:
+        body = {
+            "topics": {name: [t.partitions, t.topic_id, t.generation] for name, t in self.topics.items()},
+            "trouble": dict(self.trouble),
+            "cautions": list(self.cautions),
+            "error": self.error,
+            "schemas_to": self.schemas_to,
+            "at_ms": self.at_ms,
+        }
+        own = sorted(name for name, topic in self.topics.items() if topic.own_ids)
+        headers = ((_OWN_IDS, orjson.dumps(own)),) if own else ()
+        return NewRecord(STATUS_TOPIC, f"carries|{self.link}".encode(), orjson.dumps(body), headers)
+
+    def shards(self, number: int) -> dict[Shard, tuple[TopicPartition, ...]]:
+        """Its shards with their partitions."""
+        every = [TopicPartition(name, at) for name, t in self.topics.items() for at in range(t.partitions)]
+        return shards_of(self.link, every, number)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """How one partition goes, as its worker saw it. Offsets are next-to-read; -1 and None: not known.
+
+    ``lag_bytes`` is the lag in records times the mean size of what was mirrored. ``lag_s``: how long ago the source
+    reached the offset that the mirror is at, to the worker's knowledge. ``restarts``: how often its shard was begun anew
+    because it did not get on, since it did last. ``source_heard_at_ms``: when ``source_end`` was heard; 0: not known.
+    """
+
+    link: str
+    topic: str
+    partition: int
+    shard: int
+    worker: str
+    state: str
+    reason: str
+    engine: str
+    source_next: int
+    source_end: int
+    target_next: int
+    lag_records: int
+    lag_bytes: int
+    lag_s: float | None
+    records_per_s: float
+    bytes_per_s: float
+    committed_at_ms: int
+    at_ms: int
+    restarts: int = 0
+    source_heard_at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        body = {name: getattr(self, name) for name in _STATUS_FIELDS}
+        key = f"partition|{self.link}|{self.topic}|{self.partition}"
+        headers = ((_HEARD, b"%d" % self.source_heard_at_ms),)
+        return NewRecord(STATUS_TOPIC, key.encode(), orjson.dumps(body), headers)
+
+
+_STATUS_FIELDS = (
+    "shard",
+    "worker",
+    "state",
+    "reason",
+    "engine",
+    "source_next",
+    "source_end",
+    "target_next",
+    "lag_records",
+    "lag_bytes",
+    "lag_s",
+    "records_per_s",
+    "bytes_per_s",
+    "committed_at_ms",
+    "restarts",
+    # The time last: a status that differs in it alone is not written again at once.
+    "at_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnds:
+    """Offsets [begin, end) of a link's source topics, those that are paused or refused too, as a worker heard them last.
+
+    The worker that plans the link asks every few seconds, whether or not anything is carried. ``at_ms``: just before it
+    asked, epoch milliseconds.
+    """
+
+    link: str
+    places: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        rows = [[*place, *offsets] for place, offsets in sorted(self.places.items())]
+        body = {"places": rows, "at_ms": self.at_ms}
+        return NewRecord(STATUS_TOPIC, f"ends|{self.link}".encode(), orjson.dumps(body))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """One group in one partition: see groups.Carried. ``unread_lost`` and ``redelivered``: what a failover would cost it
+    now, in offsets that it never gets and records that it gets twice."""
+
+    topic: str
+    partition: int
+    state: str
+    reason: str
+    source_offset: int
+    position: int | None
+    unread_lost: int
+    redelivered: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    link: str
+    group: str
+    places: tuple[GroupPlace, ...]
+    at_ms: int
+
+    def record(self) -> NewRecord:
+        rows = [
+            [
+                p.topic,
+                p.partition,
+                p.state,
+                p.reason,
+                p.source_offset,
+                p.position,
+                p.unread_lost,
+                p.redelivered,
+            ]
+            for p in self.places
+        ]
+        body = {"places": rows, "at_ms": self.at_ms}
+        return NewRecord(STATUS_TOPIC, f"group|{self.link}|{self.group}".encode(), orjson.dumps(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How far both sides of a partition were compared, in source offsets: ``compared`` records up to ``to``, without the
+    ``skipped`` offsets that there was no time for. ``differs_at``: the first at which they differed. ``copy``: which topic's
+    copy that is about, see ``copy_of``."""
+
+    link: str
+    topic: str
+    partition: int
+    copy: str
+    to: int
+    compared: int = 0
+    skipped: int = 0
+    differs_at: int | None = None
+    why: str = ""
+    at_ms: int = 0
+
+    @property
+    def key(self) -> bytes:
+        return f"verified|{self.link}|{self.topic}|{self.partition}".encode()
+
+    def record(self) -> NewRecord:
+        body = {
+            "copy": self.copy,
+            "to": self.to,
+            "compared": self.compared,
+            "skipped": self.skipped,
+            "differs_at": self.differs_at,
+            "why": self.why,
+            "at_ms": self.at_ms,
+        }
+        return NewRecord(STATUS_TOPIC, self.key, orjson.dumps(body))
+
+
+def copy_of(mark: Checkpoint) -> str:
+    """The two topics that a checkpoint is about, by their ids."""
+    return f"{mark.topic_id}>{mark.target_topic_id}"
+
+
+def pause_record(link: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
+    """A person's wish that a mirror stands still, or goes on."""
+    body = orjson.dumps({"by": by, "at_ms": at_ms}) if paused else None
+    return NewRecord(CONTROL_TOPIC, f"pause|{link}".encode(), body)
+
+
+def retry_record(link: str, at_ms: int) -> NewRecord:
+    """What stands still on this mirror may try again."""
+    return NewRecord(CONTROL_TOPIC, f"retry|{link}".encode(), orjson.dumps({"at_ms": at_ms}))
+
+
+@dataclass
+class Board:
+    """The fold of both topics of one cluster. ``heard_s``: when each worker's last heartbeat was heard, by the reader's
+    own clock."""
+
+    control: Control = field(default_factory=Control)
+    beats: dict[str, Beat] = field(default_factory=dict)
+    heard_s: dict[str, float] = field(default_factory=dict)
+    carries: dict[str, Carries] = field(default_factory=dict)
+    paused: dict[str, str] = field(default_factory=dict)
+    retries: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, SourceEnds] = field(default_factory=dict)
+    partitions: dict[tuple[str, str, int], PartitionStatus] = field(default_factory=dict)
+    groups: dict[tuple[str, str], GroupStatus] = field(default_factory=dict)
+    verified: dict[tuple[str, str, int], Verified] = field(default_factory=dict)
+    synced: dict[tuple[str, str], Synced] = field(default_factory=dict)
+    rights: dict[str, Rights] = field(default_factory=dict)  # by link
+    handed: dict[str, Handed] = field(default_factory=dict)  # by home
+    subjects: dict[tuple[str, str], SyncedSubject] = field(default_factory=dict)
+    marks: dict[tuple[str, str], dict[TopicPartition, Mark]] = field(default_factory=dict)
+    declared: dict[str, Declared] = field(default_factory=dict)  # by home, the newest epoch's
+
+    def apply(self, record: Record, now_s: float, now_ms: int) -> None:
+        """Take in a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
+        kind, _, rest = (record.key or b"").decode("utf-8", "replace").partition("|")
+        try:
+            if record.value is None:
+                self._forget(kind, rest, record.topic)
+            elif kind in ("owner", "operation"):
+                self.control = apply(self.control, record)
+            elif kind == "synced" and (synced := synced_of(record)) is not None:
+                self.synced[synced.mirror, synced.topic] = synced
+            elif kind == "subject" and (settings := synced_subject_of(record)) is not None:
+                self.subjects[settings.mirror, settings.subject] = settings
+            elif kind in ("rights", "handed"):
+                self._may_write(fact_of(record))
+            elif kind == "group" and record.topic == CONTROL_TOPIC:
+                if (mark := mark_of(record)) is not None:
+                    places = self.marks.setdefault((mark.link, mark.group), {})
+                    places[TopicPartition(mark.topic, mark.partition)] = mark
+            else:
+                self._said(kind, rest, orjson.loads(record.value), now_s, now_ms)
+                self._take_headers(kind, rest, record)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise HubFault(
+                f"{record.topic}, offset {record.offset}: not what a mirror writes ({error!r})",
+                hint="something else writes to this topic, or a newer hub did",
+                code="HUB-5603",
+            ) from None
+
+    def _said(self, kind: str, rest: str, body: dict[str, Any], now_s: float, now_ms: int) -> None:
+        match kind:
+            case "worker":
+                holding = tuple(Shard(str(link), int(number)) for link, number in body.pop("holding"))
+                self.beats[rest] = _made(Beat, body, worker=rest, holding=holding)
+                age_ms = now_ms - self.beats[rest].at_ms
+                self.heard_s[rest] = now_s - (age_ms / 1000 if age_ms > _LONG_AGO_MS else 0.0)
+            case "carries":
+                topics = {name: CarriedTopic(*row) for name, row in body.pop("topics").items()}
+                cautions = tuple(body.pop("cautions"))
+                self.carries[rest] = _made(Carries, body, link=rest, topics=topics, cautions=cautions)
+            case "ends":
+                places = {TopicPartition(topic, n): (begin, end) for topic, n, begin, end in body["places"]}
+                self.ends[rest] = SourceEnds(rest, places, int(body["at_ms"]))
+            case "partition":
+                link, topic, partition = rest.split("|")
+                place = link, topic, int(partition)
+                self.partitions[place] = _made(PartitionStatus, body, **_named(place))
+            case "verified":
+                link, topic, partition = rest.split("|")
+                place = link, topic, int(partition)
+                self.verified[place] = _made(Verified, body, **_named(place))
+            case "group":
+                link, _, group = rest.partition("|")
+                of_group = tuple(GroupPlace(*row) for row in body["places"])
+                self.groups[link, group] = GroupStatus(link, group, of_group, body["at_ms"])
+            case "pause":
+                self.paused[rest] = str(body.get("by", ""))
+            case "retry":
+                self.retries[rest] = int(body["at_ms"])
+            case "loss":
+                said = declared_of(rest, body)
+                if said.home not in self.declared or said.epoch >= self.declared[said.home].epoch:
+                    self.declared[said.home] = said
+            case _:
+                pass  # what a newer hub tells
+
+    def _take_headers(self, kind: str, rest: str, record: Record) -> None:
+        """Take in what earlier releases do not write."""
+        if kind == "worker":
+            self.beats[rest] = replace(self.beats[rest], links=_links_of(record))
+        elif kind == "carries" and (own := _header(record, _OWN_IDS)) is not None:
+            told, names = self.carries[rest], frozenset(orjson.loads(own))
+            topics = {name: replace(each, own_ids=name in names) for name, each in told.topics.items()}
+            self.carries[rest] = replace(told, topics=topics)
+        elif kind == "partition" and (heard := _header(record, _HEARD)) is not None:
+            link, topic, partition = rest.split("|")
+            place = link, topic, int(partition)
+            self.partitions[place] = replace(self.partitions[place], source_heard_at_ms=int(heard))
+
+    def _may_write(self, fact: Rights | Handed | None) -> None:
+        if isinstance(fact, Rights):
+            self.rights[fact.link] = fact
+        elif fact is not None and fact.revision >= self.handed.get(fact.home, Handed(fact.home)).revision:
+            self.handed[fact.home] = fact
+
+    def _forget(self, kind: str, rest: str, topic_of: str) -> None:
+        match kind:
+            case "worker":
+                self.beats.pop(rest, None)
+                self.heard_s.pop(rest, None)
+            case "carries":
+                self.carries.pop(rest, None)
+            case "ends":
+                self.ends.pop(rest, None)
+            case "pause":
+                self.paused.pop(rest, None)
+            case "partition":
+                link, topic, partition = rest.split("|")
+                self.partitions.pop((link, topic, int(partition)), None)
+            case "verified":
+                link, topic, partition = rest.split("|")
+                self.verified.pop((link, topic, int(partition)), None)
+            case "synced":
+                link, _, topic = rest.partition("|")
+                self.synced.pop((link, topic), None)
+            case "rights":
+                self.rights.pop(rest, None)
+            case "handed":
+                self.handed.pop(rest, None)
+            case "subject":
+                link, _, subject = rest.partition("|")
+                self.subjects.pop((link, subject), None)
+            case "group" if topic_of == CONTROL_TOPIC:
+                link, topic, partition, group = rest.split("|", 3)
+                self.marks.get((link, group), {}).pop(TopicPartition(topic, int(partition)), None)
+            case "group":
+                link, _, group = rest.partition("|")
+                self.groups.pop((link, group), None)
+            case _:
+                pass
+
+    def heard(self, link: str, place: TopicPartition) -> Heard | None:
+        """Return the last end offset of a source partition that a worker heard; None: never heard."""
+        found = []
+        status, ends = self.partitions.get((link, *place)), self.ends.get(link)
+        if status is not None and status.source_end >= 0:
+            # Earlier versions do not record when the end was heard: not later than the status itself.
+            found.append(Heard(status.source_end, status.source_heard_at_ms or status.at_ms))
+        if ends is not None and place in ends.places:
+            found.append(Heard(ends.places[place][1], ends.at_ms))
+        if not found:
+            return None
+        return Heard(max(each.end for each in found), max(each.at_ms for each in found))
+
+    def alive(self, now_s: float) -> frozenset[str]:
+        """The workers that were heard of in time."""
+        return frozenset(
+            name for name, at_s in self.heard_s.items() if (now_s - at_s) * 1000 < self.beats[name].ttl_ms
+        )
+
+    def claims(self, now_s: float) -> dict[str, Mapping[str, Definition]]:
+        """Return the links of every living worker that names them; workers of earlier releases are left out."""
+        beats = ((name, self.beats[name].links) for name in self.alive(now_s))
+        return {name: links for name, links in beats if links is not None}
+
+    def leases(self, now_s: float) -> tuple[Lease, ...]:
+        """Who holds what, as each says; on the reader's clock, in milliseconds."""
+        return tuple(
+            Lease(shard, name, int(self.heard_s[name] * 1000) + self.beats[name].ttl_ms)
+            for name in sorted(self.alive(now_s))
+            for shard in self.beats[name].holding
+        )
+
+
+def _made(kind: Callable[..., T], body: Mapping[str, Any], **more: Any) -> T:
+    """One of the dataclasses above out of a record's body; fields of a newer hub are passed over."""
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in body.items() if name in known}, **more)
+
+
+def _named(place: tuple[str, str, int]) -> dict[str, Any]:
+    return dict(zip(("link", "topic", "partition"), place, strict=True))
+
+
+def _header(record: Record, wanted: str) -> bytes | None:
+    return next((value for name, value in record.headers if name == wanted), None)
+
+
+def _links_of(record: Record) -> Mapping[str, Definition] | None:
+    """The links that a heartbeat names; None: it is an earlier release's."""
+    said = _header(record, _LINKS)
+    if said is None:
+        return None
+    return {
+        name: Definition(int(since_ms), str(digest))
+        for name, (digest, since_ms) in orjson.loads(said).items()
+    }
+
+
+def joined(boards: Iterable[Control]) -> Control:
+    """The control of several clusters: for each home the highest epoch, and the operation that is furthest on."""
+    owners: dict[str, Ownership] = {}
+    operations: dict[str, Operation] = {}
+    for control in boards:
+        for home, owner in control.owners.items():
+            if home not in owners or owner.epoch > owners[home].epoch:
+                owners[home] = owner
+        for home, one in control.operations.items():
+            known = operations.get(home)
+            if known is None or _further(one, known):
+                operations[home] = one
+    return Control(owners, operations)
+
+
+def _further(one: Operation, known: Operation) -> bool:
+    if one.id == known.id:
+        return (one.state != "running", len(one.done)) > (known.state != "running", len(known.done))
+    # An aborted operation leaves its epoch to the next one.
+    return (one.epoch, one.state != "aborted") > (known.epoch, known.state != "aborted")

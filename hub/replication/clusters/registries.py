@@ -1,0 +1,103 @@
+"""[edge] The schema registries of both sides of a mirror: what an id means at the source, and its schema's id at the target.
+
+An id is never translated by guess: the schema is looked for at the target by its text, with all that it refers to, under a
+subject that it has at the source; where it is not there yet it is registered, unless only looking was asked for. Ids never
+change their meaning, so what was found is remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hub.errors import NotFound, PeerError
+from hub.replication.clusters.clusters import Reached
+from hub.replication.rewriting.record_filter import NoSchemas
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.model.facts import Reference
+
+_DEEPEST = 16  # references of references; as the registry has it
+_MOST_KNOWN = 100_000
+
+
+@dataclass
+class Registries:
+    """Schemas (see rewriting/record_filter.py) of two registries. For one thread; close it. ``registers``: whether what the target does not
+    have is registered there. ``deleted``: whether a softly deleted version at the target will do, for its id."""
+
+    here: RegistryClient
+    there: RegistryClient | None
+    registers: bool = True
+    deleted: bool = True
+    _sources: dict[int, Source] = field(default_factory=dict)
+    _ids: dict[tuple[int, str], int] = field(default_factory=dict)
+    _keys: dict[str, bool] = field(default_factory=dict)
+
+    def source(self, schema_id: int) -> Source:
+        if schema_id not in self._sources:
+            if len(self._sources) >= _MOST_KNOWN:
+                self._sources.clear()
+            self._sources[schema_id] = self.here.source(schema_id)
+        return self._sources[schema_id]
+
+    def has_keys(self, topic: str) -> bool:
+        # A topic's first key schema may come later; one that is there stays.
+        if not self._keys.get(topic):
+            self._keys[topic] = bool(self.here.versions(f"{topic}-key"))
+        return self._keys[topic]
+
+    def target_id(self, schema_id: int, subject: str) -> int:
+        known = self._ids.get((schema_id, subject))
+        if known is None:
+            if self.there is None:
+                raise NotFound("the target cluster has no registry in the file")
+            subjects = self.here.subjects_of(schema_id)
+            name = subject if subject in subjects or not subjects else min(subjects)
+            known = self._ids[schema_id, subject] = self._carried(schema_id, name, 0)[0]
+        return known
+
+    def _carried(self, schema_id: int, subject: str, depth: int) -> tuple[int, int]:
+        """(id, version) of the schema under the subject at the target."""
+        assert self.there is not None
+        if depth > _DEEPEST:
+            raise NotFound(f"the references of schema {schema_id} nest deeper than {_DEEPEST}")
+        text, kind, references = self.here.text_of(schema_id)
+        carried = []
+        for each in references:
+            of = self.here.version(each.subject, each.version)
+            _, version = self._carried(of.id, each.subject, depth + 1)
+            carried.append(Reference(each.name, each.subject, version))
+        try:
+            found = self.there.lookup(subject, text, kind, carried, deleted=self.deleted)
+        except NotFound:
+            if not self.registers:
+                raise
+            self.there.register(subject, text, kind, carried, *self.here.metadata_of(schema_id))
+            found = self.there.lookup(subject, text, kind, carried)
+        return found.id, found.version
+
+    def close(self) -> None:
+        self.here.close()
+        if self.there is not None:
+            self.there.close()
+
+
+def registries(
+    source: Reached, target: Reached, *, registers: bool = True, deleted: bool = True
+) -> Registries | NoSchemas:
+    """Of two clusters; connects to nothing yet."""
+    if source.registry is None:
+        return NoSchemas()
+    there = None if target.registry is None else RegistryClient(target.registry)
+    return Registries(RegistryClient(source.registry), there, registers, deleted)
+
+
+def carry_schema(source: Reached, target: Reached, schema_id: int, subject: str) -> int:
+    """Have one schema at the target, not deleted, with an id of its own there. Raises NotFound, CallerError, PeerError."""
+    made = registries(source, target, deleted=False)
+    if isinstance(made, NoSchemas):
+        raise PeerError(f"cluster {source.name} has no registry")
+    try:
+        return made.target_id(schema_id, subject)
+    finally:
+        made.close()

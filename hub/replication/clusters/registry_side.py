@@ -1,0 +1,175 @@
+"""[edge] One registry as the planner wants it, kept while it cannot have changed; and its part of the plan carried out.
+
+All versions come with two requests. Settings and modes are asked for a subject at a time, so a reader that asks again and
+again keeps what it has until ``forget`` is called, and settings for ``keep_s``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import orjson
+
+from hub.errors import HubError, NotFound, PeerError
+from hub.replication.planning.schema_plan import (
+    DeleteSchema,
+    ImportSchema,
+    RegistrySide,
+    SchemaVersion,
+    SetSubject,
+    SubjectSettings,
+)
+from hub.schema_registry.client.remote import RemoteRegistry
+from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.registry.snapshot import Version
+
+_KEEP_S = 30.0
+_LEVELS = ("compatibility", "compatibilityLevel")
+
+
+class RegistryReader:
+    """For one thread; close it. ``keep_s``: how long settings are kept, and versions at the longest; 0: never."""
+
+    def __init__(self, url: str, keep_s: float = 0.0) -> None:
+        self._remote = RemoteRegistry(url)
+        self._keep_s = keep_s
+        self._versions: tuple[float, tuple[SchemaVersion, ...], str] | None = None
+        self._settings: dict[str, tuple[float, SubjectSettings]] = {}
+
+    def versions(self) -> tuple[SchemaVersion, ...]:
+        """Every version of the default context. Raises PeerError, CallerError."""
+        return self._read()[1]
+
+    def read(self, subjects: Iterable[str]) -> RegistrySide:
+        """Every version, and the settings of ``subjects``. Raises PeerError, CallerError."""
+        _, versions, level = self._read()
+        settings = {subject: self._of(subject) for subject in dict.fromkeys(subjects)}
+        none = SubjectSettings()
+        return RegistrySide(versions, {name: each for name, each in settings.items() if each != none}, level)
+
+    def forget(self) -> None:
+        """Ask for everything anew next time."""
+        self._versions = None
+        self._settings.clear()
+
+    def forget_versions(self) -> None:
+        """Ask for versions anew next time."""
+        self._versions = None
+
+    def forget_settings(self, subject: str) -> None:
+        """Ask for the settings of one subject anew next time."""
+        self._settings.pop(subject, None)
+
+    def _read(self) -> tuple[float, tuple[SchemaVersion, ...], str]:
+        now_s = time.monotonic()
+        if self._versions is None or now_s - self._versions[0] >= self._keep_s:
+            found = tuple(
+                _version(subject, each)
+                for subject, each in self._remote.every()
+                if names.context_of(subject) == names.DEFAULT_CONTEXT
+            )
+            self._versions = now_s, found, self._remote.default_level()
+        return self._versions
+
+    def _of(self, subject: str) -> SubjectSettings:
+        now_s, known = time.monotonic(), self._settings.get(subject)
+        if known is None or now_s - known[0] >= self._keep_s:
+            asked = self._remote.own_settings(subject), self._remote.own_mode(subject)
+            known = self._settings[subject] = now_s, SubjectSettings.of(*asked)
+        return known[1]
+
+    def close(self) -> None:
+        self._remote.close()
+
+
+def reader_of(url: str | None, *, keep: bool = False) -> RegistryReader | None:
+    """A reader of a registry; None where there is none. ``keep``: for who asks every few seconds."""
+    return None if url is None else RegistryReader(url, _KEEP_S if keep else 0.0)
+
+
+def carry_out(step: ImportSchema | DeleteSchema | SetSubject, url: str) -> None:
+    """Do one step at the target's registry; the same again changes nothing. Raises PeerError (HUB-3611)."""
+    remote = RemoteRegistry(url)
+    try:
+        match step:
+            case ImportSchema(schema=schema):
+                with _importing(remote, schema.subject):
+                    remote.import_version(schema.subject, _stored(schema))
+            case DeleteSchema(subject=subject, version=version):
+                with suppress(NotFound):  # deleted by now
+                    remote.delete_version(subject, version)
+            case SetSubject(synced=synced):
+                _set(remote, synced.subject, synced.settings, step.before)
+    except HubError as error:
+        raise PeerError(
+            f'schema registry at "{remote.url}": {step}: {error.message}',
+            hint="is it running, and may its modes be changed? Look at its schemas of this id",
+            code="HUB-3611",
+        ) from None
+    finally:
+        remote.close()
+
+
+@contextmanager
+def _importing(remote: RemoteRegistry, subject: str) -> Iterator[None]:
+    """IMPORT mode for one subject; the mode that it had comes back."""
+    before = remote.own_mode(subject)
+    remote.set_mode(subject, "IMPORT")
+    try:
+        yield
+    finally:
+        # One that was left behind by a run that was killed is nobody's wish.
+        remote.set_mode(subject, None if before == "IMPORT" else before)
+
+
+def _set(remote: RemoteRegistry, subject: str, wanted: SubjectSettings, before: SubjectSettings) -> None:
+    new, old = _body(wanted), _body(before)
+    if old.keys() - new.keys():  # a setting is taken back only with all others
+        remote.unset_settings(subject)
+    if new:
+        remote.set_settings(subject, new)
+    if wanted.mode != before.mode:
+        remote.set_mode(subject, wanted.mode or None)
+
+
+def _body(settings: SubjectSettings) -> dict[str, Any]:
+    """Settings as they are asked for: the level has another name in answers."""
+    found: Mapping[str, Any] = orjson.loads(settings.settings) if settings.settings else {}
+    level = next((found[name] for name in _LEVELS if found.get(name)), None)
+    rest = {name: value for name, value in found.items() if name not in _LEVELS}
+    return {**({"compatibility": level} if level is not None else {}), **rest}
+
+
+def _version(subject: str, version: Version) -> SchemaVersion:
+    assert version.schema_id is not None
+    return SchemaVersion(
+        subject,
+        version.version,
+        version.schema_id,
+        version.schema_type,
+        version.text,
+        version.references,
+        version.deleted,
+        _json(version.metadata),
+        _json(version.rule_set),
+    )
+
+
+def _stored(schema: SchemaVersion) -> Version:
+    return Version(
+        schema.version,
+        schema.text,
+        schema.kind,
+        schema.references,
+        orjson.loads(schema.metadata) if schema.metadata else None,
+        schema.id,
+        schema.deleted,
+        orjson.loads(schema.rule_set) if schema.rule_set else None,
+    )
+
+
+def _json(value: Mapping[str, Any] | None) -> str:
+    return "" if value is None else orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode()

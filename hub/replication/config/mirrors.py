@@ -1,0 +1,433 @@
+"""[core] ``mirrors.yaml``: the clusters, what each owns, and the mirrors between them.
+
+::
+
+    clusters:
+      nyc: {bootstrap: nyc-1:9092, owns: ["nyc.**"]}
+      lon:
+        bootstrap: lon-1:9093
+        owns: ["lon.**"]
+        tls: {ca: certs/lon.pem}
+        sasl: {mechanism: SCRAM-SHA-512, username: hub, password: "${LON_PASSWORD}"}
+    mirrors:
+      nyc-lon: {source: nyc, target: lon, topics: ["nyc.*", "**.chat"]}
+
+A topic has the same name everywhere. Secrets are named, never written: ``${NAME}`` is taken from the environment when
+a connection is made. Which mirror carries which topic is decided in topology.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from hub.errors import ConfigError, nearest
+from hub.schema_registry.policy.label_patterns import checked
+from hub.security import Connection, Sasl, Secret, TlsOrNot, secrets_of
+from hub.topics.tree.tree import matches
+from hub.yaml import load_model, place
+
+MIRRORS_FILE = "mirrors.yaml"
+
+OwnerRule = Literal["source", "transit", "any"]
+OnTrouble = Literal["stop", "continue"]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+_DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00")
+_UNITS: Mapping[str, Mapping[str, int]] = {
+    "duration": {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
+    "size": {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30},
+}
+_MOST_MIRRORS = 1_000
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            f'name "{text[:80]}" must be small letters, digits, "_" and "-", at most 63, no "_" or "-" first'
+        )
+    return text
+
+
+def _amount(kind: str, example: str) -> BeforeValidator:
+    def read(value: object) -> object:
+        found = re.fullmatch(r"(\d+)\s*([A-Za-z]+)", str(value))
+        if isinstance(value, bool) or found is None or found.group(2) not in _UNITS[kind]:
+            raise ValueError(f'"{value}" is not a {kind} such as {example}')
+        return int(found.group(1)) * _UNITS[kind][found.group(2)]
+
+    return BeforeValidator(read)
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Pattern = Annotated[str, AfterValidator(checked)]
+DurationMs = Annotated[int, _amount("duration", "100ms, 5s or 1h")]
+SizeBytes = Annotated[int, _amount("size", "512KiB or 20MiB")]
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Cluster(_Said):
+    """Where a cluster is, how to get in, and the label patterns that only it may write (``owns``)."""
+
+    bootstrap: str
+    owns: list[Pattern] = Field(default_factory=list)
+    registry: str | None = None
+    tls: TlsOrNot = None
+    sasl: Sasl | None = None
+
+    @field_validator("bootstrap")
+    @classmethod
+    def _hosts(cls, value: str) -> str:
+        for host in value.split(","):
+            if not re.fullmatch(r"\s*[^\s:,]+:\d{1,5}\s*|\s*\[[0-9a-fA-F:]+\]:\d{1,5}\s*", host):
+                raise ValueError(f'"{host.strip()}" is not host:port')
+        return ",".join(host.strip() for host in value.split(","))
+
+
+class Window(_Said):
+    """When a mirror may run: ``from`` until before ``to``, local time; over midnight when ``to`` is the earlier."""
+
+    days: list[Day] = Field(default_factory=lambda: list(_DAYS), min_length=1)
+    begins: str = Field("00:00", alias="from")
+    ends: str = Field("24:00", alias="to")
+
+    @field_validator("begins", "ends", mode="before")
+    @classmethod
+    def _clock(cls, value: object) -> object:
+        if isinstance(value, int):  # YAML 1.1 reads 22:30 as a number to the base of sixty
+            value = f"{value // 60:02}:{value % 60:02}"
+        if not _CLOCK.fullmatch(str(value)):
+            raise ValueError(f'"{value}" is not a time such as "22:30"')
+        return value
+
+
+class Schedule(_Said):
+    zone: str = "UTC"
+    windows: list[Window] = Field(min_length=1)
+
+    @field_validator("zone")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError):
+            raise ValueError(f'"{value}" is no time zone; say one such as Europe/London') from None
+        return value
+
+
+class Limits(_Said):
+    """What a mirror may take. Bytes as they are on the wire, compressed."""
+
+    bytes_per_second: SizeBytes | None = None
+
+
+class Commit(_Said):
+    """A transaction ends at whichever of these comes first."""
+
+    interval: DurationMs = 100
+    size: SizeBytes = 32 << 20
+    records: int = Field(200_000, ge=1, le=1_000_000)
+
+
+class From(_Said):
+    timestamp: datetime
+
+    @field_validator("timestamp")
+    @classmethod
+    def _zoned(cls, value: datetime) -> datetime:
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+class Groups(_Said):
+    """Which consumer groups are carried over; ``force`` moves a group back when the source's was reset."""
+
+    include: list[Pattern] = Field(default_factory=lambda: ["**"])
+    exclude: list[Pattern] = Field(default_factory=list)
+    interval: DurationMs = 5_000
+    force: bool = False
+
+
+class Acls(_Said):
+    """WRITE is not copied unless asked: who writes at the source does not write to the copy."""
+
+    copy_: bool = Field(True, alias="copy")
+    write: bool = False
+    principals: dict[str, str] = Field(default_factory=dict)
+
+
+Comparable = str | int | float | bool | None
+
+
+class Where(_Said):
+    """Which records are wanted: by a header, or by a field of the value. A header or field that is missing is null."""
+
+    header: str | None = None
+    field: str | None = Field(None, min_length=1)
+    in_: list[Comparable] | None = Field(None, alias="in", min_length=1)
+    not_in: list[Comparable] | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if (self.header is None) == (self.field is None):
+            raise ValueError("say header or field, one of them")
+        if (self.in_ is None) == (self.not_in is None):
+            raise ValueError("say in or not_in, one of them")
+        if self.header is not None and any(
+            not isinstance(each, str | None) for each in self.in_ or self.not_in or ()
+        ):
+            raise ValueError(f'header "{self.header}" is compared as text: put its values in quotes')
+        return self
+
+    def accepts(self, said: Sequence[object]) -> bool:
+        """Whether values that stand there (of several fields of an array, say) make the record a wanted one."""
+        listed = {(isinstance(each, bool), each) for each in self.in_ or self.not_in or ()}
+        found = any(
+            (isinstance(each, bool), each) in listed
+            for each in said
+            if isinstance(each, str | int | float | None)
+        )
+        return found == (self.in_ is not None)
+
+    def __str__(self) -> str:
+        place = f"header {self.header}" if self.header is not None else f"field {self.field}"
+        said = ", ".join("null" if each is None else str(each) for each in self.in_ or self.not_in or ())
+        return f"{place} {'in' if self.in_ is not None else 'not in'} [{said}]"
+
+
+class Only(_Said):
+    topics: list[Pattern] = Field(min_length=1)
+    where: Where
+
+
+class MaskRule(_Said):
+    """Fields of values by their paths, with dots; ``key`` is a hash's secret."""
+
+    topics: list[Pattern] = Field(min_length=1)
+    fields: list[Annotated[str, Field(pattern=r"^[^.]+(\.[^.]+)*$")]] = Field(min_length=1)
+    how: Literal["hash", "null", "redact"] = Field(alias="with")
+    key: Secret | None = None
+
+    @field_validator("how", mode="before")
+    @classmethod
+    def _null(cls, value: object) -> object:
+        return "null" if value is None else value
+
+    @model_validator(mode="after")
+    def _keyed(self) -> Self:
+        if (self.how == "hash") != (self.key is not None):
+            raise ValueError('a hash needs a key, "${NAME}", and nothing else does')
+        return self
+
+
+class Mirror(_Said):
+    """What goes from where to where. ``owner`` None: "source" when the source owns anything, else "any".
+
+    ``schema_ids`` auto: kept, and the target's where the same ids mean other schemas there. ``record_subjects``: which subjects
+    go along that no topic's name is in (RecordNameStrategy).
+
+    ``owner`` source: only what the source owns. transit: also what came to the source through other mirrors, never what
+    the target owns. any: whatever fits, for one-way copies.
+    """
+
+    source: str
+    target: str
+    topics: list[Pattern] = Field(min_length=1)
+    exclude: list[Pattern] = Field(default_factory=list)
+    owner: OwnerRule | None = None
+    start: Literal["earliest", "latest"] | From = "earliest"
+    engine: Literal["auto", "batch", "record"] = "auto"
+    shards: int = Field(8, ge=1, le=1_000)
+    on_gap: OnTrouble = "stop"
+    on_recreate: OnTrouble = "stop"
+    limits: Limits = Limits()
+    schedule: Schedule | None = None
+    commit: Commit = Commit()
+    groups: Groups = Groups()
+    acls: Acls = Acls()
+    configs: list[str] = Field(default_factory=list)
+    only: list[Only] = Field(default_factory=list)
+    mask: list[MaskRule] = Field(default_factory=list)
+    schema_ids: Literal["auto", "keep", "rewrite"] = "auto"
+    record_subjects: list[Pattern] = Field(default_factory=lambda: ["**"])
+    on_unreadable: Literal["stop", "drop"] = "stop"
+    verify: bool = True
+    paused: bool = False
+
+    @model_validator(mode="after")
+    def _batches_stay_as_they_are(self) -> Self:
+        if self.engine == "batch" and self.rewrites:
+            raise ValueError("only, mask and schema_ids write records anew: leave engine: batch away")
+        return self
+
+    @property
+    def ids(self) -> Literal["auto", "keep", "rewrite"]:
+        """``schema_ids``; batches that stay as they are keep their ids."""
+        return "keep" if self.schema_ids == "auto" and self.engine == "batch" else self.schema_ids
+
+    @property
+    def rewrites(self) -> bool:
+        """Return whether the file has records left out of the copy, or changed in it."""
+        return bool(self.only or self.mask) or self.schema_ids == "rewrite"
+
+    def masks(self, topic: str) -> bool:
+        """Whether the copy has values that are not the originals."""
+        return any(matches(pattern, topic) for each in self.mask for pattern in each.topics)
+
+    def selects(self, topic: str) -> bool:
+        """Whether the name fits; the hub's and Kafka's own topics never do."""
+        return (
+            not topic.startswith("_")
+            and any(matches(pattern, topic) for pattern in self.topics)
+            and not any(matches(pattern, topic) for pattern in self.exclude)
+        )
+
+    def selects_group(self, group: str) -> bool:
+        return any(matches(pattern, group) for pattern in self.groups.include) and not any(
+            matches(pattern, group) for pattern in self.groups.exclude
+        )
+
+
+class MirrorsFile(_Said):
+    """mirrors.yaml."""
+
+    clusters: dict[Name, Cluster] = Field(min_length=1)
+    mirrors: dict[Name, Mirror] = Field(default_factory=dict, max_length=_MOST_MIRRORS)
+
+    def rule(self, mirror: str) -> OwnerRule:
+        """The mirror's owner rule, as said or as it follows from what its source owns."""
+        found = self.mirrors[mirror]
+        return found.owner or ("source" if self.clusters[found.source].owns else "any")
+
+
+def stamp_of(path: Path) -> tuple[int, int] | None:
+    """By which a change of the file is seen without reading it; None: it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def load(path: Path) -> MirrorsFile:
+    """The file, with the clusters that its mirrors name. Raises ConfigError with file, line and column."""
+    file = load_model(path, MirrorsFile)
+    for name, mirror in file.mirrors.items():
+        for end, cluster in (("source", mirror.source), ("target", mirror.target)):
+            if cluster not in file.clusters:
+                guess = nearest(cluster, file.clusters)
+                raise ConfigError(
+                    f'mirror "{name}": there is no cluster "{cluster}"',
+                    hint=f'did you mean "{guess}"?'
+                    if guess
+                    else f"known: {', '.join(sorted(file.clusters))}",
+                    where=place(path, "mirrors", name, end),
+                    code="HUB-1601",
+                )
+        for end, cluster in (("source", mirror.source), ("target", mirror.target)):
+            if mirror.schema_ids == "rewrite" and file.clusters[cluster].registry is None:
+                raise ConfigError(
+                    f'mirror "{name}": schema_ids: rewrite needs a registry on both sides, and "{cluster}" has none',
+                    hint=f"say `registry` of cluster {cluster}",
+                    where=place(path, "mirrors", name, end),
+                    code="HUB-1601",
+                )
+        if mirror.source == mirror.target:
+            raise ConfigError(
+                f'mirror "{name}": source and target are both "{mirror.source}"',
+                hint="names stay the same, so a cluster cannot be mirrored into itself",
+                where=place(path, "mirrors", name, "target"),
+                code="HUB-1601",
+            )
+    return file
+
+
+def connection(
+    file: MirrorsFile, cluster: str, environ: Mapping[str, str], folder: Path = Path()
+) -> Connection:
+    """How to reach a cluster of the file. Raises ConfigError (HUB-1602) naming the variable that is not set."""
+    found = file.clusters[cluster]
+    hint = "export {}=… where the workers run"
+    secrets = secrets_of(found.tls, found.sasl, environ, f'cluster "{cluster}"', hint)
+    return Connection(cluster, tuple(found.bootstrap.split(",")), found.tls, found.sasl, secrets, folder)
+
+
+def principals_of(cluster: Cluster) -> frozenset[str] | None:
+    """Return the principals that the mirror's own user may have in a cluster; None: unknown, because a certificate alone
+    identifies it and the cluster maps that to a name."""
+    if cluster.sasl is None:
+        own = cluster.tls is not None and cluster.tls.certificate is not None
+        return None if own else frozenset({"User:ANONYMOUS"})
+    found = {cluster.sasl.username, cluster.sasl.client_id} - {None}
+    return frozenset(f"User:{each}" for each in found)
+
+
+def mask_secrets(file: MirrorsFile, environ: Mapping[str, str]) -> dict[str, str]:
+    """The keys of hashes by their references. Raises ConfigError (HUB-1602) naming the variable that is not set."""
+    found: dict[str, str] = {}
+    for name, mirror in file.mirrors.items():
+        for rule in mirror.mask:
+            if rule.key is None:
+                continue
+            variable = rule.key[2:-1]
+            if not environ.get(variable):
+                raise ConfigError(
+                    f'mirror "{name}": the variable {variable}, the key of a mask, is not set',
+                    hint=f"export {variable}=… where the workers run, the same everywhere",
+                    code="HUB-1602",
+                )
+            found[rule.key] = environ[variable]
+    return found
+
+
+def is_open(schedule: Schedule | None, now: datetime) -> bool:
+    """Whether a mirror may run at a moment (an aware time). Without a schedule always."""
+    if schedule is None:
+        return True
+    local = now.astimezone(ZoneInfo(schedule.zone))
+    minute = local.hour * 60 + local.minute
+    return any(_open(window, local.weekday(), minute) for window in schedule.windows)
+
+
+def opens_at(schedule: Schedule, now: datetime) -> datetime | None:
+    """The next minute at which a window opens, within a week; ``now`` itself when one is open."""
+    if is_open(schedule, now):
+        return now
+    minute = now.replace(second=0, microsecond=0)
+    for _ in range(8 * 24 * 60):
+        minute += timedelta(minutes=1)
+        if is_open(schedule, minute):
+            return minute
+    return None
+
+
+def _open(window: Window, weekday: int, minute: int) -> bool:
+    begins, ends = _minutes(window.begins), _minutes(window.ends)
+    if begins < ends:
+        return _DAYS[weekday] in window.days and begins <= minute < ends
+    # Over midnight: the night belongs to the day on which it begins.
+    evening = _DAYS[weekday] in window.days and minute >= begins
+    return evening or (_DAYS[weekday - 1] in window.days and minute < ends)
+
+
+def _minutes(clock: str) -> int:
+    hours, minutes = clock.split(":")
+    return int(hours) * 60 + int(minutes)

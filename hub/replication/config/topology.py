@@ -1,0 +1,371 @@
+"""[core] Which mirror carries which topic, and why no record can go round in a circle.
+
+A topic has at most one owner: the cluster whose ``owns`` fits it most closely. For one topic, the mirrors that carry it
+must be a tree that grows out of its owner: none leads into the owner, at most one into each other cluster, each begins
+where the topic is. Then every record crosses every link once and comes back to nobody, whatever the links between the
+clusters are like: rings and full meshes included.
+
+This is decided before any topic exists. All that matters of a topic's name is which of the file's patterns it fits, and
+there are finitely many such cases: ``representatives`` makes one name for each of them (product of automata, one label a
+letter), and each is checked. So the answer is exact, not a guess about patterns that look alike.
+
+After a failover a cluster acts for another (``acting``), and what the one owned is checked as if the other owned it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hub.errors import ConfigError
+from hub.replication.config.mirrors import Mirror, MirrorsFile
+from hub.schema_registry.policy.label_patterns import Labels, labels_of
+from hub.topics.tree.tree import matches
+
+Acting = Mapping[str, str]
+
+_MOST_STATES = 20_000
+_UNSEEN = "x"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why mirrors may not run as the file has them: about ``mirrors``, shown by ``topic``, and the way out."""
+
+    mirrors: tuple[str, ...]
+    topic: str
+    reason: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"✗ {', '.join(self.mirrors)}: {self.reason}\n  Hint: {self.hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The mirrors that carry one topic; ``owner`` None: nobody owns it. ``left_out``: mirrors whose patterns fit
+    and that do not carry it, and why."""
+
+    topic: str
+    owner: str | None
+    mirrors: tuple[str, ...]
+    left_out: Mapping[str, str]
+    refusals: tuple[Refusal, ...]
+
+
+def owners(file: MirrorsFile, topic: str, acting: Acting | None = None) -> tuple[str, ...]:
+    """The clusters that own a topic: one, none, or several when their patterns fit it equally closely.
+
+    ``acting``: who acts for whom since a failover.
+    """
+    fitting = [
+        (_closeness(pattern), (acting or {}).get(name, name))
+        for name, cluster in file.clusters.items()
+        for pattern in cluster.owns
+        if matches(pattern, topic)
+    ]
+    closest = max((closeness for closeness, _ in fitting), default=None)
+    return tuple(sorted({name for closeness, name in fitting if closeness == closest}))
+
+
+def route(
+    file: MirrorsFile, topic: str, acting: Acting | None = None, at: Iterable[str] | None = None
+) -> Route:
+    """Who carries a topic. ``at``: the clusters where it is known to have been made by others than mirrors (for topics
+    that nobody owns; None: wherever no mirror leads).
+    """
+    found = owners(file, topic, acting)
+    owner = found[0] if len(found) == 1 else None
+    carrying: list[str] = []
+    left_out: dict[str, str] = {}
+    for name, mirror in file.mirrors.items():
+        if not mirror.selects(topic):
+            continue
+        why = _why_not(file, name, found)
+        if why is None:
+            carrying.append(name)
+        else:
+            left_out[name] = why
+    carrying, unreached = _reached(file, carrying, owner, at)
+    refusals = list(_refused(file, topic, found, carrying, unreached))
+    for name in unreached:
+        left_out[name] = f"the topic does not come to {file.mirrors[name].source}"
+    return Route(topic, owner, tuple(carrying), left_out, tuple(refusals))
+
+
+def routes(file: MirrorsFile, topics: Iterable[str], acting: Acting | None = None) -> dict[str, Route]:
+    """``route`` of each topic that any mirror's patterns fit."""
+    return {
+        topic: route(file, topic, acting)
+        for topic in sorted(set(topics))
+        if any(mirror.selects(topic) for mirror in file.mirrors.values())
+    }
+
+
+def carried(
+    file: MirrorsFile, mirror: str, topics: Iterable[str], acting: Acting | None = None
+) -> tuple[str, ...]:
+    """The topics that a mirror carries, sorted; those with a refusal are not carried by anyone."""
+    found = routes(file, topics, acting)
+    return tuple(topic for topic, each in found.items() if mirror in each.mirrors and not each.refusals)
+
+
+def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[Refusal, ...]:
+    """Everything that is wrong with the graph, for any topics that there may ever be; each complaint once."""
+    found: dict[tuple[tuple[str, ...], str], Refusal] = {}
+    fitting: dict[str, set[str]] = {name: set() for name in file.mirrors}
+    for topic in representatives(_patterns(file)):
+        each = route(file, topic, acting)
+        for name in each.mirrors:
+            fitting[name].update(pattern for pattern in file.mirrors[name].topics if matches(pattern, topic))
+        for refusal in each.refusals:
+            kind = (refusal.mirrors, refusal.reason.replace(topic, ""))
+            found.setdefault(kind, refusal)
+    if not acting:
+        for name, mirror in file.mirrors.items():
+            for pattern in mirror.topics:
+                if pattern not in fitting[name] and not any(name in each.mirrors for each in found.values()):
+                    refusal = _carries_nothing(file, name, pattern)
+                    found.setdefault((refusal.mirrors, refusal.reason), refusal)
+    for name, mirror in file.mirrors.items():
+        for key, rules in (("only", mirror.only), ("mask", mirror.mask)):
+            for pattern in {each: None for rule in rules for each in rule.topics}:
+                if not _meets(mirror, pattern):
+                    found[(name,), f"{key} {pattern}"] = Refusal(
+                        (name,),
+                        pattern,
+                        f'`{key}` of "{pattern}" is about no topic of this mirror: nothing would come of it',
+                        "change its pattern: what is meant to be masked would go as it is",
+                    )
+    return tuple(found.values())
+
+
+def _meets(mirror: Mirror, pattern: str) -> bool:
+    """Whether there may be a topic that the mirror has and the pattern fits."""
+    names = representatives([*mirror.topics, *mirror.exclude, pattern])
+    return any(mirror.selects(name) and matches(pattern, name) for name in names)
+
+
+def representatives(patterns: Iterable[str]) -> list[str]:
+    """Names such that every name there may be fits the same patterns as one of them. Shortest first.
+
+    Raises ConfigError (HUB-1604) when there are too many cases to tell apart.
+    """
+    parts = sorted({labels_of(pattern) for pattern in patterns})
+    letters = sorted({label for part in parts for label in part} - {"*", "**"})
+    unseen = _UNSEEN
+    while unseen in letters:
+        unseen += _UNSEEN
+    start = tuple(_closed(part, {0}) for part in parts)
+    seen: dict[tuple[frozenset[int], ...], str] = {start: ""}
+    cases: dict[tuple[bool, ...], str] = {}
+    edge = [start]
+    while edge:
+        following: list[tuple[frozenset[int], ...]] = []
+        for state in edge:
+            name = seen[state]
+            for letter in (*letters, unseen):
+                after = tuple(_after(part, each, letter) for part, each in zip(parts, state, strict=True))
+                longer = f"{name}.{letter}" if name else letter
+                cases.setdefault(
+                    tuple(len(part) in each for part, each in zip(parts, after, strict=True)), longer
+                )
+                if after not in seen:
+                    seen[after] = longer
+                    following.append(after)
+        if len(seen) > _MOST_STATES:
+            raise ConfigError(
+                "mirrors: the patterns overlap in too many ways to be checked",
+                hint='use patterns that begin with a written label, such as "nyc.**", rather than "**.a.*"',
+                code="HUB-1604",
+            )
+        edge = following
+    return list(cases.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Neighborhood:
+    """What of a file decides about the topics that one mirror selects. ``mirrors``: all that select one of them, itself too.
+    ``owners``: (cluster, pattern of its ``owns``) that fit one of them."""
+
+    mirrors: frozenset[str]
+    owners: frozenset[tuple[str, str]]
+
+
+def neighborhoods(file: MirrorsFile) -> dict[str, Neighborhood]:
+    """Return the neighborhood of every mirror, for any topics that there may ever be. Raises ConfigError (HUB-1604)."""
+    mirrors: dict[str, set[str]] = {name: {name} for name in file.mirrors}
+    owned: dict[str, set[tuple[str, str]]] = {name: set() for name in file.mirrors}
+    for topic in representatives(_patterns(file)):
+        selecting = [name for name, mirror in file.mirrors.items() if mirror.selects(topic)]
+        owning = [
+            (name, pattern)
+            for name, cluster in file.clusters.items()
+            for pattern in cluster.owns
+            if selecting and matches(pattern, topic)
+        ]
+        for name in selecting:
+            mirrors[name].update(selecting)
+            owned[name].update(owning)
+    return {name: Neighborhood(frozenset(mirrors[name]), frozenset(owned[name])) for name in file.mirrors}
+
+
+def _patterns(file: MirrorsFile) -> Iterable[str]:
+    for cluster in file.clusters.values():
+        yield from cluster.owns
+    for mirror in file.mirrors.values():
+        yield from (*mirror.topics, *mirror.exclude)
+
+
+def _closed(part: Labels, states: Iterable[int]) -> frozenset[int]:
+    """With what ``**`` may skip."""
+    found = set(states)
+    for state in sorted(found):
+        at = state
+        while at < len(part) and part[at] == "**":
+            at += 1
+            found.add(at)
+    return frozenset(found)
+
+
+def _after(part: Labels, states: frozenset[int], letter: str) -> frozenset[int]:
+    found = set()
+    for state in states:
+        if state == len(part):
+            continue
+        if part[state] == "**":
+            found.add(state)
+        elif part[state] in ("*", letter):
+            found.add(state + 1)
+    return _closed(part, found)
+
+
+def _closeness(pattern: str) -> tuple[int, int, int]:
+    """More written labels are closer, then no ``**``, then more ``*`` (each fixes the number of labels)."""
+    labels = labels_of(pattern)
+    stars = labels.count("*")
+    deep = labels.count("**")
+    return len(labels) - stars - deep, -deep, stars
+
+
+def _why_not(file: MirrorsFile, name: str, owning: Sequence[str]) -> str | None:
+    mirror, rule = file.mirrors[name], file.rule(name)
+    if rule == "any":
+        return None
+    if not owning:
+        return "nobody owns it"
+    if rule == "source" and mirror.source not in owning:
+        return f"{owning[0]} owns it, not {mirror.source}"
+    if rule == "transit" and mirror.target in owning:
+        return f"{mirror.target} owns it"
+    return None
+
+
+def _reached(
+    file: MirrorsFile, carrying: Sequence[str], owner: str | None, at: Iterable[str] | None
+) -> tuple[list[str], list[str]]:
+    """Those that have something to carry because the topic comes to their source, and the others."""
+    into = {file.mirrors[name].target for name in carrying}
+    if owner is not None:
+        have = {owner}
+    else:
+        roots = {file.mirrors[name].source for name in carrying} - into
+        have = set(at) if at is not None else roots or {file.mirrors[name].source for name in carrying}
+    waiting = list(carrying)
+    moving: list[str] = []
+    while ready := [name for name in waiting if file.mirrors[name].source in have]:
+        moving += ready
+        have |= {file.mirrors[name].target for name in ready}
+        waiting = [name for name in waiting if name not in ready]
+    return [name for name in carrying if name in moving], waiting
+
+
+def _refused(
+    file: MirrorsFile, topic: str, owning: Sequence[str], carrying: Sequence[str], unreached: Sequence[str]
+) -> Iterable[Refusal]:
+    if len(owning) > 1 and carrying:
+        yield Refusal(
+            tuple(carrying),
+            topic,
+            f'topic "{topic}" is owned by {" and ".join(owning)} alike',
+            "let one of their patterns be closer (more labels written out), or take it from one of them",
+        )
+        return
+    for name in carrying:
+        target = file.mirrors[name].target
+        if target in owning:
+            yield Refusal(
+                (name,),
+                topic,
+                f'topic "{topic}" is owned by {target}, and the mirror would write it there',
+                "say `owner: source`, or exclude what the target owns",
+            )
+    for name in unreached:
+        if file.rule(name) == "any":
+            source = file.mirrors[name].source
+            yield Refusal(
+                (name,),
+                topic,
+                f'topic "{topic}" is owned by {owning[0] if owning else "nobody"}, not by {source}, and no mirror'
+                f" brings it there",
+                f"exclude it, add it to what {source} owns, or mirror it to {source} first",
+            )
+    writers: dict[str, list[str]] = {}
+    for name in carrying:
+        writers.setdefault(file.mirrors[name].target, []).append(name)
+    for target, names in writers.items():
+        if len(names) > 1:
+            yield Refusal(
+                tuple(names),
+                topic,
+                f'topic "{topic}" would be written at {target} by {len(names)} mirrors',
+                "exclude it from all but one of them",
+            )
+    cycle = _cycle(file, carrying)
+    if cycle:
+        around = " -> ".join([*(file.mirrors[name].source for name in cycle), file.mirrors[cycle[0]].source])
+        yield Refusal(
+            tuple(cycle),
+            topic,
+            f'topic "{topic}" would go round for ever: {around}',
+            "say in `owns` which cluster owns which labels",
+        )
+
+
+def _cycle(file: MirrorsFile, carrying: Sequence[str]) -> list[str]:
+    """The mirrors of one cycle, in order; [] when there is none."""
+    leaving: dict[str, list[str]] = {}
+    for name in carrying:
+        leaving.setdefault(file.mirrors[name].source, []).append(name)
+    done: set[str] = set()
+    for start, first in leaving.items():
+        path: list[str] = []
+        on_path = [start]
+        tries = [iter(first)]
+        while tries:
+            link = next(tries[-1], None)
+            if link is None:
+                done.add(on_path.pop())
+                tries.pop()
+                if path:
+                    path.pop()
+                continue
+            target = file.mirrors[link].target
+            if target in on_path:
+                return [*path[on_path.index(target) :], link]
+            if target not in done and target in leaving:
+                path.append(link)
+                on_path.append(target)
+                tries.append(iter(leaving[target]))
+    return []
+
+
+def _carries_nothing(file: MirrorsFile, name: str, pattern: str) -> Refusal:
+    mirror = file.mirrors[name]
+    owned = ", ".join(file.clusters[mirror.source].owns) or "nothing"
+    return Refusal(
+        (name,),
+        pattern,
+        f'"{pattern}" can carry nothing: the rule is `owner: {file.rule(name)}`, and {mirror.source} owns {owned}',
+        f"change the pattern, what {mirror.source} owns, or the rule (transit: also what other mirrors bring)",
+    )

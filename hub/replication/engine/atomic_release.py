@@ -1,0 +1,72 @@
+"""[core] Which fetched batches may become visible at the target together: no transaction of the source is cut in two.
+
+A source's transaction ends in each partition by itself, and a reader of one partition waits for every open transaction
+that began before. So at one moment it may be readable in A while in B it is not::
+
+    A   t t C(t)                 readable up to the end
+    B   x   t t C(t)             readable up to x, which is still open
+
+To copy what is readable would give the target half of ``t``, and after a failover it stays half. So ``t`` waits in A
+until it is readable in B; and with it what is after it in A, and what belongs to that, and so on.
+
+A transaction is known by producer id and epoch. Since KIP-890 (brokers and clients of Kafka 4) every transaction has an
+epoch of its own. Older clients keep one epoch: then a producer's transactions count as one, and wait for each other;
+the engine's limits on holding back bound that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from hub.kafka.protocol.record_batch import Batch
+
+Txn = tuple[int, int]
+NONE: Final[frozenset[Txn]] = frozenset()
+Place = TypeVar("Place")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of one partition. ``staged``: the transactions of each fetched piece, in order; ``beyond``: those
+    with batches after them; ``whole``: all has been looked at that the partition had when the last piece of any
+    partition arrived (a transaction that was readable then had been written everywhere by then)."""
+
+    staged: Sequence[frozenset[Txn]]
+    beyond: frozenset[Txn] = NONE
+    whole: bool = True
+
+
+def transactions_of(batches: Iterable[Batch]) -> frozenset[Txn]:
+    found = [
+        (each.producer_id, each.producer_epoch)
+        for each in batches
+        if each.is_transactional and not each.is_control
+    ]
+    return frozenset(found) if found else NONE
+
+
+def releasable(partitions: Mapping[Place, Seen]) -> dict[Place, int]:
+    """How many pieces of each partition, from the first on, hold nothing but whole transactions.
+
+    >>> t, x = (1, 0), (2, 0)
+    >>> releasable({"A": Seen([frozenset({t})]), "B": Seen([], frozenset({x, t}))})
+    {'A': 0, 'B': 0}
+    """
+    held: set[Txn] = set()
+    for seen in partitions.values():
+        held |= seen.beyond
+    if not all(seen.whole for seen in partitions.values()):
+        held.update(txn for seen in partitions.values() for piece in seen.staged for txn in piece)
+    counts = {place: len(seen.staged) for place, seen in partitions.items()}
+    while True:
+        before = len(held)
+        for place, seen in partitions.items():
+            for at in range(counts[place]):
+                if not held.isdisjoint(seen.staged[at]):
+                    counts[place] = at
+                    held.update(txn for piece in seen.staged[at:] for txn in piece)
+                    break
+        if len(held) == before:
+            return counts

@@ -1,0 +1,348 @@
+"""[core] Where a record of the source is in the target, exactly, and back: a table of runs.
+
+Inside a run ``target = source + delta``. The delta changes at holes of the source (compaction, transaction markers,
+aborted records) and at the mirror's own commit markers, nowhere else; so a few bytes a transaction are a complete map
+and nothing is ever extrapolated::
+
+    source   0 1 2 . . 5 6 7      runs  (0→0, 3) (5→4, 3)         "." holes: compacted, or markers
+    target   0 1 2 m 4 5 6 m                                      "m" the mirror's own commit markers
+
+Positions are next-to-read. A translated position is that of the first record which a reader there has not read.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from hub.errors import HubFault
+
+Kind = Literal["exact", "hole", "pending", "clamped_low", "bounded"]
+
+_FORMAT = 1
+_MOST_RUNS = 1_000_000  # in one encoded value: a transaction of 50,000 records has far fewer
+_LONGEST_VARINT = 10
+
+
+class Run(NamedTuple):
+    """``count`` consecutive records: the first is at offset ``source`` there and at offset ``target`` here."""
+
+    source: int
+    target: int
+    count: int  # type: ignore[assignment]  # a tuple's own count() is of no use here
+
+    @property
+    def source_end(self) -> int:
+        """The source offset after the last record."""
+        return self.source + self.count
+
+    @property
+    def target_end(self) -> int:
+        """The target offset after the last record."""
+        return self.target + self.count
+
+    @property
+    def delta(self) -> int:
+        return self.target - self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A position on the other side, and how sure it is.
+
+    - ``exact``: the record there is the very record here, or both sides are read to the end of what is mirrored;
+    - ``hole``: there is no record at this offset; the position is that of the next one that there is;
+    - ``pending``: ahead of the mirror by ``distance`` offsets; the position is the end of what is mirrored;
+    - ``clamped_low``: before all that is mapped, by ``distance`` offsets; the position is the first that is mapped;
+    - ``bounded``: the two logs have their records in different orders here (two_way_offset_map.py); the position is before all
+      that was not read, and ``distance`` records are read again. An OffsetMap never says so.
+    """
+
+    kind: Kind
+    offset: int
+    distance: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One direction of the table: parallel columns, the mapped stretch [start, next) and where its ends lead."""
+
+    starts: array[int]
+    others: array[int]
+    counts: array[int]
+    start: int
+    next: int
+    other_next: int
+
+    def translate(self, offset: int) -> Translation:
+        if offset > self.next:
+            return Translation("pending", self.other_next, offset - self.next)
+        if offset == self.next:
+            return Translation("exact", self.other_next)
+        at = bisect_right(self.starts, offset) - 1
+        if at >= 0 and offset < self.starts[at] + self.counts[at]:
+            return Translation("exact", self.others[at] + offset - self.starts[at])
+        following = self.others[at + 1] if at + 1 < len(self.starts) else self.other_next
+        if offset < self.start:
+            return Translation("clamped_low", following, self.start - offset)
+        return Translation("hole", following)
+
+
+def _column() -> array[int]:
+    return array("q")
+
+
+@dataclass
+class OffsetMap:
+    """The runs of one partition, ascending on both sides, 24 bytes a run.
+
+    ``source_start`` and ``target_start``: where mirroring began (or where the map was trimmed to); ``source_next``
+    and ``target_next``: everything before has been mirrored or is a hole. ``OffsetMap()`` is a mirror that has begun
+    at 0 and has carried nothing yet.
+    """
+
+    source_start: int = 0
+    target_start: int = 0
+    source_next: int = field(default=-1)
+    target_next: int = field(default=-1)
+    _sources: array[int] = field(default_factory=_column, repr=False)
+    _targets: array[int] = field(default_factory=_column, repr=False)
+    _counts: array[int] = field(default_factory=_column, repr=False)
+
+    def __post_init__(self) -> None:
+        self.source_next = max(self.source_next, self.source_start)
+        self.target_next = max(self.target_next, self.target_start)
+
+    @classmethod
+    def of(
+        cls,
+        runs: Iterable[Run],
+        *,
+        source_start: int | None = None,
+        target_start: int | None = None,
+        source_next: int = -1,
+        target_next: int = -1,
+    ) -> OffsetMap:
+        """The map of runs in any order, some of them perhaps twice or as part of a longer one.
+
+        The starts default to those of the first run (0 without runs), the ends to those of the last one.
+        """
+        ordered = sorted(runs)
+        first = ordered[0] if ordered else Run(0, 0, 0)
+        made = cls(
+            first.source if source_start is None else source_start,
+            first.target if target_start is None else target_start,
+        )
+        for run in ordered:
+            made.add(run)
+        made.advance(source_next, target_next)
+        return made
+
+    def add(self, run: Run) -> None:
+        """Append a run; one that continues the last with the same delta is folded into it.
+
+        What is known already is left as it is. Raises HubFault (HUB-5601) when the run contradicts what is known or
+        goes back on either side: then the map and the log are not of one mirror.
+        """
+        if run.count < 1 or run.source < 0 or run.target < 0:
+            raise HubFault(f"offset map: {run} is not a run of records", code="HUB-5601")
+        if self._sources:
+            last = self._last()
+            if run.source <= last.source_end and run.delta == last.delta and run.source >= last.source:
+                self._counts[-1] = max(last.source_end, run.source_end) - last.source
+                self.advance(run.source_end, run.target_end)
+                return
+            if self._knows(run):
+                return
+            if run.source < last.source_end or run.target < last.target_end:
+                raise HubFault(
+                    f"offset map: {run} follows {last}, but a mirror only goes forward on both sides",
+                    hint="the target was written by something else, or the map is of another topic of this name",
+                    code="HUB-5601",
+                )
+        elif run.source < self.source_start or run.target < self.target_start:
+            self.source_start = min(self.source_start, run.source)
+            self.target_start = min(self.target_start, run.target)
+        self._sources.append(run.source)
+        self._targets.append(run.target)
+        self._counts.append(run.count)
+        self.advance(run.source_end, run.target_end)
+
+    def advance(self, source_next: int, target_next: int = -1) -> None:
+        """Everything before these was mirrored or is a hole (a checkpoint says so). Never goes back."""
+        self.source_next = max(self.source_next, source_next)
+        self.target_next = max(self.target_next, target_next)
+
+    def translate(self, source_offset: int) -> Translation:
+        """The position in the target of a reader who is at ``source_offset`` in the source."""
+        return self._forward().translate(source_offset)
+
+    def reverse(self, target_offset: int) -> Translation:
+        """The position in the source of a reader who is at ``target_offset`` in the target."""
+        return self._backward().translate(target_offset)
+
+    def inverted(self) -> OffsetMap:
+        """The same pairs with the sides exchanged."""
+        return OffsetMap(
+            self.target_start,
+            self.source_start,
+            self.target_next,
+            self.source_next,
+            array("q", self._targets),
+            array("q", self._sources),
+            array("q", self._counts),
+        )
+
+    def trimmed(self, source_from: int) -> OffsetMap:
+        """Without what ends before ``source_from``: no answer for an offset from there on changes."""
+        if source_from <= self.source_start:
+            return self
+        at = max(0, bisect_right(self._sources, source_from) - 1)
+        if at < len(self._sources) and self._sources[at] + self._counts[at] <= source_from:
+            at += 1
+        begins = min(source_from, self.source_next)
+        return OffsetMap(
+            begins,
+            min(self._targets[at], self.translate(begins).offset)
+            if at < len(self._targets)
+            else self.target_next,
+            self.source_next,
+            self.target_next,
+            self._sources[at:],
+            self._targets[at:],
+            self._counts[at:],
+        )
+
+    def records_between(self, source_from: int, source_to: int) -> int:
+        """How many mirrored records have a source offset in [source_from, source_to)."""
+        return self._between(self._sources, source_from, source_to)
+
+    def target_records_between(self, target_from: int, target_to: int) -> int:
+        """How many mirrored records have a target offset in [target_from, target_to)."""
+        return self._between(self._targets, target_from, target_to)
+
+    def read_again(self, source_offset: int, target_from: int) -> int:
+        """How many records a reader who was at ``source_offset`` in the source gets once more from ``target_from`` on."""
+        return self.target_records_between(target_from, self.translate(source_offset).offset)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(self)
+
+    def __iter__(self) -> Iterator[Run]:
+        return (Run(*row) for row in zip(self._sources, self._targets, self._counts, strict=True))
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def _between(self, starts: array[int], begin: int, end: int) -> int:
+        at = max(0, bisect_right(starts, begin) - 1)
+        found = 0
+        while at < len(starts) and starts[at] < end:
+            found += max(0, min(end, starts[at] + self._counts[at]) - max(begin, starts[at]))
+            at += 1
+        return found
+
+    def _last(self) -> Run:
+        return Run(self._sources[-1], self._targets[-1], self._counts[-1])
+
+    def _knows(self, run: Run) -> bool:
+        at = bisect_right(self._sources, run.source) - 1
+        if at < 0:
+            return False
+        known = Run(self._sources[at], self._targets[at], self._counts[at])
+        return known.delta == run.delta and run.source_end <= known.source_end
+
+    def _forward(self) -> _Side:
+        return _Side(
+            self._sources, self._targets, self._counts, self.source_start, self.source_next, self.target_next
+        )
+
+    def _backward(self) -> _Side:
+        return _Side(
+            self._targets, self._sources, self._counts, self.target_start, self.target_next, self.source_next
+        )
+
+
+def encode_runs(runs: Sequence[Run]) -> bytes:
+    """Runs as bytes: a format byte, their number, then for each three varints, the first two zigzag.
+
+    They are: offsets skipped in the source since the run before, offsets skipped in the target, count.
+    """
+    encoded = bytearray([_FORMAT])
+    _put(encoded, len(runs))
+    source = target = 0
+    for run in runs:
+        _put(encoded, _zigzag(run.source - source))
+        _put(encoded, _zigzag(run.target - target))
+        _put(encoded, run.count)
+        source, target = run.source_end, run.target_end
+    return bytes(encoded)
+
+
+def runs_in(encoded: bytes) -> int:
+    """How many runs ``decode_runs`` would give. Raises HubFault (HUB-5602)."""
+    if not encoded or encoded[0] != _FORMAT:
+        raise _damaged("an unknown format" if encoded else "nothing")
+    number, _ = _take(encoded, 1)
+    return number
+
+
+def decode_runs(encoded: bytes) -> tuple[Run, ...]:
+    """The runs that ``encode_runs`` was given. Raises HubFault (HUB-5602) for any other bytes."""
+    if not encoded or encoded[0] != _FORMAT:
+        raise _damaged("an unknown format" if encoded else "nothing")
+    number, at = _take(encoded, 1)
+    if number > _MOST_RUNS:
+        raise _damaged(f"{number} runs")
+    runs: list[Run] = []
+    source = target = 0
+    for _ in range(number):
+        skipped_source, at = _take(encoded, at)
+        skipped_target, at = _take(encoded, at)
+        count, at = _take(encoded, at)
+        run = Run(source + _unzigzag(skipped_source), target + _unzigzag(skipped_target), count)
+        source, target = run.source_end, run.target_end
+        runs.append(run)
+    if at != len(encoded):
+        raise _damaged(f"{len(encoded) - at} bytes after the last run")
+    return tuple(runs)
+
+
+def _damaged(found: str) -> HubFault:
+    return HubFault(
+        f"offset map: {found} where runs were expected",
+        hint="a newer hub wrote it, or it is damaged: `hub mirror verify` tells whether the records are right",
+        code="HUB-5602",
+    )
+
+
+def _zigzag(value: int) -> int:
+    return value << 1 if value >= 0 else (-value << 1) - 1
+
+
+def _unzigzag(value: int) -> int:
+    return value >> 1 if not value & 1 else -((value + 1) >> 1)
+
+
+def _put(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _take(encoded: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(_LONGEST_VARINT):
+        if at >= len(encoded):
+            raise _damaged("an end")
+        byte = encoded[at]
+        at += 1
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, at
+    raise _damaged("a number too long")

@@ -1,0 +1,258 @@
+"""[core] How far somebody else's copy of a partition reaches, proven by comparing its records with the source's.
+
+Two streams of (offset, fingerprint) are walked together, record by record. A copier that goes forward, and now and then
+begins again a little further back, leaves a copy that this reads as::
+
+    source   a b c d e f g h         runs   (0→0, 4) (4→6, 2)
+    target   a b c d c d e f         "c d" came twice: no run has the second ones
+                                     next at the source: g
+
+What is paired is the same bytes in the same order, so the runs are a complete map (maps/offset_map.py), and the first source
+record after the last pair is where a mirror may go on: nothing comes twice, nothing is left out. Anything else is a
+refusal: a source record that the copy lacks though it has later ones, or a record of the copy that the source does not have.
+Of a compacted topic both sides may lack records, each its own.
+
+Limits: a stretch that came again is known as such up to ``BEHIND`` records back, one that is missing up to ``AHEAD`` on.
+Records that are equal byte by byte, time included, may be taken for each other: both copies are then the same all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hub.replication.maps.offset_map import Run
+
+AHEAD = 100_000
+BEHIND = 500_000
+
+Print = tuple[int, int]
+"""(offset, fingerprint of time, key, value and headers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One side of a partition. ``read`` gives its committed records of [first, end), ascending."""
+
+    begin: int
+    end: int
+    read: Callable[[int, int], Iterable[Print]]
+
+    def first_from(self, offset: int) -> Print | None:
+        """The first record at or after an offset."""
+        return next(iter(self.read(max(offset, self.begin), self.end)), None)
+
+    def find(self, fingerprint: int, end: int) -> int | None:
+        """The first offset below ``end`` with this fingerprint."""
+        return next((offset for offset, found in self.read(self.begin, end) if found == fingerprint), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """``runs`` map what both have; the mirror goes on at ``source_next``. ``duplicates``: records that the copy has twice.
+
+    ``refusal``: why nothing is proven, "" when it is. ``source_from`` and ``target_from``: where comparing began.
+    """
+
+    source_next: int
+    runs: tuple[Run, ...] = ()
+    source_from: int = 0
+    target_from: int = 0
+    duplicates: int = 0
+    refusal: str = ""
+
+    @property
+    def records(self) -> int:
+        return sum(run.count for run in self.runs)
+
+
+def boundary(
+    source: Log,
+    target: Log,
+    syncs: Sequence[tuple[int, int]] = (),
+    *,
+    newest: int | None = None,
+    compacted: bool = False,
+) -> Alignment:
+    """Where a mirror may go on, and the map of what is there. ``syncs``: (source, target) offsets of one record each, as
+    the copier said, ascending; each is believed only when the two records are equal.
+
+    ``newest``: compare only from the last sync before the newest so many offsets of the source on.
+    """
+    if syncs and syncs[-1][0] >= source.end:
+        return _refused(
+            f"the copy is of offset {syncs[-1][0]}, but the source ends at {source.end}: it was made again"
+        )
+    here, there = source.first_from(source.begin), target.first_from(target.begin)
+    if target.end == 0 or (there is None and target.begin == 0 and not compacted):  # at most aborted records
+        return Alignment(source.begin, source_from=source.begin)
+    if here is None:
+        return Alignment(source.end, source_from=source.end, target_from=target.end)
+    if there is None:
+        return _refused("the copy has no record left to compare, the source has")
+    refused: Alignment | None = None
+    for first, other in _starts(source, target, syncs, here, there, newest, compacted):
+        found = align(source.read(first, source.end), target.read(other, target.end), compacted=compacted)
+        found = Alignment(found.source_next, found.runs, first, other, found.duplicates, found.refusal)
+        if not found.refusal:
+            return found
+        refused = refused or found
+    return refused or _refused("neither side's first record, nor any that MirrorMaker told of, is in both")
+
+
+def _starts(
+    source: Log,
+    target: Log,
+    syncs: Sequence[tuple[int, int]],
+    here: Print,
+    there: Print,
+    newest: int | None,
+    compacted: bool,
+) -> Iterator[Print]:
+    """Pairs of offsets at which both sides have the same record, the most promising first."""
+    if newest is not None:
+        wanted = source.end - newest
+        last = [sync for sync in syncs if sync[0] <= wanted]
+        yield from (sync for sync in reversed(last) if _holds(source, target, sync))
+    found = 0
+    if here[1] == there[1]:
+        yield here[0], there[0]
+        found += 1
+    else:
+        # One side deleted its oldest records earlier than the other (a source that has all of them did not), or the
+        # copier began late. A sync bounds the search.
+        upper = next((sync for sync in syncs if sync[0] >= source.begin and sync[1] >= target.begin), None)
+        cut = compacted or source.begin > 0
+        until = target.end if upper is None else min(target.end, upper[1] + 1)
+        other = target.find(here[1], until) if cut else None
+        if other is not None:
+            yield here[0], other
+            found += 1
+        first = source.find(there[1], source.end if upper is None else min(source.end, upper[0] + 1))
+        if first is not None:
+            yield first, there[0]
+            found += 1
+    if not found and (compacted or source.begin or target.begin):
+        yield from (sync for sync in syncs[:_SYNCS_TRIED] if _holds(source, target, sync))
+
+
+_SYNCS_TRIED = 100
+
+
+def _holds(source: Log, target: Log, sync: tuple[int, int]) -> bool:
+    first, other = sync
+    if first < source.begin or other < target.begin:
+        return False
+    here, there = source.first_from(first), target.first_from(other)
+    return (
+        here is not None
+        and there is not None
+        and (here[0], there[0]) == (first, other)
+        and here[1] == there[1]
+    )
+
+
+def align(
+    source: Iterable[Print],
+    target: Iterable[Print],
+    *,
+    compacted: bool = False,
+    ahead: int = AHEAD,
+    behind: int = BEHIND,
+) -> Alignment:
+    """Walk both from a record that they share to the end of the target. See the module."""
+    coming = _Ahead(iter(source))
+    passed = _Behind(behind)
+    runs: list[Run] = []
+    duplicates, source_next = 0, 0
+    for offset, fingerprint in target:
+        head = coming.head()
+        if head is None or head[1] != fingerprint:
+            if passed.has(fingerprint):
+                duplicates += 1
+                continue
+            at = coming.find(fingerprint, ahead)
+            if at is None:
+                if compacted:
+                    continue  # compaction took it from the source since
+                return _refused(
+                    f"offset {offset} of the copy is not at the source", source_next, runs, duplicates
+                )
+            if not compacted:
+                assert head is not None
+                missing = f"offset {head[0]} of the source is not in the copy, later ones are"
+                return _refused(missing, source_next, runs, duplicates)
+            coming.skip(at)
+        first, _ = coming.take()
+        passed.add(fingerprint)
+        source_next = first + 1
+        if runs and runs[-1].source_end == first and runs[-1].target_end == offset:
+            runs[-1] = Run(runs[-1].source, runs[-1].target, runs[-1].count + 1)
+        else:
+            runs.append(Run(first, offset, 1))
+    return Alignment(source_next, tuple(runs), duplicates=duplicates)
+
+
+class _Ahead:
+    """Records of the source that were read and not paired yet."""
+
+    def __init__(self, source: Iterator[Print]) -> None:
+        self._source = source
+        self._read: deque[Print] = deque()
+        self._known: Counter[int] = Counter()
+
+    def head(self) -> Print | None:
+        self._fill(1)
+        return self._read[0] if self._read else None
+
+    def find(self, fingerprint: int, most: int) -> int | None:
+        """How many records ahead it is."""
+        self._fill(most)
+        if not self._known[fingerprint]:
+            return None
+        return next(number for number, each in enumerate(self._read) if each[1] == fingerprint)
+
+    def skip(self, count: int) -> None:
+        for _ in range(count):
+            self.take()
+
+    def take(self) -> Print:
+        taken = self._read.popleft()
+        self._known[taken[1]] -= 1
+        if not self._known[taken[1]]:
+            del self._known[taken[1]]
+        return taken
+
+    def _fill(self, wanted: int) -> None:
+        while len(self._read) < wanted:
+            each = next(self._source, None)
+            if each is None:
+                return
+            self._read.append(each)
+            self._known[each[1]] += 1
+
+
+class _Behind:
+    """Fingerprints of the last records that were paired."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._order: deque[int] = deque()
+        self._known: Counter[int] = Counter()
+
+    def has(self, fingerprint: int) -> bool:
+        return fingerprint in self._known
+
+    def add(self, fingerprint: int) -> None:
+        self._order.append(fingerprint)
+        self._known[fingerprint] += 1
+        if len(self._order) > self._most:
+            old = self._order.popleft()
+            self._known[old] -= 1
+            if not self._known[old]:
+                del self._known[old]
+
+
+def _refused(why: str, source_next: int = 0, runs: Sequence[Run] = (), duplicates: int = 0) -> Alignment:
+    return Alignment(source_next, tuple(runs), duplicates=duplicates, refusal=why)

@@ -1,0 +1,500 @@
+"""[shell] ``hub mirror import``: a mirror goes on where MirrorMaker 2 stopped, in its copies.
+
+::
+
+    offset syncs, checkpoints ─▶ mirror_maker_records.py  what MirrorMaker said
+    both sides, record by record ─▶ alignment.py  the map, and where to go on; or why that is not proven
+    nothing moved meanwhile, a person confirmed ─▶ map and checkpoints, one transaction a shard ─▶ groups, by the map
+
+It is the one lawful way into a target that has records and no checkpoint of the mirror. A topic is taken over whole or not
+at all. What has a checkpoint is left alone, so the same again after a crash does the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Literal
+
+from hub.errors import CallerError, Conflict, NotFound
+from hub.kafka.protocol import broker_client
+from hub.kafka.protocol.broker_client import Cluster
+from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.replication.clusters.apply_plan import make_own
+from hub.replication.clusters.clusters import (
+    Reached,
+    own_topics,
+    read_board,
+    read_progress,
+    read_to_end,
+    topics_of,
+)
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_partition
+from hub.replication.maps.imported_copy import Copied
+from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.migration.alignment import Alignment, Log, Print, boundary
+from hub.replication.migration.mirror_maker_records import (
+    GroupCheckpoint,
+    OffsetSync,
+    checkpoint_of,
+    checkpoints_topic,
+    heartbeat_of,
+    meant,
+    renamed,
+    sync_of,
+    syncs_topic,
+    usable,
+)
+from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
+from hub.replication.ownership.failover import Control
+from hub.replication.ownership.group_offsets import Seen, carry
+from hub.replication.ownership.links import Link, carries
+from hub.replication.ownership.shards import Shard, shard_of
+from hub.replication.verification.comparable import complete_tables
+from hub.replication.verification.verify import committed_records
+
+_RUNS_A_RECORD = 10_000
+_SAY_EVERY = 10_000
+_HEARTBEATS = "heartbeats"
+ANEW = "delete the topic at the target: it is mirrored anew from its start, and groups are carried exactly"
+
+NOTHING = Alignment(0)
+
+State = Literal["ready", "has a checkpoint", "refused", "held", "renamed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What MirrorMaker wrote: where, and what it says by partition of the source and by group."""
+
+    syncs_at: str
+    syncs_topic: str
+    checkpoints_topic: str
+    syncs: Mapping[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    checkpoints: tuple[GroupCheckpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One partition, and what the import does with it. ``hint``: the way out of a refusal.
+
+    Offsets: the mirror goes on at ``source_next``, behind ``target_next``; ``source_from`` is the first that is mapped.
+    """
+
+    place: TopicPartition
+    state: State
+    alignment: Alignment = NOTHING
+    target_next: int = 0
+    reason: str = ""
+    hint: str = ""
+
+    @property
+    def mapped_to(self) -> int:
+        """The end of the map at the target. The copy may go on with a marker or with what came twice: no map reaches beyond
+        its last record, and one that does not reach its checkpoint is taken for unreadable."""
+        runs = self.alignment.runs
+        return runs[-1].target_end if runs else self.target_next
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What was found and is to be done."""
+
+    told: Told
+    places: tuple[Place, ...] = ()
+    groups: tuple[Found, ...] = ()
+
+    @property
+    def ready(self) -> tuple[Place, ...]:
+        return tuple(each for each in self.places if each.state == "ready")
+
+    @property
+    def refused(self) -> tuple[Place, ...]:
+        return tuple(each for each in self.places if each.state in ("refused", "renamed"))
+
+
+class Importer:
+    """One call of the command. ``progress`` hears how many records more were read. Close it.
+
+    Raises CallerError for a mirror whose rules leave records out or change them: MirrorMaker's copies are whole.
+    """
+
+    def __init__(
+        self,
+        file: MirrorsFile,
+        link: Link,
+        clusters: Mapping[str, Reached],
+        control: Control,
+        *,
+        source_alias: str | None = None,
+        progress: Callable[[int], None] = lambda more: None,
+    ) -> None:
+        if link.mirror.rewrites:
+            raise CallerError(
+                f'mirror "{link.name}": its rules (only, mask, schema_ids) make other records than MirrorMaker copied',
+                hint="import with a mirror that has none of them",
+            )
+        self.file, self.link, self.control = file, link, control
+        self.source, self.target = clusters[link.source], clusters[link.target]
+        self.alias = source_alias or link.source
+        self._here, self._there = (
+            Cluster(self.source.access, self.source.name),
+            Cluster(self.target.access, self.target.name),
+        )
+        self._progress = progress
+        self._began_at = time.monotonic()
+        self._ends: dict[str, Positions] = {}
+        self._copies: frozenset[str] = frozenset()
+        self._of_groups: dict[str, dict[TopicPartition, dict[str, int]]] = {}
+
+    def close(self) -> None:
+        self._here.close()
+        self._there.close()
+
+    # ---- what MirrorMaker said
+
+    def told(self, syncs: str | None = None, checkpoints: str | None = None) -> Told:
+        """Both topics read to their ends. Raises NotFound (HUB-1630) naming what looks like the one that is missing."""
+        here, there = self.source.kafka.topics(), self.target.kafka.topics()
+        at_source = syncs or syncs_topic(self.link.target)
+        at_target = syncs or syncs_topic(self.alias)
+        if at_source in here:
+            where, name = self.source, at_source
+        elif at_target in there:
+            where, name = self.target, at_target
+        else:
+            alike = meant([*here, *there], at_source)
+            raise NotFound(
+                f'neither "{at_source}" at {self.source.name} nor "{at_target}" at {self.target.name} is there',
+                hint=f'did you mean --offset-syncs-topic "{alike}"?'
+                if alike
+                else "name it: --offset-syncs-topic",
+                code="HUB-1630",
+            )
+        group_topic = checkpoints or checkpoints_topic(self.alias)
+        if group_topic not in there:
+            if checkpoints is not None:
+                raise NotFound(
+                    f'topic "{checkpoints}" is not at {self.target.name}',
+                    hint=f'did you mean "{alike}"?' if (alike := meant(there, group_topic)) else None,
+                    code="HUB-1630",
+                )
+            group_topic = ""
+        found: dict[TopicPartition, list[OffsetSync]] = {}
+        groups: dict[tuple[str, TopicPartition], GroupCheckpoint] = {}
+
+        def take_sync(record: Record) -> None:
+            if (sync := sync_of(record)) is not None:
+                found.setdefault(sync.place, []).append(sync)
+
+        def take_group(record: Record) -> None:
+            if (mark := checkpoint_of(record)) is not None:
+                groups[mark.group, mark.place] = mark
+
+        read_to_end(where, [name], take_sync)
+        if group_topic:
+            read_to_end(self.target, [group_topic], take_group)
+        return Told(
+            where.name,
+            name,
+            group_topic,
+            {place: usable(each) for place, each in found.items()},
+            tuple(groups[key] for key in sorted(groups)),
+        )
+
+    # ---- does it still run?
+
+    def watch(self, told: Told) -> None:
+        """Remember how far everything reaches that a MirrorMaker of this pair would write to, and nobody else."""
+        ours = {tp.topic for tp in read_progress(self.target, maps=False).of(self.link.name)}
+        self._copies = frozenset(self._carried()) - ours
+        self._began_at = time.monotonic()
+        self._ends = {name: self._reach(name, topics) for name, topics in self._watched(told).items()}
+
+    def moved(self, told: Told, quiet_s: float) -> tuple[str, ...]:
+        """What was written to since ``watch``, which is at least ``quiet_s`` ago when this returns."""
+        time.sleep(max(0.0, self._began_at + quiet_s - time.monotonic()))
+        found = []
+        for name, topics in self._watched(told).items():
+            for tp, end in self._reach(name, topics):
+                if end > self._ends[name].get(tp, end):
+                    found.append(f"{tp.topic} at {name}")
+        if _HEARTBEATS in self.target.kafka.topics() and self._beats():
+            found.append(f"{_HEARTBEATS} at {self.target.name}")
+        return tuple(sorted(set(found)))
+
+    def _watched(self, told: Told) -> dict[str, list[str]]:
+        mine = {
+            self.source.name: {told.syncs_topic} if told.syncs_at == self.source.name else set(),
+            self.target.name: {
+                told.checkpoints_topic,
+                *({told.syncs_topic} if told.syncs_at == self.target.name else ()),
+                *(f"mm2-{kind}.{self.alias}.internal" for kind in ("offsets", "status")),
+                *self._copies,
+            },
+        }
+        return {
+            name: sorted(topics & reached.kafka.topics().keys())
+            for name, topics in mine.items()
+            for reached in (self.source if name == self.source.name else self.target,)
+        }
+
+    def _reach(self, name: str, topics: Sequence[str]) -> Positions:
+        reached = self.source if name == self.source.name else self.target
+        return reached.kafka.end_offsets(topics, committed=False) if topics else Positions()
+
+    def _beats(self) -> bool:
+        """Whether a heartbeat from our source came since ``watch``: other pairs write to that topic too."""
+        since_ms = (time.time() - (time.monotonic() - self._began_at)) * 1000
+        found: list[bool] = []
+        kafka = self.target.kafka
+        begins = kafka.offsets_at([_HEARTBEATS], int(since_ms))
+        reader = kafka.reader()
+        try:
+            ends = kafka.end_offsets([_HEARTBEATS])
+            wanted = Positions({tp: end for tp, end in ends if begins.get(tp, end) < end})
+            reader.assign(Positions({tp: begins.get(tp) for tp, _ in wanted}))
+            deadline = time.monotonic() + kafka.timeout_s
+            while wanted and not reader.position().covers(wanted) and time.monotonic() < deadline:
+                found += [heartbeat_of(record) == self.alias for record in reader.poll(1_000, 0.2)]
+        finally:
+            reader.close()
+        return any(found)
+
+    # ---- what is there
+
+    def _carried(self) -> tuple[str, ...]:
+        return carries(self.file, self.link, topics_of(self.source), self.control)
+
+    def look(self, told: Told, newest: int | None = None) -> Takeover:
+        """Every partition of the mirror, compared. Changes nothing. Raises PeerError when a cluster does not answer."""
+        topics = self._carried()
+        here, there = topics_of(self.source), topics_of(self.target)
+        known = read_progress(self.target, maps=False).of(self.link.name)
+        config = self.source.kafka.topic_config(list(topics))
+        both = [topic for topic in topics if topic in there]
+        self._here.refresh(both)
+        self._there.refresh(both)
+        places: list[Place] = []
+        for topic in topics:
+            other = renamed(self.alias, topic)
+            if topic not in there or not any(
+                end for _, end in self.target.kafka.end_offsets([topic], committed=False)
+            ):
+                if other in there:
+                    places += [
+                        self._renamed(TopicPartition(topic, n), other) for n in range(here[topic].partitions)
+                    ]
+                continue
+            compacted = "compact" in config.get(topic, {}).get("cleanup.policy", "delete")
+            found = [
+                self._one(TopicPartition(topic, number), told, known, newest, compacted)
+                for number in range(min(here[topic].partitions, there[topic].partitions))
+            ]
+            places += _whole(found)
+        return Takeover(told, tuple(places), tuple(self._groups(told, places)))
+
+    def _renamed(self, place: TopicPartition, other: str) -> Place:
+        return Place(
+            place,
+            "renamed",
+            reason=f"MirrorMaker wrote it as {other} (DefaultReplicationPolicy), a mirror keeps the name {place.topic}",
+            hint=f"let the mirror copy it anew under its own name; groups are carried exactly. Move the readers of {other}"
+            " there, then delete it",
+        )
+
+    def _one(
+        self,
+        place: TopicPartition,
+        told: Told,
+        known: Mapping[TopicPartition, Checkpoint],
+        newest: int | None,
+        compacted: bool,
+    ) -> Place:
+        if place in known:
+            mark = known[place]
+            went_on = Alignment(
+                mark.source_next, source_from=mark.source_start, target_from=mark.target_start
+            )
+            return Place(place, "has a checkpoint", went_on, mark.target_next, "the mirror goes on by that")
+        here, there = self._log(self._here, place), self._log(self._there, place)
+        stable = self._there.offsets([place], isolation=broker_client.READ_COMMITTED)[place]
+        if stable < there.end:
+            return Place(
+                place,
+                "refused",
+                reason=f"a transaction is still open at offset {stable} of the copy",
+                hint="it ends when it times out: do the same again then",
+            )
+        found = boundary(here, there, told.syncs.get(place, ()), newest=newest, compacted=compacted)
+        if found.refusal:
+            hint = f"if that part of the copy does not matter, --newest N compares only the newest offsets; else {ANEW}"
+            return Place(place, "refused", found, there.end, found.refusal, hint)
+        behind = self._behind(place, found, here, there)
+        if behind is not None:
+            return Place(place, "refused", found, there.end, *behind)
+        return Place(place, "ready", found, there.end)
+
+    def _behind(
+        self, place: TopicPartition, found: Alignment, here: Log, there: Log
+    ) -> tuple[str, str] | None:
+        """A group that reads before what is mapped would be moved past records that the copy has."""
+        firsts = here.first_from(here.begin), there.first_from(there.begin)
+        starts = found.source_from, found.target_from
+        if not found.runs or any(
+            first is not None and first[0] >= at for first, at in zip(firsts, starts, strict=True)
+        ):
+            return None  # mapped from the first record of one side on: nothing is passed by
+        for group, offset in self._positions(place.topic).get(place, {}).items():
+            if offset < found.source_from:
+                return (
+                    f'group "{group}" is at {offset} at the source, the comparison begins at {found.source_from}',
+                    "compare more: a larger --newest, or none",
+                )
+        return None
+
+    def _positions(self, topic: str) -> dict[TopicPartition, dict[str, int]]:
+        if topic not in self._of_groups:
+            found: dict[TopicPartition, dict[str, int]] = {}
+            for seen in GroupCarrier(self.file, self.link, self.source, self.target).seen([topic]):
+                for tp, offset in seen.source.items():
+                    found.setdefault(tp, {})[seen.group] = offset
+            self._of_groups[topic] = found
+        return self._of_groups[topic]
+
+    def _log(self, cluster: Cluster, place: TopicPartition) -> Log:
+        begin, end = cluster.offsets([place], broker_client.EARLIEST)[place], cluster.offsets([place])[place]
+
+        def read(first: int, until: int) -> Iterator[Print]:
+            for number, raw in enumerate(committed_records(cluster, place, first, until), 1):
+                if not number % _SAY_EVERY:
+                    self._progress(_SAY_EVERY)
+                yield raw.offset, _fingerprint(raw.timestamp_ms, raw.rest)
+
+        return Log(begin, end, read)
+
+    # ---- groups
+
+    def _groups(self, told: Told, places: Sequence[Place]) -> Iterator[Found]:
+        """The groups that MirrorMaker told of, where they stand at the source now (or stood, where that is forgotten), and
+        what the map makes of it. Groups that it did not tell of are carried by the mirror, like these from now on."""
+        tables = {each.place: _table(each) for each in places if each.state == "ready"}
+        if any(each.state == "has a checkpoint" for each in places):
+            _, kept = complete_tables(self.target, self.link.name)
+            tables |= {each.place: kept[each.place] for each in places if each.state == "has a checkpoint"}
+        told_of: dict[str, dict[TopicPartition, int]] = {}
+        for mark in told.checkpoints:
+            if mark.place in tables and self.link.mirror.selects_group(mark.group):
+                told_of.setdefault(mark.group, {})[mark.place] = mark.upstream
+        if not told_of:
+            return
+        topics = sorted({tp.topic for tp in tables})
+        carrier = GroupCarrier(self.file, self.link, self.source, self.target)
+        live = {seen.group: seen.source for seen in carrier.seen(topics)}
+        theirs = self.target.kafka.positions_of_groups(list(told_of))
+        there = [group for group in self.target.kafka.groups() if group in told_of]
+        members = self.target.kafka.group_members(there)
+        board = read_board(self.target, status=False)
+        for group, positions in sorted(told_of.items()):
+            at = positions | {tp: n for tp, n in live.get(group, {}).items() if tp in tables}
+            now = theirs[group].of_topics(topics).offsets if group in theirs else {}
+            seen = Seen(group, at, now, bool(members.get(group)))
+            marks = board.marks.get((self.link.name, group), {})
+            yield seen, carry(seen, tables, marks, force=self.link.mirror.groups.force)
+
+    # ---- writing
+
+    def write(self, found: Takeover) -> None:
+        """Maps and checkpoints, then groups. Raises Conflict (HUB-1971) when somebody wrote one since ``look``."""
+        both = {each.name: each for each in (self.target, self.source)}
+        make_own([(name, step) for name, each in both.items() for step in own_topics(each)], both)
+        by_shard: dict[int, list[Place]] = {}
+        for each in found.ready:
+            by_shard.setdefault(shard_of(*each.place, self.link.mirror.shards), []).append(each)
+        for number, places in sorted(by_shard.items()):
+            self._write_shard(number, places)
+        self._write_groups(found.groups)
+
+    def _write_shard(self, number: int, places: Sequence[Place]) -> None:
+        """One transaction, under the shard's own fence."""
+        writer = self.target.kafka.writer(Shard(self.link.name, number).transactional_id)
+        try:
+            known = read_progress(self.target, maps=False).of(self.link.name)
+            if taken := sorted({each.place for each in places} & known.keys()):
+                raise Conflict(
+                    f'topic "{taken[0].topic}" partition {taken[0].partition} has a checkpoint by now: a worker has begun it',
+                    hint="do the same again: what has a checkpoint is left alone",
+                    code="HUB-1971",
+                )
+            here, there = topics_of(self.source), topics_of(self.target)
+            own = self.target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
+            at = checkpoint_partition(self.link.name, number, own)
+            records: list[NewRecord] = []
+            for each in places:
+                topic, partition = each.place
+                ids = here[topic].topic_id, there[topic].topic_id
+                runs = each.alignment.runs
+                for first in range(0, len(runs), _RUNS_A_RECORD):
+                    part = runs[first : first + _RUNS_A_RECORD]
+                    records.append(MapRecord(self.link.name, topic, ids[0], partition, part).record(at))
+                records.append(self._checkpoint(each, *ids, number).record(at))
+                records.append(Copied(self.link.name, *each.place, ids[1], each.target_next).record(at))
+            writer.append(records)
+        finally:
+            writer.close()
+
+    def _checkpoint(self, each: Place, topic_id: str, target_topic_id: str, number: int) -> Checkpoint:
+        found = each.alignment
+        first = found.runs[0] if found.runs else Run(found.source_next, each.target_next, 0)
+        return Checkpoint(
+            self.link.name,
+            number,
+            *each.place,
+            topic_id,
+            found.source_next,
+            -1,
+            each.mapped_to,
+            target_topic_id=target_topic_id,
+            source_start=first.source,
+            target_start=first.target,
+            committed_at_ms=int(time.time() * 1000),
+        )
+
+    def _write_groups(self, groups: Sequence[Found]) -> None:
+        if not any_to_commit(groups):
+            return
+        writer = self.target.kafka.writer(Shard(self.link.name, -1).transactional_id)
+        try:
+            mark_and_commit(writer, self.target, self.link.name, groups)
+        finally:
+            writer.close()
+
+
+def _table(each: Place) -> OffsetMap:
+    found = each.alignment
+    return OffsetMap.of(
+        found.runs,
+        source_start=None if found.runs else found.source_next,
+        target_start=None if found.runs else each.target_next,
+        source_next=found.source_next,
+        target_next=each.mapped_to,
+    )
+
+
+def _whole(places: Sequence[Place]) -> list[Place]:
+    """A topic's partitions, none of them ready when one is refused: the way out is the topic's."""
+    bad = next((each for each in places if each.state == "refused"), None)
+    if bad is None:
+        return list(places)
+    why = f"partition {bad.place.partition} is refused: a topic is taken over whole"
+    return [replace(each, state="held", reason=why) if each.state == "ready" else each for each in places]
+
+
+def _fingerprint(timestamp_ms: int, rest: bytes) -> int:
+    """Of all that a copy must keep: the time, and key, value and headers as the very bytes they are."""
+    hashed = blake2b(timestamp_ms.to_bytes(8, signed=True), digest_size=8)
+    hashed.update(rest)
+    return int.from_bytes(hashed.digest())

@@ -1,0 +1,194 @@
+"""[shell] Consumer groups on both sides of a link: seen, marked and committed; what is to be done with each: ownership/group_offsets.py.
+
+A group without members may commit at the target at any moment, and Kafka has no compare-and-set for positions. So positions go
+into a transaction, with the marks: they stand in the groups' log first, then it is checked that nobody moved since, and only
+then they count, except where somebody committed behind them (hub.log.GroupWriter).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
+
+from hub.log import GroupsLeftAlone, GroupWriter
+from hub.record import Positions, TopicPartition
+from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.control_state import GroupPlace, GroupStatus
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.offset_map import OffsetMap
+from hub.replication.maps.two_way_offset_map import JointMap
+from hub.replication.ownership.group_offsets import Carried, Mark, Seen, carry, marks_for
+from hub.replication.ownership.links import Link, opposite
+from hub.replication.ownership.loss_report import Partition, assess
+
+log = logging.getLogger(__name__)
+
+Found = tuple[Seen, tuple[Carried, ...]]  # a group, and what to do with it in each partition
+_AT_ONCE = 50  # a reader of committed positions waits for the transaction
+
+
+class GroupCarrier:
+    """The groups of a link as they are on both sides, and what is to be done with each."""
+
+    def __init__(self, file: MirrorsFile, link: Link, source: Reached, target: Reached) -> None:
+        self.file, self.link, self.source, self.target = file, link, source, target
+
+    def table(
+        self, tp: TopicPartition, progress: Progress, other: Progress | None
+    ) -> OffsetMap | JointMap | None:
+        """The map of one partition, joint with the other direction's where there is one."""
+        forward = progress.table(self.link.name, tp)
+        if forward is None or other is None:
+            return forward
+        back = opposite(self.file, self.link, tp.topic)
+        if back is None or (mark := other.checkpoints.get((back, *tp))) is None:
+            return forward
+        if not mark.goes_back(progress.checkpoints[self.link.name, *tp]):
+            return forward
+        backward = other.table(back, tp)
+        return None if backward is None else JointMap(forward, backward)
+
+    def seen(self, topics: Iterable[str]) -> list[Seen]:
+        """Every group that is to be carried, with its positions in these topics on both sides."""
+        wanted = set(topics)
+        here = [group for group in self.source.kafka.groups() if self.link.mirror.selects_group(group)]
+        positions = self.source.kafka.positions_of_groups(here)
+        mine = {g: of for g, p in positions.items() if (of := p.of_topics(wanted).offsets)}
+        theirs = self.target.kafka.positions_of_groups(list(mine))
+        there = [group for group in self.target.kafka.groups() if group in mine]
+        members = self.target.kafka.group_members(there)
+        return [
+            Seen(
+                group,
+                offsets,
+                theirs[group].of_topics(wanted).offsets if group in theirs else {},
+                bool(members.get(group)),
+            )
+            for group, offsets in sorted(mine.items())
+        ]
+
+    def untouched(
+        self, groups: Iterable[Seen], known: Container[TopicPartition]
+    ) -> dict[TopicPartition, OffsetMap]:
+        """The maps of partitions of which nothing was mirrored yet (none of ``known``) and that are empty at the target. Who
+        reads them goes on there at the first record, whenever it comes: without a position, and with `latest`, behind it.
+        """
+        places = {tp for seen in groups for tp in seen.source if tp not in known}
+        there = self.target.kafka.topics().keys() if places else ()
+        topics = sorted({tp.topic for tp in places if tp.topic in there})
+        begins = self.source.kafka.beginning_offsets(topics)
+        ends = self.target.kafka.end_offsets(topics, committed=False)
+        return {tp: OffsetMap(begins.get(tp)) for tp in places if ends.get(tp, -1) == 0}
+
+    def look(
+        self,
+        topics: Iterable[str],
+        table: Callable[[TopicPartition], OffsetMap | JointMap | None],
+        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+        known: Container[TopicPartition],
+    ) -> list[Found]:
+        """Each group with what to do in each partition. ``known``: those with a checkpoint."""
+        found = []
+        groups = self.seen(topics)
+        untouched = self.untouched(groups, known)
+        for seen in groups:
+            tables = untouched | {tp: made for tp in seen.source if (made := table(tp)) is not None}
+            carried = carry(seen, tables, marks.get(seen.group, {}), force=self.link.mirror.groups.force)
+            found.append((seen, carried))
+        return found
+
+    def status(
+        self,
+        found: Sequence[Found],
+        progress: Progress,
+        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+        now_ms: int,
+        other: Progress | None = None,
+    ) -> tuple[GroupStatus, ...]:
+        """Where each stands, and what a failover now would cost it."""
+        places = sorted({tp for seen, _ in found for tp in seen.source})
+        ends = self.source.kafka.end_offsets(sorted({tp.topic for tp in places})) if places else Positions()
+        partitions = {}
+        for tp in places:
+            table, both = progress.table(self.link.name, tp), self.table(tp, progress, other)
+            if table is not None:
+                end = ends.get(tp, table.source_next)
+                joint = both if isinstance(both, JointMap) else None
+                partitions[tp] = Partition(table, table.target_next, end, joint=joint)
+        made = []
+        for seen, carried in found:
+            effects = {each.place: each for each in assess(partitions, [seen], marks, place=True).effects}
+            rows = []
+            for each in carried:
+                effect = effects.get(each.place)
+                rows.append(
+                    GroupPlace(
+                        *each.place,
+                        each.state,
+                        each.reason,
+                        each.source_offset,
+                        each.position,
+                        effect.unread_lost if effect else 0,
+                        effect.redelivered if effect else 0,
+                    )
+                )
+            made.append(GroupStatus(self.link.name, seen.group, tuple(rows), now_ms))
+        return tuple(made)
+
+
+def any_to_commit(found: Iterable[Found]) -> bool:
+    return any(each.commit is not None for _, carried in found for each in carried)
+
+
+def mark_and_commit(writer: GroupWriter, target: Reached, link: str, found: Sequence[Found]) -> None:
+    """Commit the positions that are to be written, and the marks that say so, in transactions of some groups each.
+
+    ``writer``: of the link's shard -1, so who stood still meanwhile commits nothing. A group that got members or that moved
+    since it was looked at is left alone; so is one that moves at this very moment, see GroupWriter. Raises WriterFenced when
+    another has the shard.
+    """
+    due = [each for each in found if any_to_commit([each])]
+    for first in range(0, len(due), _AT_ONCE):
+        _commit(writer, target, link, due[first : first + _AT_ONCE])
+
+
+def _commit(writer: GroupWriter, target: Reached, link: str, due: Sequence[Found]) -> None:
+    while due:
+        marks = [mark.record() for seen, carried in due for mark in marks_for(link, carried, seen)]
+        positions = {
+            seen.group: Positions({each.place: each.commit for each in carried if each.commit is not None})
+            for seen, carried in due
+        }
+        try:
+            writer.append_with_groups(marks, positions, partial(_check_unmoved, target, due))
+            return
+        except GroupsLeftAlone as left:
+            log.info("groups were not moved: %s", left.message)
+            rest = [(seen, carried) for seen, carried in due if seen.group not in left.groups]
+            if len(rest) == len(due):
+                raise
+            due = rest
+
+
+def _check_unmoved(target: Reached, due: Sequence[Found]) -> None:
+    """Raise GroupsLeftAlone when groups are not as they were seen: they have members, or other positions."""
+    groups = [seen.group for seen, _ in due]
+    positions, described = target.kafka.positions_of_groups(groups), target.kafka.describe_groups(groups)
+    left: dict[str, str] = {}
+    for seen, carried in due:
+        members = described[seen.group].members if seen.group in described else 0
+        now = positions.get(seen.group, Positions()).offsets
+        moved = [
+            each.place
+            for each in carried
+            if each.commit is not None and now.get(each.place) != seen.target.get(each.place)
+        ]
+        if members is None or members > 0:
+            left[seen.group] = "it has members now"
+        elif moved:
+            left[seen.group] = f"it moved in {moved[0].topic} partition {moved[0].partition} meanwhile"
+    if left:
+        first = min(left)
+        raise GroupsLeftAlone(f'{len(left)} moved by themselves, first "{first}": {left[first]}', left)

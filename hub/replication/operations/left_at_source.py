@@ -1,0 +1,77 @@
+"""[shell] What a failover left at the old source: partitions and records that exist there only, once it answers again.
+
+While the source is away only bounds are known (``loss_report.Declared``). When it is back its end offsets are asked for and
+compared with the checkpoints of the mirror, which stand still since the failover: the difference is what was lost, exactly,
+including what was written there after the failover by producers that did not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hub.errors import PeerError
+from hub.kafka.reader import up_to
+from hub.record import Positions, Record
+from hub.replication.clusters.clusters import Reached, topics_of
+from hub.replication.clusters.control_state import Board
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.ownership.links import Link, home_of
+from hub.replication.ownership.loss_report import Loss
+from hub.replication.status.mirror_status import failed_over
+
+_ANSWER_S = 3.0
+_SILENT_S = 30.0
+
+
+def losses_now(
+    file: MirrorsFile, link: Link, clusters: Mapping[str, Reached], board: Board, progress: Progress
+) -> tuple[Loss, ...] | None:
+    """What exists at the old source only, by partition; () when there was no failover. None: the source does not answer.
+
+    Waits 3 s at most for an answer. Offsets are those a reader of committed records sees.
+    """
+    if not failed_over(board, link):
+        return ()
+    source = clusters[link.source]
+    try:
+        source.kafka.wait_ready(_ANSWER_S)
+        there = topics_of(source)
+        topics = sorted(
+            name for name in there if home_of(file, name) == link.source and link.mirror.selects(name)
+        )
+        begins, ends = source.kafka.beginning_offsets(topics), source.kafka.end_offsets(topics)
+    except PeerError:
+        return None
+    marks = progress.of(link.name)
+    found = []
+    for tp, end in ends:
+        mark = marks.get(tp)
+        same = mark is not None and mark.topic_id in ("", there[tp.topic].topic_id)
+        first = max(begins.get(tp), mark.source_next if mark is not None and same else 0)
+        if end > first:
+            found.append(Loss(tp, first, end, True))
+    return tuple(sorted(found, key=lambda each: each.place))
+
+
+def records(source: Reached, losses: Sequence[Loss], limit: int) -> Iterator[Record]:
+    """The first ``limit`` records that exist at the old source only, by partition and offset. Reads one partition at a time.
+
+    Raises PeerError when the source stops answering for 30 s.
+    """
+    left = limit
+    for loss in losses:
+        if left <= 0:
+            return
+        reader = source.kafka.reader(queue_kb=1_024)
+        try:
+            reader.assign(Positions({loss.place: loss.first}))
+            for polled in up_to(Positions({loss.place: loss.end}), reader, _SILENT_S):
+                for record in polled[:left]:
+                    if record.offset < loss.end:
+                        yield record
+                        left -= 1
+                if left <= 0:
+                    return
+        finally:
+            reader.close()

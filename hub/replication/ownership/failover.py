@@ -1,0 +1,421 @@
+"""[core] Who may write a region's topics now, and how that changes hands: operations as steps, each safe to do twice.
+
+::
+
+    drill       what a failover would do now, per group and partition; changes nothing
+    switchover  both sides are up: writers stop, the mirror drains, nothing is lost or read twice
+    failover    home is gone: what was not mirrored is counted and stays behind
+    failback    home is back: what was born away goes home, then as switchover
+    promote     as switchover, and for good: the mirror is dropped
+
+Every change of hands has an epoch. Ownership and the running operation are records of ``_hub.mirror.control`` in both
+clusters; the highest epoch counts, whichever side has it. A mirror works under the epoch that it began with and stops at
+a higher one; its transactional ids are taken over before groups are placed, so that nothing comes late. An operation's
+record says which steps are done: whoever goes on after a crash does the first one that is not, again.
+
+Order that matters, and is tested: the mirror is fenced before groups are placed (their map is final), ownership changes
+before writers are let in, and on a planned change writers are stopped before the mirror drains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import orjson
+
+from hub.errors import Conflict, HubFault
+from hub.record import NewRecord, Record
+from hub.replication.maps.checkpoint import CONTROL_TOPIC
+
+Kind = Literal["drill", "switchover", "failover", "failback", "promote"]
+Tail = Literal["replay", "discard"]
+StepName = Literal[
+    "claim",
+    "fence_home",
+    "settle_tail",
+    "start_back",
+    "catch_up",
+    "stop_writers",
+    "drain",
+    "fence_mirror",
+    "declare_loss",
+    "place_groups",
+    "take_ownership",
+    "drop_mirror",
+    "start_mirror",
+    "open_writers",
+    "finish",
+]
+
+_DOES: Mapping[StepName, str] = {
+    "claim": "write the operation down, so that no other one begins",
+    "fence_home": "tell {old} that {now} acts for it, before anything else there",
+    "settle_tail": "what {old} had and nobody mirrored: carry it over, or declare it lost ({tail})",
+    "start_back": "mirror from {now} to {old} what was born there, from where the copy ended",
+    "catch_up": "wait until the mirror lags by little",
+    "stop_writers": "let no application write at {old}",
+    "drain": "wait until the mirror has carried everything",
+    "fence_mirror": "take over the mirror's transactional ids: nothing comes late",
+    "declare_loss": "write down what was not mirrored, offset by offset",
+    "place_groups": "place every consumer group at {new}",
+    "take_ownership": "{new} owns the topics, with the next epoch, said in both clusters",
+    "drop_mirror": "forget the mirror: {new} stays the owner",
+    "start_mirror": "mirror from {new} to {old}",
+    "open_writers": "let applications write at {new}",
+    "finish": "the operation is over",
+}
+
+_STEPS: Mapping[Kind, tuple[StepName, ...]] = {
+    "drill": (),
+    "switchover": (
+        "claim",
+        "stop_writers",
+        "drain",
+        "fence_mirror",
+        "place_groups",
+        "take_ownership",
+        "start_mirror",
+        "open_writers",
+        "finish",
+    ),
+    "failover": (
+        "claim",
+        "fence_mirror",
+        "declare_loss",
+        "place_groups",
+        "take_ownership",
+        "open_writers",
+        "finish",
+    ),
+    "failback": (
+        "claim",
+        "fence_home",
+        "settle_tail",
+        "start_back",
+        "catch_up",
+        "stop_writers",
+        "drain",
+        "fence_mirror",
+        "place_groups",
+        "take_ownership",
+        "start_mirror",
+        "open_writers",
+        "finish",
+    ),
+    "promote": (
+        "claim",
+        "stop_writers",
+        "drain",
+        "fence_mirror",
+        "place_groups",
+        "take_ownership",
+        "drop_mirror",
+        "open_writers",
+        "finish",
+    ),
+}
+_POINT_OF_NO_RETURN: StepName = "take_ownership"
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """``acting`` may write what ``home`` owns by its labels. Epoch 0, never written: every home acts for itself."""
+
+    home: str
+    acting: str
+    epoch: int
+    at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        body = {"acting": self.acting, "epoch": self.epoch, "at_ms": self.at_ms}
+        return NewRecord(CONTROL_TOPIC, f"owner|{self.home}".encode(), orjson.dumps(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step as it is shown and carried out. ``at``: the clusters that have to be up for it."""
+
+    name: StepName
+    does: str
+    at: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A change of hands under way: what ``home`` owns goes from ``old`` to ``new`` with ``epoch``.
+
+    ``old_is_up``: said at its begin; a failover does not need the old side. ``tail``: what a failback does with records
+    that home had and nobody mirrored. ``state`` aborted: undone before ownership changed.
+    """
+
+    id: str
+    kind: Kind
+    mirror: str
+    home: str
+    old: str
+    new: str
+    epoch: int
+    old_is_up: bool = True
+    tail: Tail = "replay"
+    done: tuple[StepName, ...] = ()
+    state: Literal["running", "done", "aborted"] = "running"
+    begun_at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        body = {
+            "id": self.id,
+            "kind": self.kind,
+            "mirror": self.mirror,
+            "old": self.old,
+            "new": self.new,
+            "epoch": self.epoch,
+            "old_is_up": self.old_is_up,
+            "tail": self.tail,
+            "done": list(self.done),
+            "state": self.state,
+            "begun_at_ms": self.begun_at_ms,
+        }
+        return NewRecord(CONTROL_TOPIC, f"operation|{self.home}".encode(), orjson.dumps(body))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them in order, in words."""
+        # On a failback the records are with the acting side, which is the old one now.
+        words = {"old": self.old, "new": self.new, "now": self.old, "tail": self.tail}
+        if self.kind == "failback":
+            words |= {"old": self.new, "now": self.old}
+        made = []
+        for name in _STEPS[self.kind]:
+            said = (
+                words if name in ("fence_home", "settle_tail", "start_back") else {**words, "old": self.old}
+            )
+            made.append(Step(name, _DOES[name].format(**said), self._at(name)))
+        return tuple(made)
+
+    def _at(self, name: StepName) -> tuple[str, ...]:
+        if self.kind == "failover" and not self.old_is_up:
+            return (self.new,)
+        match name:
+            case "stop_writers" | "fence_home" | "settle_tail":
+                return (self.old,) if name == "stop_writers" else (self.old, self.new)
+            case "fence_mirror" | "open_writers" | "declare_loss":
+                return (self.new,)
+            case _:
+                return (self.old, self.new)
+
+    @property
+    def next(self) -> Step | None:
+        """The step to do now (perhaps again); None when it is over."""
+        if self.state != "running":
+            return None
+        return next((step for step in self.steps if step.name not in self.done), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the control topics say: owners and the operation of each home. Changed by ``apply`` alone."""
+
+    owners: Mapping[str, Ownership] = field(default_factory=dict)
+    operations: Mapping[str, Operation] = field(default_factory=dict)
+
+    def owner(self, home: str) -> Ownership:
+        return self.owners.get(home, Ownership(home, home, 0))
+
+    def running(self, home: str) -> Operation | None:
+        found = self.operations.get(home)
+        return found if found is not None and found.state == "running" else None
+
+    @property
+    def acting(self) -> dict[str, str]:
+        """For config/topology.py: who acts for whom, where it is not the home itself."""
+        return {home: owner.acting for home, owner in self.owners.items() if owner.acting != home}
+
+    def may_write(self, cluster: str, home: str) -> bool:
+        """Whether applications may write the topics of ``home`` in a cluster now."""
+        running = self.running(home)
+        if running is not None and running.kind != "drill":
+            stopped, opened = "stop_writers" in running.done, "open_writers" in running.done
+            if cluster == running.old and (stopped or "take_ownership" in running.done):
+                return False
+            if cluster == running.new and self.owner(home).acting == cluster and not opened:
+                return False
+            if running.next is not None and running.next.name == "stop_writers" and cluster == running.old:
+                return False  # it may have been done, and only its record is missing
+        return self.owner(home).acting == cluster
+
+    def may_mirror(self, home: str, source: str, target: str) -> bool:
+        """Whether a mirror from ``source`` to ``target`` may carry what ``home`` owns now.
+
+        A worker opens its transactional ids first and asks this after: then a fence comes either before, and is seen
+        here, or after, and stops it.
+        """
+        acting, last = self.owner(home).acting, self.operations.get(home)
+        if last is None or {source, target} != {last.old, last.new} or last.state == "aborted":
+            return target != acting
+        over = last.state == "done"
+        due = last.next.name if last.next is not None else None
+        if (source, target) == (last.old, last.new):
+            ready = "start_back" in last.done if last.kind == "failback" else True
+            return ready and not over and due != "fence_mirror" and "fence_mirror" not in last.done
+        if last.kind == "failback" and due == "settle_tail":
+            return last.tail == "replay"
+        return due == "start_mirror" or "start_mirror" in last.done
+
+    def fences(self, home: str, epoch: int) -> bool:
+        """Whether a mirror that began under ``epoch`` has to stop."""
+        return self.owner(home).epoch > epoch
+
+
+def apply(control: Control, record: Record) -> Control:
+    """The state after a record of the control topic of either cluster, in any order of the two logs, and twice too.
+
+    Of two operations that claim one epoch, the first in the log is the one; the other is not there. Other kinds of
+    records change nothing. Raises HubFault (HUB-5603).
+    """
+    if record.key is None or record.value is None:
+        return control
+    kind, _, home = record.key.decode("utf-8", "replace").partition("|")
+    if kind not in ("owner", "operation"):
+        return control
+    try:
+        body: dict[str, Any] = orjson.loads(record.value)
+        if kind == "owner":
+            return _owned(control, Ownership(home, **body))
+        return _operated(control, Operation(home=home, **{**body, "done": tuple(body["done"])}))
+    except (ValueError, TypeError, KeyError) as error:
+        raise HubFault(
+            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error!r})",
+            hint="something else writes to this topic, or a newer hub did",
+            code="HUB-5603",
+        ) from None
+
+
+def _owned(control: Control, said: Ownership) -> Control:
+    if said.epoch <= control.owner(said.home).epoch:
+        return control
+    return replace(control, owners={**control.owners, said.home: said})
+
+
+def _operated(control: Control, said: Operation) -> Control:
+    known = control.operations.get(said.home)
+    if known is not None:
+        goes_on = known.id == said.id and known.state == "running" and len(said.done) >= len(known.done)
+        # A later change counts even where the end of the one before was never heard: the cluster was down when that was said.
+        again = known.state == "aborted" and known.id != said.id and said.epoch == known.epoch
+        next_one = said.epoch > known.epoch or again
+        if not goes_on and not next_one:
+            return control
+    return replace(control, operations={**control.operations, said.home: said})
+
+
+def begin(
+    control: Control,
+    kind: Kind,
+    *,
+    id: str,
+    mirror: str,
+    home: str,
+    new: str,
+    now_ms: int,
+    old_is_up: bool = True,
+    tail: Tail = "replay",
+) -> Operation:
+    """The operation that would change hands; not yet written. Raises Conflict (HUB-1961 … 1963) when it cannot begin."""
+    owner = control.owner(home)
+    running = control.running(home)
+    if running is not None and kind != "drill":
+        raise Conflict(
+            f'{running.kind} "{running.id}" of {home} is under way (next: {running.next.name if running.next else "-"})',
+            hint="go on with it (`hub mirror resume`), or abort it while ownership has not changed",
+            code="HUB-1961",
+        )
+    if owner.acting == new:
+        raise Conflict(
+            f"{new} owns the topics of {home} already (epoch {owner.epoch})",
+            hint="`hub mirror status` shows who acts for whom"
+            + ("; to leave it there for good take the mirror out of the file" if kind == "promote" else ""),
+            code="HUB-1962",
+        )
+    if kind == "failback" and new != home:
+        raise Conflict(
+            f"a failback goes home: to {home}, not to {new}",
+            hint="use switchover to move on to another cluster",
+            code="HUB-1963",
+        )
+    if kind != "failback" and new == home:
+        raise Conflict(f"{home} is the home of these topics", hint="use failback to go home", code="HUB-1963")
+    if kind != "failover" and kind != "drill" and not old_is_up:
+        raise Conflict(
+            f"a {kind} needs both clusters, and {owner.acting} does not answer",
+            hint=f"what was born there is nowhere else: bring {owner.acting} up again"
+            if kind == "failback"
+            else "use failover when it is gone: it counts what is lost",
+            code="HUB-1963",
+        )
+    # One that was aborted keeps its number: a cluster that was down then, and has it as running, tells the next one from it.
+    last = control.operations.get(home)
+    epoch = max(owner.epoch, last.epoch if last is not None else 0) + 1
+    return Operation(id, kind, mirror, home, owner.acting, new, epoch, old_is_up, tail, begun_at_ms=now_ms)
+
+
+def check_stands(control: Control, operation: Operation) -> None:
+    """Raises Conflict (HUB-1961, HUB-1962) where somebody else has changed hands since the operation began, or is about to: two
+    may have been asked for at the same time, and only one is the one."""
+    if operation.kind == "drill":
+        return
+    home, running, owner = operation.home, control.running(operation.home), control.owner(operation.home)
+    if running is not None and running.id != operation.id and running.kind != "drill":
+        raise Conflict(
+            f'{running.kind} "{running.id}" of {home} is under way, and it is the one: this {operation.kind} is not',
+            hint="abort this one (`hub mirror resume MIRROR --abort`); `hub mirror status` shows who acts for whom",
+            code="HUB-1961",
+        )
+    as_begun = owner.acting == operation.old and owner.epoch < operation.epoch
+    if not as_begun and (owner.epoch, owner.acting) != (operation.epoch, operation.new):
+        raise Conflict(
+            f"hands have changed since this {operation.kind} began: {owner.acting} owns the topics of {home} (epoch {owner.epoch})",
+            hint="`hub mirror status` shows who acts for whom; begin anew if it is still wanted",
+            code="HUB-1962",
+        )
+
+
+def done(operation: Operation, name: StepName) -> Operation:
+    """After a step. The same step twice changes nothing. Raises HubFault (HUB-5605) when another one was due."""
+    if name in operation.done:
+        return operation
+    due = operation.next
+    if due is None or due.name != name:
+        raise HubFault(
+            f'{operation.kind} "{operation.id}": step {name} was done, {due.name if due else "none"} was due',
+            code="HUB-5605",
+        )
+    after = replace(operation, done=(*operation.done, name))
+    return replace(after, state="done") if after.next is None else after
+
+
+def abort(operation: Operation) -> tuple[Operation, tuple[StepName, ...]]:
+    """The operation undone, and what is to be done for that. Raises Conflict (HUB-1964) once ownership may have changed."""
+    due = operation.next
+    if (
+        operation.state != "running"
+        or _POINT_OF_NO_RETURN in operation.done
+        or (due and due.name == _POINT_OF_NO_RETURN)
+    ):
+        raise Conflict(
+            f'{operation.kind} "{operation.id}" cannot be aborted any more: {operation.new} may own the topics already',
+            hint="go on with it, then change hands again",
+            code="HUB-1964",
+        )
+    undo: list[StepName] = []
+    if "fence_mirror" in operation.done or (due and due.name == "fence_mirror"):
+        undo.append("start_mirror")
+    if "stop_writers" in operation.done or (due and due.name == "stop_writers"):
+        undo.append("open_writers")
+    return replace(operation, state="aborted"), tuple(undo)
+
+
+def ownership(operation: Operation, now_ms: int) -> Ownership:
+    """What ``take_ownership`` writes: into the new side first, then into the old one (or when it is back)."""
+    return Ownership(operation.home, operation.new, operation.epoch, now_ms)

@@ -1,0 +1,208 @@
+"""[core] Consumer groups carried over: where a group goes on at the target, and whether it may be moved there.
+
+::
+
+    committed at source ─▶ translate ─▶ exact      at the very record that comes next              committed
+                                        bounded    before it, some are read again                  committed
+                                        pending    ahead of the mirror: the end of the copy        committed
+                                        clamped    before all that the target has                  committed
+                        ─▶ refused:     active     the group has members at the target             left alone
+                                        moved      it went on there by itself                      left alone
+                                        behind     the source's position went back; say `force`    left alone
+
+No position is ever moved past a record that the group has not read at the source and that the target has. Committed
+leader epochs are the source's own and never copied: -1 says unknown.
+
+What a mirror commits it first writes down (``Mark``): what it is about to write, and what it found. So after a crash, and
+after a failover, its own writes are told from the group's progress: any other value was put there by the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import orjson
+
+from hub.errors import HubFault
+from hub.record import NewRecord, Record, TopicPartition
+from hub.replication.maps.checkpoint import CONTROL_TOPIC
+from hub.replication.maps.offset_map import Translation
+
+UNKNOWN_LEADER_EPOCH = -1
+
+State = Literal["exact", "bounded", "pending", "clamped", "active", "moved", "behind", "unmapped"]
+
+
+class Translates(Protocol):
+    """An OffsetMap or a JointMap."""
+
+    def translate(self, source_offset: int) -> Translation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a mirror wrote (or was about to write) into a group at the target, and what it had found there."""
+
+    link: str
+    group: str
+    topic: str
+    partition: int
+    target_offset: int
+    found: int | None
+    source_offset: int
+
+    @property
+    def key(self) -> bytes:
+        # The group's name is anything that people typed: it comes last and may have bars.
+        return f"group|{self.link}|{self.topic}|{self.partition}|{self.group}".encode()
+
+    def record(self) -> NewRecord:
+        body = {"target_offset": self.target_offset, "found": self.found, "source_offset": self.source_offset}
+        return NewRecord(CONTROL_TOPIC, self.key, orjson.dumps(body))
+
+    def wrote(self, committed: int | None) -> bool:
+        """Whether a position in the target is as the mirror left it, also if it died between mark and commit."""
+        return committed in (self.target_offset, self.found)
+
+
+def mark_of(record: Record) -> Mark | None:
+    """The mark in a record of the control topic; None for other kinds. Raises HubFault (HUB-5603)."""
+    if record.key is None or record.value is None or not record.key.startswith(b"group|"):
+        return None
+    try:
+        _, link, topic, partition, group = record.key.decode().split("|", 4)
+        body: dict[str, Any] = orjson.loads(record.value)
+        return Mark(link, group, topic, int(partition), **body)
+    except (ValueError, TypeError) as error:
+        raise HubFault(
+            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error})",
+            hint="something else writes to this topic, or a newer hub did",
+            code="HUB-5603",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One group on both sides at one moment, for the partitions that the mirror carries.
+
+    ``source`` and ``target``: committed positions. ``active``: it has members at the target.
+    """
+
+    group: str
+    source: Mapping[TopicPartition, int]
+    target: Mapping[TopicPartition, int]
+    active: bool = False
+
+    def joined(self, other: Seen | None) -> Seen:
+        """The same group, for the partitions of another mirror too."""
+        if other is None:
+            return self
+        return Seen(
+            self.group,
+            {**other.source, **self.source},
+            {**other.target, **self.target},
+            self.active or other.active,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """One group in one partition. ``commit`` None: nothing is to be written; else with leader epoch -1.
+
+    ``position``: where it stands at the target now or after the commit; None: nowhere yet. ``distance``: see Translation.
+    """
+
+    group: str
+    place: TopicPartition
+    state: State
+    reason: str
+    source_offset: int
+    position: int | None
+    commit: int | None = None
+    distance: int = 0
+
+
+def carry(
+    seen: Seen,
+    tables: Mapping[TopicPartition, Translates],
+    marks: Mapping[TopicPartition, Mark],
+    *,
+    force: bool = False,
+) -> tuple[Carried, ...]:
+    """What to do with one group, partition by partition. ``marks`` are those of this link and group.
+
+    ``force`` moves groups back and overrides what they did at the target by themselves; never while they are active.
+    """
+    return tuple(
+        _one(seen, place, offset, tables.get(place), marks.get(place), force)
+        for place, offset in sorted(seen.source.items())
+    )
+
+
+def marks_for(link: str, carried: Iterable[Carried], seen: Seen) -> tuple[Mark, ...]:
+    """What to write down, durably, before the commits are made."""
+    return tuple(
+        Mark(
+            link,
+            each.group,
+            each.place.topic,
+            each.place.partition,
+            each.commit,
+            seen.target.get(each.place),
+            each.source_offset,
+        )
+        for each in carried
+        if each.commit is not None
+    )
+
+
+def progressed(seen: Seen, marks: Mapping[TopicPartition, Mark]) -> dict[TopicPartition, int]:
+    """Positions at the target that the group itself reached there: what a failback has to take home."""
+    return {
+        place: offset
+        for place, offset in seen.target.items()
+        if place not in marks or not marks[place].wrote(offset)
+    }
+
+
+def _one(
+    seen: Seen, place: TopicPartition, offset: int, table: Translates | None, mark: Mark | None, force: bool
+) -> Carried:
+    now = seen.target.get(place)
+
+    def left(state: State, reason: str, distance: int = 0) -> Carried:
+        return Carried(seen.group, place, state, reason, offset, now, None, distance)
+
+    if table is None:
+        return left("unmapped", "the mirror does not carry this partition (yet)")
+    if seen.active:
+        return left("active", "the group has members at the target: it commits there itself")
+    found = table.translate(offset)
+    state, reason = _said(found)
+    if now == found.offset:
+        return left(state, reason, found.distance)
+    if now is not None and found.offset < now and not force:
+        if mark is not None and mark.wrote(now):
+            back = now - found.offset
+            return left(
+                "behind", f"the position at the source went back by {back}: say `force` to follow", back
+            )
+        ahead = now - found.offset
+        return left("moved", f"the group went on at the target by itself, {ahead} further", ahead)
+    return Carried(seen.group, place, state, reason, offset, found.offset, found.offset, found.distance)
+
+
+def _said(found: Translation) -> tuple[State, str]:
+    match found.kind:
+        case "exact":
+            return "exact", "at the same record"
+        case "hole":
+            return "exact", "at the next record: there is none at the source's position"
+        case "bounded":
+            return "bounded", f"the sides differ in order: {found.distance} records are read again"
+        case "pending":
+            return "pending", f"ahead of the mirror by {found.distance}: at the end of the copy for now"
+        case "clamped_low":
+            return "clamped", f"{found.distance} offsets before the copy's first record: at its start"

@@ -1,0 +1,180 @@
+"""[core] Which link carries which topic now: the file's mirrors, and the ways back that a change of hands needs.
+
+A declared mirror is a link of its name. When what ``home`` owns is acted for by another cluster, records born there go
+home: through a declared mirror of that direction when one fits the topic, else through ``<mirror>~back``, which nobody
+has to declare. config/topology.py says who carries what while every home acts for itself; failover.py which direction may run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hub.errors import ConfigError, Conflict
+from hub.replication.config.mirrors import Mirror, MirrorsFile
+from hub.replication.config.topology import check, owners, route
+from hub.replication.ownership.failover import Control
+
+BACK = "~back"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction between two clusters; ``declared``: the mirror of the file that it is or goes back."""
+
+    name: str
+    mirror: Mirror
+    declared: str
+
+    @property
+    def source(self) -> str:
+        return self.mirror.source
+
+    @property
+    def target(self) -> str:
+        return self.mirror.target
+
+
+def links(file: MirrorsFile) -> dict[str, Link]:
+    """Every link there may be, by name: the declared ones, and the ways back of those whose source owns anything."""
+    found: dict[str, Link] = {}
+    for name, mirror in file.mirrors.items():
+        found[name] = Link(name, mirror, name)
+        if file.clusters[mirror.source].owns:
+            # Home gets everything that was born away: what the copy is spared is nothing that home is spared.
+            turned = {
+                "source": mirror.target,
+                "target": mirror.source,
+                "start": "earliest",
+                "only": [],
+                "mask": [],
+                "acls": mirror.acls.model_copy(update={"principals": _turned(mirror.acls.principals)}),
+            }
+            back = mirror.model_copy(update=turned)
+            found[name + BACK] = Link(name + BACK, back, name)
+    return found
+
+
+def _turned(principals: Mapping[str, str]) -> dict[str, str]:
+    """Names of principals for the way back; of several that have one name at the target none."""
+    there = list(principals.values())
+    return {theirs: ours for ours, theirs in principals.items() if there.count(theirs) == 1}
+
+
+def home_of(file: MirrorsFile, topic: str) -> str | None:
+    """The cluster that owns the topic by its labels, whoever acts for it now; None for nobody's."""
+    found = owners(file, topic)
+    return found[0] if len(found) == 1 else None
+
+
+def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) -> Conflict | None:
+    """Why applications may not write a topic in the cluster ``here`` now (HUB-1972); None: they may, or nobody owns it."""
+    home = None if topic.startswith("_") else home_of(file, topic)
+    if home is None or control.may_write(here, home):
+        return None
+    acting, running = control.owner(home).acting, control.running(home)
+    if running is not None and here in (running.old, running.new):
+        return Conflict(
+            f'topic "{topic}": a {running.kind} of what {home} owns from {running.old} to {running.new} is under way;'
+            " nothing was written",
+            hint=f"write it at {running.new} once that is over (hub mirror status)",
+            code="HUB-1972",
+        )
+    why = f"{home} owns it" if acting == home else f"{acting} acts for {home}, which owns it"
+    return Conflict(
+        f'topic "{topic}": {why}, and here at {here} is a copy at most; nothing was written',
+        hint=f"write it at {acting}; `owns` of mirrors.yaml says whose topics are whose",
+        code="HUB-1972",
+    )
+
+
+def way_back(file: MirrorsFile, topic: str, home: str, away: str) -> str | None:
+    """The link that takes records of a topic from ``away`` to its home; None when none leads there and back, and where
+    the copy is masked: what is born of masked values must never take the place of originals."""
+    forward = None
+    if masked(file, topic, home, away):
+        return None
+    for name, mirror in file.mirrors.items():
+        if (mirror.source, mirror.target) == (away, home) and mirror.selects(topic):
+            return name
+        if (mirror.source, mirror.target) == (home, away) and name in route(file, topic).mirrors:
+            forward = name
+    return forward + BACK if forward is not None else None
+
+
+def masked(file: MirrorsFile, topic: str, home: str, away: str) -> bool:
+    """Whether a mirror from ``home`` masks the copy of a topic that ``away`` has."""
+    return any(
+        (mirror.source, mirror.target) == (home, away) and mirror.selects(topic) and mirror.masks(topic)
+        for mirror in file.mirrors.values()
+    )
+
+
+def opposite(file: MirrorsFile, link: Link, topic: str) -> str | None:
+    """The link of the other direction that may have written the topic, or may in future."""
+    home = home_of(file, topic)
+    if home == link.source:
+        return way_back(file, topic, home, link.target)
+    if home == link.target:
+        for name, mirror in file.mirrors.items():
+            forward = (mirror.source, mirror.target) == (home, link.source)
+            if forward and name in route(file, topic).mirrors:
+                return name
+    return None
+
+
+def carries(file: MirrorsFile, link: Link, topics: Iterable[str], control: Control) -> tuple[str, ...]:
+    """The topics that a link carries now, sorted."""
+    return tuple(topic for topic in sorted(set(topics)) if _carries(file, link, topic, control))
+
+
+def _carries(file: MirrorsFile, link: Link, topic: str, control: Control) -> bool:
+    if not link.mirror.selects(topic):
+        return False
+    home = home_of(file, topic)
+    if home is None:
+        found = route(file, topic)
+        return link.name in found.mirrors and not found.refusals
+    if not control.may_mirror(home, link.source, link.target):
+        return False
+    last = control.operations.get(home)
+    changing = (
+        last is not None and last.state != "aborted" and {link.source, link.target} == {last.old, last.new}
+    )
+    if link.target == home:
+        acts = control.owner(home).acting == link.source
+        return (changing or acts) and link.name == way_back(file, topic, home, link.source)
+    # Towards the one that takes over, or is given back to, the map as it is without the change holds.
+    settled = route(file, topic, None if changing and link.source == home else control.acting)
+    return link.name in settled.mirrors and not settled.refusals
+
+
+def back_of(file: MirrorsFile, link: Link, topics: Iterable[str], control: Control) -> Link | None:
+    """The way back of a declared mirror that nobody has to declare, while it has any of the topics to carry; else None."""
+    back = links(file).get(link.name + BACK)
+    return back if back is not None and carries(file, back, topics, control) else None
+
+
+def homes(file: MirrorsFile, link: Link, topics: Iterable[str]) -> frozenset[str]:
+    """The owners of the topics, where they have one."""
+    return frozenset(home for topic in topics if (home := home_of(file, topic)) is not None)
+
+
+def checked(file: MirrorsFile) -> MirrorsFile:
+    """The file, when its mirrors cannot send a record round in a circle or write one topic twice.
+
+    Raises ConfigError (HUB-1605) with every complaint.
+    """
+    found = check(file)
+    if found:
+        first = found[0]
+        more = "".join(f"\n{each}" for each in found[1:])
+        raise ConfigError(
+            f"mirrors {', '.join(first.mirrors)}: {first.reason}{more}", hint=first.hint, code="HUB-1605"
+        )
+    return file
+
+
+def named(file: MirrorsFile, name: str) -> Mapping[str, Link]:
+    """The links of one declared mirror: itself, and its way back."""
+    return {key: link for key, link in links(file).items() if link.declared == name}

@@ -1,0 +1,274 @@
+"""[core] Who may write a region's topics, moved from one cluster to another when ownership changes.
+
+A mirror does not copy the right to write: who writes at the source must not write to the copy. After a failover the same
+principals must be able to write at the new owner, and the source may be dead then. So the workers record its rules
+continuously, as a fact in the target's control topic (``Rights``); a promotion grants what they say, and takes the right
+away from the side that gives up ownership, at once or when it is back::
+
+    rights|link     what the source's rules say about writing, as of ``at_ms``
+    handed|home     rules that changes of ownership added: ``given`` at the acting side, ``denied`` at home
+
+At the acting side ALLOW rules are added, for each topic alone. At home rules stay as they are, for they may be about more
+than these topics; DENY rules are laid over them and taken away again by the failback. A rule that the hub did not add is
+never removed. Nobody denies ``User:*`` or the mirror's own user, which writes what comes back: that is told instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from hub.record import NewRecord, Record
+from hub.replication.maps.checkpoint import CONTROL_TOPIC, not_ours
+from hub.replication.planning.plan import Acl
+
+EVERYBODY = "User:*"
+_WRITES = ("WRITE", "ALL")
+_CLUSTER_NAME = "kafka-cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The rules of a link's source that are about writing its topics. ``checked`` False: that cluster checks no access."""
+
+    link: str
+    rules: frozenset[Acl] = frozenset()
+    at_ms: int = 0
+    checked: bool = True
+
+    def same_as(self, other: Rights | None) -> bool:
+        return other is not None and (self.rules, self.checked) == (other.rules, other.checked)
+
+    def record(self) -> NewRecord:
+        body = {"rules": _rows(self.rules), "checked": self.checked, "at_ms": self.at_ms}
+        return NewRecord(CONTROL_TOPIC, f"rights|{self.link}".encode(), orjson.dumps(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """Rules that changes of ownership of what ``home`` owns have added, by cluster. ``revoked``: those that were ``given``
+    and that a change under way has taken away again, for its abort. Of two, the one with the higher ``revision`` counts."""
+
+    home: str
+    given: Mapping[str, frozenset[Acl]] = field(default_factory=dict)
+    denied: Mapping[str, frozenset[Acl]] = field(default_factory=dict)
+    revoked: Mapping[str, frozenset[Acl]] = field(default_factory=dict)
+    revision: int = 0
+
+    def record(self) -> NewRecord:
+        parts = {"given": self.given, "denied": self.denied, "revoked": self.revoked}
+        body = {
+            "revision": self.revision,
+            **{name: {at: _rows(rules) for at, rules in part.items()} for name, part in parts.items()},
+        }
+        return NewRecord(CONTROL_TOPIC, f"handed|{self.home}".encode(), orjson.dumps(body))
+
+    def after_giving(self, at: str, change: Change) -> Handed:
+        """After writers were let in at a cluster."""
+        return replace(
+            self,
+            given={**self.given, at: self.given.get(at, frozenset()) | change.add},
+            denied={**self.denied, at: self.denied.get(at, frozenset()) - change.remove},
+            revoked={**self.revoked, at: frozenset()},
+            revision=self.revision + 1,
+        )
+
+    def after_taking(self, at: str, change: Change) -> Handed:
+        """After writers were kept out of a cluster."""
+        gone = self.given.get(at, frozenset()) & change.remove
+        return replace(
+            self,
+            given={**self.given, at: self.given.get(at, frozenset()) - change.remove},
+            denied={**self.denied, at: self.denied.get(at, frozenset()) | change.add},
+            revoked={**self.revoked, at: self.revoked.get(at, frozenset()) | gone},
+            revision=self.revision + 1,
+        )
+
+
+def _rows(rules: Iterable[Acl]) -> list[list[str]]:
+    return [
+        [a.name, a.pattern, a.principal, a.host, a.operation, a.permission, a.resource] for a in sorted(rules)
+    ]
+
+
+def fact_of(record: Record) -> Rights | Handed | None:
+    """The fact that a record states; None for other kinds. Raises HubFault (HUB-5603)."""
+    if record.key is None or record.value is None:
+        return None
+    kind, _, rest = record.key.decode("utf-8", "replace").partition("|")
+    try:
+        if kind == "rights":
+            body: dict[str, Any] = orjson.loads(record.value)
+            rules = frozenset(Acl(*row) for row in body["rules"])
+            return Rights(rest, rules, body["at_ms"], body["checked"])
+        if kind == "handed":
+            body = orjson.loads(record.value)
+            given, denied, revoked = (
+                {at: frozenset(Acl(*row) for row in rows) for at, rows in body[name].items()}
+                for name in ("given", "denied", "revoked")
+            )
+            return Handed(rest, given, denied, revoked, body["revision"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise not_ours(record, repr(error)) from None
+    return None
+
+
+def about_writing(rules: Iterable[Acl], topics: Iterable[str]) -> frozenset[Acl]:
+    """The rules that say who may write the topics, and how: idempotently, and under which transactional ids."""
+    every, names = tuple(rules), tuple(topics)
+    on_topics = {
+        rule for rule in every if rule.operation in _WRITES and any(rule.holds_for(topic) for topic in names)
+    }
+    writers = {rule.principal for rule in on_topics if rule.permission == "ALLOW"}
+    others = {
+        rule
+        for rule in every
+        if (EVERYBODY in writers or rule.principal in writers)
+        and (
+            (rule.resource == "CLUSTER" and rule.operation in ("IDEMPOTENT_WRITE", "ALL"))
+            or (rule.resource == "TRANSACTIONAL_ID" and rule.operation in ("WRITE", "DESCRIBE", "ALL"))
+        )
+    }
+    return frozenset(on_topics | others)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Rules to add to one cluster, and to take away. ``notes``: what a person has to know or do."""
+
+    at: str
+    add: frozenset[Acl] = frozenset()
+    remove: frozenset[Acl] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The change as people read it, a line a principal and right."""
+        for sign, rules in (("+", self.add), ("-", self.remove)):
+            told: dict[tuple[str, str, str], list[str]] = {}
+            for rule in sorted(rules):
+                what = rule.operation if rule.resource == "TOPIC" else f"{rule.operation} on {rule.resource}"
+                told.setdefault((rule.principal, rule.permission, what), []).append(
+                    rule.name + ("*" if rule.pattern == "PREFIXED" else "")
+                )
+            for (principal, permission, what), where in told.items():
+                more = f" and {len(where) - 3} more" if len(where) > 3 else ""
+                yield f"{sign} {self.at}: {permission} {principal} {what}: {', '.join(where[:3])}{more}"
+        yield from (f"! {self.at}: {note}" for note in self.notes)
+
+
+def letting_in(
+    at: str,
+    topics: Iterable[str],
+    former: Rights | None,
+    there: frozenset[Acl] | None,
+    handed: Handed,
+    principals: Mapping[str, str],
+    copied: frozenset[Acl] = frozenset(),
+) -> Change:
+    """What lets those write at a cluster who could at the former owner. ``there``: its rules now, None: it checks no access.
+
+    ``former``: the former owner's rules, None: not known. ``copied``: DENY rules of the former owner's that may have been
+    copied here as if they were a person's. ``principals``: names that differ.
+    """
+    if there is None:
+        return Change(at)
+    lifted = (handed.denied.get(at, frozenset()) | copied) & there
+    if former is None:
+        return Change(
+            at, remove=lifted, notes=("who may write is not known: give WRITE to the producers yourself",)
+        )
+    if not former.checked:
+        note = "the former owner checks no access: give WRITE to the producers yourself"
+        return Change(at, remove=lifted, notes=(note,))
+    wanted = set(_granted(former.rules, tuple(topics), principals))
+    allowed = [rule for rule in there if rule.permission == "ALLOW"]
+    missing = {rule for rule in wanted if not any(_includes(known, rule) for known in allowed)}
+    return Change(at, frozenset(missing), lifted)
+
+
+def _granted(rules: Iterable[Acl], topics: tuple[str, ...], principals: Mapping[str, str]) -> Iterator[Acl]:
+    """ALLOW rules in one operation each; on topics for each of them alone."""
+    for rule in rules:
+        if rule.permission != "ALLOW":
+            continue
+        mapped = replace(rule, principal=principals.get(rule.principal, rule.principal))
+        match rule.resource:
+            case "TOPIC":
+                for topic in topics:
+                    if rule.holds_for(topic):
+                        yield replace(mapped, name=topic, pattern="LITERAL", operation="WRITE")
+            case "CLUSTER":
+                yield replace(mapped, name=_CLUSTER_NAME, pattern="LITERAL", operation="IDEMPOTENT_WRITE")
+            case "TRANSACTIONAL_ID":
+                for operation in ("WRITE", "DESCRIBE") if rule.operation == "ALL" else (rule.operation,):
+                    yield replace(mapped, operation=operation)
+
+
+def _includes(known: Acl, wanted: Acl) -> bool:
+    """Whether one ALLOW rule gives all that another does."""
+    return (
+        known.resource == wanted.resource
+        and known.principal in (wanted.principal, EVERYBODY)
+        and known.host in (wanted.host, "*")
+        and (
+            known.operation in (wanted.operation, "ALL")
+            or (wanted.operation == "DESCRIBE" and known.operation == "WRITE")
+        )
+        and (known.pattern, known.name) != ("LITERAL", "")
+        and known.covers(wanted.name)
+        and (wanted.pattern == "LITERAL" or known.pattern == "PREFIXED" or known.name == "*")
+    )
+
+
+def keeping_out(
+    at: str,
+    home: str,
+    topics: Iterable[str],
+    there: frozenset[Acl] | None,
+    handed: Handed,
+    mirror_users: frozenset[str] | None,
+) -> Change:
+    """What keeps applications from writing at a cluster that gives up ownership. ``there``: its rules now, None: it checks
+    no access. ``mirror_users``: principals of the mirror itself, None: not known, then nobody is denied."""
+    if there is None:
+        return Change(at, notes=("it checks no access: stop the writers there",))
+    revoked = handed.given.get(at, frozenset()) & there
+    if at != home:
+        return Change(at, remove=revoked)
+    names = tuple(topics)
+    writing = [
+        rule
+        for rule in there
+        if rule.permission == "ALLOW" and rule.operation in _WRITES and rule.resource == "TOPIC"
+    ]
+    if mirror_users is None:
+        note = "which principal the mirror itself has is not known, so nobody is denied: keep writers out by its rules"
+        return Change(at, remove=revoked, notes=(note,) if any(_writers(writing, names)) else ())
+    denied: set[Acl] = set()
+    notes: list[str] = []
+    for rule, topic in _writers(writing, names):
+        if rule.principal == EVERYBODY:
+            notes.append(
+                "everybody may write there by a rule for User:*, which is not denied: stop the writers"
+            )
+        elif rule.principal not in mirror_users:
+            denied.add(Acl(topic, "LITERAL", rule.principal, rule.host, "WRITE", "DENY"))
+    return Change(at, frozenset(denied - there), revoked, tuple(dict.fromkeys(notes)))
+
+
+def _writers(rules: Iterable[Acl], topics: tuple[str, ...]) -> Iterator[tuple[Acl, str]]:
+    return ((rule, topic) for rule in rules for topic in topics if rule.holds_for(topic))
+
+
+def giving_back(at: str, handed: Handed, there: frozenset[Acl] | None) -> Change:
+    """What an aborted change undoes at the side that keeps ownership."""
+    if there is None:
+        return Change(at)
+    return Change(
+        at,
+        handed.revoked.get(at, frozenset()) - there,
+        handed.denied.get(at, frozenset()) & there,
+    )

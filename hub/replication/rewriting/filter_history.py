@@ -1,0 +1,209 @@
+"""[core] Under which rules (``only``, ``mask``, ``schema_ids``) a mirror's records were made, and from which offset on.
+
+::
+
+    _hub.mirror.checkpoints   compact   rules|link|topic|topicId|partition|first   from source offset ``first`` on
+
+Written in one transaction with the first records that were made so. A stretch without such a record was copied as it is.
+So a file that says something else later is noticed before a record is made under the new rules: a copy of both kinds is
+never made silently (``hub mirror apply --from-now`` does it), and ``verify`` takes each stretch by its own rules.
+
+The key of a hash is never written down; a few bits that it makes are, so that another key is noticed too.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from hub.record import NewRecord, Record
+from hub.replication.config.mirrors import Mirror, Where
+from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, not_ours
+from hub.replication.rewriting.record_filter import Shape, shape_of
+
+_KIND = b"rules|"
+_SIGN_BYTES = 4
+_SIGNED = b"hub mirror: the key of a mask"
+
+
+def sign_of(key: str) -> str:
+    """What tells one key from another and nothing else of it."""
+    return hmac.digest(key.encode(), _SIGNED, "sha256")[:_SIGN_BYTES].hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``shape`` None: records go as they are. ``signs``: of the keys that were known, by their references."""
+
+    shape: Shape | None = None
+    signs: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def now(
+        cls,
+        mirror: Mirror,
+        topic: str,
+        secrets: Mapping[str, str] | None = None,
+        *,
+        rewrites: bool = False,
+    ) -> Rules:
+        """What the file says of a topic. ``secrets`` by reference: those at hand. ``rewrites``: see ``shape_of``."""
+        return cls.of(shape_of(mirror, topic, rewrites=rewrites), secrets or {})
+
+    @classmethod
+    def of(cls, shape: Shape | None, secrets: Mapping[str, str]) -> Rules:
+        wanted = shape.secrets if shape is not None else frozenset[str]()
+        return cls(shape, {name: sign_of(secrets[name]) for name in sorted(wanted & secrets.keys())})
+
+    def same_as(self, other: Rules) -> bool:
+        """Whether both make the same of every record that they can read. A key that one side does not know is no difference.
+
+        What becomes of a record that cannot be read is no rule of what is made of the others.
+        """
+        if _body(self.shape) != _body(other.shape):
+            return False
+        return all(self.signs[name] == other.signs[name] for name in self.signs.keys() & other.signs.keys())
+
+    def goes_on_from(self, then: Rules) -> bool:
+        """Whether records may be made under these rules behind others that were made under ``then``.
+
+        So where both are the same, and where ids of schemas are put in from here on because the mirror found that they
+        mean other schemas at the target (``schema_ids: auto``): the records before have ids that mean the same there.
+        """
+        if self.same_as(then):
+            return True
+        if self.shape is None or not (self.shape.rewrites_ids and self.shape.as_needed):
+            return False
+        former = replace(then.shape or Shape(self.shape.topic), rewrites_ids=True, as_needed=True)
+        return self.same_as(replace(then, shape=former))
+
+    def other_keys(self, secrets: Mapping[str, str]) -> frozenset[str]:
+        """The references of keys that are not those of then."""
+        return frozenset(
+            name for name, sign in self.signs.items() if name in secrets and sign_of(secrets[name]) != sign
+        )
+
+    def __str__(self) -> str:
+        return "as they are" if self.shape is None else str(self.shape)
+
+
+AS_THEY_ARE = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """From source offset ``first`` on, one partition's records were made under ``rules``."""
+
+    link: str
+    topic: str
+    partition: int
+    topic_id: str
+    first: int
+    rules: Rules
+    at_ms: int = 0
+
+    @property
+    def key(self) -> bytes:
+        return f"rules|{self.link}|{self.topic}|{self.topic_id}|{self.partition}|{self.first}".encode()
+
+    @property
+    def of(self) -> tuple[str, str, str, int]:
+        return self.link, self.topic, self.topic_id, self.partition
+
+    def record(self, partition: int | None = None) -> NewRecord:
+        """``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
+        body = {"rules": _body(self.rules.shape), "signs": dict(self.rules.signs), "at_ms": self.at_ms}
+        return NewRecord(CHECKPOINTS_TOPIC, self.key, orjson.dumps(body), partition=partition)
+
+
+def is_ruled(record: Record) -> bool:
+    """Whether a record of the checkpoints topic is of this kind, its tombstone too."""
+    return record.key is not None and record.key.startswith(_KIND)
+
+
+def ruled_of(record: Record) -> Ruled | None:
+    """What a record says; None for a tombstone and for other kinds. Raises HubFault (HUB-5603)."""
+    if record.value is None or not is_ruled(record):
+        return None
+    try:
+        _, link, topic, topic_id, partition, first = (record.key or b"").decode().split("|")
+        body: dict[str, Any] = orjson.loads(record.value)
+        rules = Rules(_shape(topic, body["rules"]), dict(body["signs"]))
+        return Ruled(link, topic, int(partition), topic_id, int(first), rules, int(body["at_ms"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise not_ours(record, repr(error)) from None
+
+
+def in_force(ruled: Iterable[Ruled]) -> Rules:
+    """The rules of one partition's newest records."""
+    newest = max(ruled, key=lambda each: each.first, default=None)
+    return newest.rules if newest is not None else AS_THEY_ARE
+
+
+def stretches_of(ruled: Iterable[Ruled], first: int, end: int) -> Iterator[tuple[int, int, Rules]]:
+    """The source offsets [first, end) of one partition by the rules they were made under.
+
+    >>> [(first, end, str(rules)) for first, end, rules in stretches_of([], 3, 9)]
+    [(3, 9, 'as they are')]
+    """
+    at, rules = first, AS_THEY_ARE
+    for each in sorted(ruled, key=lambda one: one.first):
+        if each.first >= end:
+            break
+        if each.first > at:
+            yield at, each.first, rules
+            at = each.first
+        rules = each.rules
+    if at < end:
+        yield at, end, rules
+
+
+def said_of(stretches: Sequence[tuple[int, int, Rules]]) -> str:
+    """Stretches as people read them; "" when all records are as they are.
+
+    >>> said_of([(0, 5, AS_THEY_ARE)])
+    ''
+    """
+    if len(stretches) == 1:
+        _, _, rules = stretches[0]
+        return "" if rules.shape is None else str(rules)
+    return "; then ".join(f"offsets {first} to {end - 1}: {rules}" for first, end, rules in stretches)
+
+
+def _body(shape: Shape | None) -> dict[str, Any] | None:
+    """A shape as JSON, alike for shapes that do the same. Of two masks of one path the first counts, so they stay in order."""
+    if shape is None:
+        return None
+    wanted = [
+        {
+            "header": where.header,
+            "field": where.field,
+            "in": _listed(where.in_),
+            "not_in": _listed(where.not_in),
+        }
+        for where in shape.only
+    ]
+    return {
+        "only": sorted(wanted, key=orjson.dumps),
+        "mask": [list(mask) for mask in sorted(shape.masks, key=lambda mask: mask[0])],
+        "ids": shape.rewrites_ids,
+    }
+
+
+def _listed(values: Sequence[object] | None) -> list[object] | None:
+    return None if values is None else sorted(values, key=orjson.dumps)
+
+
+def _shape(topic: str, body: dict[str, Any] | None) -> Shape | None:
+    if body is None:
+        return None
+    wanted = tuple(
+        Where.model_validate({name: said for name, said in each.items() if said is not None})
+        for each in body["only"]
+    )
+    masks = tuple((str(path), str(how), key) for path, how, key in body["mask"])
+    return Shape(topic, wanted, masks, bool(body["ids"]))

@@ -1,0 +1,141 @@
+"""[edge] Mirrors in Prometheus' families: out of what ``hub mirror status`` tells, so that all three say the same.
+
+Series: a few a mirror, three for each of its worst partitions, three for each of its worst groups, one for each topic that
+lost something. What is not known has
+no sample: a missing series can be alerted on, a zero would lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from prometheus_client.core import Metric
+
+from hub.metrics.gauges import gauge
+
+STATES = (
+    "mirroring",
+    "paused",
+    "starting",
+    "handed over",
+    "no worker",
+    "trouble",
+    "unknown",
+)
+# Partitions, groups, and topics with gaps, of each mirror with series of their own.
+MOST = 200
+
+_OF_MIRROR: tuple[tuple[str, str, str], ...] = (
+    ("workers", "workers", "Workers that hold a part of the mirror"),
+    ("lag_records_all", "lag_records", "Offsets of the source that the target lacks, over all partitions"),
+    ("lag_bytes_all", "lag_bytes", "About how many bytes that is"),
+    ("lag_seconds_max", "lag_s", "How long ago the source reached the offset of its latest partition"),
+    ("records_per_second", "records_per_s", "Records mirrored a second"),
+    ("bytes_per_second", "bytes_per_s", "Bytes mirrored a second, as they are on the wire"),
+    ("commit_age_seconds", "last_commit_s", "Since the last transaction"),
+    ("restarts", "restarts", "How often a shard that does not get on was begun anew"),
+    ("verified_records", "verified_records", "Records that were compared on both sides"),
+    ("unverified_offsets", "unverified_records", "Offsets that were mirrored and not compared yet"),
+    ("verified_age_seconds", "verified_s", "Since anything was compared"),
+    ("different_partitions", "different", "Partitions in which the sides differ"),
+    ("standing", "stands", "1 while something of it stands still that should not, or nobody carries it"),
+)
+_OF_PARTITION: tuple[tuple[str, str, str], ...] = (
+    ("lag_records", "lag_records", "Offsets of the source that the target lacks"),
+    ("lag_bytes", "lag_bytes", "About how many bytes that is"),
+    ("lag_seconds", "lag_s", "How long ago the source reached the offset that the mirror is at"),
+)
+_OF_GROUP: tuple[tuple[str, str, str], ...] = (
+    (
+        "rpo_records",
+        "rpo_records",
+        "Offsets that a group has not read and the target lacks: lost to it if the source were gone",
+    ),
+    ("rpo_seconds", "rpo_s", "How old the oldest of them is"),
+    ("redelivered_records", "redelivered", "Records that a failover would give a group again"),
+)
+
+
+def families(
+    statuses: Sequence[Mapping[str, Any]], most: int = MOST, known: bool | None = None
+) -> Iterator[Metric]:
+    """``statuses`` as mirror_status.py makes them; of a target that does not answer the short one. ``known``: whether they could be
+    asked for; None: nobody did yet."""
+    told = [each for each in statuses if "workers" in each]
+    yield _gauge("known", "1 while mirrors.yaml can be read and its clusters were asked", [], [([], known)])
+    yield _gauge(
+        "up", "1 while the mirror's target answers", ["mirror"], (([each["mirror"]], "workers" in each) for each in statuses)
+    )  # fmt: skip
+    yield _gauge(
+        "state",
+        "1 for the state a mirror is in",
+        ["mirror", "state"],
+        (([each["mirror"], state], each["state"] == state) for each in statuses for state in STATES),
+    )
+    for name, key, said in _OF_MIRROR:
+        yield _gauge(name, said, ["mirror"], (([each["mirror"]], each[key]) for each in told))
+    yield _gauge(
+        "heartbeat_age_seconds",
+        "Since the last heartbeat of the worker that was silent longest",
+        ["mirror"],
+        (
+            ([each["mirror"]], max((beat["ago_s"] for beat in each["heartbeats"]), default=None))
+            for each in told
+        ),
+    )
+    yield _gauge(
+        "stopped_partitions",
+        "Partitions that stand still and say why",
+        ["mirror"],
+        (([each["mirror"]], sum(_stands(each, row) for row in each["partitions"])) for each in told),
+    )
+    yield _gauge(
+        "unknown_partitions",
+        "Partitions that no worker reports",
+        ["mirror"],
+        (([each["mirror"]], sum(row["state"] == "unknown" for row in each["partitions"])) for each in told),
+    )
+    yield _gauge("gaps", "Stretches that the target lacks for ever", ["mirror"], (([each["mirror"]], len(each["gaps"])) for each in told))  # fmt: skip
+    yield _gauge(
+        "gap_age_seconds",
+        "Since the newest stretch of a topic was found that the target lacks for ever",
+        ["mirror", "topic"],
+        (([each["mirror"], topic], age_s) for each in told for topic, age_s in gap_ages(each)[:most]),
+    )
+    # What a mirror does not carry any more is not late: its way back tells of it, or nobody does.
+    carried = (
+        (each["mirror"], [row for row in each["partitions"] if row["state"] != "left"]) for each in told
+    )
+    rows = [(mirror, row) for mirror, those in carried for row in worst(those, "lag_records", most)]
+    for name, key, said in _OF_PARTITION:
+        labelled = (([mirror, row["topic"], str(row["partition"])], row[key]) for mirror, row in rows)
+        yield _gauge(name, said, ["mirror", "topic", "partition"], labelled)
+    groups = [(each["mirror"], row) for each in told for row in worst(each["groups"], "rpo_records", most)]
+    for name, key, said in _OF_GROUP:
+        yield _gauge(
+            f"group_{name}", said, ["mirror", "group"], (([mirror, row["group"]], row[key]) for mirror, row in groups)
+        )  # fmt: skip
+
+
+def _stands(status: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    if row["state"] == "unknown":
+        return False
+    return bool(row["reason"]) and (row["state"] != "left" or row["topic"] in status["trouble"])
+
+
+def gap_ages(status: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Topics of which something is lost for ever, with the age of the newest such find, in seconds; the newest first."""
+    found: dict[str, float] = {}
+    for gap in status["gaps"]:
+        found[gap["topic"]] = min(gap["found_s"], found.get(gap["topic"], gap["found_s"]))
+    return sorted(found.items(), key=lambda each: (each[1], each[0]))
+
+
+def worst(rows: Iterable[Mapping[str, Any]], key: str, most: int) -> list[Mapping[str, Any]]:
+    """The rows with the highest numbers, what is not known first; as they stand where all are alike."""
+    return sorted(rows, key=lambda row: (row[key] is not None, -(row[key] or 0)))[:most]
+
+
+def _gauge(name: str, said: str, labels: list[str], samples: Iterable[tuple[list[str], Any]]) -> Metric:
+    return gauge(f"hub_mirror_{name}", said, labels, samples)

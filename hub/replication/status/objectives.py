@@ -1,0 +1,224 @@
+"""[core] How mirrors go against how they should: observations of alerts' rules, out of what ``hub mirror status`` tells.
+
+What is not known is UNKNOWN: a target that does not answer, a partition that no worker tells of. Only that this lasts is an
+alert of its own. A mirror that somebody paused, or that its schedule holds back, may stand and be late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from hub.alerts.model.matching import Labels, labels_of
+from hub.alerts.model.rules import Changes, Observation, Seen, Verdict
+from hub.replication.status.metrics import gap_ages
+from hub.topics.tree.tree import TopicSpec
+
+Status = Mapping[str, Any]
+Tree = Mapping[str, TopicSpec]
+# What stands in the place of a mirror while no mirror's name is known.
+FILE = "mirrors.yaml"
+# States of a mirror that carries nothing, and is meant to.
+RESTING = ("paused", "handed over")
+RULES = ("mirror-trouble", "mirror-unknown", "mirror-lag", "mirror-differs", "mirror-gap")
+
+
+def seen_of_mirrors(
+    statuses: Sequence[Status], tree: Tree, changes: Changes, error: str | None = None
+) -> list[Seen]:
+    """The five rules of mirrors. ``statuses`` as mirror_status.py makes them, the short one of a target that does not answer.
+    ``error``: why they are not of now: mirrors.yaml cannot be read, nobody could be asked."""
+    trouble, differs, unknown = [], [], []
+    late: list[Observation] = []
+    lost: list[Observation] = []
+    for each in statuses:
+        trouble.append(_trouble(each, error))
+        unknown.append(_unknown(each, error))
+        differs.append(_differs(each, error))
+        late += _late(each, tree, changes.rule("mirror-lag").limit_ms or 0, error)
+        lost += _lost(each, tree, changes.rule("mirror-gap").limit_ms or 0, error)
+    if error is not None and not statuses:
+        words = f"nobody can tell how mirrors go: {error}"
+        unknown.append(Observation(_about(FILE), Verdict.BAD, words, detail=error))
+    found = dict(zip(RULES, (trouble, unknown, late, differs, lost), strict=True))
+    return [Seen(changes.rule(name), tuple(those), whole=error is None) for name, those in found.items()]
+
+
+def _about(mirror: str, topic: str = "") -> Labels:
+    return labels_of({"mirror": mirror, "topic": topic})
+
+
+def _whose(spec: TopicSpec | None, objective: str = "") -> Labels:
+    if spec is None:
+        return ()
+    return labels_of({"owner": spec.owner, "node": spec.set_by.get(objective, spec.name)})
+
+
+def _not_known(status: Status, error: str | None) -> str | None:
+    """Why nothing is known of a mirror; None when its target told."""
+    if error is not None:
+        return error
+    return None if "workers" in status else str(status["reason"])
+
+
+def _trouble(status: Status, error: str | None) -> Observation:
+    name = str(status["mirror"])
+    why = _not_known(status, error)
+    if why is not None:
+        return Observation(_about(name), Verdict.UNKNOWN, detail=why)
+    if status["state"] == "unknown":
+        return Observation(_about(name), Verdict.UNKNOWN, detail=str(status["reason"]))
+    if not status["stands"]:
+        return Observation(_about(name), Verdict.GOOD)
+    standing = [row for row in status["partitions"] if row["state"] in ("stopped", "trouble")]
+    refused: Mapping[str, str] = status["trouble"]
+    if standing:
+        first = standing[0]
+        words = f"{len(standing)} of its partitions stand still"
+        why = f"{first['topic']} partition {first['partition']}: {first['reason']}"
+    elif refused:
+        topic = min(refused)
+        words, why = f"{len(refused)} of its topics stand still", f"{topic}: {refused[topic]}"
+    elif status["state"] == "no worker":
+        words, why = "no worker carries it", status["reason"]
+    else:
+        words, why = "it does not get on", status["reason"]
+    count = float(len(standing) or len(refused) or 1)
+    return Observation(_about(name), Verdict.BAD, f"mirror {name}: {words}", count, detail=str(why))
+
+
+def _unknown(status: Status, error: str | None) -> Observation:
+    name = str(status["mirror"])
+    why = _not_known(status, error)
+    if why is None and status["state"] == "starting":
+        why = "a worker has it and has not planned it yet"
+    if why is None and status["state"] == "unknown":
+        why = str(status["reason"])
+    if why is None:
+        return Observation(_about(name), Verdict.GOOD)
+    return Observation(
+        _about(name), Verdict.BAD, f"nobody can tell how mirror {name} goes: {why}", detail=why
+    )
+
+
+def _differs(status: Status, error: str | None) -> Observation:
+    name = str(status["mirror"])
+    why = _not_known(status, error)
+    if why is not None:
+        return Observation(_about(name), Verdict.UNKNOWN, detail=why)
+    wrong = [row for row in status["partitions"] if (row["verified"] or {}).get("differs_at") is not None]
+    if wrong:
+        first = wrong[0]
+        words = f"mirror {name}: {len(wrong)} of its partitions differ from the source"
+        at = f"{first['topic']} partition {first['partition']} at offset {first['verified']['differs_at']}"
+        detail = f"{at}: {first['verified']['why']}"
+        return Observation(_about(name), Verdict.BAD, words, float(len(wrong)), detail=detail)
+    if status["verified_s"] is None:
+        return Observation(_about(name), Verdict.UNKNOWN, detail="nothing of it was compared yet")
+    return Observation(_about(name), Verdict.GOOD)
+
+
+# ---- lag
+
+
+def _late(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Iterable[Observation]:
+    """One for each topic with ``slo.lag``, and one for all the others together."""
+    name = str(status["mirror"])
+    why = _not_known(status, error)
+    if why is not None:
+        names = status.get("topics_known") or {row["topic"] for row in status.get("partitions", ())}
+    else:
+        names = {row["topic"] for row in status["partitions"] if row["state"] != "left"}
+    promised = {
+        topic: spec
+        for topic in names
+        if (spec := tree.get(topic)) is not None and spec.slo.lag_ms is not None
+    }
+    if why is None and status["state"] == "paused":
+        why = str(status["reason"])
+    if why is not None:
+        for topic, spec in sorted(promised.items()):
+            yield Observation(
+                _about(name, topic), Verdict.UNKNOWN, labels=_whose(spec, "slo.lag"), detail=why
+            )
+        yield Observation(_about(name), Verdict.UNKNOWN, detail=why)
+        return
+    rows: dict[str, list[Mapping[str, Any]]] = {topic: [] for topic in ("", *promised)}
+    for row in status["partitions"]:
+        if row["state"] != "left":
+            rows[row["topic"] if row["topic"] in promised else ""].append(row)
+    for topic, those in sorted(rows.items()):
+        found = promised.get(topic)
+        most_ms = limit_ms if found is None else found.slo.lag_ms or 0
+        yield _lag(status, topic, those, most_ms, _whose(found, "slo.lag"))
+
+
+def _lag(
+    status: Status, topic: str, rows: Sequence[Mapping[str, Any]], most_ms: int, labels: Labels
+) -> Observation:
+    """What is not told of by a worker is late by so much at least: a proof that it is too late, and none that it is not."""
+    name = str(status["mirror"])
+    about = _about(name, topic)
+    known = [row for row in rows if row["lag_s"] is not None]
+    worst = max(known, key=lambda row: row["lag_s"], default=None)
+    if worst is not None and worst["lag_s"] * 1000 > most_ms:
+        least = "at least " if worst["worker"] is None else ""
+        behind, most = timedelta(seconds=int(worst["lag_s"])), timedelta(milliseconds=most_ms)
+        words = f"mirror {name} is {least}{behind} behind{f' on {topic}' if topic else ''}; at most {most} may it be"
+        place = f"{worst['topic']} partition {worst['partition']} lacks {worst['lag_records']} offsets"
+        detail = "; ".join(each for each in (place, str(worst["reason"]), _at_stake(status, topic)) if each)
+        return Observation(about, Verdict.BAD, words, float(worst["lag_s"]), labels, detail)
+    for row in rows:
+        if row["lag_s"] is None or row["worker"] is None:
+            why = f"no worker tells of {row['topic']} partition {row['partition']}"
+            return Observation(about, Verdict.UNKNOWN, labels=labels, detail=why)
+    return Observation(about, Verdict.GOOD, "", None if worst is None else float(worst["lag_s"]), labels)
+
+
+def _at_stake(status: Status, topic: str) -> str:
+    """What a failover would cost the groups now, in words, of one topic where one is named; "": nothing. Who sees a topic's
+    alert need not see who reads other ones."""
+    losing: dict[str, int] = {}
+    for group in status["groups"]:
+        lost = sum(each["rpo_records"] for each in group["places"] if topic in ("", each["topic"]))
+        if lost:
+            losing[str(group["group"])] = lost
+    if not losing:
+        return ""
+    first, more = min(losing, key=lambda name: (-losing[name], name)), len(losing) - 1
+    others = f" and {more} more group{'s' * (more > 1)} something" if more else ""
+    return f"a failover now would lose {losing[first]} records to group {first}{others}"
+
+
+# ---- gaps
+
+
+def _lost(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Iterable[Observation]:
+    """One for each topic of which something is lost for ever: BAD while it is news, GOOD for ever after."""
+    name = str(status["mirror"])
+    why = _not_known(status, error)
+    gaps: Sequence[Mapping[str, Any]] = status.get("gaps", ())
+    for topic, age_s in gap_ages(status) if gaps else ():
+        about, labels = _about(name, topic), _whose(tree.get(topic))
+        if why is not None:
+            yield Observation(about, Verdict.UNKNOWN, labels=labels, detail=why)
+            continue
+        if age_s * 1000 >= limit_ms:
+            yield Observation(about, Verdict.GOOD, labels=labels)
+            continue
+        news = [gap for gap in gaps if gap["topic"] == topic and gap["found_s"] * 1000 < limit_ms]
+        first = min(news, key=lambda gap: gap["found_s"])
+        ended = all(gap["end"] >= 0 for gap in news)
+        count = sum(gap["end"] - gap["first"] for gap in news) if ended else None
+        words = f"mirror {name} will never have {'some' if count is None else count} offsets of {topic}"
+        place = f"partition {first['partition']} from offset {first['first']} on: {_WHY.get(first['reason'], first['reason'])}"
+        yield Observation(about, Verdict.BAD, words, None if count is None else float(count), labels, place)
+
+
+_WHY = {
+    "retention": "the source deleted them before they were mirrored",
+    "truncated": "the source lost them: its end went back",
+    "recreated": "the topic was deleted and made again at the source",
+    "skipped": "they could not be taken, or were declared lost",
+}

@@ -1,0 +1,76 @@
+"""[shell] How far sources reach, asked by whoever looks at mirrors: what workers report of it is as old as their last word."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from hub.errors import HubError
+from hub.record import TopicPartition
+from hub.replication.clusters.clusters import Reached
+from hub.replication.status.mirror_status import AskedEnds
+
+WAIT_S = 4.0
+REST_S = 20.0
+
+
+@dataclass
+class EndsAsker:
+    """Asks source clusters for the ends of partitions. A cluster that does not answer keeps nobody waiting for longer than
+    ``wait_s``, and is not asked again for ``rest_s``. For one thread."""
+
+    wait_s: float = WAIT_S
+    rest_s: float = REST_S
+    clock: Callable[[], float] = time.monotonic
+    _silent: dict[str, tuple[float, str]] = field(default_factory=dict)  # by cluster: until when, and why
+    _asking: dict[str, Future[AskedEnds]] = field(default_factory=dict)
+
+    def ask(
+        self, source: Reached, places: Collection[TopicPartition], fresh: Collection[TopicPartition]
+    ) -> AskedEnds:
+        """Return the ends of ``places``, and the beginnings of ``fresh`` among them; with an error when the source does not
+        answer in time. Blocks for ``wait_s`` at most."""
+        until_s, why = self._silent.get(source.name, (0.0, ""))
+        if self.clock() < until_s:
+            return AskedEnds(error=why)
+        before = self._asking.pop(source.name, None)
+        if before is not None and not before.done():  # it still waits for an answer to the last question
+            self._asking[source.name] = before
+            return self._rests(source.name, "it does not answer")
+        if not places:
+            return AskedEnds()
+        future: Future[AskedEnds] = Future()
+        # Of its own, and no pool's: a command ends without waiting for a cluster that is gone.
+        threading.Thread(
+            target=_answer,
+            args=(future, source, frozenset(places), frozenset(fresh)),
+            name=f"ends.{source.name}",
+            daemon=True,
+        ).start()
+        try:
+            return future.result(self.wait_s)
+        except TimeoutError:
+            self._asking[source.name] = future
+            return self._rests(source.name, f"it did not answer within {self.wait_s:g} s")
+        except HubError as error:
+            return self._rests(source.name, error.message)
+
+    def _rests(self, source: str, why: str) -> AskedEnds:
+        self._silent[source] = self.clock() + self.rest_s, why
+        return AskedEnds(error=why)
+
+
+def _answer(
+    future: Future[AskedEnds],
+    source: Reached,
+    places: frozenset[TopicPartition],
+    fresh: frozenset[TopicPartition],
+) -> None:
+    try:
+        begins = source.kafka.beginnings_of(fresh) if fresh else ()
+        future.set_result(AskedEnds(dict(source.kafka.ends_of(places)), dict(begins)))
+    except HubError as error:
+        future.set_exception(error)

@@ -1,0 +1,92 @@
+"""[edge] What of a link can be compared or judged: its partitions with checkpoints, complete maps, gaps and ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from hub.errors import PeerError
+from hub.record import TopicPartition
+from hub.replication.clusters.clusters import ProgressReader, Reached, read_progress
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.offset_map import OffsetMap
+from hub.replication.maps.two_way_offset_map import foreign_ranges
+from hub.replication.ownership.failover import Control
+from hub.replication.ownership.links import Link, opposite
+from hub.replication.verification.local_records import born_at_target
+from hub.replication.verification.verify import Compared
+
+_COMPLETE_S = 15.0
+
+
+def complete_tables(
+    reached: Reached, link: str, topics: Iterable[str] = ()
+) -> tuple[Progress, dict[TopicPartition, OffsetMap]]:
+    """The maps of a link, each as far as its checkpoint. Raises PeerError when one does not become so in time."""
+    only = set(topics)
+    reader = ProgressReader(reached)
+    deadline = time.monotonic() + _COMPLETE_S
+    try:
+        while True:
+            progress = reader.refresh()
+            wanted = [tp for tp in progress.of(link) if not only or tp.topic in only]
+            found = {tp: table for tp in wanted if (table := progress.table(link, tp)) is not None}
+            if len(found) == len(wanted):
+                return progress, found
+            if time.monotonic() > deadline:
+                missing = min(set(wanted) - found.keys())
+                raise PeerError(
+                    f'topic "{missing.topic}" partition {missing.partition}: the map does not reach its checkpoint',
+                    hint="a transaction is still open; if it stays so, part of the map was deleted",
+                    code="HUB-3614",
+                )
+            time.sleep(0.1)
+    finally:
+        reader.close()
+
+
+def compared(
+    file: MirrorsFile,
+    link: Link,
+    clusters: Mapping[str, Reached],
+    control: Control,
+    topics: Iterable[str] = (),
+) -> list[Compared]:
+    """Every partition that the link has mirrored, ready for ``verify``."""
+    source, target = clusters[link.source], clusters[link.target]
+    progress, tables = complete_tables(target, link.name, topics)
+    other = read_progress(source) if control.operations else Progress()
+    newer = _Newer(target, link.name)
+    config = source.kafka.topic_config(sorted({tp.topic for tp in tables} & source.kafka.topics().keys()))
+    found = []
+    for tp, table in sorted(tables.items()):
+        mark = progress.of(link.name)[tp]
+        gaps = tuple(
+            gap
+            for gap in progress.gaps.values()
+            if (gap.link, gap.topic, gap.partition, gap.topic_id) == (link.name, *tp, mark.topic_id)
+        )
+        back = opposite(file, link, tp.topic) if control.operations else None
+        backward = other.table_back(back, mark) if back is not None else None
+        foreign = foreign_ranges(backward, 0, backward.target_next) if backward is not None else []
+        compacted = "compact" in config.get(tp.topic, {}).get("cleanup.policy", "delete")
+        ruled = progress.rules_at(link.name, tp)
+        own = born_at_target(file, link, control, mark, progress.copied_at(link.name, tp), backward)
+        now = partial(newer.table, tp)
+        found.append(Compared(tp, mark, table, gaps, tuple(foreign), compacted, ruled, own, now))
+    return found
+
+
+class _Newer:
+    """The maps of a link as they are now; read when they are asked for first, then read on."""
+
+    def __init__(self, target: Reached, link: str) -> None:
+        self._target, self._link = target, link
+        self._reader: ProgressReader | None = None
+
+    def table(self, place: TopicPartition) -> OffsetMap | None:
+        if self._reader is None:
+            self._reader = ProgressReader(self._target, only=frozenset({self._link}))
+        return self._reader.refresh().table(self._link, place)

@@ -1,0 +1,388 @@
+"""[shell] Are both sides of a mirror the same? Committed records of both, read anew, and their digests compared.
+
+Each partition is compared over the stretch that both sides have: from where mirroring began (or retention has come to,
+on either side) to the checkpoint. The target's offsets are translated back by the map, so a wrong map is found as well
+as a wrong record. Digests are of ranges of source offsets; in the first range that differs the records are compared one
+by one, and those that differ are listed up to a limit.
+
+What compaction took on one side only is no difference: of compacted topics only what both sides have is compared.
+
+A committed record of the target that the map does not name is *foreign*: somebody else wrote it into the copy (but see local_records.py).
+Records behind the checkpoint are looked at too; those that the mirror wrote meanwhile are named by a newer map. Transactions'
+markers and aborted records are no records.
+
+Of topics whose records are left out or changed on the way the source's records are taken as the mirror's rules make them;
+each stretch by the rules under which it was mirrored (rewriting/filter_history.py), whatever the file says now. Without the key of a hash, or
+with another one, the values of that stretch are not compared, and that is told.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from hub.kafka.protocol import broker_client
+from hub.kafka.protocol.broker_client import Cluster, FetchFrom
+from hub.kafka.protocol.record_batch import Aborted, CorruptBatch, batches_in, is_intact, within
+from hub.record import TopicPartition
+from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.registries import Registries, registries
+from hub.replication.maps.checkpoint import Checkpoint, Gap
+from hub.replication.maps.offset_map import OffsetMap
+from hub.replication.rewriting.filter_history import Ruled, Rules, said_of, stretches_of
+from hub.replication.rewriting.record_filter import Shaper, Unshapable
+from hub.replication.rewriting.reencode import RawRecord, fields_of, records_in, rest_of
+from hub.replication.verification.differences import Differences, Differing, foreign_record
+from hub.replication.verification.digest import Difference, Digest, Range, differences, hash_of
+from hub.replication.verification.local_records import EVER, Ranges
+
+RANGE = 10_000
+_FETCH_BYTES = 4 << 20
+_LOOKS_BEHIND, _LOOK_AGAIN_S = 4, 1.0
+
+Hashed = Iterator[tuple[int, int]]
+"""(source offset, hash) in ascending order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One partition compared over source offsets [first, end). ``differs_at``: the first source offset at which the sides
+    differ, None when they do not. ``why``: how they differ, or why the partition was not compared. ``rules``: what was done
+    to the source's records before they were compared. ``listed``: the first differences; ``more``: how many there are beside."""
+
+    place: TopicPartition
+    first: int
+    end: int
+    records: int
+    digest: Digest
+    differs_at: int | None = None
+    ranges: tuple[Difference, ...] = ()
+    why: str = ""
+    compared: bool = True
+    rules: str = ""
+    listed: tuple[Differing, ...] = ()
+    more: int = 0
+
+    @property
+    def equal(self) -> bool:
+        return self.compared and self.differs_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is to be compared: a partition with its checkpoint, map and gaps. ``foreign``: source offsets that came from
+    the target. ``compacted``: one side may have fewer records. ``ruled``: under which rules its records were made. ``own``:
+    target offsets that may have records of others (local_records.py). ``newer``: the map as it is now, None while it cannot be read."""
+
+    place: TopicPartition
+    checkpoint: Checkpoint
+    table: OffsetMap
+    gaps: tuple[Gap, ...] = ()
+    foreign: tuple[tuple[int, int], ...] = ()
+    compacted: bool = False
+    ruled: tuple[Ruled, ...] = ()
+    own: Ranges = ()
+    newer: Callable[[], OffsetMap | None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How records from source offset ``first`` on were made. ``blind``: with a key that is not at hand."""
+
+    first: int
+    shaper: Shaper | None
+    blind: bool = False
+
+
+class Verifier:
+    """Reads both clusters. ``progress`` hears how many source offsets more were compared. Close it."""
+
+    def __init__(
+        self,
+        source: Reached,
+        target: Reached,
+        progress: Callable[[int], None] = lambda more: None,
+        secrets: Mapping[str, str] | None = None,
+        fetch_bytes: int = _FETCH_BYTES,
+    ) -> None:
+        self.source, self.target = Cluster(source.access, source.name), Cluster(target.access, target.name)
+        self._progress, self._secrets, self._fetch_bytes = progress, secrets or {}, fetch_bytes
+        self._schemas = registries(source, target, registers=False)
+        self._ways: tuple[_Way, ...] = ()
+        self._gaps: tuple[Gap, ...] = ()
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+        if isinstance(self._schemas, Registries):
+            self._schemas.close()
+
+    def verify(self, each: Compared, newest: int | None = None, limit: int = 1) -> Verdict:
+        """Compare one partition, or the ``newest`` source offsets of it; list ``limit`` differences. Raises PeerError, CallerError."""
+        mark = each.checkpoint
+        stretches = list(stretches_of(each.ruled, mark.source_start, mark.source_next))
+        said = said_of(stretches)
+        self._gaps = each.gaps
+        ways = []
+        for first, _, rules in stretches:
+            way, missing = self._way(first, rules)
+            ways.append(way)
+            said += "".join(f"; values not compared: {why}" for why in missing)
+        self._ways = tuple(ways)
+        try:
+            return replace(self._verify(each, newest, limit), rules=said)
+        except Unshapable as error:
+            why = f"its rules cannot be applied: {error.message}"
+            return Verdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=said)
+
+    def _way(self, first: int, rules: Rules) -> tuple[_Way, list[str]]:
+        """How records of a stretch are made again, and which keys are missing for it."""
+        if rules.shape is None:
+            return _Way(first, None), []
+        others = rules.other_keys(self._secrets)
+        missing = [f"{key[2:-1]} is not set" for key in sorted(rules.shape.secrets - self._secrets.keys())]
+        missing += [f"{key[2:-1]} is another now" for key in sorted(others)]
+        shape = rules.shape.unmasked() if missing else rules.shape
+        return _Way(first, Shaper(shape, self._schemas, self._secrets), bool(missing)), missing
+
+    def _way_of(self, offset: int) -> _Way:
+        at = bisect_right(self._ways, offset, key=lambda way: way.first)
+        return self._ways[max(0, at - 1)] if self._ways else _Way(0, None)
+
+    def _verify(self, each: Compared, newest: int | None, limit: int) -> Verdict:
+        place = each.place
+        for cluster in (self.source, self.target):
+            refused = cluster.refresh([place.topic])
+            for error in refused.values():
+                gone = (
+                    isinstance(error, broker_client.BrokerBusy)
+                    and error.kafka_code == broker_client.UNKNOWN_TOPIC
+                )
+                why = f"the topic is not in {cluster.name} any more" if gone else error.message
+                return Verdict(place, 0, 0, 0, Digest(), why=why, compared=False)
+        if self.source.topics[place.topic].topic_id != each.checkpoint.topic_id:
+            why = "the source's topic was made again since it was mirrored"
+            return Verdict(place, 0, 0, 0, Digest(), why=why, compared=False)
+        first, end = self._stretch(each)
+        if newest is not None:
+            first = max(first, end - newest)
+        count, found, foreign = Digest(), Differences(limit), Differences(limit)
+        different: tuple[Difference, ...] = ()
+        if first < end:
+            ours = list(_ranges(self._counted(self._ours(each, first, end), first, end)))
+            theirs = list(_ranges(self._theirs(each, first, end, foreign, whole=newest is None)))
+            for one in ours:
+                count = count.then(one.digest)
+            different = differences(ours, theirs)
+            self._list_differences(each, different, first, end, found)
+        self._behind(each, foreign)
+        listed = sorted([*found.listed, *foreign.listed], key=Differing.place)[: max(1, limit)]
+        if not listed:
+            return Verdict(place, first, max(first, end), count.count, count)
+        more = found.count + foreign.count - len(listed)
+        return Verdict(
+            place, first, max(first, end), count.count, count, listed[0].at, different, listed[0].why,
+            listed=tuple(listed), more=more,
+        )  # fmt: skip
+
+    def _stretch(self, each: Compared) -> tuple[int, int]:
+        """The source offsets that both sides can still show."""
+        place, mark = each.place, each.checkpoint
+        begins = self.source.offsets([place], broker_client.EARLIEST)[place]
+        there = self.target.offsets([place], broker_client.EARLIEST)[place]
+        first = max(mark.source_start, begins)
+        if there > mark.target_start:
+            first = max(first, each.table.reverse(there).offset)
+        return first, mark.source_next
+
+    def _ours(self, each: Compared, first: int, end: int) -> Hashed:
+        for offset, hashed in self._read(self.source, each.place, first, end, self._shaped):
+            if not within(each.foreign, offset):
+                yield offset, hashed(offset)
+
+    def _theirs(
+        self,
+        each: Compared,
+        first: int,
+        end: int,
+        foreign: Differences | None = None,
+        *,
+        whole: bool = False,
+    ) -> Hashed:
+        """Records of the copy by their source offsets. ``foreign`` takes those that the map does not name; ``whole``: also from
+        where the copy begins."""
+        table = each.table
+        blind = any(way.blind for way in self._ways)
+
+        def shaped(offset: int, rest: bytes) -> bytes:
+            return (
+                _without_value(rest) if blind and self._way_of(table.reverse(offset).offset).blind else rest
+            )
+
+        there = self.target.offsets([each.place], broker_client.EARLIEST)[each.place]
+        begins = max(each.checkpoint.target_start if whole else table.translate(first).offset, there)
+        for offset, hashed in self._read(self.target, each.place, begins, table.target_next, shaped):
+            back = table.reverse(offset)
+            # What is not in the map was not brought by this mirror: of the other direction, born here, or foreign.
+            if back.kind == "exact" and first <= back.offset < end and offset < table.target_next:
+                yield back.offset, hashed(back.offset)
+            elif back.kind == "hole" and foreign is not None and not within(each.own, offset):
+                foreign.add(foreign_record(back.offset, offset))
+
+    def _behind(self, each: Compared, foreign: Differences) -> None:
+        """Look at the records behind the checkpoint: the mirror's of meanwhile, or foreign."""
+        begins, place = each.table.target_next, each.place
+        end = self.target.offsets([place], isolation=broker_client.READ_COMMITTED)[place]
+        if end <= begins or any(first <= begins and last == EVER for first, last in each.own):
+            return
+        table, left = each.newer() or each.table, list[int]()
+        for raw in committed_records(self.target, place, begins, end, self._fetch_bytes):
+            if within(each.own, raw.offset):
+                continue
+            if raw.offset >= table.target_next:
+                left.append(raw.offset)
+            elif (back := table.reverse(raw.offset)).kind != "exact":
+                foreign.add(foreign_record(back.offset, raw.offset))
+        for _ in range(_LOOKS_BEHIND):
+            # The end of a transaction is marked in one partition after the other: its map may not be readable yet.
+            if not left or left[-1] < table.target_next:
+                break
+            time.sleep(_LOOK_AGAIN_S)
+            newer = each.newer()
+            if newer is None:
+                return  # not judged
+            table = newer
+        for offset in left:
+            back = table.reverse(offset)
+            if back.kind != "exact" or offset >= table.target_next:
+                foreign.add(foreign_record(back.offset, offset))
+
+    def _counted(self, records: Hashed, first: int, end: int) -> Hashed:
+        told = first
+        for offset, hashed in records:
+            if offset - told >= RANGE:
+                self._progress(offset - told)
+                told = offset
+            yield offset, hashed
+        self._progress(end - told)
+
+    def _list_differences(
+        self, each: Compared, different: Iterable[Difference], first: int, end: int, found: Differences
+    ) -> None:
+        """Record by record, through the ranges that differ; none where compaction alone made them so."""
+        table = each.table
+        for one in different:
+            begins, ends = max(first, one.first), min(end, one.end)
+            ours, theirs = dict(self._ours(each, begins, ends)), dict(self._theirs(each, begins, ends))
+            for offset in sorted({*ours, *theirs}):
+                if ours.get(offset) == theirs.get(offset):
+                    continue
+                if offset in ours and offset in theirs:
+                    made = (
+                        " from what the mirror's rules make of the source's"
+                        if self._way_of(offset).shaper
+                        else ""
+                    )
+                    there = table.translate(offset).offset
+                    found.add(Differing(offset, offset, there, f"the records differ{made}"))
+                elif each.compacted:
+                    continue
+                elif offset in ours:
+                    if not any(gap.first <= offset < gap.end for gap in each.gaps):
+                        found.add(Differing(offset, offset, None, "it is missing at the target"))
+                else:
+                    there = table.translate(offset).offset
+                    found.add(Differing(offset, offset, there, "the target has it, the source does not"))
+
+    def _shaped(self, offset: int, rest: bytes) -> bytes | None:
+        """A record of the source as the copy shall have it; None: not at all."""
+        way = self._way_of(offset)
+        if way.shaper is None:
+            return rest
+        try:
+            made = way.shaper.apply(rest)
+        except Unshapable as error:
+            # What could not be read when it was mirrored was left out and told, or its partition stopped there.
+            if any(gap.first <= offset < gap.end for gap in self._gaps):
+                return None
+            raise Unshapable(f"offset {offset}: {error.message}") from None
+        return None if made is None else _without_value(made) if way.blind else made
+
+    def _read(
+        self,
+        cluster: Cluster,
+        place: TopicPartition,
+        first: int,
+        end: int,
+        shaped: Callable[[int, bytes], bytes | None],
+    ) -> Iterator[tuple[int, Callable[[int], int]]]:
+        """Committed records of [first, end): offset, and the hash given the source offset that it has or had."""
+        for raw in committed_records(cluster, place, first, end, self._fetch_bytes):
+            if (rest := shaped(raw.offset, raw.rest)) is not None:
+                yield raw.offset, _hasher(raw.timestamp_ms, rest)
+
+
+def _without_value(rest: bytes) -> bytes:
+    found = fields_of(rest)
+    return rest_of(found.key, None, found.headers)
+
+
+def committed_records(
+    cluster: Cluster, place: TopicPartition, first: int, end: int, fetch_bytes: int = _FETCH_BYTES
+) -> Iterator[RawRecord]:
+    """Committed records of [first, end), ascending; fewer when the rest is not committed yet. ``cluster`` knows the topic.
+
+    Raises CorruptBatch, PeerError, CallerError.
+    """
+    position = first
+    while position < end:
+        leader = cluster.leader(place)
+        connection = cluster.connection(leader.node, "verify")
+        wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
+        version = broker_client.send_fetch(
+            connection, wanted, max_wait_ms=250, max_bytes=fetch_bytes, partition_bytes=fetch_bytes
+        )
+        frame, at = connection.receive()
+        code, (part,) = broker_client.fetched(frame, at, version, cluster.names())
+        where = f'cluster "{cluster.name}", topic "{place.topic}" partition {place.partition}'
+        broker_client.raise_for(code or part.error, f"{where}: read")
+        books, before = Aborted(part.aborted), position
+        for batch in batches_in(part.buffer, part.start, part.end):
+            if not is_intact(batch):
+                raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
+            aborted = books.covers(batch)
+            position = max(position, batch.next_offset)
+            if aborted or batch.is_control:
+                continue
+            for raw in records_in(batch, cluster.access.bounds):
+                if before <= raw.offset < end:
+                    yield raw
+        if position == before and part.last_stable >= 0 and part.last_stable <= position:
+            return  # the rest is not committed
+
+
+def _hasher(timestamp_ms: int, rest: bytes) -> Callable[[int], int]:
+    # Key, value and headers are kept as the very bytes they are: so the bytes are hashed, not what they mean.
+    return lambda offset: hash_of(offset, timestamp_ms, None, rest, ())
+
+
+def _ranges(records: Hashed) -> Iterator[Range]:
+    block, digest = -1, Digest()
+    for offset, hashed in records:
+        if offset // RANGE != block:
+            if digest.count:
+                yield Range(block * RANGE, (block + 1) * RANGE, digest)
+            block, digest = offset // RANGE, Digest()
+        digest = digest.add(hashed)
+    if digest.count:
+        yield Range(block * RANGE, (block + 1) * RANGE, digest)
+
+
+def summary(verdicts: Iterable[Verdict]) -> Mapping[str, int]:
+    """How many partitions are equal, differ, or could not be compared."""
+    found = {"equal": 0, "different": 0, "not_compared": 0}
+    for each in verdicts:
+        found["equal" if each.equal else "different" if each.compared else "not_compared"] += 1
+    return found

@@ -1,0 +1,388 @@
+"""[shell] What one worker does for a whole link: its topics planned and made, its groups carried over, its copies compared,
+its map kept short.
+
+Whoever holds the link's shard ``-1`` does it, in a thread of its own: a source that does not answer keeps only this link
+waiting. Marks of groups and folds of the map go through a writer with that shard's transactional id, so a worker that
+stood still cannot write one, and without its mark commits nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from hub.errors import HubError, NotFound, PeerError
+from hub.kafka import KafkaWriter
+from hub.log import WriterFenced
+from hub.record import TopicPartition
+from hub.replication.clusters.apply_plan import carry_out, make_own, planned, record_rights
+from hub.replication.clusters.clusters import REFUSED, ProgressReader, Reached, keep_short, map_lag_ms
+from hub.replication.clusters.control_state import Board, Carries, GroupStatus, SourceEnds, Verified
+from hub.replication.clusters.offset_map_compaction import Folding
+from hub.replication.clusters.registry_side import RegistryReader, reader_of
+from hub.replication.clusters.schemas_first import SchemaNews
+from hub.replication.clusters.written_state import Progress
+from hub.replication.config.mirrors import MirrorsFile
+from hub.replication.maps.checkpoint import MAP_TOPIC
+from hub.replication.maps.offset_map import OffsetMap
+from hub.replication.maps.two_way_offset_map import JointMap, foreign_ranges
+from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
+from hub.replication.ownership.failover import Control
+from hub.replication.ownership.links import Link, carries, links, opposite
+from hub.replication.ownership.shards import Shard
+from hub.replication.planning.plan import Step
+from hub.replication.planning.schema_plan import (
+    DeleteSchema,
+    ImportSchema,
+    RegisterSchema,
+    SetSubject,
+    is_carried,
+)
+from hub.replication.verification import continuous_check
+from hub.replication.verification.continuous_check import Rolling
+from hub.replication.verification.local_records import Ranges, born_at_target
+from hub.runtime import Backoff
+
+log = logging.getLogger(__name__)
+
+PLAN_EVERY_S = 5.0
+FOLD_EVERY_S, _FOLD_MORE_S = 30.0, 1.0
+_SHORTEST_S = 0.2
+_LONGEST_READ_MS = 600_000  # of a whole map
+
+
+class Chores(threading.Thread):
+    """See the module. ``control``: the owners and operations of both clusters; ``ask``: the target's board."""
+
+    def __init__(
+        self,
+        file: MirrorsFile,
+        shard: Shard,
+        link: Link,
+        clusters: Mapping[str, Reached],
+        control: Callable[[], Control],
+        marks: Callable[[], Board],
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name=f"{shard.link}.chores", daemon=True)
+        self.file, self.shard, self.link, self.clusters = file, shard, link, clusters
+        self.source, self.target = clusters[link.source], clusters[link.target]
+        self.fenced = False
+        self.held = ""
+        self.carries: Carries | None = None
+        self.groups: tuple[GroupStatus, ...] = ()
+        self.ends: SourceEnds | None = None
+        self.ticked_at_s = time.monotonic()
+        self._control, self._board = control, marks
+        self._halt = threading.Event()
+        self._progress: ProgressReader | None = None
+        self._folding = Folding(shard.link)
+        self._kept_short = False
+        self._no_folds = ""
+        self._other: ProgressReader | None = None
+        self._writer: KafkaWriter | None = None
+        self.verified: dict[TopicPartition, Verified] = {}
+        self._secrets = secrets or {}
+        self._rolling: Rolling | None = None
+        self._news: SchemaNews | None = None
+        self._no_news = ""
+        self._carried: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
+        self._registries: dict[str, RegistryReader] = {}
+        self._registry_at = -1
+
+    def stop(self) -> None:
+        self._halt.set()
+
+    def run(self) -> None:
+        backoff = Backoff(0.5, 15.0)
+        plan_at_s = groups_at_s = verify_at_s = fold_at_s = 0.0
+        planned_for: Control | None = None
+        while not self._halt.is_set():
+            self.ticked_at_s = time.monotonic()
+            try:
+                # Hands that change are not kept waiting: nobody may write meanwhile.
+                control = self._control()
+                # Nor are events that may name a schema which is new.
+                if self.ticked_at_s >= plan_at_s or control != planned_for or self._new_schemas():
+                    self._plan(control)
+                    planned_for, plan_at_s = control, self.ticked_at_s + PLAN_EVERY_S
+                if self.ticked_at_s >= groups_at_s and not self.held:
+                    self._carry_groups()
+                    groups_at_s = self.ticked_at_s + self.link.mirror.groups.interval / 1000
+                if self.ticked_at_s >= verify_at_s and not self.held:
+                    verify_at_s = self.ticked_at_s + (
+                        continuous_check.EVERY_S if self._verify() else PLAN_EVERY_S
+                    )
+                if self.ticked_at_s >= fold_at_s and not self.held:
+                    fold_at_s = self.ticked_at_s + FOLD_EVERY_S  # when it fails, the rest goes on meanwhile
+                    if self._fold():
+                        fold_at_s = self.ticked_at_s + _FOLD_MORE_S
+                backoff.reset()
+            except WriterFenced:
+                self.fenced = True
+                break
+            except HubError as error:
+                self._failed(error.message)
+                self._halt.wait(backoff.next_s())
+            except Exception as error:
+                log.exception("%s", self.name)
+                self._failed(f"an error of the hub itself: {error!r}")
+                self._halt.wait(max(2.0, backoff.next_s()))
+            self._rest()
+        self._close()
+
+    def _failed(self, message: str) -> None:
+        log.warning("%s: %s", self.name, message)
+        before = self.carries or Carries(self.link.name)
+        self.carries = replace(before, error=message, at_ms=int(time.time() * 1000))
+        self._close()
+
+    def _close(self) -> None:
+        for each in (self._progress, self._other, self._writer, self._rolling, self._news):
+            if each is not None:
+                each.close()
+        self._progress = self._other = self._writer = self._rolling = self._news = None
+        while self._registries:
+            self._registries.popitem()[1].close()
+
+    # ---- topics
+
+    def _plan(self, control: Control) -> None:
+        known = self._board()
+        if self.carries is None:  # what cannot be planned now goes on as another planned it
+            self.carries = known.carries.get(self.link.name)
+        if self._progress is None:
+            self._progress = self._open_progress()
+        self._open_news()
+        schemas_to = self._news.read_to if self._news is not None else -1
+        asked_at_ms = int(time.time() * 1000)
+        made = planned(
+            self.file,
+            self.link,
+            self.clusters,
+            control,
+            known,
+            self._progress.refresh,
+            self._others(control),
+            registries=self._readers(schemas_to),
+        )
+        if made.topics:  # a link that carries nothing now asks for no ends, so the last ones stay
+            self.ends = SourceEnds(self.link.name, made.source_places, asked_at_ms)
+        make_own(made.own, self.clusters)
+        if not self._kept_short:
+            for each in (self.target, self.source):
+                keep_short(each)
+            self._kept_short = True
+        record_rights(made, self.target)
+        failed = carry_out(made.made.steps, self.source, self.target, self._done)
+        found = made.carries(int(time.time() * 1000))
+        trouble = {**found.trouble, **{topic: error.message for topic, error in failed.items()}}
+        topics = {name: topic for name, topic in found.topics.items() if name not in failed}
+        if self._news is not None:
+            self._carried = frozenset(made.topics), frozenset(made.source.topics)
+            registry = made.source.registry
+            self._news.settle(
+                self._is_carried,
+                {
+                    (each.subject, each.version)
+                    for each in (registry.versions if registry is not None else ())
+                },
+            )
+            if self._news.awaits and self.carries is not None:
+                schemas_to = self.carries.schemas_to
+        cautions = (*found.cautions, *(each for each in (self._no_news, self._no_folds) if each))
+        self.carries = Carries(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
+
+    def _readers(self, schemas_to: int) -> Mapping[str, RegistryReader]:
+        """Return readers of both registries; versions are read again when the source's log has grown or cannot be followed."""
+        for each in (self.source, self.target):
+            if (
+                each.name not in self._registries
+                and (reader := reader_of(each.registry, keep=True)) is not None
+            ):
+                self._registries[each.name] = reader
+        if (
+            schemas_to < 0
+            or schemas_to != self._registry_at
+            or (self._news is not None and self._news.awaits)
+        ):
+            for reader in self._registries.values():
+                reader.forget_versions()
+        if schemas_to != self._registry_at and self.source.name in self._registries:
+            self._registries[self.source.name].forget()
+        self._registry_at = schemas_to
+        return self._registries
+
+    def _done(self, step: Step) -> None:
+        """A step of the plan is carried out."""
+        log.info("%s: %s", self.name, step)
+        reader = self._registries.get(self.target.name)
+        if reader is not None and isinstance(step, ImportSchema | RegisterSchema | DeleteSchema):
+            reader.forget_versions()
+        elif reader is not None and isinstance(step, SetSubject):
+            reader.forget_settings(step.synced.subject)
+
+    def _is_carried(self, subject: str) -> bool:
+        """Return whether the link carries a subject of the source's registry, as of the last plan."""
+        return is_carried(subject, self.link.mirror, *self._carried)
+
+    def _open_progress(self) -> ProgressReader:
+        """What mirrors wrote at the target, and beside it what of this link's map may be folded: both as of one place."""
+        self._folding = Folding(self.link.name)
+        only = frozenset({self.link.name})
+        return ProgressReader(self.target, only=only, also=self._folding.apply)
+
+    # ---- the map kept short
+
+    def _fold(self) -> bool:
+        """A part of one partition's map as fewer records; whether anything was folded. Why it is safe: clusters/offset_map_compaction.py."""
+        if self._progress is None or not self._folding.due:
+            return False
+        self._no_folds = ""
+        if map_lag_ms(self.target) < _LONGEST_READ_MS:
+            self._no_folds = (
+                f"the map is not made shorter: min.compaction.lag.ms of {MAP_TOPIC} at {self.link.target} is below"
+                f" {_LONGEST_READ_MS}"
+            )
+            return False
+        if self._writer is None:
+            self._writer = self.target.kafka.writer(self.shard.transactional_id)
+        # Only after it has fenced: nobody else has forgotten or folded anything since, or the write is refused.
+        new = self._folding.step(self._progress.refresh())
+        if self.held:
+            return False
+        self._writer.append(new)
+        return bool(new)
+
+    # ---- schemas before the events that name them
+
+    def _open_news(self) -> None:
+        """Follow the source's registry, where ids go along as they are."""
+        self._no_news = ""
+        registries = self.source.registry, self.target.registry
+        if self._news is not None or None in registries or self.link.mirror.schema_ids == "rewrite":
+            return
+        try:
+            self._news = SchemaNews(self.source)
+        except (NotFound, PeerError) as error:
+            if isinstance(error, PeerError) and error.code != REFUSED:
+                raise
+            self._no_news = (
+                f"schemas: {error.message}; a version that comes later may arrive {PLAN_EVERY_S:.0f} s after"
+                " the first event that names it"
+            )
+
+    def _new_schemas(self) -> bool:
+        """Whether there are versions that the target's registry may lack."""
+        if self._news is None or self.carries is None:
+            return False
+        self._news.poll(0.0)
+        self._news.settle(self._is_carried)
+        if self._news.awaits:
+            return True
+        if self._news.read_to != self.carries.schemas_to:
+            self.carries = replace(self.carries, schemas_to=self._news.read_to)
+        return False
+
+    def _rest(self) -> None:
+        """A moment; less when there is news."""
+        if self._news is None:
+            self._halt.wait(_SHORTEST_S)
+            return
+        try:
+            self._news.poll(_SHORTEST_S)
+        except HubError as error:
+            self._failed(error.message)
+
+    def _others(self, control: Control) -> Progress | None:
+        """What mirrors wrote at the source: only after a change of hands is there anything of the other direction."""
+        if not control.operations:
+            return None
+        if self._other is None:
+            every = frozenset(
+                name for name, link in links(self.file).items() if link.target == self.link.source
+            )
+            self._other = ProgressReader(self.source, only=every)
+        return self._other.refresh()
+
+    # ---- both sides compared
+
+    def _verify(self) -> bool:
+        """A bit of one partition; whether there was anything to compare."""
+        if self._progress is None or self.carries is None or not self.link.mirror.verify:
+            return False
+        control = self._control()
+        topics = frozenset(carries(self.file, self.link, self.carries.topics, control))
+        progress, other = self._progress.refresh(), self._others(control)
+        if self._rolling is None:
+            self._rolling = Rolling(self.source, self.target, self.link.name, self._secrets)
+        said = self._board().verified
+        self._rolling.remember({TopicPartition(*key[1:]): each for key, each in said.items()})
+        marks = progress.of(self.link.name)
+        places = frozenset(tp for tp in marks if tp.topic in topics)
+
+        def foreign(tp: TopicPartition) -> Ranges | None:
+            back = opposite(self.file, self.link, tp.topic) if other is not None else None
+            if other is None or back is None or tp not in (known := other.of(back)):
+                return ()
+            if not known[tp].goes_back(marks[tp]):
+                return ()
+            table = other.table(back, tp)
+            return None if table is None else tuple(foreign_ranges(table, 0, table.target_next))
+
+        def back_table(tp: TopicPartition) -> OffsetMap | None:
+            back = opposite(self.file, self.link, tp.topic)
+            return other.table_back(back, marks[tp]) if other is not None and back is not None else None
+
+        def own(tp: TopicPartition) -> Ranges:
+            copied = progress.copied_at(self.link.name, tp)
+            return born_at_target(self.file, self.link, control, marks[tp], copied, back_table(tp))
+
+        found = self._rolling.step(progress, places, foreign, own, self._newer)
+        if found is not None:
+            self.verified[TopicPartition(found.topic, found.partition)] = found
+        return found is not None
+
+    def _newer(self, place: TopicPartition) -> OffsetMap | None:
+        """The map of a partition as it is now."""
+        return None if self._progress is None else self._progress.refresh().table(self.link.name, place)
+
+    # ---- groups
+
+    def _carry_groups(self) -> None:
+        if self._progress is None or self.carries is None:
+            return
+        board = self._board()  # what was written before is known now: who acts for whom, too
+        control = self._control()
+        topics = carries(self.file, self.link, self.carries.topics, control)
+        if not topics:
+            self.groups = ()
+            return
+        carrier = GroupCarrier(self.file, self.link, self.source, self.target)
+        progress, other = self._progress.refresh(), self._others(control)
+        marks = {
+            group: dict(places) for (link, group), places in board.marks.items() if link == self.link.name
+        }
+
+        def table(tp: TopicPartition) -> OffsetMap | JointMap | None:
+            return carrier.table(tp, progress, other)
+
+        found = carrier.look(topics, table, marks, progress.of(self.link.name))
+        if self._commit(found):
+            self.groups = carrier.status(found, progress, marks, int(time.time() * 1000), other)
+        else:
+            self._carry_groups()
+
+    def _commit(self, found: Sequence[Found]) -> bool:
+        """False where the shard was only taken now: a change of hands may have placed the groups since they were looked at, so
+        they are looked at again."""
+        if not any_to_commit(found):
+            return True
+        if self._writer is None:
+            self._writer = self.target.kafka.writer(self.shard.transactional_id)
+            return False
+        mark_and_commit(self._writer, self.target, self.link.name, found)
+        return True

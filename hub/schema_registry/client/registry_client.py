@@ -1,0 +1,165 @@
+"""[edge] httpx: the registry from Python, as the hub's own parts use it. Speaks to any registry with Confluent's API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hub.errors import CallerError, NotFound
+from hub.schema_registry.client.http import RegistryHttp, quoted, refusals_in
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.model.lru_cache import Bounded
+
+_DEEPEST = 16  # references of references; as the registry has it
+_MOST_CHARACTERS = 16_000_000  # of schemas by id that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A version of a subject; ``schema`` is its text."""
+
+    id: int
+    version: int
+    schema: str
+    schema_type: str = "AVRO"
+
+
+class RegistryClient(RegistryHttp):
+    """Thread safe. Schemas by id are cached, the last that were asked for: an id's schema never changes.
+
+    Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no answer).
+    """
+
+    def __init__(self, url: str, timeout_s: float = 15.0) -> None:
+        super().__init__(url, timeout_s)
+        self._by_id: Bounded[int, str] = Bounded(_MOST_CHARACTERS)
+
+    def register(
+        self,
+        subject: str,
+        schema: str,
+        schema_type: str = "AVRO",
+        references: Sequence[Reference] = (),
+        metadata: Mapping[str, Any] | None = None,
+        rule_set: Mapping[str, Any] | None = None,
+    ) -> int:
+        """The id of the schema, registered under the subject if it was not."""
+        body: dict[str, Any] = {"schema": schema}
+        if schema_type != "AVRO":
+            body["schemaType"] = schema_type
+        if references:
+            body["references"] = [each.as_json() for each in references]
+        if metadata is not None:
+            body["metadata"] = metadata
+        if rule_set is not None:
+            body["ruleSet"] = rule_set
+        answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
+        return int(answer["id"])
+
+    def schema(self, schema_id: int) -> str:
+        """The text of the schema with this id."""
+        known = self._by_id.get(schema_id)
+        if known is None:
+            known = str(self._ask("GET", f"/schemas/ids/{schema_id}")["schema"])
+            self._by_id.put(schema_id, known, len(known) + 100)
+        return known
+
+    def text_of(self, schema_id: int) -> tuple[str, str, list[Reference]]:
+        """(text, type, references) of the schema with this id, as it was registered."""
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        references = [
+            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in answer.get("references") or ()
+        ]
+        return str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), references
+
+    def metadata_of(self, schema_id: int) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        """(metadata, rule set) of the schema with this id; None for what it has none of."""
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        return answer.get("metadata"), answer.get("ruleSet")
+
+    def lookup(
+        self,
+        subject: str,
+        schema: str,
+        schema_type: str = "AVRO",
+        references: Sequence[Reference] = (),
+        *,
+        deleted: bool = False,
+    ) -> RegisteredSchema:
+        """The version of the subject that is this schema; with ``deleted`` also one that was deleted softly. Raises NotFound;
+        nothing is registered."""
+        body: dict[str, Any] = {"schema": schema, "schemaType": schema_type}
+        if references:
+            body["references"] = [each.as_json() for each in references]
+        query = {"deleted": "true"} if deleted else {}
+        return _registered(self._ask("POST", f"/subjects/{quoted(subject)}", body, **query))
+
+    def source(self, schema_id: int) -> Source:
+        """The schema with this id with all that it refers to, ready to be parsed; with its rules and metadata."""
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        return replace(
+            self._source(answer, {}, 0), rule_set=answer.get("ruleSet"), metadata=answer.get("metadata")
+        )
+
+    def _source(self, answer: Any, known: dict[tuple[str, int], Source], depth: int) -> Source:
+        if depth > _DEEPEST:
+            raise CallerError(f"the schema's references nest deeper than {_DEEPEST}")
+        named = []
+        for each in answer.get("references") or ():
+            place = (str(each["subject"]), int(each["version"]))
+            if place not in known:
+                path = f"/subjects/{quoted(place[0])}/versions/{place[1]}"
+                known[place] = self._source(self._ask("GET", path, deleted="true"), known, depth + 1)
+            named.append((str(each["name"]), known[place]))
+        return Source.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
+
+    def subjects_of(self, schema_id: int) -> frozenset[str]:
+        """Every subject that has, or had and softly deleted, the schema with this id. Raises NotFound."""
+        return frozenset(self._ask("GET", f"/schemas/ids/{schema_id}/subjects", deleted="true"))
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        return _registered(self._ask("GET", f"/subjects/{quoted(subject)}/versions/{version}"))
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        return _registered(self._ask("GET", f"/subjects/{quoted(subject)}/versions/latest"))
+
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        """Every version of a subject, oldest first; [] when there is no such subject. Deleted ones are included:
+        events written with them are still in the log."""
+        path = f"/subjects/{quoted(subject)}/versions"
+        try:
+            numbers: list[int] = self._ask("GET", path, deleted="true")
+        except NotFound:
+            return []
+        return [_registered(self._ask("GET", f"{path}/{number}", deleted="true")) for number in numbers]
+
+    def subjects(self) -> list[str]:
+        return list(self._ask("GET", "/subjects"))
+
+    def ids(self) -> frozenset[int]:
+        """Every id that is bound to a schema, of deleted versions too."""
+        return frozenset(int(each["id"]) for each in self._ask("GET", "/schemas", deleted="true"))
+
+    def compatibility(self, subject: str) -> str:
+        """The subject's effective level."""
+        answer = self._ask("GET", f"/config/{quoted(subject)}", defaultToGlobal="true")
+        return str(answer["compatibilityLevel"])
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
+
+    def incompatibilities(self, subject: str, schema: str) -> list[str]:
+        """Why the registry would not take the schema: by the subject's level, or by a rule; [] when it would."""
+        path = f"/compatibility/subjects/{quoted(subject)}/versions"
+        return refusals_in(self._ask("POST", path, {"schema": schema}, verbose="true"))
+
+    def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
+        return list(self._ask("DELETE", f"/subjects/{quoted(subject)}", permanent=str(permanent).lower()))
+
+
+def _registered(answer: Any) -> RegisteredSchema:
+    kind = str(answer.get("schemaType") or "AVRO")
+    return RegisteredSchema(int(answer["id"]), int(answer["version"]), str(answer["schema"]), kind)

@@ -1,0 +1,264 @@
+"""[edge] httpx: all of a registry at once, and writing to it with references and metadata. Any registry with Confluent's API.
+
+``registry_client.py`` is for those who know a subject or an id; this is for those who need the state as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx2 as httpx
+
+from hub.errors import NotFound, PeerError
+from hub.schema_registry.client.http import RegistryHttp, quoted, refusals_in
+from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.registry.snapshot import Parsed, RegistryState, SubjectState, Version, parsed_version
+
+_PAGE = 1_000
+_MOST_PAGES = 1_000
+
+
+class RemoteRegistry(RegistryHttp):
+    """One connection. Each request ends within ``timeout_s``.
+
+    Raises NotFound (404), Conflict (409), CallerError (refused), PeerError (no answer).
+    """
+
+    def __init__(
+        self, url: str, timeout_s: float = 15.0, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        super().__init__(url, timeout_s, transport)
+
+    def state(
+        self, subjects: Iterable[str] = (), progress: Callable[[int, int], None] = lambda _done, _all: None
+    ) -> RegistryState:
+        """Every version of every subject, and the effective levels of ``subjects`` (of all others the global one), with those
+        that they are aliases of."""
+        every = self._all(deleted="true")
+        live = {(each["subject"], each["version"]) for each in self._all()}
+        found: defaultdict[str, list[Version]] = defaultdict(list)
+        for each in every:
+            found[each["subject"]].append(_version(each, (each["subject"], each["version"]) not in live))
+        above = self._ask("GET", "/config")
+        settings: dict[str, Mapping[str, Any]] = {}
+
+        def ask(name: str) -> None:
+            try:
+                settings[name] = self._ask("GET", f"/config/{quoted(name)}", defaultToGlobal="true")
+            except NotFound:  # older registries do not know the level of a subject that is not there
+                settings[name] = above
+
+        wanted = list(dict.fromkeys(subjects))
+        for done, name in enumerate(wanted, 1):
+            ask(name)
+            progress(done, len(wanted))
+        aliases = {
+            name: names.beside(name, str(each["alias"]))
+            for name, each in settings.items()
+            if each.get("alias")
+        }
+        for name in aliases.values():
+            if name not in settings:
+                ask(name)
+        return RegistryState(
+            {
+                name: SubjectState(
+                    tuple(sorted(found[name], key=lambda each: each.version)),
+                    _level(settings.get(name, above)),
+                    settings.get(name, above).get("defaultMetadata"),
+                    settings.get(name, above).get("overrideMetadata"),
+                )
+                for name in sorted({*found, *settings})
+            },
+            _level(above),
+            aliases,
+        )
+
+    def latest(self) -> list[tuple[str, Version]]:
+        """The latest version of every subject, by name."""
+        newest: dict[str, Version] = {}
+        for each in self._all(latestOnly="true"):
+            version = _version(each, False)
+            if each["subject"] not in newest or newest[each["subject"]].version < version.version:
+                newest[each["subject"]] = version
+        return sorted(newest.items())
+
+    def levels(self, subjects: Sequence[str]) -> dict[str, str]:
+        """The effective levels of subjects: one request of the hub's own registry, one a subject of any other."""
+        try:
+            found: Mapping[str, str] = self._ask("GET", "/api/levels")["levels"]
+        except NotFound:
+            found = {}
+        return {
+            each: found.get(each)
+            or _level(self._ask("GET", f"/config/{quoted(each)}", defaultToGlobal="true"))
+            for each in subjects
+        }
+
+    def numbers(self, subject: str) -> list[int]:
+        """The versions of a subject that are not deleted, oldest first. Raises NotFound."""
+        return sorted(int(each) for each in self._ask("GET", f"/subjects/{quoted(subject)}/versions"))
+
+    def version(self, subject: str, number: int) -> Version:
+        """One version, deleted or not. Raises NotFound."""
+        path = f"/subjects/{quoted(subject)}/versions/{number}"
+        return _version(self._ask("GET", path, deleted="true"), False)
+
+    def parsed(self, version: Version) -> Parsed:
+        """A version with everything that it refers to. Raises InvalidSchema."""
+        found: dict[str, dict[int, Version]] = {}
+        left = list(version.references)
+        while left:
+            reference = left.pop()
+            known = found.setdefault(reference.subject, {})
+            if reference.version not in known:
+                known[reference.version] = self.version(reference.subject, reference.version)
+                left += known[reference.version].references
+        subjects = {name: SubjectState(tuple(each.values())) for name, each in found.items()}
+        return parsed_version(RegistryState(subjects), version)
+
+    def with_id(self, schema_id: int) -> Version:
+        """The schema with an id. Raises NotFound."""
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        return _version({"version": 0, "id": schema_id, **answer}, False)
+
+    def register(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: Sequence[Reference],
+        metadata: Mapping[str, Any] | None,
+    ) -> int:
+        """The version that the schema has now."""
+        body = _body(subject, text, schema_type, references, metadata)
+        answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
+        if "version" not in answer:  # registries before 8.0 answer with the id alone
+            answer = self._ask("POST", f"/subjects/{quoted(subject)}", body)
+        return int(answer["version"])
+
+    def every(self) -> list[tuple[str, Version]]:
+        """Every version of every subject, deleted ones too, in all contexts. Two requests."""
+        live = {(each["subject"], each["version"]) for each in self._all()}
+        return [
+            (each["subject"], _version(each, (each["subject"], each["version"]) not in live))
+            for each in self._all(deleted="true")
+        ]
+
+    def default_level(self) -> str:
+        """The compatibility level of subjects that have none of their own."""
+        return _level(self._ask("GET", "/config"))
+
+    def own_settings(self, subject: str) -> dict[str, Any]:
+        """The settings of the subject itself, not those it inherits; empty when it has none."""
+        try:
+            return dict(self._ask("GET", f"/config/{quoted(subject)}"))
+        except NotFound:
+            return {}
+
+    def set_settings(self, subject: str, settings: Mapping[str, Any]) -> None:
+        """Change the settings that are named (``compatibility``, ``normalize``, ``alias``, …); others stay."""
+        self._ask("PUT", f"/config/{quoted(subject)}", dict(settings))
+
+    def unset_settings(self, subject: str) -> None:
+        """Remove the subject's own settings. Raises NotFound."""
+        self._ask("DELETE", f"/config/{quoted(subject)}")
+
+    def own_mode(self, subject: str) -> str | None:
+        """The mode of the subject itself; None when it has none."""
+        try:
+            return str(self._ask("GET", f"/mode/{quoted(subject)}")["mode"])
+        except NotFound:
+            return None
+
+    def set_mode(self, subject: str, mode: str | None) -> None:
+        """None removes the subject's own mode."""
+        path = f"/mode/{quoted(subject)}"
+        if mode is None:
+            self._ask("DELETE", path)
+        else:
+            self._ask("PUT", path, {"mode": mode}, force="true")
+
+    def import_version(self, subject: str, version: Version) -> None:
+        """Store a version with its number and id; the subject must be in IMPORT mode."""
+        body = _body(subject, version.text, version.schema_type, version.references, version.metadata)
+        rules = {} if version.rule_set is None else {"ruleSet": version.rule_set}
+        numbers = {"id": version.schema_id, "version": version.version}
+        self._ask("POST", f"/subjects/{quoted(subject)}/versions", {**body, **rules, **numbers})
+
+    def delete_version(self, subject: str, number: int) -> None:
+        """Delete a version softly: its id keeps its schema. Raises NotFound."""
+        self._ask("DELETE", f"/subjects/{quoted(subject)}/versions/{number}")
+
+    def set_level(self, subject: str, level: str) -> None:
+        self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
+
+    def incompatibilities(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: Sequence[Reference],
+        metadata: Mapping[str, Any] | None = None,
+    ) -> list[str]:
+        """Why the registry itself would not take the schema with this metadata; [] when it would."""
+        return refusals_in(
+            self._ask(
+                "POST",
+                f"/compatibility/subjects/{quoted(subject)}/versions",
+                _body(subject, text, schema_type, references, metadata),
+                verbose="true",
+            )
+        )
+
+    def _all(self, **query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for page in range(_MOST_PAGES):
+            some = self._ask("GET", "/schemas", offset=str(page * _PAGE), limit=str(_PAGE), **query)
+            found += some
+            if len(some) != _PAGE:  # a registry that knows no pages answers with all
+                return found
+        raise PeerError(
+            f'schema registry at "{self.url}": more than {_MOST_PAGES * _PAGE} schemas', code="HUB-3033"
+        )
+
+
+def _level(settings: Mapping[str, Any]) -> str:
+    return str(settings.get("compatibilityLevel") or settings.get("compatibility") or "BACKWARD")
+
+
+def _version(answer: Mapping[str, Any], deleted: bool) -> Version:
+    subject = str(answer.get("subject") or "")
+    return Version(
+        int(answer["version"]),
+        str(answer["schema"]),
+        str(answer.get("schemaType") or "AVRO"),
+        tuple(
+            Reference(str(each["name"]), names.beside(subject, str(each["subject"])), int(each["version"]))
+            for each in answer.get("references") or ()
+        ),
+        answer.get("metadata"),
+        int(answer["id"]),
+        deleted,
+        answer.get("ruleSet"),
+    )
+
+
+def _body(
+    subject: str,
+    text: str,
+    schema_type: str,
+    references: Sequence[Reference],
+    metadata: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    spelled = [replace(each, subject=names.written_in(subject, each.subject)) for each in references]
+    return {
+        "schema": text,
+        **({"schemaType": schema_type} if schema_type != "AVRO" else {}),
+        **({"references": [each.as_json() for each in spelled]} if spelled else {}),
+        **({"metadata": metadata} if metadata is not None else {}),
+    }

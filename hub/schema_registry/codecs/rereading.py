@@ -1,0 +1,210 @@
+"""[core] Can an event that was written with one schema be read with another? Tried on its bytes, whatever the format.
+
+- Avro: decoded with the writer's schema into the reader's, as a consumer does (fastavro).
+- JSON Schema: the text is held to the reader's schema.
+- Protobuf: decoded with both, and what the writer set must be the same with the reader: a parser drops what it cannot
+  place (another wire type, the second member of a oneof, a symbol that is gone) and cuts off what is too long, and says
+  nothing. Fields that the reader does not have are no failure.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from math import isnan
+from typing import Any, Protocol
+
+import fastavro
+from google.protobuf.message import Message
+
+from hub.schema_registry.codecs.avro_to_json import twin
+from hub.schema_registry.codecs.avro_validator import Broken, counts_nothing
+from hub.schema_registry.codecs.values import JsonText, Protobuf
+from hub.schema_registry.codecs.wire_format import Undecodable, is_recursive
+from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.registry.snapshot import Parsed
+
+MOST_RECURSIVE_BYTES = 1_500  # as in wire_format.py: fastavro recurses in C
+_CUT = 200
+REFUSALS = (
+    EOFError,
+    ValueError,
+    IndexError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    fastavro.read.SchemaResolutionError,
+)
+
+
+class Rereader(Protocol):
+    """One schema, made ready for many events."""
+
+    def broken(self, body: bytes) -> str | None:
+        """Why its own bytes are none of its values; None when they are."""
+
+    def refusal(self, body: bytes, writer: Any) -> str | None:
+        """Why it cannot read what ``writer`` (of the same kind) wrote; None when it can."""
+
+
+def rereader(parsed: Parsed) -> Rereader:
+    """Raises InvalidSchema for a schema that has no values."""
+    if parsed.schema_type == "AVRO":
+        return AvroReading(parsed)
+    return _Json(parsed) if parsed.schema_type == "JSON" else _Protobuf(parsed)
+
+
+class AvroReading:
+    """Avro bytes with their writer's schema. What is referred to is known by name; what bytes could make of the schema is
+    asked of all its types, those of other subjects too."""
+
+    def __init__(self, parsed: Parsed) -> None:
+        """Raises InvalidSchema."""
+        types = list(parsed.named.values())
+        known: dict[str, Any] = {}
+        for each in types:
+            fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
+        self.schema = fastavro.parse_schema(parsed.schema, named_schemas=known, _ignore_default_error=True)
+        self._own = AvroSchema(parsed.schema, tuple(types))
+        plain = avro.spelled_out(parsed.schema, types)
+        self._recursive = is_recursive(plain)
+        self._endless = counts_nothing(plain, avro.definitions(plain))
+
+    def broken(self, body: bytes) -> str | None:
+        return self._refusal(body, None)
+
+    def refusal(self, body: bytes, writer: AvroReading) -> str | None:
+        return writer._refusal(body, self.schema)
+
+    def _refusal(self, body: bytes, reader: Any) -> str | None:
+        try:
+            self.value(body, reader)
+        except Undecodable as error:
+            return error.message[:_CUT]
+        return None
+
+    def value(self, body: bytes, reader: Any = None) -> Any:
+        """What was written, as ``reader`` (a prepared schema) has it. Raises Undecodable."""
+        if self._recursive and len(body) > MOST_RECURSIVE_BYTES:
+            raise Undecodable(f"{len(body)} bytes under a recursive schema")
+        if self._endless and (cut := twin(self._own, body, 0).broken) is not None:
+            raise Undecodable(str(cut))
+        try:
+            return fastavro.schemaless_reader(io.BytesIO(body), self.schema, reader)
+        except REFUSALS as error:
+            raise Undecodable(str(error) or type(error).__name__) from None
+
+
+class _Json:
+    def __init__(self, parsed: Parsed) -> None:
+        self._text = JsonText(parsed.schema)
+
+    def broken(self, body: bytes) -> str | None:
+        try:
+            self._text.check(body, 0)
+        except Broken as error:
+            return _said(error)
+        return None
+
+    def refusal(self, body: bytes, writer: _Json) -> str | None:
+        return self.broken(body)
+
+
+class _Protobuf:
+    def __init__(self, parsed: Parsed) -> None:
+        self._values = Protobuf(parsed.schema)
+
+    def broken(self, body: bytes) -> str | None:
+        message, wrong = _of(lambda: self._values.message(body, 0))
+        return wrong if message is None else _missing(message)
+
+    def refusal(self, body: bytes, writer: _Protobuf) -> str | None:
+        wrote, wrong = _of(lambda: writer._values.message(body, 0))
+        if wrote is None:
+            return wrong
+        plain = wrote.SerializePartialToString()
+        read, wrong = _of(lambda: self._values.message_as(wrote, plain))
+        if read is None:
+            return wrong
+        return _missing(read) or next(_otherwise(wrote, read, ""), None)
+
+
+def _missing(message: Message) -> str | None:
+    """proto2's required fields that are not there."""
+    made: Any = message
+    names = made.FindInitializationErrors()
+    return f"required and not there: {', '.join(names)}"[:_CUT] if names else None
+
+
+def _of(read: Callable[[], Message]) -> tuple[Message | None, str | None]:
+    try:
+        return read(), None
+    except Broken as error:
+        return None, _said(error)
+
+
+def _said(error: Broken) -> str:
+    return str(error)[:_CUT]
+
+
+def _otherwise(wrote: Any, read: Any, path: str) -> Iterator[str]:
+    """What the writer set and the reader sees otherwise. Nested no deeper than what could be decoded."""
+    known: Mapping[int, Any] = read.DESCRIPTOR.fields_by_number
+    for field, value in wrote.ListFields():
+        if field.is_extension or field.number not in known:
+            continue  # a field that the reader does not have: it says so itself
+        reads = known[field.number]
+        here = f"{path}{reads.name}"
+        found = getattr(read, reads.name)
+        if _is_map(field) != _is_map(reads):
+            yield f"{here}: {'is a map now' if _is_map(reads) else 'is no map any more'}"
+        elif field.is_repeated and reads.is_repeated:
+            yield from _repeated(value, found, here, _is_map(field))
+        elif reads.is_repeated:
+            yield from _repeated([value], found, here, False)
+        else:  # of a field that is repeated no more, the last one counts
+            yield from _single(value[-1] if field.is_repeated else value, found, here)
+
+
+def _repeated(wrote: Any, read: Any, here: str, is_map: bool) -> Iterator[str]:
+    if len(wrote) != len(read):
+        yield f"{here}: {len(read)} of {len(wrote)} values are read"
+        return
+    if is_map and set(wrote) != set(read):
+        yield f"{here}: other keys are read"
+        return
+    keys = wrote if is_map else range(len(wrote))
+    for key in keys:
+        yield from _single(wrote[key], read[key], here)
+
+
+def _single(wrote: Any, read: Any, here: str) -> Iterator[str]:
+    if isinstance(wrote, Message) and isinstance(read, Message):
+        yield from _otherwise(wrote, read, f"{here}.")
+    elif isinstance(wrote, Message | bytes) and isinstance(read, Message | bytes):
+        if isinstance(wrote, bytes) and isinstance(read, bytes) and wrote != read:
+            yield f"{here}: {_short(wrote)} is read as {_short(read)}"  # a message and its bytes are the same
+    elif isinstance(wrote, Message) or isinstance(read, Message) or not _same(wrote, read):
+        yield f"{here}: {_short(wrote)} is read as {_short(read)}"
+
+
+def _same(wrote: Any, read: Any) -> bool:
+    if isinstance(wrote, str) and isinstance(read, bytes):
+        return wrote.encode() == read
+    if isinstance(wrote, bytes) and isinstance(read, str):
+        return wrote == read.encode()
+    if isinstance(wrote, float) and isinstance(read, float) and isnan(wrote):
+        return isnan(read)
+    return bool(wrote == read)
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _short(value: Any) -> str:
+    text = "a message" if isinstance(value, Message) else repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"

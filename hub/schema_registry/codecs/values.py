@@ -1,0 +1,382 @@
+"""[core] JSON values as the bytes of any format's schema, and back: what the gateway writes, what the auditor takes, what
+a query reads.
+
+Bodies are those of Confluent's serializers, without the magic byte and the schema's id: JSON text; a Protobuf message
+behind its place in the file (message indexes; here always the file's first message, written as one zero).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import fastavro
+import jsonschema_rs
+import orjson
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from hub.schema_registry.codecs.avro_encoder import MOST_STEPS, JsonEncoder, Unfit
+from hub.schema_registry.codecs.avro_resolution import Resolution, resolve
+from hub.schema_registry.codecs.avro_to_json import twin
+from hub.schema_registry.codecs.avro_validator import Broken, checker, counts_nothing
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.formats.exact_json import dumped, loaded, may_be_long
+from hub.schema_registry.formats.json_schema.schema import JsonSchema
+from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
+
+_BASE = "json-schema:///"
+_MOST_BACKTRACKING = 100_000  # steps of a pattern: over that it does not match
+_MOST_DEPTH = 100
+_MOST_INDEXES = 32
+_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros", "date")
+_UNREADABLE = (
+    *(EOFError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError),
+    fastavro.schema.SchemaParseException,
+    fastavro.read.SchemaResolutionError,
+    ArithmeticError,  # a decimal with more digits than it may have
+)
+
+# Protobuf's own parser of JSON lets some slip: an Any whose @type is no text, an integer that no double reaches.
+_NO_MESSAGE = (
+    *(json_format.ParseError, ValueError, TypeError, RecursionError),
+    *(AttributeError, KeyError, OverflowError),
+)
+
+
+class Encoder(Protocol):
+    """One schema, made ready for many values. Thread safe."""
+
+    def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
+        """The bytes of a JSON value; ``place`` begins the path of what is wrong. Raises Unfit."""
+
+
+Check = Callable[[bytes, int], int]
+
+
+def encoder_of(source: Source) -> Encoder:
+    """Raises InvalidSchema, Unfit for a schema that cannot be used."""
+    parsed = source.parsed()
+    if isinstance(parsed, AvroSchema):
+        return JsonEncoder(parsed.value, parsed.types)
+    return JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)
+
+
+def check_of(source: Source) -> Check:
+    """Where the body that begins at an offset of a record's value ends. Raises InvalidSchema; the check raises Broken."""
+    parsed = source.parsed()
+    if isinstance(parsed, AvroSchema):
+        plain = avro.spelled_out(parsed.value, list(parsed.types))
+        return checker(plain, avro.definitions(plain))
+    return (JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)).check
+
+
+def decoder_of(source: Source, *, exact: bool = False) -> Callable[[bytes, int], Any]:
+    """What reads the body that begins at an offset of a record's value. Raises InvalidSchema; the reader raises Broken.
+
+    Gives JSON's values, integers of more than 64 bits as doubles, unless ``exact``; of Avro also bytes, Decimal and, below the top, datetime and date. Times of a record's own fields
+    are whole milliseconds and dates whole days: some are in no calendar. Protobuf as its JSON mapping has it, with the file's names.
+    """
+    parsed = source.parsed()
+    if isinstance(parsed, AvroSchema):
+        return _avro_decoder(parsed)
+    if isinstance(parsed, JsonSchema):
+        return JsonText(parsed).exact if exact else JsonText(parsed).value
+    return Protobuf(parsed).value
+
+
+def decoder_as(source: Source, reader: Source) -> Callable[[bytes, int], Any]:
+    """``decoder_of`` for values of ``source`` that are read with another schema: under its names, with its defaults (Avro,
+    Protobuf). What only their own schema has, or has of another type, stays as it was written.
+
+    Of two types of schemas, and of JSON Schema, whose defaults ``hub.materializers.types.json_defaults`` knows: ``decoder_of``.
+    """
+    wrote, read = source.parsed(), reader.parsed()
+    if isinstance(wrote, AvroSchema) and isinstance(read, AvroSchema):
+        return _avro_decoder(wrote, read)
+    if isinstance(wrote, ProtobufSchema) and isinstance(read, ProtobufSchema):
+        return Protobuf(read).value_of(Protobuf(wrote))
+    return decoder_of(source)
+
+
+def _resolved(parsed: AvroSchema, read: AvroSchema) -> Resolution | None:
+    """None: both are the same, or no records."""
+    both = [orjson.loads(avro.resolved(each.value, list(each.types))) for each in (parsed, read)]
+    if both[0] == both[1] or not all(avro.fields_of(each) for each in both):
+        return None
+    return resolve(*both, unread=True)
+
+
+def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callable[[bytes, int], Any]:
+    # Judged first: fastavro recurses in C as deep as the bytes say.
+    plain = avro.spelled_out(parsed.value, list(parsed.types))
+    definitions = avro.definitions(plain)
+    check, endless = checker(plain, definitions), counts_nothing(plain, definitions)
+    resolution = None if read is None else _resolved(parsed, read)
+    shown = parsed.value if resolution is None else resolution.reader
+    try:
+        if resolution is None:
+            prepared, reader = _prepared(parsed.value, parsed.types), None
+        else:
+            prepared, reader = _prepared(resolution.writer), _prepared(resolution.reader)
+    except _UNREADABLE as error:
+        raise InvalidSchema(f"values cannot be read with the schema: {str(error)[:300]}") from None
+    in_micros = [each["name"] for each in avro.fields_of(shown) if _is_in_micros(each["type"])]
+
+    def decode(value: bytes, start: int) -> Any:
+        end = check(value, start)
+        if end != len(value):
+            raise Broken(f"{len(value) - end} bytes more than the schema has", end)
+        if endless and (cut := twin(parsed, value, start).broken) is not None:
+            raise cut  # fastavro makes each item, and ten bytes may say 2^63 of them
+        try:
+            found = fastavro.schemaless_reader(io.BytesIO(value[start:]), prepared, reader)
+        except _UNREADABLE as error:
+            raise Broken(str(error)[:200] or type(error).__name__, start) from None
+        for name in in_micros:
+            if isinstance(found[name], int):
+                found[name] //= 1000
+        return found
+
+    return decode
+
+
+def _prepared(schema: Any, types: Sequence[Any] = ()) -> Any:
+    """As fastavro wants it. ``types``: what it refers to."""
+    known: dict[str, Any] = {}
+    for each in types:
+        fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
+    return fastavro.parse_schema(_times_as_numbers(schema), named_schemas=known, _ignore_default_error=True)
+
+
+def _is_in_micros(kind: Any) -> bool:
+    """A logical type on another base than its own is none."""
+    branches = kind if isinstance(kind, list) else [kind]
+    return any(
+        isinstance(each, dict) and each["type"] == "long" and str(each.get("logicalType")).endswith("-micros")
+        for each in branches
+    )
+
+
+def _times_as_numbers(schema: Any) -> Any:
+    if not isinstance(schema, dict) or "fields" not in schema:
+        return schema
+
+    def plain(kind: Any) -> Any:
+        if isinstance(kind, list):
+            return [plain(each) for each in kind]
+        if isinstance(kind, dict) and kind.get("logicalType") in _TIMES:
+            return kind["type"]
+        return kind
+
+    return {**schema, "fields": [{**each, "type": plain(each["type"])} for each in schema["fields"]]}
+
+
+class JsonText:
+    """JSON that a JSON Schema describes."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        beside = [(_BASE + name, each.raw) for name, each in schema.named.items()]
+        try:
+            self._validator = jsonschema_rs.validator_for(
+                schema.raw,
+                registry=jsonschema_rs.Registry(beside, draft=_DRAFTS[schema.draft]) if beside else None,
+                base_uri=_BASE,
+                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_MOST_BACKTRACKING),
+            )
+        except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+            raise InvalidSchema(f"values cannot be held to the schema: {str(error)[:300]}") from None
+
+    def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
+        """See Encoder."""
+        try:
+            wrong = next(self._validator.iter_errors(value), None)
+            written = dumped(value) if wrong is None else b""
+        except (
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:  # deeper than can be written; what is read may be
+            raise Unfit(f"{place}: {str(error)[:300]}") from None
+        if wrong is not None:
+            path = place + "".join(
+                f"[{each}]" if isinstance(each, int) else f".{each}" for each in wrong.instance_path
+            )
+            raise Unfit(f"{path}: {wrong.message[:300]}")
+        return written
+
+    def check(self, value: bytes, start: int) -> int:
+        """See Check."""
+        self.exact(value, start)
+        return len(value)
+
+    def value(self, value: bytes, start: int) -> Any:
+        """See decoder_of."""
+        found = self.exact(value, start)
+        return orjson.loads(value[start:]) if may_be_long(value) else found
+
+    def exact(self, value: bytes, start: int) -> Any:
+        """The same with integers as they are."""
+        try:
+            found = loaded(value[start:])
+            self.body(found)
+        except orjson.JSONDecodeError as error:
+            raise Broken(f"no JSON: {error}", start) from None
+        except Unfit as error:
+            raise Broken(error.message, start) from None
+        return found
+
+
+class Protobuf:
+    """Messages of a .proto file."""
+
+    def __init__(self, schema: ProtobufSchema) -> None:
+        pool = descriptor_pool.DescriptorPool()
+        try:
+            for each in schema.imports:
+                pool.Add(each)
+            self._file = pool.AddSerializedFile(schema.file.SerializeToString())
+        except TypeError as error:
+            raise InvalidSchema(f"values cannot be held to the schema: {str(error)[:300]}") from None
+        if not schema.file.message_type:
+            raise InvalidSchema("the schema has no message")
+        self._messages = [self._file.message_types_by_name[each.name] for each in schema.file.message_type]
+        self._pool = pool
+
+    def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
+        """See Encoder. JSON as Protobuf's own mapping has it ("ProtoJSON")."""
+        message: Message = message_factory.GetMessageClass(self._messages[0])()
+        if not isinstance(value, dict):
+            raise Unfit(f"{place}: a message is a JSON object")
+        try:
+            json_format.ParseDict(value, message, descriptor_pool=self._pool, max_recursion_depth=_MOST_DEPTH)
+        except _NO_MESSAGE as error:
+            raise Unfit(f"{place}: {str(error)[:300]}") from None
+        try:
+            return b"\x00" + message.SerializeToString()
+        except EncodeError as error:  # proto2's required fields
+            raise Unfit(f"{place}: {error}") from None
+
+    def check(self, value: bytes, start: int) -> int:
+        """See Check."""
+        self.message(value, start)
+        return len(value)
+
+    def value(self, value: bytes, start: int) -> Any:
+        """See decoder_of."""
+        return self._json(self.message(value, start), start)
+
+    def value_of(self, writer: Protobuf) -> Callable[[bytes, int], Any]:
+        """See decoder_as: messages of the writer's, told apart by its file and read with this one by their name."""
+
+        def decode(value: bytes, start: int) -> Any:
+            wrote = writer.message(value, start)
+            try:
+                found = self.message_as(wrote, value[indexes_of(value, start)[1] :])
+            except Broken:
+                return writer._json(wrote, start)
+            return _with_defaults(self._json(found, start), found)
+
+        return decode
+
+    def _json(self, message: Message, start: int) -> Any:
+        try:
+            return json_format.MessageToDict(
+                message,
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+                descriptor_pool=self._pool,
+            )
+        except (json_format.SerializeToJsonError, ValueError, TypeError, RecursionError) as error:
+            raise Broken(f"no JSON for it: {str(error)[:200]}", start) from None
+
+    def message(self, value: bytes, start: int) -> Message:
+        """The message behind its place in the file. Raises Broken."""
+        indexes, at = indexes_of(value, start)
+        try:
+            found = self._messages[indexes[0]]
+            for each in indexes[1:]:
+                found = found.nested_types[each]
+        except IndexError:
+            raise Broken(f"the file has no message {indexes}", start) from None
+        return _decoded(found, value[at:], at)
+
+    def message_as(self, of: Message, body: bytes) -> Message:
+        """The bytes of another schema's message, without its place, as this schema's message of that name in its file.
+        Raises Broken."""
+        steps: list[str] = []
+        their: Any = of.DESCRIPTOR
+        while their is not None:
+            steps.insert(0, their.name)
+            their = their.containing_type
+        found = self._file.message_types_by_name.get(steps[0])
+        for step in steps[1:]:
+            found = None if found is None else found.nested_types_by_name.get(step)
+        if found is None:
+            raise Broken(f"the schema has no message {'.'.join(steps)}", 0)
+        return _decoded(found, body, 0)
+
+
+def _with_defaults(found: Any, message: Message) -> Any:
+    """The JSON of a message with the defaults that its file says (proto2, editions)."""
+    if not isinstance(found, dict) or message.DESCRIPTOR.full_name.startswith("google.protobuf."):
+        return found
+    for each in message.DESCRIPTOR.fields:
+        if each.has_default_value and not message.HasField(each.name):
+            default = each.default_value
+            if each.enum_type is not None:
+                default = each.enum_type.values_by_number[default].name
+            found[each.name] = default
+        elif each.message_type is not None and not each.is_repeated and message.HasField(each.name):
+            found[each.name] = _with_defaults(found.get(each.name), getattr(message, each.name))
+    return found
+
+
+def _decoded(descriptor: Any, body: bytes, at: int) -> Message:
+    made: Message = message_factory.GetMessageClass(descriptor)()
+    try:
+        made.MergeFromString(body)
+    except (DecodeError, RecursionError) as error:
+        raise Broken(f"no {descriptor.full_name}: {error}", at) from None
+    return made
+
+
+_DRAFTS = {
+    4: jsonschema_rs.Draft4,
+    6: jsonschema_rs.Draft6,
+    7: jsonschema_rs.Draft7,
+    2019: jsonschema_rs.Draft201909,
+    2020: jsonschema_rs.Draft202012,
+}
+
+
+def indexes_of(value: bytes, start: int) -> tuple[list[int], int]:
+    """The place of the message in its file, and where the message begins: a count and so many numbers, zigzag."""
+    count, at = _number(value, start)
+    if count == 0:
+        return [0], at
+    if not 0 < count <= _MOST_INDEXES:
+        raise Broken(f"{count} message indexes", start)
+    found = []
+    for _ in range(count):
+        index, at = _number(value, at)
+        if index < 0:
+            raise Broken(f"message index {index}", at)
+        found.append(index)
+    return found, at
+
+
+def _number(value: bytes, at: int) -> tuple[int, int]:
+    shift = number = 0
+    while at < len(value) and shift < 35:
+        byte = value[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise Broken("the message indexes are cut off", at)

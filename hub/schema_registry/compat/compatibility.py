@@ -1,0 +1,171 @@
+"""[core] May this schema follow those, and when not: which field, which rule, the two types, and the smallest fix.
+
+BACKWARD: the new schema reads what the latest wrote. FORWARD: the latest reads what the new one writes. FULL: both.
+*_TRANSITIVE: against every version. Who may read whom is the format's to say (``Format.differences``); schemas of two
+formats never follow each other, unless the level is NONE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.formats import Difference, Format, known
+from hub.schema_registry.formats.avro import format as avro_format
+from hub.schema_registry.formats.avro.format import AvroSchema, can_read
+from hub.schema_registry.model.lru_cache import Bounded
+
+LEVELS = (
+    "NONE",
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+)
+POLICIES = ("STRICT", "LENIENT")
+
+_NEW_READS = "consumers with the new schema could not read what producers with the old one wrote"
+_OLD_READS = "consumers with the old schema could not read what producers with the new one write"
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatibility:
+    """One reason. ``path`` leads into the reader's schema; ``against`` is the version that it breaks with."""
+
+    rule: str
+    path: str
+    what: str
+    fix: str
+    reader_is: str
+    against: int | None = None
+    field: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.path} (field `{self.field}`)" if self.field else self.path
+        version = f" (version {self.against})" if self.against is not None else ""
+        return f"{self.rule} at {place}: {self.what}; {self.reader_is}{version}; fix: {self.fix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May ``new`` follow ``earlier`` (version, schema; oldest first)? All that an answer needs, as a value."""
+
+    new: Source
+    earlier: tuple[tuple[int, Source], ...]
+    level: str
+    lenient: bool = False
+    reserved: frozenset[str] = frozenset()
+    reserved_before: frozenset[str] = frozenset()
+
+    def answer(self) -> tuple[Incompatibility, ...]:
+        """Every reason why not; () when it may. Remembered, so that to ask again costs nothing.
+
+        Raises InvalidSchema: the new schema, or an earlier one, is none."""
+        reasons = _ANSWERS.get(self)
+        if reasons is None:
+            reasons = tuple(self._reserved_fields()) + tuple(self._incompatibilities())
+            said = sum(len(each.what) + len(each.fix) for each in reasons)
+            _ANSWERS.put(self, reasons, len(self.new.text) + 200 * (1 + len(self.earlier)) + said)
+        return reasons
+
+    def _incompatibilities(self) -> list[Incompatibility]:
+        found: list[Incompatibility] = []
+        for version, old in against(self.earlier, self.level):
+            if old.schema_type != self.new.schema_type:
+                found = [_other_format(self.new.schema_type, old.schema_type, version)]
+            else:
+                found = _pair(
+                    self.new.form, self.new.parsed(), old.parsed(), self.level, version, self.lenient
+                )
+            if found:
+                break  # newest first: the first version that breaks tells enough
+        return found
+
+    def _reserved_fields(self) -> list[Incompatibility]:
+        if not self.reserved and not self.reserved_before:
+            return []
+        taken = self.reserved & known.field_names(self.new.form, self.new.parsed())
+        return [
+            Incompatibility(
+                "RESERVED_FIELD_REMOVED",
+                "/metadata/properties",
+                f"`{name}` is reserved in the latest version and no longer in this one",
+                f"keep `{name}` in confluent:reserved",
+                "reserved fields stay reserved",
+            )
+            for name in sorted(self.reserved_before - self.reserved)
+        ] + [
+            Incompatibility(
+                "FIELD_CONFLICTS_WITH_RESERVED_FIELD",
+                f"/{name}",
+                f"the field `{name}` is reserved",
+                "give the field another name",
+                "reserved fields are for others",
+                None,
+                name,
+            )
+            for name in sorted(taken)
+        ]
+
+
+# Of characters, about: a question holds the text of its new schema, and a place for each earlier one.
+_ANSWERS: Bounded[Question, tuple[Incompatibility, ...]] = Bounded(32_000_000)
+
+
+def against(earlier: Sequence[tuple[int, Any]], level: str) -> list[tuple[int, Any]]:
+    """Those of ``earlier`` (oldest first) that the level looks at, newest first."""
+    if level == "NONE" or not earlier:
+        return []
+    return list(reversed(earlier)) if level.endswith("_TRANSITIVE") else [earlier[-1]]
+
+
+def check(
+    new: Any, earlier: Sequence[tuple[int, Any]], level: str, named: Mapping[str, Any] | None = None
+) -> list[Incompatibility]:
+    """Every reason why an Avro schema may not follow ``earlier`` (version, schema as JSON values; oldest first).
+
+    ``named`` are types that any of them refers to. Raises InvalidSchema for types that are chained too long to be
+    compared.
+    """
+    types = tuple((named or {}).values())
+    for version, old in against(earlier, level):
+        pair = AvroSchema(new, types), AvroSchema(old, types)
+        found = _pair(avro_format, *pair, level, version, lenient=False)
+        if found:
+            return found
+    return []
+
+
+def _pair(form: Format, new: Any, old: Any, level: str, version: int, lenient: bool) -> list[Incompatibility]:
+    direction = level.removesuffix("_TRANSITIVE")
+    found: list[Incompatibility] = []
+    if direction in ("BACKWARD", "FULL"):
+        found += _worded(known.differences(form, new, old, lenient=lenient), _NEW_READS, version)
+    if direction in ("FORWARD", "FULL"):
+        found += _worded(known.differences(form, old, new, lenient=lenient), _OLD_READS, version)
+    return found
+
+
+def _worded(differences: Sequence[Difference], reader_is: str, version: int) -> list[Incompatibility]:
+    return [
+        Incompatibility(each.rule, each.path, each.what, each.fix, reader_is, version, each.field)
+        for each in differences
+    ]
+
+
+def _other_format(new: str, old: str, version: int) -> Incompatibility:
+    return Incompatibility(
+        "SCHEMA_TYPE_CHANGED",
+        "/",
+        f"the schema is {new}, the earlier one is {old}",
+        f"keep {old}, or register under another subject",
+        "no consumer reads both",
+        version,
+    )
+
+
+__all__ = ["LEVELS", "POLICIES", "Incompatibility", "Question", "against", "can_read", "check"]

@@ -1,0 +1,114 @@
+"""[core] A schema's text with all that it references: what parsing needs of the state, as a value.
+
+So a schema is parsed, and compared, away from the state and its lock. What was parsed is remembered, within a limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hub.schema_registry.formats import Format, InvalidSchema
+from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.known import FORMATS, types
+from hub.schema_registry.model.lru_cache import Bounded
+
+# Of text. A parsed schema takes some ten times as much memory as its text.
+_MOST_PARSED_CHARACTERS = 16_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """``named``: the sources of the references, by their names. Two are equal when all of their texts are.
+
+    ``rule_set`` and ``metadata`` as they were registered with it, where whoever made the source asked for them."""
+
+    schema_type: str
+    text: str
+    named: tuple[tuple[str, Source], ...]
+    digest: bytes
+    rule_set: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, schema_type: str, text: str, named: tuple[tuple[str, Source], ...] = ()) -> Source:
+        parts = [schema_type.encode(), text.encode("utf-8", "surrogatepass")]
+        for name, each in named:
+            parts += [name.encode("utf-8", "surrogatepass"), each.digest]
+        told_apart = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return cls(schema_type, text, named, hashlib.sha256(told_apart).digest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Source) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @property
+    def form(self) -> Format:
+        """Raises InvalidSchema for a type that is not known."""
+        form = FORMATS.get(self.schema_type)
+        if form is None:
+            raise InvalidSchema(
+                f"Invalid schema type {self.schema_type[:80]}: this registry knows {', '.join(types())}"
+            )
+        return form
+
+    def parsed(self) -> Any:
+        """The schema as its format has it. Raises InvalidSchema."""
+        known = _PARSED.get(self.digest)
+        if known is None:
+            if len(self.text) > avro.MOST_BYTES:
+                raise InvalidSchema(
+                    f"the schema has {len(self.text)} characters, {avro.MOST_BYTES} are allowed",
+                    code="HUB-1209",
+                )
+            form, needed = self.form, list(self._needed())
+            for name, each in needed:
+                if each.schema_type != self.schema_type:
+                    raise InvalidSchema(
+                        f"reference '{name[:80]}' is of type {each.schema_type}, the schema of type {self.schema_type}"
+                    )
+            known = form.parse(self.text, {name: each.parsed() for name, each in needed})
+            _PARSED.put(self.digest, known, len(self.text) + 100)
+        return known
+
+    def canonical(self, *, normalize: bool = False) -> str:
+        """The text that is stored. Raises InvalidSchema."""
+        form, parsed = self.form, self.parsed()
+        return form.normalized(parsed) if normalize else form.canonical(parsed)
+
+    def spelled(self) -> str:
+        """The canonical text of a schema that is stored, whatever registry wrote it; its own text when it cannot be
+        read. Remembered."""
+        known = _SPELLED.get(self.digest)
+        if known is None:
+            try:
+                known = self.canonical()
+            except InvalidSchema:
+                known = self.text
+            _SPELLED.put(self.digest, known, len(known))
+        return known
+
+    def is_spelled_so(self) -> None:
+        """The text is canonical: it need not be asked again."""
+        _SPELLED.put(self.digest, self.text, len(self.text))
+
+    def _needed(self) -> Iterator[tuple[str, Source]]:
+        """The references with those that they need before them, each once."""
+        seen: set[tuple[str, bytes]] = set()
+
+        def walk(source: Source) -> Iterator[tuple[str, Source]]:
+            for name, each in source.named:
+                if (name, each.digest) not in seen:
+                    seen.add((name, each.digest))
+                    yield from walk(each)
+                    yield name, each
+
+        return walk(self)
+
+
+_SPELLED: Bounded[bytes, str] = Bounded(_MOST_PARSED_CHARACTERS)
+_PARSED: Bounded[bytes, Any] = Bounded(_MOST_PARSED_CHARACTERS)

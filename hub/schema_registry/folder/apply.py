@@ -1,0 +1,115 @@
+"""[shell] Carries a plan of a folder out, one subject after the other, those that others refer to first.
+
+Each step is idempotent, so an apply that was cut off is finished by the next one. The first step that fails ends it:
+what comes after may refer to what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hub.errors import Conflict, HubError
+from hub.schema_registry.folder.plan import Item, Plan
+from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.registry.snapshot import RegistryState, state_of
+from hub.schema_registry.registry.state_machine import RegisterSchema, Registry, SetLevel
+
+
+class SchemaWriter(Protocol):
+    """What apply asks of a registry."""
+
+    def register(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: Sequence[Reference],
+        metadata: Mapping[str, Any] | None,
+    ) -> int:
+        """The version that the schema has now. Raises Conflict, CallerError, PeerError."""
+
+    def set_level(self, subject: str, level: str) -> None: ...
+
+
+@dataclass
+class MemoryRegistry:
+    """The in-memory twin: the registry's own rules, no log."""
+
+    registry: Registry = field(default_factory=Registry)
+
+    def register(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: Sequence[Reference],
+        metadata: Mapping[str, Any] | None,
+    ) -> int:
+        command = RegisterSchema(
+            subject,
+            text,
+            schema_type=schema_type,
+            references=tuple(
+                replace(each, subject=names.written_in(subject, each.subject)) for each in references
+            ),
+            metadata=metadata,
+        )
+        return int(self._submit(command).version)
+
+    def set_level(self, subject: str, level: str) -> None:
+        self._submit(SetLevel(subject, {"compatibilityLevel": level}))
+
+    def state(self) -> RegistryState:
+        return state_of(self.registry)
+
+    def _submit(self, command: RegisterSchema | SetLevel) -> Any:
+        decision = self.registry.decide(command)
+        for fact in decision.facts:
+            self.registry.apply(fact)
+        return decision.answer
+
+
+def apply(made: Plan, registry: SchemaWriter, say: Callable[[Item], None] = lambda _item: None) -> None:
+    """Carry out the steps of a plan; ``say`` hears each that is done.
+
+    Raises Conflict when the plan has refusals (nothing is done then), and the registry's error at the first step that
+    fails, with what is left as its hint.
+    """
+    if made.refused:
+        reasons = [f"{each.subject}: {reason}" for each in made.refused for reason in each.reasons]
+        raise Conflict("\n".join(reasons), hint="nothing was changed; see hub schema plan", code="HUB-1910")
+    got: dict[str, int] = {}
+    for index, item in enumerate(made.steps):
+        try:
+            _carry_out(item, registry, got)
+        except HubError as error:
+            left = [each.subject for each in made.steps[index:]]
+            error.hint = f"{error.hint}; {_left(left)}" if error.hint else _left(left)
+            raise
+        say(item)
+
+
+def _carry_out(item: Item, registry: SchemaWriter, got: dict[str, int]) -> None:
+    if item.level is not None:
+        registry.set_level(item.subject, item.level[1])
+    if not item.registers or item.file is None:
+        return
+    # Somebody may have registered a version since the plan was made: then its number is another than was planned.
+    follows = {each.name: each.subject for each in item.file.references if each.version is None}
+    references = [
+        replace(each, version=got[each.subject])
+        if follows.get(each.name) == each.subject and each.subject in got
+        else each
+        for each in item.references
+    ]
+    got[item.subject] = registry.register(
+        item.subject, item.file.text, item.file.schema_type, references, item.file.metadata
+    )
+
+
+def _left(subjects: Sequence[str]) -> str:
+    more = f" and {len(subjects) - 10} more" if len(subjects) > 10 else ""
+    return f"not done: {', '.join(subjects[:10])}{more}; apply again once it is mended"

@@ -1,0 +1,79 @@
+"""[core] The rules of the tree (policies.yaml) for a folder of schemas: what the registry would say at its door, said before.
+
+Who registers is known only there, so the rule ``registrars`` is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hub.schema_registry.compat.compatibility import Incompatibility
+from hub.schema_registry.describe import describe
+from hub.schema_registry.folder.plan import Folder, Rules, SchemaFile, reason_at
+from hub.schema_registry.policy.policy import Effective
+from hub.schema_registry.policy.policy_checks import Context, Violation
+from hub.schema_registry.registry.rulebook import Rulebook
+from hub.schema_registry.registry.snapshot import Parsed, RegistryState, SubjectState
+
+_WHO = "registrars"
+
+
+def rules_of(book: Rulebook) -> Rules:
+    """The rules as a plan asks them: those that block, and those that only warn."""
+
+    def of(severity: str, file: SchemaFile, new: Parsed, subject: SubjectState) -> Iterator[Incompatibility]:
+        stored = replace(file, metadata=subject.metadata_of(file.metadata))
+        for each in violations_of(book, stored, new):
+            if each.severity == severity and each.rule != _WHO:
+                yield _reason(each)
+
+    def loose(file: SchemaFile, _new: Parsed, _subject: SubjectState) -> Iterator[Incompatibility]:
+        return map(_reason, _loose(book.effective(file.subject), file))
+
+    return Rules(
+        (lambda file, new, subject: of("block", file, new, subject),),
+        (lambda file, new, subject: of("warn", file, new, subject),),
+        (loose,),
+    )
+
+
+def _reason(broken: Violation) -> Incompatibility:
+    by = f" (set by {broken.set_by})" if broken.set_by else ""
+    return reason_at(broken.path, broken.rule, f"{broken.what}{by}", broken.fix)
+
+
+def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> RegistryState:
+    """A state that no registry gave, with the levels that the rules give the folder's subjects."""
+    subjects = dict(state.subjects)
+    for file in folder.files:
+        subject = state.meant(file.subject)
+        known = subjects.get(subject)
+        # such a state does not tell a level of the subject's own from the default; a default gives way to a rule
+        own = known.level if known is not None and known.level != state.default_level else None
+        level = book.level(subject, own, state.default_level)
+        subjects[subject] = replace(known or SubjectState(), level=level)
+    return replace(state, subjects=subjects)
+
+
+def violations_of(
+    book: Rulebook, file: SchemaFile, new: Parsed, *, is_new: bool = True
+) -> Iterator[Violation]:
+    """Every rule that a file's schema breaks, those that only warn too; ``new`` is what its text says, ``is_new`` False
+    where it is registered already."""
+    effective = book.effective(file.subject)
+    if not effective.settings:
+        return
+    yield from _loose(effective, file)
+    metadata: Mapping[str, Any] = file.metadata or {}
+    owner = (metadata.get("properties") or {}).get("owner") or book.owners.get(effective.topic, "")
+    context = Context("", frozenset(), str(owner), metadata.get("tags") or {}, is_new)
+    yield from effective.check(file.schema_type, describe(file.schema_type, new.schema, new.named), context)
+
+
+def _loose(effective: Effective, file: SchemaFile) -> Iterator[Violation]:
+    """The level that is said of the file, where it may not have it."""
+    refused = effective.level_violation(file.compatibility) if file.compatibility is not None else None
+    if refused is not None:
+        yield refused

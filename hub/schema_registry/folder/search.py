@@ -1,0 +1,240 @@
+"""[core] Schemas by words: over subjects, names of records and fields, docs, owners and tags.
+
+Every word must be found somewhere. Where it is found decides the rank: a subject or a record of that name first, then
+its fields, its owner and tags, its docs; a whole word counts more than a part of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from hub.schema_registry.registry.snapshot import Version
+
+_WEIGHTS: Mapping[str, int] = {
+    "subject": 100,
+    "name": 80,
+    "field": 50,
+    "tag": 40,
+    "owner": 40,
+    "symbol": 20,
+    "doc": 10,
+}
+_PART = 2  # a part of a word counts so many times less
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_MOST_NODES = 100_000
+# Where a schema has data, not schemas; and where it has schemas by name, which are no words of its own.
+_DATA: Mapping[str, frozenset[str]] = {
+    "AVRO": frozenset({"default"}),
+    "JSON": frozenset({"default", "const", "enum", "examples"}),
+}
+_NAMED = ("definitions", "$defs")
+_BY_NAME: Mapping[str, frozenset[str]] = {
+    "AVRO": frozenset(),
+    "JSON": frozenset({*_NAMED, "properties", "patternProperties", "dependentSchemas", "dependencies"}),
+}
+_PROTO_NAME = re.compile(r"\b(?:message|enum|service)\s+(\w+)")
+_PROTO_FIELD = re.compile(r"[\w>]\s+(\w+)\s*=\s*\d+\s*[;\[]")
+_PROTO_ENUM = re.compile(r"\benum\s+\w+\s*\{([^{}]*)\}")
+_PROTO_SYMBOL = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*-?\d\w*\s*[;\[]")
+# Comments, and texts, which may look like them. What is not closed goes to the end, or it would be looked for from each
+# place where it may begin.
+_PROTO_COMMENT = re.compile(r"""("[^"\n]*"|'[^'\n]*')|/\*.*?(?:\*/|\Z)|//[^\n]*""", re.DOTALL)
+_PROTO_TEXT = re.compile(r""""([^"\n]*)"|'[^'\n]*'""")
+_PROTO_META = re.compile(
+    r"""\(\.?confluent\.\w+_meta\)(?:\.(\w+))?\s*=\s*(\{[^}]{0,4000}\}|\[[^]]{0,4000}\]|"[^"\n]*")"""
+)
+_PROTO_SAID = re.compile(r"""\b(doc|tags)\s*:\s*(\[[^]]{0,4000}\]|"[^"\n]*")""")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A subject that was found. ``where`` tells what matched: ``field customer_id``; best first."""
+
+    subject: str
+    version: int
+    score: int
+    owner: str
+    tags: tuple[str, ...]
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subject made ready to be searched: ``entry_of`` reads its schema once, ``search_in`` asks it often."""
+
+    subject: str
+    version: int
+    texts: tuple[_Text, ...]
+    all: str
+
+
+def entry_of(subject: str, version: Version) -> Entry:
+    """The subject's words, of this version."""
+    texts = (_Text("subject", subject), *_of_schema(version), *_of_metadata(version.metadata or {}))
+    return Entry(subject, version.version, texts, "\n".join(each.text.lower() for each in texts))
+
+
+def search(
+    latest: Iterable[tuple[str, Version]],
+    words: str = "",
+    *,
+    owner: str | None = None,
+    tag: str | None = None,
+    field: str | None = None,
+) -> list[Match]:
+    """``search_in`` over subjects as they are."""
+    return search_in((entry_of(*each) for each in latest), words, owner=owner, tag=tag, field=field)
+
+
+def search_in(
+    entries: Iterable[Entry],
+    words: str = "",
+    *,
+    owner: str | None = None,
+    tag: str | None = None,
+    field: str | None = None,
+) -> list[Match]:
+    """The subjects (name and latest version) that have every word, best first, then by name.
+
+    ``owner``, ``tag`` and ``field`` must be there besides: the owner and tag as they are written, whatever the case;
+    the field by its whole name or as a dotted path's last part.
+    """
+    wanted = [each.lower() for each in words.split()]
+    found = [
+        _match(each, wanted, owner, tag, field)
+        for each in entries
+        if all(word in each.all for word in wanted)
+    ]
+    return sorted((each for each in found if each is not None), key=lambda each: (-each.score, each.subject))
+
+
+def _match(
+    entry: Entry, words: list[str], owner: str | None, tag: str | None, field: str | None
+) -> Match | None:
+    texts = entry.texts
+    owners = [each.text for each in texts if each.kind == "owner"]
+    tags = sorted({each.text for each in texts if each.kind == "tag"})
+    fields = [each.text for each in texts if each.kind == "field"]
+    for asked, there in ((owner, owners), (tag, tags), (field, fields)):
+        if asked is not None and asked.lower() not in (each.lower() for each in there):
+            return None
+    score = 0
+    where: dict[str, int] = {}
+    for word in words:
+        best = 0
+        for text in texts:
+            points = _points(word, text)
+            if points:
+                said = (
+                    f"{text.kind} {text.text}" if len(text.text) <= 60 else f"{text.kind} {text.text[:59]}…"
+                )
+                where[said] = max(points, where.get(said, 0))
+            best = max(best, points)
+        if not best:
+            return None
+        score += best
+    shown = sorted(where, key=lambda each: -where[each])[:5]
+    return Match(entry.subject, entry.version, score, ", ".join(owners), tuple(tags), tuple(shown))
+
+
+def _points(word: str, text: _Text) -> int:
+    weight = _WEIGHTS[text.kind]
+    lower = text.text.lower()
+    if word == lower:
+        return weight * 2
+    if word not in lower:
+        return 0
+    return weight if word in {each.lower() for each in _WORD.findall(text.text)} else weight // _PART
+
+
+def _of_schema(version: Version) -> Iterator[_Text]:
+    """Names, fields, symbols and docs, whatever the schema is valid or not."""
+    if version.schema_type == "PROTOBUF":
+        yield from _protobuf(_PROTO_COMMENT.sub(lambda found: found[1] or " ", version.text))
+        return
+    try:
+        root = orjson.loads(version.text)
+    except orjson.JSONDecodeError:
+        return
+    kind = "AVRO" if version.schema_type == "AVRO" else "JSON"
+    read, data, by_name = _avro if kind == "AVRO" else _json_schema, _DATA[kind], _BY_NAME[kind]
+    left, count = [(root, False)], 0  # a node, and whether it is schemas by their names
+    while left and count < _MOST_NODES:
+        node, is_named = left.pop()
+        count += 1
+        inner: list[tuple[Any, bool]] = []
+        if isinstance(node, dict) and is_named:
+            inner = [(each, False) for each in node.values()]
+        elif isinstance(node, dict):
+            yield from read(node)
+            inner = [(each, key in by_name) for key, each in node.items() if key not in data]
+        elif isinstance(node, list):
+            inner = [(each, False) for each in node]
+        left.extend(reversed(inner))
+
+
+def _protobuf(text: str) -> Iterator[_Text]:
+    plain = _PROTO_TEXT.sub('""', text)
+    yield from (_Text("name", each) for each in _PROTO_NAME.findall(plain))
+    yield from (_Text("field", each) for each in _PROTO_FIELD.findall(plain))
+    for inside in _PROTO_ENUM.findall(plain):
+        yield from (_Text("symbol", each) for each in _PROTO_SYMBOL.findall(inside))
+    for part, said in _PROTO_META.findall(text):
+        for kind, given in [(part, said)] if part else _PROTO_SAID.findall(said):
+            if kind in ("doc", "tags"):
+                yield from (_Text(kind.removesuffix("s"), each) for each in _PROTO_TEXT.findall(given))
+
+
+def _avro(node: Mapping[str, Any]) -> Iterator[_Text]:
+    if isinstance(node.get("doc"), str):
+        yield _Text("doc", node["doc"])
+    if isinstance(node.get("name"), str) and "type" in node:
+        named = node["type"] in ("record", "error", "enum", "fixed")
+        yield _Text("name" if named else "field", node["name"])
+    if isinstance(node.get("symbols"), list):
+        yield from (_Text("symbol", each) for each in node["symbols"] if isinstance(each, str))
+    yield from _tags(node.get("confluent:tags", node.get("tags")))
+
+
+def _json_schema(node: Mapping[str, Any]) -> Iterator[_Text]:
+    for key in ("description", "title"):
+        if isinstance(node.get(key), str):
+            yield _Text("name" if key == "title" else "doc", node[key])
+    if isinstance(node.get("properties"), dict):
+        yield from (_Text("field", each) for each in node["properties"])
+    for key in _NAMED:
+        if isinstance(node.get(key), dict):
+            yield from (_Text("name", each) for each in node[key])
+    if isinstance(node.get("enum"), list):
+        yield from (_Text("symbol", each) for each in node["enum"] if isinstance(each, str))
+    yield from _tags(node.get("confluent:tags", node.get("tags")))
+
+
+def _tags(found: Any) -> Iterator[_Text]:
+    if isinstance(found, list):
+        yield from (_Text("tag", each) for each in found if isinstance(each, str))
+
+
+def _of_metadata(metadata: Mapping[str, Any]) -> Iterator[_Text]:
+    """Owner and tags as ``schemas.yaml`` writes them and as Confluent's clients do."""
+    by_path = metadata.get("tags")
+    for each in by_path.values() if isinstance(by_path, dict) else ():
+        yield from _tags(each)
+    properties = metadata.get("properties")
+    for key, value in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(value, str):
+            kind = "owner" if key == "owner" else "tag" if key in ("tag", "tags") else "doc"
+            yield from (
+                _Text(kind, each.strip()) for each in (value.split(",") if kind == "tag" else [value])
+            )

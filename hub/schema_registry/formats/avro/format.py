@@ -1,0 +1,140 @@
+"""[core] Avro as a ``Format``: a parsed schema brings the types that it takes from others.
+
+The verdict is Apache Avro's own reader/writer compatibility (``avro.compatibility``, the port of the Java class that
+Confluent's registry asks), so it is the same on every input; the words are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from avro.compatibility import (
+    CompatibleResult,
+    ReaderWriterCompatibilityChecker,
+    SchemaCompatibilityResult,
+    SchemaCompatibilityType,
+    SchemaIncompatibilityType,
+    incompatible,
+    schema_name_equals,
+)
+from avro.schema import NamedSchema, RecordSchema, Schema
+
+from hub.schema_registry.formats import Difference, InvalidSchema
+from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.avro.differences import Comparison
+
+MOST_STEPS = 200_000  # pairs of types in one comparison
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """``value`` as JSON values; ``types`` are those of referenced schemas, each after what it needs itself."""
+
+    value: Any
+    types: tuple[Any, ...] = ()
+
+
+def parse(text: str, named: Mapping[str, AvroSchema] | None = None) -> AvroSchema:
+    """See Format. Raises InvalidSchema."""
+    types = {name: each.value for name, each in (named or {}).items()}
+    return AvroSchema(avro.parse(text, types), tuple(types.values()))
+
+
+def canonical(schema: AvroSchema) -> str:
+    """See Format."""
+    return avro.canonical(schema.value)
+
+
+def normalized(schema: AvroSchema) -> str:
+    """See Format: Avro's canonical text is already the one that Confluent's normalisation gives."""
+    return avro.canonical(schema.value)
+
+
+def resolved(schema: AvroSchema) -> str:
+    """The text with every referenced type written out, for ``format=resolved``."""
+    return avro.resolved(schema.value, list(schema.types))
+
+
+def differences(reader: AvroSchema, writer: AvroSchema) -> list[Difference]:
+    """See Format. Raises InvalidSchema for types that are chained too long to be compared."""
+    try:
+        read = avro.spelled_out(reader.value, list(reader.types))
+        wrote = avro.spelled_out(writer.value, list(writer.types))
+        if can_read(read, wrote):
+            return []
+        # A no without words would be worse than a clumsy one: the verdict is the library's, whatever the words are.
+        return Comparison(read, wrote).differences() or [
+            Difference("TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was")
+        ]
+    except RecursionError:
+        raise InvalidSchema("the schema's types are chained too long to be compared") from None
+
+
+def field_names(schema: AvroSchema) -> list[str]:
+    """The names of a record's fields."""
+    return [each["name"] for each in avro.fields_of(schema.value)]
+
+
+def can_read(reader: Any, writer: Any) -> bool:
+    """Avro's verdict on two schemas that are spelled out."""
+    result = _Checker().get_compatibility(avro.avro_schema(reader), avro.avro_schema(writer))
+    return result.compatibility is SchemaCompatibilityType.compatible
+
+
+class _Checker(ReaderWriterCompatibilityChecker):  # type: ignore[misc]  # untyped library
+    """The library's verdict within bounds, and Java's where it is another one.
+
+    Few reasons are kept: the library adds up those of each use of a type, so that 40 types that use the one before twice
+    would need 2^40. Types of different names are not gone into: of two unions of records each would be, for each.
+    """
+
+    def get_compatibility(
+        self,
+        reader: Schema,
+        writer: Schema,
+        reference_token: str = ReaderWriterCompatibilityChecker.ROOT_REFERENCE_TOKEN,
+        location: list[str] | None = None,
+    ) -> SchemaCompatibilityResult:
+        pair = id(reader), id(writer)  # the library's own key is the xor of the two: most pairs would collide
+        known = self.memoize_map.get(pair)
+        if known is not None:
+            under_way = known.compatibility is SchemaCompatibilityType.recursion_in_progress
+            return CompatibleResult if under_way else known
+        if len(self.memoize_map) >= MOST_STEPS:
+            raise InvalidSchema(
+                f"the two schemas cannot be compared: that takes more than {MOST_STEPS} steps"
+            )
+        self.memoize_map[pair] = SchemaCompatibilityResult()
+        place = [*(location or ()), reference_token]
+        result: SchemaCompatibilityResult
+        if (
+            reader.type == writer.type
+            and isinstance(reader, NamedSchema)
+            and not schema_name_equals(reader, writer)
+        ):
+            result = incompatible(SchemaIncompatibilityType.name_mismatch, writer.fullname, place)
+        else:
+            result = self.calculate_compatibility(reader, writer, place)
+            del result.incompatibilities[10:]
+        self.memoize_map[pair] = result
+        return result
+
+    def check_reader_writer_record_fields(
+        self, reader: RecordSchema, writer: RecordSchema, location: list[str]
+    ) -> SchemaCompatibilityResult:
+        written = writer.fields_dict  # made anew whenever it is asked for
+        for field in reader.fields:
+            names = {field.name, *(field.props.get("aliases") or ())}
+            sources = [written[each] for each in names if each in written]
+            # Java renames the writer's fields by the aliases, and would have one twice.
+            if len(sources) > 1 or not (sources or field.has_default):
+                return incompatible(
+                    SchemaIncompatibilityType.reader_field_missing_default_value, field.name, location
+                )
+            for source in sources:
+                found = self.get_compatibility(field.type, source.type)
+                if found.compatibility is SchemaCompatibilityType.incompatible:
+                    return found
+        return CompatibleResult

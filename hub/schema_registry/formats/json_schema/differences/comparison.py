@@ -1,0 +1,156 @@
+"""[core] One reader against one writer: pairs of shapes on a stack of our own, each compared once, steps counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.json_schema.differences.arrays import arrays
+from hub.schema_registry.formats.json_schema.differences.combined import combined, nots
+from hub.schema_registry.formats.json_schema.differences.objects import objects
+from hub.schema_registry.formats.json_schema.differences.reasons import (
+    LENIENT,
+    MOST_NESTED,
+    MOST_REASONS,
+    MOST_WORK,
+    Job,
+    Pair,
+    Reason,
+    at,
+)
+from hub.schema_registry.formats.json_schema.differences.scalars import (
+    bounds,
+    scalars,
+    type_changed,
+    values_changed,
+)
+from hub.schema_registry.formats.json_schema.differences.shapes import Shape, Shapes
+from hub.schema_registry.formats.json_schema.schema import JsonSchema, Pattern
+
+
+class Comparison:
+    """One reader against one writer."""
+
+    def __init__(self, reader: JsonSchema, writer: JsonSchema, lenient: bool) -> None:
+        self._reader, self._writer = reader, writer
+        self._allowed = LENIENT if lenient else frozenset()
+        self.shapes = Shapes()
+        self._work = 0
+        self.values: dict[int, dict[str, Any]] = {}
+        self._patterns: dict[str, Pattern] = {}
+        self._matched: dict[tuple[str, str], bool] = {}
+        self._known: dict[tuple[int, int], list[Reason]] = {}  # what a pair came to
+        self._believed: dict[tuple[int, int], list[Reason]] = {}  # what it is taken for while it is compared
+        self._met: set[tuple[int, int]] = set()  # pairs of which the latter was asked
+
+    def reasons(self) -> list[Reason]:
+        writer = self.shapes.of(self._writer, self._writer.raw)
+        reader = self.shapes.of(self._reader, self._reader.raw)
+        while True:
+            self._known, self._met = {}, set()
+            found = self._run((writer, reader))
+            if found:
+                return [each for each in found if not each.believed] or found
+            wrong = {
+                pair: self._known[pair] for pair in self._met - self._believed.keys() if self._known[pair]
+            }
+            if not wrong:
+                return []
+            for pair, reasons in wrong.items():
+                self._believed[pair] = [replace(reasons[0], believed=True)]
+
+    def _run(self, first: Pair) -> list[Reason]:
+        """A comparison with all those that it asks for, on a stack of our own."""
+        stack = [(_key(first), self._compare(*first))]
+        under_way = {_key(first)}
+        answer: list[Reason] | None = None
+        while stack:
+            key, job = stack[-1]
+            try:
+                pair = next(job) if answer is None else job.send(answer)
+            except StopIteration as done:
+                answer = done.value[:MOST_REASONS]
+                self._known[key] = answer
+                under_way.discard(key)
+                stack.pop()
+                continue
+            asked = _key(pair)
+            if asked in self._known:
+                answer = self._known[asked]
+            elif asked in under_way:
+                answer = self._believed.get(asked, [])
+                self._met.add(asked)
+            else:
+                self.spend(1)
+                if len(stack) >= MOST_NESTED:
+                    raise InvalidSchema(
+                        f"the two schemas cannot be compared: they are nested deeper than {MOST_NESTED} levels"
+                    )
+                stack.append((asked, self._compare(*pair)))
+                under_way.add(asked)
+                answer = None
+        return answer or []
+
+    def spend(self, steps: int) -> None:
+        """Count steps. Raises InvalidSchema for too many."""
+        self._work += steps
+        if self._work > MOST_WORK:
+            raise InvalidSchema(f"the two schemas cannot be compared: that takes more than {MOST_WORK} steps")
+
+    def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[Reason]:
+        """A reason at the end of a way; [] where the rule is allowed to be broken."""
+        if rule in self._allowed:
+            return []
+        found = [Reason(rule, what, fix)]
+        for index, step in enumerate(reversed(way)):
+            found = at(step, found, "" if index else name)
+        return found
+
+    # -- any two shapes
+
+    def _compare(self, writer: Shape, reader: Shape) -> Job:
+        if reader.kind == "combined" != writer.kind:
+            members = self.shapes.members(reader)
+            if len(members) == 1 or reader.criterion != "allOf":
+                for each in members:
+                    if not (yield writer, each):
+                        return []
+        elif writer.kind == "combined" != reader.kind:
+            members = self.shapes.members(writer)
+            if len(members) == 1 or writer.criterion == "allOf":
+                for each in members:
+                    if not (yield each, reader):
+                        return []
+        if writer.kind != reader.kind:
+            return [] if _never_wrong(writer, reader) else type_changed(self, writer, reader)
+        if reader.kind == "combined":
+            return (yield from combined(self, writer, reader))
+        if reader.kind == "object":
+            return (yield from objects(self, writer, reader))
+        if reader.kind == "array":
+            return (yield from arrays(self, writer, reader))
+        if reader.kind == "not":
+            return (yield from nots(self, writer, reader))
+        if reader.kind in ("enum", "const"):
+            return values_changed(self, writer, reader)
+        return [*scalars(self, writer, reader), *bounds(self, writer, reader)]
+
+    def matches(self, pattern: str, name: str) -> bool:
+        """Whether a pattern is somewhere in a name."""
+        if (pattern, name) not in self._matched:
+            if pattern not in self._patterns:
+                self._patterns[pattern] = Pattern(pattern, self.spend)
+            self._matched[pattern, name] = self._patterns[pattern].is_in(name)
+        return self._matched[pattern, name]
+
+
+def _key(pair: Pair) -> tuple[int, int]:
+    return id(pair[0]), id(pair[1])
+
+
+def _never_wrong(writer: Shape, reader: Shape) -> bool:
+    """Whether shapes of two kinds get along: nothing was written, anything is read, or both are Connect's bytes."""
+    if writer.kind == "never" or reader.kind == "any":
+        return True
+    return bool(writer["connect.type"] == reader["connect.type"] == "bytes")

@@ -1,0 +1,160 @@
+"""[core] Properties, required ones, and what depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, Job, Reason, at
+from hub.schema_registry.formats.json_schema.differences.scalars import bounds
+from hub.schema_registry.formats.json_schema.differences.shapes import Shape, refers
+from hub.schema_registry.formats.json_schema.differences.unnamed import (
+    additional,
+    cover_of,
+    is_open,
+    unevaluated,
+)
+from hub.schema_registry.formats.json_schema.differences.wording import called
+
+
+def objects(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
+    """Property by property; then what depends on them, and those that nobody names."""
+    wrote: Mapping[str, Any] = writer["properties"] or {}
+    reads: Mapping[str, Any] = reader["properties"] or {}
+    always, needed = set(writer["required"] or ()), set(reader["required"] or ())
+    found: list[Reason] = []
+    for name, raw in reads.items():
+        comparison.spend(1)
+        if name not in wrote:
+            found += at("properties", (yield from _added(comparison, writer, reader, name, name in needed)))
+            continue
+        if name in needed and name not in always and not _has_default(reader, raw):
+            found += comparison.says(
+                "REQUIRED_ATTRIBUTE_ADDED",
+                f"the reader requires `{name}`, the writer may leave it out",
+                f"give `{name}` a default, or do not require it",
+                "required",
+                name,
+                name=name,
+            )
+        pair = comparison.shapes.of(writer.document, wrote[name]), comparison.shapes.of(reader.document, raw)
+        found += at("properties", at(name, (yield pair), name))
+    for name in wrote:
+        if name not in reads:
+            comparison.spend(1)
+            found += at("properties", (yield from _removed(comparison, writer, reader, name)))
+    found += at("dependencies", (yield from _dependencies(comparison, writer, reader)))
+    found += at("additionalProperties", (yield from additional(comparison, writer, reader, "PROPERTIES")))
+    found += at("unevaluatedProperties", (yield from unevaluated(comparison, writer, reader, "Properties")))
+    return found + bounds(comparison, writer, reader)
+
+
+def _added(comparison: ComparisonContext, writer: Shape, reader: Shape, name: str, needed: bool) -> Job:
+    raw = reader["properties"][name]
+    shape, default = comparison.shapes.of(reader.document, raw), _has_default(reader, raw)
+    how = (
+        ("REQUIRED_PROPERTY_WITH_DEFAULT" if default else "REQUIRED_PROPERTY")
+        if needed
+        else "OPTIONAL_PROPERTY"
+    )
+    found: list[Reason] = []
+    if is_open(comparison, writer):
+        if shape.kind == "any" and not refers(reader, raw):
+            return []
+        found += comparison.says(
+            f"{how}_ADDED_TO_OPEN_CONTENT_MODEL",
+            f"the reader expects {called(shape)} in `{name}`; the writer does not define it and, being open to "
+            "additional properties, may have written anything there",
+            f"let `{name}` take any value ({{}}), or let the writer's schema be closed (additionalProperties: "
+            "false) before a property is added",
+        )
+        return at(name, found, name)
+    cover = cover_of(comparison, writer, name)
+    if cover is not None:
+        inner = yield cover, shape
+        found += inner
+        if inner:
+            found += comparison.says(
+                "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+                f"the reader expects {called(shape)} in `{name}`, the writer may write {called(cover)} there",
+                f"let `{name}` be {called(cover)}",
+            )
+    if needed and not default:
+        found += comparison.says(
+            "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL",
+            f"the reader requires `{name}` ({called(shape)}), which the writer does not have",
+            f"give `{name}` a default, or do not require it",
+        )
+    return at(name, found, name)
+
+
+def _removed(comparison: ComparisonContext, writer: Shape, reader: Shape, name: str) -> Job:
+    if is_open(comparison, reader):
+        return []
+    raw = writer["properties"][name]
+    shape, cover = comparison.shapes.of(writer.document, raw), cover_of(comparison, reader, name)
+    if cover is None:
+        if raw is False:
+            return []
+        found = comparison.says(
+            "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",
+            f"the reader takes no other properties and lacks `{name}` ({called(shape)}), which the writer may write",
+            f"keep `{name}`, or allow additional properties",
+        )
+        return at(name, found, name)
+    inner = yield shape, cover
+    if not inner:
+        return []
+    found = comparison.says(
+        "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+        f"the reader takes {called(cover)} in other properties, the writer has {called(shape)} in `{name}`",
+        f"keep `{name}`, or let other properties be {called(shape)}",
+    )
+    return at(name, [*inner, *found], name)
+
+
+def _dependencies(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
+    found: list[Reason] = []
+    wrote, reads = _dependent_names(writer), _dependent_names(reader)
+    for name, names in reads.items():
+        old = wrote.get(name)
+        if old is not None and names <= old:
+            continue
+        rule = "ADDED" if old is None else "EXTENDED" if names > old else "CHANGED"
+        more = ", ".join(f"`{each}`" for each in sorted(names - (old or set()))[:20])
+        found += comparison.says(
+            f"DEPENDENCY_ARRAY_{rule}",
+            f"where `{name}` is, the reader requires {more}, which the writer may leave out",
+            f"do not require {more} beside `{name}`",
+            name,
+            name=name,
+        )
+    schemas = _dependent_schemas(writer)
+    for name, raw in _dependent_schemas(reader).items():
+        shape = comparison.shapes.of(reader.document, raw)
+        if name in schemas:
+            found += at(name, (yield comparison.shapes.of(writer.document, schemas[name]), shape), name)
+        else:
+            found += comparison.says(
+                "DEPENDENCY_SCHEMA_ADDED",
+                f"where `{name}` is, the reader expects {called(shape)}, the writer has no such rule",
+                f"remove the dependency of `{name}`",
+                name,
+                name=name,
+            )
+    return found
+
+
+def _has_default(shape: Shape, raw: Any) -> bool:
+    # what a reference leads to does not give the property a default, and from 2019-09 null is none
+    return isinstance(raw, dict) and "default" in raw and not (shape.modern and raw["default"] is None)
+
+
+def _dependent_names(shape: Shape) -> dict[str, set[str]]:
+    found = (shape["dependentRequired"] if shape.modern else shape["dependencies"]) or {}
+    return {name: set(each) for name, each in found.items() if isinstance(each, list) and each}
+
+
+def _dependent_schemas(shape: Shape) -> dict[str, Any]:
+    found = (shape["dependentSchemas"] if shape.modern else shape["dependencies"]) or {}
+    return {name: each for name, each in found.items() if not isinstance(each, list)}

@@ -1,0 +1,80 @@
+"""[core] Why a reader cannot read: the rule, the words, and the way into the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from hub.schema_registry.formats import Difference
+from hub.schema_registry.formats.json_schema.differences.shapes import Shape, Shapes
+
+MOST_WORK = 300_000  # steps of one comparison: a property, a pair of members, a character of a name
+MOST_NESTED = 10_000  # comparisons within comparisons
+MOST_REASONS = 100
+
+# What compatibilityPolicy=LENIENT lets pass besides.
+LENIENT = frozenset(
+    {
+        "ADDITIONAL_PROPERTIES_NARROWED",
+        "ADDITIONAL_PROPERTIES_REMOVED",
+        "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL",
+        "REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL",
+        "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+        "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",
+        "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A way into a schema: where to go first, the property's name if it is one, and the rest of the way."""
+
+    step: str
+    name: str
+    rest: _Step | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    rule: str
+    what: str
+    fix: str
+    way: _Step | None = None
+    believed: bool = False  # a pair that was met while it was compared, known to be bad from the time before
+
+    def told(self) -> Difference:
+        steps, names, way = [], [], self.way
+        while way is not None:
+            steps.append(way.step)
+            names.append(way.name)
+            way = way.rest
+        return Difference(
+            self.rule, "#/" + "/".join(steps), ".".join(filter(None, names)), self.what, self.fix
+        )
+
+
+def at(step: str, reasons: Iterable[Reason], name: str = "") -> list[Reason]:
+    """The same reasons a step further in."""
+    return [replace(each, way=_Step(step, name, each.way)) for each in reasons]
+
+
+class ComparisonContext(Protocol):
+    """What one comparison of two schemas offers the families of keywords (``Comparison`` in comparison.py)."""
+
+    shapes: Shapes
+    values: dict[int, dict[str, Any]]
+
+    def spend(self, steps: int) -> None:
+        """Count steps. Raises InvalidSchema for too many."""
+
+    def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[Reason]:
+        """Return a reason at the end of a path, or [] where the rule may be broken."""
+
+    def matches(self, pattern: str, name: str) -> bool:
+        """Return whether a pattern occurs anywhere in a name."""
+
+
+Pair = tuple[Shape, Shape]  # the writer's, the reader's
+Job = Generator[Pair, list[Reason], list[Reason]]  # asks for pairs, comes to reasons

@@ -1,0 +1,146 @@
+"""[core] Types, numbers, texts, limits, enums and constants: what is compared without looking further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, Reason
+from hub.schema_registry.formats.json_schema.differences.shapes import Shape, json_text
+from hub.schema_registry.formats.json_schema.differences.wording import called, cut
+
+# Keyword, the rule's name, and whether more is wider.
+_BOUNDS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
+    "string": (("maxLength", "MAX_LENGTH", True), ("minLength", "MIN_LENGTH", False)),
+    "number": (
+        ("maximum", "MAXIMUM", True),
+        ("minimum", "MINIMUM", False),
+        ("exclusiveMaximum", "EXCLUSIVE_MAXIMUM", True),
+        ("exclusiveMinimum", "EXCLUSIVE_MINIMUM", False),
+    ),
+    "array": (
+        ("maxItems", "MAX_ITEMS", True),
+        ("minItems", "MIN_ITEMS", False),
+        ("maxContains", "MAX_CONTAINS", True),
+        ("minContains", "MIN_CONTAINS", False),
+    ),
+    "object": (("maxProperties", "MAX_PROPERTIES", True), ("minProperties", "MIN_PROPERTIES", False)),
+}
+
+
+def type_changed(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[Reason]:
+    """Shapes of two kinds."""
+    return comparison.says(
+        "TYPE_CHANGED",
+        f"the reader expects {called(reader)}, the writer has {called(writer)}",
+        f"keep {called(writer)}, or add a property with another name"
+        if writer.kind != "any"
+        else "leave it open to any value",
+    )
+
+
+def scalars(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[Reason]:
+    """What numbers and texts say of themselves, limits aside."""
+    found = []
+    if reader.kind == "number" and reader.integer and not writer.integer:
+        found += comparison.says(
+            "TYPE_NARROWED",
+            "the reader expects an integer, the writer may write any number",
+            'keep the type "number"',
+        )
+    if reader.kind == "number" and reader["multipleOf"] is not None:
+        found += _multiples(comparison, writer["multipleOf"], reader["multipleOf"])
+    if reader.kind == "string" and reader["pattern"] is not None and reader["pattern"] != writer["pattern"]:
+        wrote = writer["pattern"]
+        found += comparison.says(
+            "PATTERN_ADDED" if wrote is None else "PATTERN_CHANGED",
+            f"the reader's pattern is `{reader['pattern'][:80]}`, the writer's "
+            + ("is none" if wrote is None else f"is `{wrote[:80]}`"),
+            "remove the pattern" if wrote is None else "keep the pattern, or remove it",
+            "pattern",
+        )
+    return found
+
+
+def _multiples(comparison: ComparisonContext, wrote: Any, reads: Any) -> list[Reason]:
+    if wrote is None:
+        rule, fix = "MULTIPLE_OF_ADDED", "remove multipleOf"
+    else:
+        # by their text: 0.3 is a multiple of 0.1, though not as binary fractions
+        old, new = Fraction(str(wrote)), Fraction(str(reads))
+        if old % new == 0:
+            return []
+        rule = "MULTIPLE_OF_EXPANDED" if new % old == 0 else "MULTIPLE_OF_CHANGED"
+        fix = f"keep multipleOf {wrote}, or a divisor of it"
+    what = f"the reader takes multiples of {reads} only, the writer " + (
+        "has no such rule" if wrote is None else f"writes multiples of {wrote}"
+    )
+    return comparison.says(rule, what, fix, "multipleOf")
+
+
+def bounds(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[Reason]:
+    """Limits: lengths, sizes, greatest and smallest."""
+    found = []
+    for keyword, rule, more_is_wider in _BOUNDS.get(reader.kind, ()):
+        wrote, reads = _number(writer, keyword), _number(reader, keyword)
+        if reads is None or wrote == reads:
+            continue
+        if wrote is None:
+            found += comparison.says(
+                f"{rule}_ADDED",
+                f"the reader has {keyword} {reads}, the writer has none",
+                f"remove {keyword}",
+                keyword,
+            )
+        elif (reads < wrote) == more_is_wider:
+            found += comparison.says(
+                f"{rule}_{'DECREASED' if more_is_wider else 'INCREASED'}",
+                f"the reader's {keyword} is {reads}, the writer's is {wrote}",
+                f"keep {keyword} at {wrote} or {'above' if more_is_wider else 'below'}, or remove it",
+                keyword,
+            )
+    return found
+
+
+def _number(shape: Shape, keyword: str) -> int | float | None:
+    if keyword.endswith("Contains"):
+        if not shape.modern or shape["contains"] is None:
+            return None
+        if keyword == "minContains" and shape[keyword] is None:
+            return 1
+    found = shape[keyword]
+    # draft 4 says exclusiveMaximum: true, which Confluent's comparison does not look at
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def values_changed(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[Reason]:
+    """Enums and constants: every value of the writer's has to be one of the reader's."""
+    wrote, reads = _values_of(comparison, writer).keys(), _values_of(comparison, reader).keys()
+    comparison.spend(len(wrote) // 10)
+    if wrote <= reads:
+        return []
+    lost = [f"`{cut(each)}`" for text, each in _values_of(comparison, writer).items() if text not in reads]
+    lacks = ", ".join(lost[:10]) + (f" and {len(lost) - 10} more" if len(lost) > 10 else "")
+    if reader.kind == "const":
+        return comparison.says(
+            "ENUM_ARRAY_CHANGED",
+            f"the reader takes {called(reader)} only, the writer writes {lacks}",
+            f"keep the constant {lacks}",
+            "const",
+        )
+    return comparison.says(
+        "ENUM_ARRAY_NARROWED" if reads < wrote else "ENUM_ARRAY_CHANGED",
+        f"the reader's enum lacks {lacks}, which the writer may write",
+        f"keep {lacks} in the enum",
+        "enum",
+    )
+
+
+def _values_of(comparison: ComparisonContext, shape: Shape) -> dict[str, Any]:
+    """The values of an enum or a constant by their text: 1, 1.0 and true are three values."""
+    if id(shape) not in comparison.values:
+        values = shape["enum"] if shape.kind == "enum" else [shape["const"]]
+        comparison.spend(len(values))
+        comparison.values[id(shape)] = {json_text(each): each for each in values}
+    return comparison.values[id(shape)]

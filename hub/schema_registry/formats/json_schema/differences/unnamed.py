@@ -1,0 +1,76 @@
+"""[core] What a schema says of properties or items that it does not name: open, closed, or something between."""
+
+from __future__ import annotations
+
+from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, Job
+from hub.schema_registry.formats.json_schema.differences.shapes import Shape, additional_of
+from hub.schema_registry.formats.json_schema.differences.wording import called
+
+
+def is_open(comparison: ComparisonContext, shape: Shape) -> bool:
+    """Whether anything may stand where the schema says nothing."""
+    if shape.kind == "object" and shape["patternProperties"]:
+        return False
+    permits, schema = additional_of(shape)
+    if not permits or schema is not None:
+        return False
+    rest = _rest(comparison, shape)
+    return rest is None or rest.kind == "any"
+
+
+def cover_of(comparison: ComparisonContext, shape: Shape, name: str | None = None) -> Shape | None:
+    """What a property or an item that the schema does not name must be; None where there may be none."""
+    if name is not None:
+        for pattern, raw in (shape["patternProperties"] or {}).items():
+            if comparison.matches(pattern, name):
+                return comparison.shapes.of(shape.document, raw)
+    permits, schema = additional_of(shape)
+    if schema is not None:
+        return comparison.shapes.of(shape.document, schema)
+    rest = _rest(comparison, shape) if permits else None
+    return None if rest is None or rest.kind == "never" else rest
+
+
+def _rest(comparison: ComparisonContext, shape: Shape) -> Shape | None:
+    """The schema of what nothing else has looked at (from 2019-09)."""
+    raw = shape["unevaluatedProperties" if shape.kind == "object" else "unevaluatedItems"]
+    return comparison.shapes.of(shape.document, raw) if shape.modern and raw is not None else None
+
+
+def additional(comparison: ComparisonContext, writer: Shape, reader: Shape, what: str) -> Job:
+    """``additionalProperties`` and ``additionalItems``; ``what`` is PROPERTIES or ITEMS."""
+    (wrote, old), (reads, new) = additional_of(writer), additional_of(reader)
+    many = what.lower()
+    if wrote != reads:
+        if reads:
+            return []
+        return comparison.says(
+            f"ADDITIONAL_{what}_REMOVED",
+            f"the reader takes no additional {many}, the writer may write some",
+            f"allow additional {many}",
+        )
+    if new is None:
+        return []
+    shape = comparison.shapes.of(reader.document, new)
+    if old is None:
+        return comparison.says(
+            f"ADDITIONAL_{what}_NARROWED",
+            f"the reader expects {called(shape)} in additional {many}, the writer may write any value",
+            f"let additional {many} take any value",
+        )
+    return (yield comparison.shapes.of(writer.document, old), shape)
+
+
+def unevaluated(comparison: ComparisonContext, writer: Shape, reader: Shape, what: str) -> Job:
+    """``unevaluatedProperties`` and ``unevaluatedItems``; ``what`` is Properties or Items."""
+    old, new = _rest(comparison, writer), _rest(comparison, reader)
+    if new is None or new.kind == "any" or (old is not None and old.kind == "never"):
+        return []
+    wrote = "any value" if old is None else called(old)
+    if new.kind == "never" or old is None or old.kind == "any":
+        return comparison.says(
+            f"UNEVALUATED_{what.upper()}_{'REMOVED' if new.kind == 'never' else 'NARROWED'}",
+            f"the reader takes {called(new)} in {what.lower()} that nothing else describes, the writer {wrote}",
+            f"let unevaluated{what} be {wrote}",
+        )
+    return (yield old, new)

@@ -1,0 +1,527 @@
+"""[core] JSON schemas: parsed within limits, their references resolved, and their canonical text as Confluent has it.
+
+Drafts 4, 6, 7, 2019-09 and 2020-12; ``$schema`` decides, and without it (or with an unknown one) it is draft 7.
+White space does not make another schema; the order of keys does, unless the text is normalized.
+
+A ``$ref`` leads to a place in the document (``#``, ``#/definitions/a``), to an anchor or an ``$id`` in it, or to a
+schema referenced by name (``customer.json``, ``customer.json#/definitions/a``). Nothing is ever fetched: a name that
+is none of these is refused. Patterns are compiled to see that they are patterns, and never run on records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urljoin
+
+import jsonschema_rs
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import (
+    Draft4Validator,
+    Draft6Validator,
+    Draft7Validator,
+    Draft201909Validator,
+    Draft202012Validator,
+)
+
+from hub.schema_registry.formats import InvalidSchema
+
+MOST_BYTES = 1_048_576
+MOST_DEPTH = 64  # levels of JSON; the validator of the meta-schema recurses
+MOST_NODES = 30_000
+MOST_ENUM_VALUES = 10_000
+MOST_PATTERN = 1_000
+MOST_GROUPS = 100  # groups of a pattern within each other
+MOST_PATTERNS = 100_000  # characters of all patterns together
+MOST_URI = (
+    2_000  # characters of an id with all that is before it: each id in a schema is joined to those around it
+)
+MOST_CHAINED = 100  # references that lead to nothing but a reference
+
+_DRAFTS: Mapping[str, tuple[int, Any]] = {
+    "json-schema.org/draft-04/schema": (4, Draft4Validator),
+    "json-schema.org/draft-06/schema": (6, Draft6Validator),
+    "json-schema.org/draft-07/schema": (7, Draft7Validator),
+    "json-schema.org/draft/2019-09/schema": (2019, Draft201909Validator),
+    "json-schema.org/draft/2020-12/schema": (2020, Draft202012Validator),
+}
+_VALIDATORS: Mapping[int, Any] = dict(_DRAFTS.values())
+_META_SCHEMAS = {draft: f"https://{name}" for name, (draft, _) in _DRAFTS.items() if draft > 7}
+_UNSUPPORTED = ("json-schema.org/draft-03/schema", "json-schema.org/draft-02/schema")
+
+# Where a schema holds schemas: one, a list of them, or some by name.
+_ONE = (
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+# The first draft whose meta-schema looks at it; before, nothing there is checked, so it is a schema only when referred to.
+_SINCE: Mapping[str, int] = {
+    "contains": 6,
+    "propertyNames": 6,
+    "if": 7,
+    "then": 7,
+    "else": 7,
+    "$defs": 2019,
+    "contentSchema": 2019,
+    "dependentSchemas": 2019,
+    "unevaluatedItems": 2019,
+    "unevaluatedProperties": 2019,
+    "prefixItems": 2020,
+}
+_REFS = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema:
+    """A parsed schema: its JSON value, its draft (4, 6, 7, 2019, 2020) and the schemas that it may refer to by name.
+
+    ``marks`` are the anchors (``#a``) and ids in the document; ``homes`` tells of each schema in it (by identity)
+    the resource that it belongs to and that resource's URI: what a relative reference starts from.
+    """
+
+    raw: Any
+    draft: int
+    named: Mapping[str, JsonSchema] = field(default_factory=dict)
+    marks: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    homes: Mapping[int, tuple[Any, str]] = field(default_factory=dict, repr=False, compare=False)
+
+
+def parse(text: str, named: Mapping[str, JsonSchema] | None = None) -> JsonSchema:
+    """``named`` are parsed schemas by reference name, those they need themselves first.
+
+    Raises InvalidSchema with the reason.
+    """
+    try:
+        raw = _read(text)
+        draft = _draft_of(raw)
+        _check(raw, draft)
+        return _linked(raw, draft, dict(named or {}))
+    except RecursionError:
+        raise InvalidSchema("the schema is nested too deep") from None
+
+
+def field_names(schema: JsonSchema) -> list[str]:
+    """The names of an object's properties at the top."""
+    properties = schema.raw.get("properties") if isinstance(schema.raw, dict) else None
+    return list(properties) if isinstance(properties, dict) else []
+
+
+# ---- the text, within limits
+
+
+def _read(text: str) -> Any:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidSchema("the schema is no valid UTF-8") from None
+    if size > MOST_BYTES:
+        raise InvalidSchema(f"the schema has {size} bytes, {MOST_BYTES} are allowed")
+    try:
+        raw = json.loads(text, object_pairs_hook=_once_each, parse_constant=_no_number)
+    except RecursionError:
+        raise InvalidSchema(f"the schema is nested deeper than {MOST_DEPTH} levels") from None
+    except ValueError as error:
+        raise InvalidSchema(f"the schema is no JSON: {str(error)[:200]}") from None
+    _within_limits(raw)
+    if not isinstance(raw, dict | bool):
+        raise InvalidSchema("the schema is no valid JSON Schema: it is neither an object nor true or false")
+    return raw
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise InvalidSchema(f"the schema has the key `{twice[:100]}` twice in one object")
+    return found
+
+
+def _no_number(constant: str) -> Any:
+    raise InvalidSchema(f"the schema is no JSON: {constant} is no number")
+
+
+def _within_limits(raw: Any) -> None:
+    """Raises InvalidSchema. Without recursion, so that no nesting is too deep to be counted."""
+    nodes = 0
+    left = [(raw, 1)]
+    while left:
+        node, depth = left.pop()
+        nodes += 1
+        if depth > MOST_DEPTH:
+            raise InvalidSchema(f"the schema is nested deeper than {MOST_DEPTH} levels")
+        if nodes > MOST_NODES:
+            raise InvalidSchema(f"the schema has more than {MOST_NODES} values")
+        if isinstance(node, dict):
+            left.extend((each, depth + 1) for each in node.values())
+            _sound(*node)
+            values = node.get("enum")
+            if isinstance(values, list) and len(values) > MOST_ENUM_VALUES:
+                raise InvalidSchema(f"an enum has {len(values)} values, {MOST_ENUM_VALUES} are allowed")
+        elif isinstance(node, list):
+            left.extend((each, depth + 1) for each in node)
+        elif isinstance(node, str):
+            _sound(node)
+        elif isinstance(node, float) and not math.isfinite(node):
+            raise InvalidSchema("the schema has a number that is too large")
+
+
+def _sound(*texts: str) -> None:
+    """Half of a pair of surrogates, written as an escape, is JSON but no text that could be stored."""
+    for text in texts:
+        if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
+            raise InvalidSchema("the schema is no valid UTF-8")
+
+
+def _draft_of(raw: Any) -> int:
+    dialect = raw.get("$schema") if isinstance(raw, dict) else None
+    name = dialect.rstrip("#").split("://")[-1] if isinstance(dialect, str) else ""
+    if name in _UNSUPPORTED:
+        raise InvalidSchema(
+            f'the schema\'s "$schema" is {dialect}: drafts 4, 6, 7, 2019-09 and 2020-12 are known'
+        )
+    return _DRAFTS.get(name, (7, None))[0]
+
+
+# ---- what it says
+
+
+def _check(raw: Any, draft: int) -> None:
+    """Raises InvalidSchema where the meta-schema is broken.
+
+    From 2019-09 on jsonschema follows each ``$dynamicRef`` by itself: 10,000 references took seconds. jsonschema-rs says yes at
+    once; only what it refuses is asked again for the words."""
+    if draft > 7 and _is_valid(raw, draft):
+        return
+    try:
+        _VALIDATORS[draft].check_schema(_short_enums(raw), format_checker=None)
+    except SchemaError as error:
+        place = "/".join(str(each) for each in error.absolute_path)
+        raise InvalidSchema(f"the schema is no valid JSON Schema: #/{place}: {error.message[:300]}") from None
+
+
+def _is_valid(raw: Any, draft: int) -> bool:
+    """Return True for what the meta-schema of the draft surely allows."""
+    if not isinstance(raw, dict):
+        return isinstance(raw, bool)
+    said = raw.get("$schema", "")
+    if not isinstance(said, str):
+        return False
+    try:
+        return bool(jsonschema_rs.meta.is_valid({**raw, "$schema": _META_SCHEMAS[draft]}))
+    except (ValueError, RecursionError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
+        return False
+
+
+def _short_enums(raw: Any) -> Any:
+    """The schema with its enums cut short: the validator would compare each value of one with each other."""
+    if isinstance(raw, dict):
+        return {
+            key: each[:1]
+            if key == "enum" and isinstance(each, list) and len(each) > 2
+            else _short_enums(each)
+            for key, each in raw.items()
+        }
+    return [_short_enums(each) for each in raw] if isinstance(raw, list) else raw
+
+
+def _linked(raw: Any, draft: int, named: Mapping[str, JsonSchema]) -> JsonSchema:
+    """The schema with its marks, every reference followed once. Raises InvalidSchema."""
+    marks: dict[str, Any] = {}
+    homes: dict[int, tuple[Any, str]] = {}
+    schema = JsonSchema(raw, draft, named, marks, homes)
+    if not isinstance(raw, dict):
+        return schema
+    length = 0
+    referring: list[dict[str, Any]] = []
+    left: list[tuple[Any, Any, str]] = [(raw, raw, "")]
+    while left or referring:
+        if left:
+            node, resource, base = left.pop()
+            if not isinstance(node, dict) or id(node) in homes:
+                continue
+            own = node.get("id" if draft == 4 else "$id")
+            if isinstance(own, str) and own.startswith("#"):
+                marks.setdefault(own, node)
+            elif isinstance(own, str) and ("$ref" not in node or draft > 7):
+                resource, base = node, _joined(base, own).rstrip("#")
+                marks.setdefault(base, node)
+                marks.setdefault(own, node)
+            for anchor in ("$anchor", "$dynamicAnchor"):
+                if draft > 7 and isinstance(node.get(anchor), str):
+                    marks.setdefault(f"#{node[anchor]}", node)
+            homes[id(node)] = (resource, base)
+            length += _check_patterns(node)
+            if length > MOST_PATTERNS:
+                raise InvalidSchema(f"the schema's patterns have more than {MOST_PATTERNS} characters")
+            if reference(node, draft):
+                referring.append(node)
+            left.extend((each, resource, base) for each in _subschemas(node, draft))
+            continue
+        # All that is written where schemas are is marked now. What is only pointed at may be anywhere.
+        document, target = _chain_ends(schema, referring.pop())
+        if document is schema and isinstance(target, dict) and id(target) not in homes:
+            _check(target, draft)
+            left.append((target, raw, homes[id(raw)][1]))
+    return schema
+
+
+def _subschemas(node: Mapping[str, Any], draft: int) -> Iterator[Any]:
+    for key, value in node.items():
+        if draft < _SINCE.get(key, 0) or (draft == 2020 and key == "additionalItems"):
+            continue
+        if key in _ONE and isinstance(value, dict):
+            yield value
+        elif key in _LISTS and isinstance(value, list):
+            yield from value
+        elif key in _MAPS and isinstance(value, dict):
+            yield from value.values()
+
+
+def _check_patterns(node: Mapping[str, Any]) -> int:
+    """How many characters the patterns of a schema have. Raises InvalidSchema where one is none."""
+    patterns = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
+    if isinstance(node.get("patternProperties"), dict):
+        patterns.extend(node["patternProperties"])
+    for pattern in patterns:
+        if len(pattern) > MOST_PATTERN:
+            raise InvalidSchema(f"a pattern has {len(pattern)} characters, {MOST_PATTERN} are allowed")
+        if _deepest_group(pattern) > MOST_GROUPS:
+            raise InvalidSchema(f"a pattern is nested deeper than {MOST_GROUPS} groups")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                re.compile(as_python(pattern))
+        except (re.error, OverflowError, RecursionError) as error:
+            # what Java or ECMAScript may have beyond Python is theirs to judge
+            if not str(error).startswith(("bad escape", "unknown extension", "look-behind")):
+                raise InvalidSchema(f"`{pattern[:100]}` is no pattern: {error}") from None
+    return sum(map(len, patterns))
+
+
+def _deepest_group(pattern: str) -> int:
+    """How deep groups are nested. Counted, because what the compiler takes depends on the stack that is left."""
+    deepest = depth = 0
+    for each in re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", pattern, flags=re.DOTALL):
+        depth += (each == "(") - (each == ")")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def as_python(pattern: str) -> str:
+    r"""A pattern of Java or ECMAScript as Python writes it: named groups, and classes such as ``\p{L}``."""
+    found = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", pattern)
+    found = re.sub(r"(?<!\\)((?:\\\\)*)\\p\{[^}]*\}", r"\1\\w", found)
+    return re.sub(r"(?<!\\)((?:\\\\)*)\\P\{[^}]*\}", r"\1\\W", found)
+
+
+# ---- patterns of property names
+
+_PARSER: Any = importlib.import_module("re._parser")
+_CATEGORIES: Mapping[str, Callable[[str], object]] = {
+    "CATEGORY_DIGIT": str.isdigit,
+    "CATEGORY_SPACE": str.isspace,
+    "CATEGORY_WORD": re.compile(r"\w").fullmatch,
+}
+_ENDS = ("AT_END", "AT_END_STRING")
+_BEGINS = ("AT_BEGINNING", "AT_BEGINNING_STRING")
+
+
+class _NotRegular(Exception):
+    """The pattern needs more than a set of positions."""
+
+
+class Pattern:
+    """A pattern that is searched in a name without backtracking: all positions at once, each step counted.
+
+    Patterns and names are both a stranger's; ``re`` would need exponential time for some. Python's own parser of
+    patterns is used, which is not public: a test holds the two to the same answers.
+    """
+
+    def __init__(self, pattern: str, spend: Callable[[int], None]) -> None:
+        self._pattern, self._spend, self._name = pattern, spend, ""
+        self._tree: Any = None
+        with warnings.catch_warnings(), contextlib.suppress(re.error, OverflowError, RecursionError):
+            warnings.simplefilter("ignore")
+            self._tree = _PARSER.parse(as_python(pattern))
+
+    def is_in(self, name: str) -> bool:
+        """Raises InvalidSchema where that cannot be told."""
+        self._spend(5)
+        self._name = name
+        flags = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE
+        try:
+            if self._tree is None or self._tree.state.flags & flags:
+                raise _NotRegular
+            return bool(self._ends(self._tree, set(range(len(name) + 1))))
+        except (_NotRegular, RecursionError):
+            raise InvalidSchema(
+                f"the two schemas cannot be compared: whether the pattern `{self._pattern[:100]}` covers the property "
+                f"`{name[:100]}` cannot be told; write it without look-around and back references"
+            ) from None
+
+    def _ends(self, tree: Any, starts: set[int]) -> set[int]:
+        """Where a match may end that begins at one of ``starts``."""
+        for op, given in tree:
+            self._spend(1 + len(starts) // 8)
+            starts = self._step(str(op), given, starts)
+        return starts
+
+    def _step(self, op: str, given: Any, starts: set[int]) -> set[int]:
+        name = self._name
+        if op == "AT":
+            where = str(given)
+            if where not in (*_ENDS, *_BEGINS):
+                raise _NotRegular
+            return starts & ({len(name)} if where in _ENDS else {0})
+        if op == "BRANCH":
+            return set().union(*(self._ends(each, starts) for each in given[1]))
+        if op == "SUBPATTERN" and not given[1] and not given[2]:
+            return self._ends(given[3], starts)
+        if op in ("MAX_REPEAT", "MIN_REPEAT"):
+            least, most, tree = given
+            return self._repeated(int(least), int(most), tree, starts)
+        if op not in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+            raise _NotRegular
+        return {at + 1 for at in starts if at < len(name) and _is_one(op, given, name[at])}
+
+    def _repeated(self, least: int, most: int, tree: Any, starts: set[int]) -> set[int]:
+        for _ in range(least):
+            ends = self._ends(tree, starts)
+            if ends == starts:
+                break
+            starts = ends
+        found, times = set(starts), least
+        while starts and times < most:
+            starts = self._ends(tree, starts) - found
+            found |= starts
+            times += 1
+        return found
+
+
+def _is_one(op: str, given: Any, character: str) -> bool:
+    if op == "ANY":
+        return character != "\n"
+    if op != "IN":
+        return bool(ord(character) == given) == (op == "LITERAL")
+    negated = False
+    for kind, value in given:
+        if str(kind) == "NEGATE":
+            negated = True
+        elif str(kind) == "CATEGORY":
+            name = str(value).replace("_NOT_", "_")
+            if bool(_CATEGORIES[name](character)) == (name == str(value)):
+                return not negated
+        elif str(kind) == "RANGE":
+            if value[0] <= ord(character) <= value[1]:
+                return not negated
+        elif ord(character) == value:
+            return not negated
+    return negated
+
+
+# ---- references
+
+
+def reference(node: Mapping[str, Any], draft: int) -> str | None:
+    """What a schema refers to; before 2019-09 it is nothing else then."""
+    for key in _REFS if draft > 7 else _REFS[:1]:
+        if isinstance(node.get(key), str):
+            return str(node[key])
+    return None
+
+
+def _chain_ends(schema: JsonSchema, node: Mapping[str, Any]) -> tuple[JsonSchema, Any]:
+    """What ``node`` refers to at once. Raises InvalidSchema where the chain from there comes back to itself."""
+    first = document, target = followed(schema, node)
+    for _ in range(MOST_CHAINED):
+        if not isinstance(target, dict) or reference(target, document.draft) is None:
+            return first
+        document, target = followed(document, target)
+    raise InvalidSchema(
+        f'the reference "{str(reference(node, schema.draft))[:200]}" leads back to itself, or over more than'
+        f" {MOST_CHAINED} others"
+    )
+
+
+def followed(schema: JsonSchema, node: Mapping[str, Any]) -> tuple[JsonSchema, Any]:
+    """The document and the schema in it that a referring schema ``node`` of ``schema`` means.
+
+    Raises InvalidSchema where that is nowhere.
+    """
+    ref = reference(node, schema.draft) or ""
+    resource, base = schema.homes.get(id(node), (schema.raw, ""))
+    name, _, fragment = ref.partition("#")
+    document, starts = schema, [resource, schema.raw]
+    if name:
+        full = _joined(base, name)
+        for each in (ref, name, full):
+            if each in schema.named:
+                document = schema.named[each]
+                starts = [document.raw]
+                fragment = "" if each == ref else fragment
+                break
+        else:
+            if full not in schema.marks and name not in schema.marks:
+                raise InvalidSchema(
+                    f'the reference "{ref[:200]}" is unknown: name a registered schema in "references", or define it'
+                    ' under "definitions"; nothing is fetched'
+                )
+            starts = [schema.marks.get(full, schema.marks.get(name))]
+    if fragment and not fragment.startswith("/"):
+        target = document.marks.get(f"#{unquote(fragment)}", _NOWHERE)
+    else:
+        found = (_pointed(start, fragment) for start in starts)
+        target = next((each for each in found if each is not _NOWHERE), _NOWHERE)
+    if target is _NOWHERE:
+        raise InvalidSchema(f'the reference "{ref[:200]}" leads nowhere')
+    if not isinstance(target, dict | bool):
+        raise InvalidSchema(f'the reference "{ref[:200]}" leads to no schema')
+    return document, target
+
+
+_NOWHERE: Any = object()
+
+
+def _joined(base: str, uri: str) -> str:
+    if len(base) + len(uri) > MOST_URI:
+        raise InvalidSchema(
+            f"an id or a reference has more than {MOST_URI} characters with the ids around it"
+        )
+    try:
+        return urljoin(base, uri)
+    except ValueError:
+        raise InvalidSchema(f'"{uri[:200]}" is no URI') from None
+
+
+def _pointed(start: Any, pointer: str) -> Any:
+    """What a JSON pointer (RFC 6901, as a URI's fragment) leads to."""
+    node = start
+    for part in unquote(pointer).split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and key in node:
+            node = node[key]
+        elif isinstance(node, list) and key.isdecimal() and len(key) < 10 and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            return _NOWHERE
+    return node

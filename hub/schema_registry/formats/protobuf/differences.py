@@ -1,0 +1,391 @@
+"""[core] Why a Protobuf reader cannot read what a writer wrote: Confluent's kinds of difference, in words.
+
+Only what Confluent calls incompatible is told. Everything else may change: names of fields, enums and their
+values, reserved, options, services, extensions, the order of messages, a new message in the reader.
+
+- Messages are matched by name within their parent, fields by number, wherever in the message they stand: in a oneof, in
+  another or in none. So the new name of a oneof hides nothing (the rule of 2026, stricter than the releases to 8.3.1).
+- Scalars that share a wire format are one: int32, int64, uint32, uint64, bool and enums; sint32 and sint64; string and
+  bytes; fixed and sfixed of one width. A message never becomes a scalar, though the wire has both as bytes.
+- Labels count only where both sides write one: proto3's `int32 a` has none, `optional int32 a` has.
+- A message type is called by its name within its package. When it stands in an import on either side, what is in it is
+  compared too, for another version may stand behind the same name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FeatureSet,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+
+from hub.schema_registry.formats import Difference
+from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
+
+_Field = FieldDescriptorProto
+_NUMBER, _STRING = "number", "string or bytes"
+_GROUPS: Mapping[int, str] = {
+    **dict.fromkeys(
+        (_Field.TYPE_INT32, _Field.TYPE_INT64, _Field.TYPE_UINT32, _Field.TYPE_UINT64, _Field.TYPE_BOOL),
+        _NUMBER,
+    ),
+    _Field.TYPE_ENUM: _NUMBER,
+    **dict.fromkeys((_Field.TYPE_SINT32, _Field.TYPE_SINT64), "zigzag number"),
+    **dict.fromkeys((_Field.TYPE_STRING, _Field.TYPE_BYTES), _STRING),
+    **dict.fromkeys((_Field.TYPE_FIXED32, _Field.TYPE_SFIXED32), "32 bits"),
+    **dict.fromkeys((_Field.TYPE_FIXED64, _Field.TYPE_SFIXED64), "64 bits"),
+    _Field.TYPE_FLOAT: "float",
+    _Field.TYPE_DOUBLE: "double",
+}
+_LABELS = {
+    _Field.LABEL_OPTIONAL: "optional",
+    _Field.LABEL_REQUIRED: "required",
+    _Field.LABEL_REPEATED: "repeated",
+}
+
+
+def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[Difference]:
+    """Every reason, in the reader's order, then those inside of imported types; [] when the reader can read.
+
+    BACKWARD: the reader is the new schema, the writer the old one; FORWARD: the other way round.
+    """
+    return _Comparison(_Side(reader), _Side(writer)).differences()
+
+
+# ---- what is compared
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    full: str
+    local: str  # without the package
+    message: DescriptorProto
+    is_own: bool  # in the schema itself and not in an import
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A field with what its message knows of it."""
+
+    proto: FieldDescriptorProto
+    label: str  # "" when none is written
+    oneof: str  # "" when in none
+    entry: DescriptorProto | None  # of a map
+
+    @property
+    def number(self) -> int:
+        return self.proto.number
+
+    @property
+    def name(self) -> str:
+        return self.proto.name
+
+    @property
+    def kind(self) -> str:
+        if self.entry is not None:
+            return "map"
+        return "scalar" if self.proto.type in _GROUPS else "message"
+
+    @property
+    def called(self) -> str:
+        """The type as people write it, with its label: ``repeated int32``, ``map<string, Item>``."""
+        if self.entry is not None:
+            key, value = (_type_called(each) for each in self.entry.field)
+            return f"map<{key}, {value}>"
+        return f"{self.label} {_type_called(self.proto)}".strip()
+
+
+class _Side:
+    """One schema: its types, own and imported, by name."""
+
+    def __init__(self, schema: ProtobufSchema) -> None:
+        self.file = schema.file
+        self._types: dict[str, _Type] = {}
+        self._syntax: dict[str, str] = {}  # by type
+        for each in (*schema.imports, schema.file):
+            self._add(each, each.message_type, "", is_own=each is schema.file)
+
+    def _add(
+        self, file: FileDescriptorProto, messages: Sequence[DescriptorProto], scope: str, *, is_own: bool
+    ) -> None:
+        for each in messages:
+            local = f"{scope}.{each.name}" if scope else each.name
+            full = f"{file.package}.{local}" if file.package else local
+            self._types[full] = _Type(full, local, each, is_own)
+            self._syntax[full] = file.syntax or "proto2"
+            self._add(file, each.nested_type, local, is_own=is_own)
+
+    def type(self, name: str) -> _Type:
+        """``name`` in full, with or without the leading dot."""
+        return self._types[name.removeprefix(".")]
+
+    def nested(self, within: _Type) -> list[_Type]:
+        """Messages that are written as such: none that stands for a map's entry."""
+        return [
+            self._types[f"{within.full}.{each.name}"]
+            for each in within.message.nested_type
+            if not each.options.map_entry
+        ]
+
+    def top(self) -> list[_Type]:
+        package = f"{self.file.package}." if self.file.package else ""
+        return [self._types[package + each.name] for each in self.file.message_type]
+
+    def members(self, of: _Type) -> dict[int, _Member]:
+        """Fields by number, in order of their numbers."""
+        syntax = self._syntax[of.full]
+        found = sorted(of.message.field, key=lambda each: each.number)
+        return {each.number: self._member(each, of, syntax) for each in found}
+
+    def _member(self, proto: FieldDescriptorProto, of: _Type, syntax: str) -> _Member:
+        in_oneof = proto.HasField("oneof_index") and not proto.proto3_optional
+        entry = None
+        if proto.type == _Field.TYPE_MESSAGE:
+            message = self.type(proto.type_name).message
+            entry = message if message.options.map_entry else None
+        label = _LABELS[proto.label]
+        if proto.options.features.field_presence == FeatureSet.LEGACY_REQUIRED:
+            label = "required"
+        elif in_oneof or entry is not None or (label == "optional" and syntax != "proto2"):
+            label = "optional" if proto.proto3_optional else ""
+        return _Member(proto, label, of.message.oneof_decl[proto.oneof_index].name if in_oneof else "", entry)
+
+
+def _type_called(proto: FieldDescriptorProto) -> str:
+    return proto.type_name.removeprefix(".") or _Field.Type.Name(proto.type).removeprefix("TYPE_").lower()
+
+
+# ---- where
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    steps: tuple[str, ...] = ()
+    field: str = ""
+
+    def into(self, name: str) -> _Place:
+        return _Place((*self.steps, name), f"{self.field}.{name}" if self.field else name)
+
+    def at(self, member: _Member, oneof: str) -> _Place:
+        """Confluent has the oneof in the path, people do not have it in the name."""
+        steps = (*self.steps, *([oneof] if oneof else []), str(member.number))
+        return _Place(steps, f"{self.field}.{member.name}")
+
+    def says(self, rule: str, what: str, fix: str) -> Difference:
+        return Difference(rule, "#/" + "/".join(self.steps), self.field, what, fix)
+
+
+class _Pair(NamedTuple):
+    """Imported types that are compared inside, by full name."""
+
+    reader: str
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Where a pair is used; a difference of its own when anything inside of the pair is one."""
+
+    pair: _Pair
+    otherwise: Difference
+
+
+@dataclass(slots=True)
+class _Comparison:
+    reader: _Side
+    writer: _Side
+    _found: dict[_Pair, list[Difference | _Use]] = field(default_factory=dict)
+    _left: deque[_Pair] = field(default_factory=deque)
+
+    def differences(self) -> list[Difference]:
+        # Pairs wait in a list instead of being gone into: types that use each other end, and no chain is too long.
+        own = list(self._files())
+        while self._left:
+            pair = self._left.popleft()
+            reader, writer = self.reader.type(pair.reader), self.writer.type(pair.writer)
+            place = _Place()
+            for step in reader.local.split("."):
+                place = place.into(step)
+            self._found[pair] = list(self._message(reader, writer, place))
+        broken = self._broken()
+        return [
+            each.otherwise if isinstance(each, _Use) else each
+            for found in (own, *self._found.values())
+            for each in found
+            if not isinstance(each, _Use) or each.pair in broken
+        ]
+
+    def _broken(self) -> set[_Pair]:
+        """The pairs that differ, or use one that does."""
+        users: dict[_Pair, list[_Pair]] = {}
+        left = []
+        for pair, found in self._found.items():
+            for each in found:
+                if isinstance(each, _Use):
+                    users.setdefault(each.pair, []).append(pair)
+            if any(isinstance(each, Difference) for each in found):
+                left.append(pair)
+        broken: set[_Pair] = set()
+        while left:
+            pair = left.pop()
+            if pair not in broken:
+                broken.add(pair)
+                left += users.get(pair, [])
+        return broken
+
+    def _files(self) -> Iterator[Difference | _Use]:
+        own, other = self.reader.file.package, self.writer.file.package
+        if own != other:
+            yield _Place().says(
+                "PACKAGE_CHANGED",
+                f"the reader's package is {_or_none(own)}, the writer's is {_or_none(other)}",
+                f"keep the package {_or_none(other)}" if other else "leave out the package",
+            )
+        yield from self._messages(self.reader.top(), self.writer.top(), _Place())
+
+    def _messages(self, reader: list[_Type], writer: list[_Type], at: _Place) -> Iterator[Difference | _Use]:
+        written = {each.message.name: each for each in writer}
+        for each in reader:
+            source = written.pop(each.message.name, None)
+            if source is not None:
+                yield from self._message(each, source, at.into(each.message.name))
+        for name in written:
+            here = at.into(name)
+            yield here.says(
+                "MESSAGE_REMOVED",
+                f"the reader has no message `{here.field}`, the writer has one",
+                f"keep the message `{here.field}`",
+            )
+
+    def _message(self, reader: _Type, writer: _Type, at: _Place) -> Iterator[Difference | _Use]:
+        own, other = self.reader.members(reader), self.writer.members(writer)
+        yield from self._exclusive(own, other, at)
+        gone = _deleted_oneofs(own, other)
+        for number in sorted({*own, *other}):
+            if number not in own:
+                yield from self._removed(other[number], gone, at)
+            elif number in other:
+                yield from self._field(own[number], other[number], at.at(own[number], own[number].oneof))
+            elif own[number].label == "required":
+                here = at.at(own[number], "")
+                yield here.says(
+                    "REQUIRED_FIELD_ADDED",
+                    f"the reader requires `{here.field}` (number {number}), the writer has no such field",
+                    f"make `{here.field}` optional",
+                )
+        yield from self._messages(self.reader.nested(reader), self.writer.nested(writer), at)
+
+    def _removed(self, member: _Member, gone: set[str], at: _Place) -> Iterator[Difference]:
+        here = at.at(member, member.oneof)
+        if member.label == "required":
+            yield here.says(
+                "REQUIRED_FIELD_REMOVED",
+                f"the reader has no field with the number {member.number}, the writer requires it (`{here.field}`)",
+                f"keep `{here.field}`",
+            )
+        elif member.oneof and member.oneof not in gone:
+            yield here.says(
+                "ONEOF_FIELD_REMOVED",
+                f"the reader lacks `{here.field}` (number {member.number}) of the writer's oneof `{member.oneof}`",
+                f"keep `{here.field}` in the oneof",
+            )
+
+    def _exclusive(
+        self, own: Mapping[int, _Member], other: Mapping[int, _Member], at: _Place
+    ) -> Iterator[Difference]:
+        """Fields that the writer may set together and of which the reader keeps one."""
+        oneofs: dict[str, list[_Member]] = {}
+        for number, member in own.items():
+            if member.oneof:
+                oneofs.setdefault(member.oneof, [])
+                if number in other:
+                    oneofs[member.oneof].append(other[number])
+        for name, sources in oneofs.items():
+            moved = [each.name for each in sources if not each.oneof]
+            origins = len(moved) + len({each.oneof for each in sources if each.oneof})
+            if origins < 2:
+                continue
+            several = ", ".join(f"`{each.name}`" for each in sources[:20])
+            yield _Place((*at.steps, name), f"{at.field}.{name}").says(
+                "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if len(moved) > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF",
+                f"the reader's oneof `{name}` keeps one of {several}, which the writer may set together",
+                f"leave {'all but one of them' if len(moved) == len(sources) else 'the moved ones'} where they were",
+            )
+
+    def _field(self, own: _Member, other: _Member, at: _Place) -> Iterator[Difference | _Use]:
+        if own.kind != other.kind:
+            yield _changed("FIELD_KIND_CHANGED", own, other, at)
+        elif own.entry is not None and other.entry is not None:
+            for mine, theirs in zip(own.entry.field, other.entry.field, strict=True):
+                yield from self._value(mine, theirs, own, other, at)
+        else:
+            yield from self._value(own.proto, other.proto, own, other, at)
+
+    def _value(
+        self,
+        mine: FieldDescriptorProto,
+        theirs: FieldDescriptorProto,
+        own: _Member,
+        other: _Member,
+        at: _Place,
+    ) -> Iterator[Difference | _Use]:
+        """A field's type, or a map's key or value."""
+        group, theirs_group = _GROUPS.get(mine.type), _GROUPS.get(theirs.type)
+        if group is None or theirs_group is None:
+            if group != theirs_group:
+                yield _changed("FIELD_KIND_CHANGED", own, other, at)
+            else:
+                yield from self._named(mine.type_name, theirs.type_name, own, other, at)
+        elif group != theirs_group:
+            yield _changed("FIELD_SCALAR_KIND_CHANGED", own, other, at)
+        elif own.label and other.label and own.label != other.label and group != _STRING:
+            yield at.says(
+                "FIELD_NUMERIC_LABEL_CHANGED",
+                f"the reader's `{at.field}` is {own.label}, the writer's is {other.label}",
+                f"keep it {other.label}",
+            )
+
+    def _named(
+        self, mine: str, theirs: str, own: _Member, other: _Member, at: _Place
+    ) -> Iterator[Difference | _Use]:
+        reader, writer = self.reader.type(mine), self.writer.type(theirs)
+        if reader.local != writer.local:
+            yield _changed("FIELD_NAMED_TYPE_CHANGED", own, other, at)
+        elif not (reader.is_own and writer.is_own):  # own ones are compared where they stand
+            pair = _Pair(reader.full, writer.full)
+            if pair not in self._found:
+                self._found[pair] = []
+                self._left.append(pair)
+            yield _Use(
+                pair,
+                at.says(
+                    "FIELD_NAMED_TYPE_CHANGED",
+                    f"the `{reader.full}` that the reader imports for `{at.field}` cannot read the writer's",
+                    f"import a `{reader.full}` that can",
+                ),
+            )
+
+
+def _changed(rule: str, own: _Member, other: _Member, at: _Place) -> Difference:
+    return at.says(
+        rule,
+        f"the reader's `{at.field}` (number {own.number}) is {own.called}, the writer's is {other.called}",
+        f"keep {other.called}, or give the new field a number of its own",
+    )
+
+
+def _deleted_oneofs(own: Mapping[int, _Member], other: Mapping[int, _Member]) -> set[str]:
+    """The writer's oneofs of which the reader has neither the name nor any field."""
+    gone = {each.oneof for each in other.values()} - {each.oneof for each in own.values()}
+    return gone - {each.oneof for each in other.values() if each.number in own}
+
+
+def _or_none(package: str) -> str:
+    return f"`{package}`" if package else "none"

@@ -1,0 +1,225 @@
+"""[core] Protobuf schemas: parsed by protoc within limits, and written back as canonical text.
+
+::
+
+    .proto text ──────────────────────────────┐
+                                              ├─ protoc ─▶ descriptors ─▶ canonical | normalized | serialized
+    base64 of a descriptor ─ linked, printed ─┘
+
+White space, comments, the order of options and how a type's name is spelled do not make another schema. The order
+of fields does, unless the text is asked for normalized. The order of messages always does: a serialized message
+says which one it is by its index in the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, EncodeError
+
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.protobuf.imports import TEXTS
+from hub.schema_registry.formats.protobuf.protoc import ROOT, compiled
+from hub.schema_registry.formats.protobuf.text import written
+
+MOST_BYTES = 1_048_576
+MOST_DEPTH = 32  # what protoc reads
+MOST_MESSAGES = 2_000
+MOST_FIELDS = 5_000
+MOST_VALUES = 50_000
+
+# An "=" ends the letters: were spaces of two parts, a long run of them would be tried at each of its places.
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+(?:=[=\s]*)?")
+_KEPT_BELOW = 65_536  # characters; the longer ones would fill the memory
+_BROUGHT_ALONG = re.compile(r"google/protobuf/[a-z0-9_/]+\.proto")  # by protoc
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufSchema:
+    """A linked file. Both descriptors and mappings are shared: never change one.
+
+    ``named`` are the schemas that it imports, directly or not, by import path; ``imports`` are the descriptors
+    of those and of the built-in files. Both come in order: what a file needs itself stands before it.
+    """
+
+    file: FileDescriptorProto
+    named: Mapping[str, ProtobufSchema]
+    imports: tuple[FileDescriptorProto, ...]
+
+
+def parse(text: str, named: Mapping[str, ProtobufSchema] | None = None) -> ProtobufSchema:
+    """The schema of a .proto text, or of the base64 of a serialized FileDescriptorProto.
+
+    ``named``: parsed schemas by import path, those they need themselves first. Raises InvalidSchema.
+    """
+    if len(text) > MOST_BYTES:
+        raise InvalidSchema(f"the schema has {len(text)} characters, {MOST_BYTES} are allowed")
+    if not text.strip():
+        raise InvalidSchema("the schema is empty")
+    if "\0" in text:
+        raise InvalidSchema("the schema has a null byte in it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidSchema("the schema is no valid Unicode") from None
+    known: dict[str, ProtobufSchema] = {}
+    for path, each in (named or {}).items():
+        if not (_BROUGHT_ALONG.fullmatch(path) and _builtin(path)):  # protoc prefers its own
+            known = {**each.named, **known, path: each}
+    beside = tuple((path, each.file.SerializeToString(deterministic=True)) for path, each in known.items())
+    link = _linked if len(text) < _KEPT_BELOW else _linked.__wrapped__
+    file, imports = link(text, beside)
+    return ProtobufSchema(
+        file, {each.name: known[each.name] for each in imports if each.name in known}, imports
+    )
+
+
+def field_names(schema: ProtobufSchema) -> list[str]:
+    """The names of the fields of every message at the top of the file; without those of a oneof, as Confluent has it."""
+    fields = [each for message in schema.file.message_type for each in message.field]
+    return [each.name for each in fields if each.proto3_optional or not each.HasField("oneof_index")]
+
+
+@lru_cache(maxsize=256)
+def _linked(
+    text: str, beside: tuple[tuple[str, bytes], ...]
+) -> tuple[FileDescriptorProto, tuple[FileDescriptorProto, ...]]:
+    """The file and everything that it imports. ``beside``: the descriptors of what it may import, by path."""
+    given: dict[str, FileDescriptorProto] = {}
+    for path, content in beside:
+        given[path] = FileDescriptorProto.FromString(content)
+        given[path].name = path
+    if _BASE64.fullmatch(text):
+        text = _printed(text, given)
+    builtin = {path: each for path, each in _written_here().items() if path not in given}
+    beside_protoc = [*builtin.values(), *given.values()]
+    *imports, file = compiled(text, beside_protoc)
+    for each in imports:
+        if each.name not in given and each.name not in builtin and not _BROUGHT_ALONG.fullmatch(each.name):
+            raise InvalidSchema(f'the schema is no valid Protobuf: Import "{each.name}" was not found')
+    _within_limits(file)
+    needed = tuple(given.get(each.name) or _shared(each) for each in imports)
+    again = written(file, needed)
+    if len(again) > MOST_BYTES:
+        raise InvalidSchema(f"written out, the schema has {len(again)} characters, {MOST_BYTES} are allowed")
+    # What is stored must be read again after a restart, and mean the same. A stored text is `again` already.
+    if again != text and compiled(again, beside_protoc)[-1] != file:
+        raise InvalidSchema("the schema cannot be written back unchanged: leave out its rarer options")
+    return file, needed
+
+
+# ---- files that are always there
+
+
+@lru_cache(maxsize=1)
+def _written_here() -> Mapping[str, FileDescriptorProto]:
+    """The built-in files that protoc does not bring along, by path."""
+    found: dict[str, FileDescriptorProto] = {}
+    for path, text in TEXTS.items():
+        found[path] = compiled(text, [])[-1]
+        found[path].name = path
+    return found
+
+
+@lru_cache(maxsize=64)
+def _builtin(path: str) -> tuple[FileDescriptorProto, ...]:
+    """A built-in file after those it imports; () when there is none."""
+    if path not in TEXTS and not _BROUGHT_ALONG.fullmatch(path):
+        return ()
+    try:
+        found = compiled(f'syntax = "proto3"; import "{path}";', list(_written_here().values()))
+    except InvalidSchema:
+        return ()
+    return tuple(_shared(each) for each in found[:-1])
+
+
+_SHARED: dict[str, FileDescriptorProto] = {}
+
+
+def _shared(file: FileDescriptorProto) -> FileDescriptorProto:
+    return _SHARED.setdefault(file.name, file)  # of the built-in ones alone, so they are few
+
+
+# ---- from base64
+
+
+def _printed(text: str, given: Mapping[str, FileDescriptorProto]) -> str:
+    """The .proto text of a serialized descriptor: protoc checks far more than the runtime that links it."""
+    try:
+        file = FileDescriptorProto.FromString(base64.b64decode("".join(text.split()), validate=True))
+    except (binascii.Error, ValueError, DecodeError):
+        raise InvalidSchema(
+            "the schema is no valid Protobuf: neither .proto text nor base64 of a FileDescriptorProto"
+        ) from None
+    _within_limits(file)
+    imports = _closure(_imported(file), given)
+    pool = DescriptorPool()
+    name, file.name = file.name, ROOT
+    try:
+        for each in (*imports, file):
+            pool.Add(each)
+    except (TypeError, ValueError, EncodeError) as error:  # the last: parts that it must have are not there
+        said = str(error).replace(f"'{ROOT}'", f"'{name}'")[:500]
+        raise InvalidSchema(f"the schema is no valid Protobuf: {said}") from None
+    return written(file, imports)
+
+
+def _closure(paths: Sequence[str], given: Mapping[str, FileDescriptorProto]) -> list[FileDescriptorProto]:
+    """The files at ``paths`` and all that they import, dependencies first. Raises InvalidSchema."""
+    found: dict[str, FileDescriptorProto] = {}
+    left = [(path, False) for path in reversed(paths)]
+    while left:
+        path, entered = left.pop()
+        if path in found:
+            continue
+        if path not in given:
+            builtin = _builtin(path)
+            if not builtin:
+                raise InvalidSchema(f'the schema is no valid Protobuf: Import "{path}" was not found')
+            found.update({each.name: each for each in builtin if each.name not in found})
+        elif entered:
+            found[path] = given[path]
+        else:
+            left += [(path, True), *((each, False) for each in reversed(_imported(given[path])))]
+    return list(found.values())
+
+
+def _imported(file: FileDescriptorProto) -> list[str]:
+    return [*file.dependency, *file.option_dependency]
+
+
+def _within_limits(file: FileDescriptorProto) -> None:
+    """Raises InvalidSchema. Without recursion, so that no nesting is too deep to be counted."""
+    messages, fields = 0, len(file.extension)
+    values = sum(len(each.value) for each in file.enum_type)
+    left: list[tuple[DescriptorProto, int]] = [(each, 1) for each in file.message_type]
+    while left:
+        message, depth = left.pop()
+        if depth > MOST_DEPTH:
+            raise InvalidSchema(f"the schema is nested deeper than {MOST_DEPTH} messages")
+        messages += 1
+        fields += len(message.field) + len(message.extension)
+        values += sum(len(each.value) for each in message.enum_type)
+        left.extend((each, depth + 1) for each in message.nested_type)
+    for found, most, what in (
+        (messages, MOST_MESSAGES, "messages"),
+        (fields, MOST_FIELDS, "fields"),
+        (values, MOST_VALUES, "enum values"),
+    ):
+        if found > most:
+            raise InvalidSchema(f"the schema has {found} {what}, {most} are allowed")
+
+
+# ---- what is made of a schema
+
+
+def beside(file: FileDescriptorProto, schema: ProtobufSchema) -> tuple[FileDescriptorProto, ...]:
+    """All that ``file`` imports, dependencies first: of what ``schema`` imports, and built in. Raises InvalidSchema."""
+    return tuple(_closure(_imported(file), {each.name: each for each in schema.imports}))

@@ -1,0 +1,72 @@
+"""[core] What each of the registry's paths asks for: an action on the subject in it, on the hub, or nothing but a list.
+
+Patterns as in routes.Api.table. A method of a path that stands not here is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from hub.caller import HUB, Action, Kind, Resource
+from hub.schema_registry.model import subject_names as names
+
+
+class On(StrEnum):
+    """``listed``: for everybody; what it shows is left out where it may not be seen. ``schema``: of an id: who sees a subject
+    that has it."""
+
+    subject = "subject"
+    place = "place"
+    hub = "hub"
+    listed = "listed"
+    schema = "schema"
+
+
+_LISTED = (Action.describe, On.listed)
+_SEEN = (Action.describe, On.subject)
+_SCHEMA = (Action.describe, On.schema)
+_WRITTEN = (Action.write, On.subject)
+_GONE = (Action.admin, On.subject)
+_PLACE = {
+    "GET": (Action.describe, On.place),
+    "PUT": (Action.admin, On.place),
+    "DELETE": (Action.admin, On.place),
+}
+_ALL = {"GET": _LISTED, "PUT": (Action.admin, On.hub), "DELETE": (Action.admin, On.hub)}
+
+RULES: Mapping[str, Mapping[str, tuple[Action, On]]] = {
+    "subjects": {"GET": _LISTED},
+    "subjects//versions": {"GET": _SEEN, "POST": _WRITTEN},
+    "subjects//metadata": {"GET": _SEEN},
+    "subjects/": {"POST": _SEEN, "DELETE": _GONE},
+    "subjects//versions/": {"GET": _SEEN, "DELETE": _GONE},
+    "subjects//versions//schema": {"GET": _SEEN},
+    "subjects//versions//referencedby": {"GET": _SEEN},
+    "subjects//versions//tags": {"POST": _WRITTEN},
+    "schemas": {"GET": _LISTED},
+    "schemas/types": {"GET": _LISTED},
+    "schemas/ids/": {"GET": _SCHEMA},
+    "schemas/ids//schema": {"GET": _SCHEMA},
+    "schemas/ids//subjects": {"GET": _SCHEMA},
+    "schemas/ids//versions": {"GET": _SCHEMA},
+    "schemas/guids/": {"GET": _SCHEMA},
+    "schemas/guids//ids": {"GET": _SCHEMA},
+    "config": _ALL,
+    "config/": _PLACE,
+    "mode": _ALL,
+    "mode/": _PLACE,
+    "compatibility/subjects//versions": {"POST": _SEEN},
+    "compatibility/subjects//versions/": {"POST": _SEEN},
+    "contexts": {"GET": _LISTED},
+    "contexts/": {"DELETE": (Action.admin, On.hub)},
+    "v1/metadata/id": {"GET": _LISTED},
+    "v1/metadata/version": {"GET": _LISTED},
+    "v1/metadata/deployment": {"GET": _LISTED},
+}
+
+
+def place_of(subject: str) -> Resource:
+    """What a subject, or a context as the place of settings, is to those who grant: a context is the hub's."""
+    name = names.split(names.normal(subject))[1]
+    return Resource(Kind.subject, subject) if name else HUB

@@ -1,0 +1,214 @@
+"""[edge] ASGI: requests and answers as Confluent's registry exchanges them, without a framework's validation between.
+
+Errors are exactly ``{"error_code", "message"}``, because older Java clients fail on any other field.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+import orjson
+
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC
+from hub.schema_registry.registry.errors import Refused
+
+MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+# What an answer may be, what we prefer first. Requests may also say nothing, or application/octet-stream.
+MEDIA_TYPES: Final = (MEDIA_TYPE, "application/vnd.schemaregistry+json", "application/json")
+_REQUESTS = (*MEDIA_TYPES, "application/octet-stream")
+MOST_BODY_BYTES = 4 * 1_048_576  # a schema may have 1 MiB of text, of which JSON may write half as escapes
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class ClientGone(Exception):
+    """Nobody waits for an answer any more."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A request. ``params`` are the parts of its path that the route leaves open."""
+
+    method: str
+    segments: list[str]
+    headers: Mapping[bytes, bytes]
+    query: dict[str, list[str]]
+    params: list[str] = field(default_factory=list)
+    body: bytes = b""
+
+    @classmethod
+    def of(cls, scope: Scope) -> Call:
+        """Raises Refused for a path or query that is no UTF-8."""
+        headers = dict(scope["headers"])
+        asked = scope.get("query_string") or b""
+        try:
+            query = parse_qs(asked.decode("ascii"), keep_blank_values=True, errors="strict") if asked else {}
+            segments = [unquote(each, errors="strict") for each in _path(scope).split("/")]
+        except (UnicodeDecodeError, ValueError):
+            raise Refused(400, 400, "the path or the query is not UTF-8") from None
+        while segments and not segments[-1]:
+            segments.pop()  # a slash at the end makes no difference
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        return cls(method, segments, headers, query)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.query[name][0] if name in self.query else default
+
+    def optional(self, name: str) -> str | None:
+        return self.query[name][0] if name in self.query else None
+
+    def flag(self, name: str) -> bool:
+        """True for "true" in any case, as Java reads it."""
+        return self.text(name).lower() == "true"
+
+    def number(self, name: str, default: int) -> int:
+        """Raises Refused."""
+        text = self.text(name, str(default))
+        try:
+            return int(text)
+        except ValueError:
+            raise Refused(422, 422, f"{name}: '{text[:80]}' is no number") from None
+
+    def page(self, items: list[Any]) -> list[Any]:
+        """The part of a list that ``offset`` and ``limit`` ask for; a limit of 0 or less is none."""
+        offset, limit = max(0, self.number("offset", 0)), self.number("limit", -1)
+        return items[offset : offset + limit] if limit > 0 else items[offset:]
+
+    def json(self) -> dict[str, Any]:
+        """The body's JSON object. Raises Refused."""
+        try:
+            found = orjson.loads(self.body)
+        except orjson.JSONDecodeError as error:
+            raise Refused(400, 400, f"the request's body is no JSON in UTF-8: {error}") from None
+        if not isinstance(found, dict):
+            raise Refused(400, 400, "the request's body is no JSON object")
+        return found
+
+
+def _path(scope: Scope) -> str:
+    """The path below the app, still escaped: a ``%2F`` belongs to a subject, a ``/`` does not."""
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None:
+        return str(scope["path"])[1:]
+    path = raw.partition(b"?")[0].decode("ascii")
+    root = scope.get("root_path", "")
+    return path.removeprefix(root)[1:]
+
+
+@dataclass(slots=True)
+class Answer:
+    """``position`` is the log's after a write: the next offset."""
+
+    body: bytes
+    status: int = 200
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    position: int | None = None
+
+    @classmethod
+    def of(cls, value: Any, status: int = 200, position: int | None = None) -> Answer:
+        return cls(orjson.dumps(value), status, [], position)
+
+    @classmethod
+    def error(cls, status: int, code: int, message: str) -> Answer:
+        return cls.of({"error_code": code, "message": message}, status)
+
+
+NOT_FOUND = Answer.error(404, 404, "HTTP 404 Not Found")
+NOT_ALLOWED = Answer.error(405, 405, "HTTP 405 Method Not Allowed")
+UNSUPPORTED = Answer.error(415, 415, "HTTP 415 Unsupported Media Type")
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An answer's bytes, kept for the next who asks. ``tag`` changes when the body does."""
+
+    body: bytes
+    tag: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> Ready:
+        body = orjson.dumps(value)
+        return cls(body, b'"' + hashlib.sha256(body).hexdigest()[:24].encode() + b'"')
+
+    def answer(self, call: Call, cache_control: bytes) -> Answer:
+        """304 without a body when the client has these bytes already."""
+        headers = [(b"etag", self.tag), (b"cache-control", cache_control), (b"vary", b"accept")]
+        asked = call.headers.get(b"if-none-match")
+        if asked is not None and _has(asked, self.tag):
+            return Answer(b"", 304, headers)
+        return Answer(self.body, 200, headers)
+
+
+def _has(asked: bytes, tag: bytes) -> bool:
+    return any(each.strip().removeprefix(b"W/") in (tag, b"*") for each in asked.split(b","))
+
+
+def media_type_is_known(call: Call) -> bool:
+    """Whether a request's body is of a type that we read."""
+    given = call.headers.get(b"content-type")
+    return given is None or given.partition(b";")[0].strip().lower().decode("latin-1") in _REQUESTS
+
+
+@functools.lru_cache(maxsize=256)
+def answer_type(accept: bytes) -> bytes:
+    """The media type of an answer for an Accept header: the first that we prefer of those it likes best."""
+    liked: dict[str, float] = {}
+    for part in accept.decode("latin-1").lower().split(","):
+        name, *parameters = (each.strip() for each in part.split(";"))
+        weight = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+        try:
+            liked[name] = float(weight)
+        except ValueError:
+            liked[name] = 0.0
+    if not accept.strip():
+        return MEDIA_TYPE.encode()
+
+    def weight_of(kind: str) -> float:
+        return liked.get(kind, liked.get("application/*", liked.get("*/*", 0.0)))
+
+    return max(MEDIA_TYPES, key=weight_of).encode()
+
+
+async def read_body(call: Call, receive: Receive) -> None:
+    """Put the body into the call. Raises Refused when it is too large, ClientGone."""
+    too_large = Refused(413, 413, f"the request's body is too large: {MOST_BODY_BYTES} bytes are allowed")
+    length = call.headers.get(b"content-length", b"0")
+    if length.isdigit() and int(length) > MOST_BODY_BYTES:
+        raise too_large
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MOST_BODY_BYTES:
+            raise too_large
+        if not message.get("more_body", False):
+            break
+    call.body = b"".join(parts)
+
+
+async def respond(scope: Scope, send: Send, answer: Answer) -> None:
+    """Send an answer; a write's carries its place in the log."""
+    accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+    headers = [*answer.headers]
+    if answer.status not in (204, 304):
+        headers += [
+            (b"content-type", answer_type(accept)),
+            (b"content-length", str(len(answer.body)).encode()),
+        ]
+    if answer.position is not None:
+        headers.append((b"hub-position", f"{SCHEMAS_TOPIC}:0:{answer.position}".encode()))
+        if answer.position > 0:
+            headers.append((b"hub-offset", str(answer.position - 1).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    body = b"" if scope["method"] == "HEAD" or answer.status in (204, 304) else answer.body
+    await send({"type": "http.response.body", "body": body})

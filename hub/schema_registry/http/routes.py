@@ -1,0 +1,731 @@
+"""[edge] ASGI: Confluent's REST API. Paths, status codes, error codes and bodies as its clients expect them.
+
+Source: Confluent Schema Registry API reference 8.x, and its answers as they were seen. Every path may also stand below
+``/contexts/{ctx}``. Answers to writes carry ``Hub-Offset``, their offset in the log, and ``Hub-Position``, the token
+to read one's own write with; a registration's ``Hub-Warnings`` are the rules that only warn. Answers by id and by version are kept as bytes; consumers ask for nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.routing import Route
+
+from hub.caller import CALLER, HUB, Action, Forbidden, Unauthenticated, require, sees_schema, sees_subject
+from hub.errors import CallerError, HubError, PeerError
+from hub.schema_registry.formats import known
+from hub.schema_registry.http.access_rules import RULES, On, place_of
+from hub.schema_registry.http.asgi import (
+    NOT_ALLOWED,
+    NOT_FOUND,
+    UNSUPPORTED,
+    Answer,
+    Call,
+    ClientGone,
+    Ready,
+    Receive,
+    Scope,
+    Send,
+    media_type_is_known,
+    read_body,
+    respond,
+)
+from hub.schema_registry.http.bodies import (
+    command_of,
+    command_of_tags,
+    described,
+    registered,
+    schema,
+    tagged,
+    warnings_header,
+)
+from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.model.facts import HIGHEST_ID, SchemaStored
+from hub.schema_registry.model.lru_cache import Bounded
+from hub.schema_registry.registry.rulebook import Caller
+from hub.schema_registry.registry.state_machine import (
+    DEFAULT_MODE,
+    Command,
+    DeleteContext,
+    DeleteSubject,
+    DeleteVersion,
+    Refused,
+    RegisterSchema,
+    Registry,
+    SetLevel,
+    SetMode,
+    schema_not_found,
+    settings_json,
+    subject_not_found,
+)
+from hub.schema_registry.server.node import Node
+
+log = logging.getLogger(__name__)
+
+SERVER_VERSION: Final = "8.1.0-hub"
+_MOST_READY_BYTES = 64 * 1_048_576
+# An id's schema never changes; what a version or "latest" is may change at any time, and is asked for again.
+_FOR_EVER = b"max-age=86400, immutable"
+_ASK_AGAIN = b"no-cache"
+
+Handler = Callable[[Call], Answer]
+_OPEN = ""  # a part of a path that a route leaves open
+
+
+class _Anything(PathConvertor):
+    """A path with line ends too: a subject may be asked for that has one, and has to be refused as Confluent does."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", _Anything())
+
+
+def create_router(node: Node) -> APIRouter:
+    """The routes of one node. They sit at the root of the app, where Confluent's clients look."""
+    api = Api(node)
+    router = APIRouter()
+    for path in (
+        "/subjects",
+        "/schemas",
+        "/config",
+        "/mode",
+        "/contexts",
+    ):
+        router.routes.append(Route(path, api, include_in_schema=False))
+    for path in ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/metadata"):
+        router.routes.append(Route(f"{path}/{{rest:anything}}", api, include_in_schema=False))
+    return router
+
+
+class Api:
+    """The ASGI app. What is at hand is answered at once, all else in a thread."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._ready: Bounded[tuple[str, object], tuple[SchemaStored, Ready]] = Bounded(_MOST_READY_BYTES)
+        self._routes: dict[tuple[int, str], list[tuple[str, tuple[str, ...], dict[str, Handler]]]] = {}
+        for pattern, methods in self.table():
+            parts = tuple(pattern.split("/"))
+            self._routes.setdefault((len(parts), parts[0]), []).append((pattern, parts, methods))
+
+    def table(self) -> Iterator[tuple[str, dict[str, Handler]]]:
+        """Paths ({} as an empty part), and who answers. The first that fits is taken.
+
+        ``openapi.OPERATIONS`` describes each."""
+        yield "subjects", {"GET": self.subjects}
+        yield "subjects//versions", {"GET": self.versions, "POST": self.register}
+        yield "subjects//metadata", {"GET": self.version_with_metadata}
+        yield "subjects/", {"POST": self.lookup, "DELETE": self.delete_subject}
+        yield "subjects//versions/", {"GET": self.version, "DELETE": self.delete_version}
+        yield "subjects//versions//schema", {"GET": self.schema_of_version}
+        yield "subjects//versions//referencedby", {"GET": self.referenced_by}
+        yield "subjects//versions//tags", {"POST": self.tag}
+        yield "schemas", {"GET": self.schemas}
+        yield "schemas/types", {"GET": lambda _: Answer.of(known.types())}
+        yield "schemas/ids/", {"GET": self.schema_of_id}
+        yield "schemas/ids//schema", {"GET": self.text_of_id}
+        yield "schemas/ids//subjects", {"GET": self.subjects_of_id}
+        yield "schemas/ids//versions", {"GET": self.versions_of_id}
+        yield "schemas/guids/", {"GET": self.schema_of_guid}
+        yield "schemas/guids//ids", {"GET": self.ids_of_guid}
+        for path in ("config", "config/"):
+            yield path, {"GET": self.settings, "PUT": self.set_settings, "DELETE": self.unset_settings}
+        for path in ("mode", "mode/"):
+            yield path, {"GET": self.mode, "PUT": self.set_mode, "DELETE": self.unset_mode}
+        yield "compatibility/subjects//versions", {"POST": self.compatible}
+        yield "compatibility/subjects//versions/", {"POST": self.compatible}
+        yield "contexts", {"GET": self.contexts}
+        yield "contexts/", {"DELETE": self.delete_context}
+        yield "v1/metadata/id", {"GET": self.cluster_id}
+        yield (
+            "v1/metadata/version",
+            {"GET": lambda _: Answer.of({"version": SERVER_VERSION, "commitId": ""})},
+        )
+        yield "v1/metadata/deployment", {"GET": lambda _: Answer.of({"attributes": []})}
+
+    # ---- from a request to an answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # What traces call it: one of the roots above. The whole path would be a name for each subject.
+        scope["hub.route"] = f"/{scope['path'].split('/', 2)[1]}/…"
+        try:
+            answer = self._at_hand(scope) or await self._answer(scope, receive)
+        except ClientGone:
+            return
+        await respond(scope, send, answer)
+
+    def _at_hand(self, scope: Scope) -> Answer | None:
+        """The answer to the questions of consumers, when nothing has to be waited for."""
+        if scope["method"] != "GET" or scope["query_string"] or not self.node.ready:
+            return None
+        try:
+            call = Call.of(scope)
+            match call.segments:
+                case ["schemas", "ids", schema_id]:
+                    return self._by_id(call, _schema_id(schema_id), None)
+                case ["subjects", subject, "versions", version]:
+                    call.params = [subject, version]
+                    self._allow(call, "subjects//versions/")
+                    return self.version(call)
+        except Refused as refused:
+            if refused.is_missing:  # another node may know it: that has to be waited for
+                return None
+            return Answer.error(refused.status, refused.error_code, refused.message)
+        except (Forbidden, Unauthenticated) as error:
+            return _kept_out(error)
+        return None
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        writes = scope["method"] in ("POST", "PUT", "DELETE")
+        try:
+            call = Call.of(scope)
+            in_context(call)
+            found = self._find(call)
+            if found is None:
+                return NOT_FOUND
+            pattern, methods = found
+            handler = methods.get(call.method)
+            if handler is None:
+                allowed = ", ".join(sorted(methods)).encode()
+                return Answer(NOT_ALLOWED.body, 405, [(b"allow", allowed)])
+            self._allow(call, pattern)
+            if call.method in ("POST", "PUT"):
+                if not media_type_is_known(call):
+                    return UNSUPPORTED
+                await read_body(call, receive)
+            reads = call.method == "GET" or handler in (self.lookup, self.compatible)
+            return await (
+                run_in_threadpool(self._caught_up, handler, call)
+                if reads
+                else run_in_threadpool(handler, call)
+            )
+        except Refused as refused:
+            return Answer.error(refused.status, refused.error_code, refused.message)
+        except (Forbidden, Unauthenticated) as error:
+            return _kept_out(error)
+        except PeerError as error:
+            if writes:
+                return Answer.error(500, 50002, f"Register operation timed out: {error.message}")
+            return Answer.error(500, 50001, f"Error in the backend data store: {error.message}")
+        except CallerError as error:  # Kafka refused a record: it is larger than the topic takes
+            return Answer.error(422, 42209, f"Write failed: {error.message}")
+        except HubError as error:
+            log.error("%s %s: %s", scope["method"], scope["path"], error.message)
+            return Answer.error(500, 500, error.message)
+        except Exception:
+            log.exception("%s %s", scope["method"], scope["path"])
+            return Answer.error(500, 500, "HTTP 500 Internal Server Error")
+
+    def _caught_up(self, handler: Handler, call: Call) -> Answer:
+        """The handler's answer; where something does not exist, that of a node that has caught up with the log."""
+        try:
+            return handler(call)
+        except Refused as refused:
+            if not refused.is_missing:
+                raise
+        for _ in self.node.catching_up():
+            try:
+                return handler(call)
+            except Refused as refused:
+                if not refused.is_missing:
+                    raise
+        return handler(call)
+
+    def _allow(self, call: Call, pattern: str) -> None:
+        """Raises Forbidden, Unauthenticated. Of a schema's id its handler says who may see it."""
+        if CALLER.get() is None:
+            return
+        rule = RULES.get(pattern, {}).get(call.method)
+        if rule is None:
+            raise Forbidden("this path is granted to nobody")
+        action, on = rule
+        if on is On.subject:
+            # By both names: an alias is no way around, and none that is not granted itself.
+            require(action, place_of(call.params[0]))
+            require(action, place_of(self._subject(call)))
+        elif on is On.place:
+            require(action, place_of(call.params[0]))
+        elif on is On.hub:
+            require(action, HUB)
+
+    def _seen(self, stored: SchemaStored, asked: object) -> SchemaStored:
+        """The schema of an id by a use of it that who asks may see. Raises Refused 40403 where there is none, as for an id that
+        does not exist: who may not see it does not learn that it does. ``asked``: the id or GUID of the request."""
+        if CALLER.get() is None or sees_subject(stored.subject):
+            return stored
+        around = names.joined(names.context_of(stored.subject), "")
+        uses = self.node.read(
+            lambda registry: registry.uses_of(stored.schema_id, subject=around or None, deleted=True)
+        )
+        for each in uses:
+            if sees_subject(each.subject):
+                return each
+        raise schema_not_found(asked)
+
+    def _find(self, call: Call) -> tuple[str, dict[str, Handler]] | None:
+        segments = call.segments
+        for pattern, parts, methods in self._routes.get((len(segments), segments[0]), ()):
+            if all(part in (_OPEN, each) for part, each in zip(parts, segments, strict=True)):
+                call.params = [each for part, each in zip(parts, segments, strict=True) if part == _OPEN]
+                return pattern, methods
+        return None
+
+    def _submit(self, command: Command, told: Callable[[Any], Any] = lambda answer: answer) -> Answer:
+        answer, position = self.node.submit(command)
+        return Answer.of(told(answer), position=position)
+
+    def _subject(self, call: Call) -> str:
+        """The subject that a path means: in its one spelling, and for an alias the one it stands for."""
+        subject = names.normal(call.params[0])
+        return self.node.registry.target(subject) if self.node.registry.levels else subject
+
+    # ---- subjects
+
+    def subjects(self, call: Call) -> Answer:
+        deleted, only = call.flag("deleted"), call.flag("deletedOnly")
+        wanted = _wanted(call)
+
+        def found(registry: Registry) -> list[str]:
+            return [
+                each
+                for each in registry.subjects
+                if wanted(each)
+                and sees_subject(each)
+                and (not registry.numbers(each) if only else deleted or registry.numbers(each))
+            ]
+
+        return Answer.of(call.page(sorted(self.node.read(found))))
+
+    def versions(self, call: Call) -> Answer:
+        subject = self._subject(call)
+        deleted, only, negative = (
+            call.flag(each) for each in ("deleted", "deletedOnly", "deletedAsNegative")
+        )
+
+        def numbers(registry: Registry) -> list[int]:
+            every = list(registry.numbers(subject, deleted=True))
+            live = set(registry.numbers(subject))
+            if not (every if deleted or only or negative else live):
+                raise subject_not_found(subject)
+            if negative:
+                return [each if each in live else -each for each in every]
+            if only:
+                return [each for each in every if each not in live]
+            return every if deleted else [each for each in every if each in live]
+
+        return Answer.of(call.page(self.node.read(numbers)))
+
+    def version(self, call: Call) -> Answer:
+        subject, number = self._subject(call), call.params[1]
+        deleted = call.flag("deleted")
+        stored = self.node.read(lambda registry: _anywhere(registry, subject, number, deleted=deleted))
+        if call.text("format"):
+            return Answer.of(described(stored, self._text(call, stored)))
+        ready = self._kept(("version", (stored.subject, stored.version)), stored, described)
+        return ready.answer(call, _ASK_AGAIN)
+
+    def schema_of_version(self, call: Call) -> Answer:
+        subject, deleted = self._subject(call), call.flag("deleted")
+        stored = self.node.read(
+            lambda registry: _anywhere(registry, subject, call.params[1], deleted=deleted)
+        )
+        return Answer(self._text(call, stored).encode())
+
+    def referenced_by(self, call: Call) -> Answer:
+        subject, deleted = self._subject(call), call.flag("deleted")
+
+        def ids(registry: Registry) -> list[int]:
+            stored = registry.version(subject, call.params[1], deleted=True)
+            found = registry.referenced_by(stored.subject, stored.version, deleted=deleted)
+            around = names.joined(names.context_of(stored.subject), "") or None
+
+            def subjects(schema_id: int) -> list[str]:
+                return [each.subject for each in registry.uses_of(schema_id, subject=around, deleted=True)]
+
+            return [each for each in found if sees_schema(lambda each=each: subjects(each))]  # type: ignore[misc]
+
+        return Answer.of(call.page(self.node.read(ids)))
+
+    def version_with_metadata(self, call: Call) -> Answer:
+        subject, deleted = self._subject(call), call.flag("deleted")
+        keys, values = call.query.get("key", []), call.query.get("value", [])
+        wanted = dict(zip(keys, values, strict=False))
+        stored = self.node.read(lambda registry: registry.with_metadata(subject, wanted, deleted=deleted))
+        return Answer.of(described(stored, self._text(call, stored)))
+
+    def _text(self, call: Call, stored: SchemaStored) -> str:
+        """The schema as the request wants it."""
+        return self.node.formatted(stored, call.text("format"))
+
+    def register(self, call: Call) -> Answer:
+        body = call.json()
+        sent = self._command(call, body)
+        command = self._with_tags(sent, body)
+        warned = self._warned(command)
+        answer, position = self.node.submit(command)
+        made = Answer.of(registered(answer, self._as_sent(call, sent, answer)), position=position)
+        made.headers += warned
+        return made
+
+    def _with_tags(self, command: RegisterSchema, body: Mapping[str, Any]) -> RegisterSchema:
+        """The command with the tags that its request wants written into the schema, or taken out of it."""
+        add, remove = tagged(body, "schemaTagsToAdd"), tagged(body, "schemaTagsToRemove")
+        if not add and not remove:
+            return command
+        return replace(self.node.retagged(command, add, remove), version=command.version or -1)
+
+    def _warned(self, command: RegisterSchema) -> list[tuple[bytes, bytes]]:
+        """The header ``Hub-Warnings``: the rules that only warn and that the schema breaks, then what no level sees.
+        The body is Confluent's."""
+        subject = names.normal(command.subject)
+        try:
+            warned = self.node.read(lambda registry: registry.rulebook.warns(subject))
+            broken = self.node.violations(command) if warned else []
+            return warnings_header([*broken, *self.node.remarks(command)])
+        except Refused:  # so will the registration be, in its own words
+            return []
+
+    def tag(self, call: Call) -> Answer:
+        body, subject = call.json(), self._subject(call)
+        of = self.node.read(lambda registry: registry.version(subject, call.params[1]))
+        command = replace(command_of_tags(of, body), caller=_caller(call))
+        add, remove = tagged(body, "tagsToAdd"), tagged(body, "tagsToRemove")
+        if add or remove:
+            command = self.node.retagged(command, add, remove)
+        answer, position = self.node.submit(command)
+        return Answer.of(registered(answer, self._text(call, answer)), position=position)
+
+    def _as_sent(self, call: Call, command: RegisterSchema, stored: SchemaStored) -> str:
+        """The schema in the form that it came in: Python's client remembers the answer as what it registered, and its
+        Protobuf deserializers then expect a descriptor."""
+        sent = command.schema_type == "PROTOBUF" and not {";", "{"} & set(command.schema)
+        return self.node.formatted(stored, call.text("format") or ("serialized" if sent else ""))
+
+    def lookup(self, call: Call) -> Answer:
+        command, deleted = self._command(call, call.json()), call.flag("deleted")
+        for subject in self.node.read(lambda registry: _same_name(registry, command.subject)):
+            try:
+                there = RegisterSchema(subject, *_after_subject(command))
+                stored = self.node.lookup(there, deleted=deleted)
+            except Refused:
+                if subject == command.subject:
+                    raise
+                continue
+            if stored is not None:
+                return Answer.of(described(stored, self._as_sent(call, command, stored)))
+        if not self.node.read(lambda registry: registry.numbers(command.subject, deleted=deleted)):
+            raise subject_not_found(command.subject)
+        raise schema_not_found()
+
+    def _command(self, call: Call, body: Mapping[str, Any]) -> RegisterSchema:
+        command = command_of(self._subject(call), body, normalize=call.flag("normalize"))
+        for each in command.references:  # what is refered to is read with the schema
+            require(Action.describe, place_of(names.beside(command.subject, each.subject)))
+        return replace(command, caller=_caller(call))
+
+    def delete_version(self, call: Call) -> Answer:
+        return self._submit(DeleteVersion(self._subject(call), call.params[1], call.flag("permanent")))
+
+    def delete_subject(self, call: Call) -> Answer:
+        return self._submit(DeleteSubject(self._subject(call), call.flag("permanent")))
+
+    # ---- schemas
+
+    def schemas(self, call: Call) -> Answer:
+        wanted = _wanted(call)
+        found = self.node.read(
+            lambda registry: registry.listed(
+                wanted,
+                deleted=call.flag("deleted"),
+                latest=call.flag("latestOnly"),
+                rule_type=call.text("ruleType"),
+                aliases=call.flag("aliases"),
+            )
+        )
+        found = [(each, aliases) for each, aliases in found if sees_subject(each.subject)]
+        return Answer.of([described(each, aliases=aliases) for each, aliases in call.page(found)])
+
+    def schema_of_id(self, call: Call) -> Answer:
+        schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
+        if not call.text("format") and not call.flag("fetchMaxId"):
+            return self._by_id(call, schema_id, subject)
+        stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
+        text = self._text(call, stored)
+        max_id = (
+            self.node.read(lambda registry: registry.max_id(subject)) if call.flag("fetchMaxId") else None
+        )
+        return Answer.of(schema(stored, text=text, with_place=_is_named(subject), max_id=max_id))
+
+    def _by_id(self, call: Call, schema_id: int, subject: str | None) -> Answer:
+        stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
+        if _is_named(subject):
+            return Answer.of(schema(stored, with_place=True))
+        key = ("id", (names.context_of(stored.subject), schema_id))
+        return self._kept(key, stored, schema).answer(call, _FOR_EVER)
+
+    def _kept(
+        self, key: tuple[str, object], stored: SchemaStored, told: Callable[[SchemaStored], Any]
+    ) -> Ready:
+        """The bytes of an answer, as long as it is about the very same version."""
+        found = self._ready.get(key)
+        if found is not None and found[0] is stored:
+            return found[1]
+        ready = Ready.of(told(stored))
+        self._ready.put(key, (stored, ready), len(ready.body) + 500)
+        return ready
+
+    def text_of_id(self, call: Call) -> Answer:
+        stored = self._of_id(call)
+        return Answer(self._text(call, stored).encode())
+
+    def subjects_of_id(self, call: Call) -> Answer:
+        return Answer.of(call.page(list(dict.fromkeys(each.subject for each in self._uses(call)))))
+
+    def versions_of_id(self, call: Call) -> Answer:
+        uses = [{"subject": each.subject, "version": each.version} for each in self._uses(call)]
+        return Answer.of(call.page(uses))
+
+    def _of_id(self, call: Call) -> SchemaStored:
+        schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
+        return self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
+
+    def _uses(self, call: Call) -> list[SchemaStored]:
+        self._of_id(call)
+        schema_id, subject, deleted = (
+            _schema_id(call.params[0]),
+            call.optional("subject"),
+            call.flag("deleted"),
+        )
+        uses = self.node.read(lambda registry: registry.uses_of(schema_id, subject=subject, deleted=deleted))
+        seen = (each for each in uses if sees_subject(each.subject))
+        return sorted(seen, key=lambda each: (each.subject, each.version))
+
+    def schema_of_guid(self, call: Call) -> Answer:
+        stored = self._of_guid(call.params[0])[0]
+        if call.text("format"):
+            return Answer.of(schema(stored, text=self._text(call, stored)))
+        return self._kept(("guid", call.params[0]), stored, schema).answer(call, _FOR_EVER)
+
+    def ids_of_guid(self, call: Call) -> Answer:
+        found = self._of_guid(call.params[0])
+        return Answer.of(
+            [{"context": names.context_of(each.subject), "id": each.schema_id} for each in found]
+        )
+
+    def _of_guid(self, guid: str) -> list[SchemaStored]:
+        """The schemas of a GUID that who asks may see, one a context. Raises Refused 40403 where there are none."""
+
+        def every(registry: Registry) -> list[SchemaStored]:
+            return [registry.contexts[context].ids[number] for context, number in registry.ids_of_guid(guid)]
+
+        found: list[SchemaStored] = []
+        for each in self.node.read(every):
+            with suppress(Refused):
+                found.append(self._seen(each, guid))
+        if not found:
+            raise schema_not_found(guid)
+        return found
+
+    # ---- settings and modes
+
+    def settings(self, call: Call) -> Answer:
+        subject = _place(call)
+
+        def found(registry: Registry) -> dict[str, Any]:
+            place = names.place(subject)
+            if place is None or call.flag("defaultToGlobal"):
+                return registry.settings(place)
+            own = registry.levels.get(place)
+            if own is None:
+                raise Refused(
+                    404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured"
+                )
+            return settings_json(own)
+
+        return Answer.of(self.node.read(found))
+
+    def set_settings(self, call: Call) -> Answer:
+        return self._submit(SetLevel(_place(call), call.json()))
+
+    def unset_settings(self, call: Call) -> Answer:
+        return self._submit(SetLevel(_place(call), None))
+
+    def mode(self, call: Call) -> Answer:
+        subject = _place(call)
+
+        def found(registry: Registry) -> str:
+            place = names.place(subject)
+            if place is None or call.flag("defaultToGlobal"):
+                return registry.mode_of(place)
+            own = registry.modes.get(place)
+            if own is None:
+                raise Refused(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
+            return own.mode or DEFAULT_MODE
+
+        return Answer.of({"mode": self.node.read(found)})
+
+    def set_mode(self, call: Call) -> Answer:
+        mode = call.json().get("mode")
+        asked = mode.upper() if isinstance(mode, str) else ""
+        command = SetMode(_place(call), asked, call.flag("force"), call.flag("recursive"))
+        return self._submit(command, lambda answer: {"mode": answer})
+
+    def unset_mode(self, call: Call) -> Answer:
+        command = SetMode(_place(call), None, recursive=call.flag("recursive"))
+        return self._submit(command, lambda answer: {"mode": answer})
+
+    # ---- compatibility, contexts, the server
+
+    def compatible(self, call: Call) -> Answer:
+        body = call.json()
+        command = self._command(call, body)
+        if not command.schema.strip():
+            raise Refused(422, 42201, "Empty schema")
+        command = self._with_tags(command, body)
+        version = call.params[1] if len(call.params) > 1 else None
+        reasons = [str(reason) for reason in self.node.incompatibilities(command, version)]
+        violations = self.node.violations(command)
+        reasons += [str(each) for each in violations if each.severity == "block"]
+        answer: dict[str, Any] = {"is_compatible": not reasons}
+        if call.flag("verbose"):
+            warned = [each for each in violations if each.severity != "block"]
+            said = [*warned, *(self.node.remarks(command) if version is None else ())]
+            answer["messages"] = reasons + [f"warning: {each}" for each in said]
+        return Answer.of(answer)
+
+    def contexts(self, call: Call) -> Answer:
+        prefix = call.text("contextPrefix")
+        found = self.node.read(_contexts_seen)
+        return Answer.of(call.page([each for each in found if each.startswith(prefix)]))
+
+    def delete_context(self, call: Call) -> Answer:
+        _, position = self.node.submit(DeleteContext(names.context_named(call.params[0])))
+        return Answer(b"", 204, [], position)
+
+    def cluster_id(self, _call: Call) -> Answer:
+        clusters = {"kafka-cluster": "", "schema-registry-cluster": "hub"}
+        return Answer.of({"id": "", "scope": {"path": [], "clusters": clusters}})
+
+
+def _kept_out(error: HubError) -> Answer:
+    """Confluent's codes for who may not, and who is not known."""
+    status = 401 if isinstance(error, Unauthenticated) else 403
+    hint = f": {error.hint}" if error.hint else ""
+    return Answer.error(status, status * 100 + 1, f"{error.message}{hint}")
+
+
+def _contexts_seen(registry: Registry) -> list[str]:
+    """The contexts' names; of who does not see everything, those with a subject that is seen."""
+    found = registry.context_names()
+    if CALLER.get() is None:
+        return found
+    seen = {names.context_of(each) for each in registry.subjects if sees_subject(each)}
+    return [each for each in found if each in seen or each == names.DEFAULT_CONTEXT]
+
+
+def _caller(call: Call) -> Caller:
+    """Who registers: who is signed in, with their groups as teams; without control of access by the headers of the proxy that
+    knows: ``Hub-Principal`` and ``Hub-Teams`` (with commas)."""
+    asks = CALLER.get()
+    if asks is not None:
+        return Caller(f"User:{asks.name}" if asks.name else "", asks.groups)
+    principal = call.headers.get(b"hub-principal", b"").decode("utf-8", "replace")
+    teams = call.headers.get(b"hub-teams", b"").decode("utf-8", "replace")
+    return Caller(principal, frozenset(each.strip() for each in teams.split(",") if each.strip()))
+
+
+def in_context(call: Call) -> None:
+    """``/contexts/{ctx}/subjects/s`` means ``/subjects/:.ctx:s``: rewrite the call, as Confluent's filter does."""
+    if len(call.segments) < 3 or call.segments[0] != "contexts":
+        return
+    context = names.context_named(call.segments[1])
+    call.segments = call.segments[2:]
+    around = f":{context}:"
+
+    def inside(name: str) -> str:
+        return name if name.startswith((":.", names.EVERY_CONTEXT)) else around + name
+
+    match call.segments:
+        case ["config" | "mode"]:
+            call.segments.append(around)
+        case ["config" | "mode" | "subjects", name, *_]:
+            call.segments[1] = inside(name)
+        case ["compatibility", "subjects", name, *_]:
+            call.segments[2] = inside(name)
+        case ["schemas", "ids", *_]:
+            call.query["subject"] = [inside(call.text("subject"))]
+        case ["schemas" | "subjects"]:
+            call.query["subjectPrefix"] = [inside(each) for each in call.query.get("subjectPrefix", [""])]
+
+
+def _place(call: Call) -> str | None:
+    return call.params[0] if call.params else None
+
+
+def _is_named(subject: str | None) -> bool:
+    """Whether a ``subject`` names one, and not only a context."""
+    return subject is not None and bool(names.split(subject)[1])
+
+
+def _schema_id(text: str) -> int:
+    """Raises Refused for what no id can be, as for a path that does not exist."""
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > HIGHEST_ID:
+        raise Refused(404, 404, "HTTP 404 Not Found")
+    return int(text)
+
+
+def _wanted(call: Call) -> Callable[[str], bool]:
+    """Whether a subject begins as the request wants it: in every context for ``:*:``, which is what is asked for when
+    nothing is."""
+    prefixes = call.query.get("subjectPrefix", [names.EVERY_CONTEXT])
+
+    def begins(subject: str, prefix: str) -> bool:
+        if prefix.startswith(names.EVERY_CONTEXT):
+            return names.split(subject)[1].startswith(prefix[len(names.EVERY_CONTEXT) :])
+        if prefix.startswith(":."):
+            context, name = names.split(prefix)
+            return names.context_of(subject) == context and names.split(subject)[1].startswith(name)
+        return subject.startswith(prefix)
+
+    return lambda subject: any(begins(subject, prefix) for prefix in prefixes)
+
+
+def _same_name(registry: Registry, subject: str) -> list[str]:
+    """The subject, then those of the same name in other contexts: a client need not know where it was registered."""
+    if names.context_of(subject) != names.DEFAULT_CONTEXT or len(registry.contexts) == 1:
+        return [subject]
+    others = (names.joined(context, subject) for context in sorted(registry.contexts))
+    return [subject, *(each for each in others if each != subject and each in registry.subjects)]
+
+
+def _anywhere(registry: Registry, subject: str, version: str, *, deleted: bool) -> SchemaStored:
+    """A version of a subject, or of one of the same name in another context."""
+    try:
+        return registry.version(subject, version, deleted=deleted)
+    except Refused as refused:
+        if refused.error_code in (40401, 40402):
+            for each in _same_name(registry, subject)[1:]:
+                try:
+                    return registry.version(each, version, deleted=deleted)
+                except Refused:
+                    continue
+        raise
+
+
+def _after_subject(command: RegisterSchema) -> tuple[Any, ...]:
+    return (
+        command.schema,
+        command.schema_type,
+        command.references,
+        command.metadata,
+        command.rule_set,
+        command.normalize,
+    )

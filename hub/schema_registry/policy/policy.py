@@ -1,0 +1,361 @@
+"""[core] Rules on the tree of topics: which hold for a subject, who said each, and what a child may change.
+
+::
+
+    policies.yaml ─ load ─▶ nodes ─ trail of the topic, ancestors first ─▶ fold ─▶ Effective ─ check(schema) ─▶ violations
+
+A node says rules; a topic has those of its own node and of all above it (``label_patterns`` says which and in what order).
+What a node says holds below it, and a child may only be stricter, unless the node says otherwise: ``override: any``
+(its say may be replaced) or ``none`` (the rule may not be said again). A child that loosens what an ancestor said is
+refused when the file is loaded. Two wildcard nodes can meet on a topic without one being above the other: there the
+stricter of both holds, and nothing is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hub.errors import ConfigError
+from hub.schema_registry.describe import SchemaView
+from hub.schema_registry.model.subjects import split
+from hub.schema_registry.policy.label_patterns import (
+    Labels,
+    ancestors_first,
+    fits,
+    is_ancestor,
+    labels_of,
+    trail,
+)
+from hub.schema_registry.policy.policy_checks import Context, Violation, violations
+from hub.schema_registry.policy.policy_rules import (
+    NodeModel,
+    OverrideAll,
+    PolicyFile,
+    Say,
+    Value,
+    as_strict,
+    joined,
+    rule_of,
+    text_of,
+)
+from hub.yaml import kept_to, load_model, places
+
+POLICIES_FILE = "policies.yaml"
+DEFAULT_LEVEL = "BACKWARD"  # the registry's own, when nothing says one
+BY_DEFAULT = "(default)"
+BY_SUBJECT = "(subject)"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the tree: what it says by key, and per rule what nodes below may do to that (unsaid: stricter)."""
+
+    name: str
+    says: Mapping[str, Value]
+    overrides: Mapping[str, Say]
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> Labels:
+        return labels_of(self.name)
+
+    def lets(self, key: str) -> Say:
+        return self.overrides.get(_governed_by(key), "stricter")
+
+    def place(self, key: str) -> str | None:
+        """``file:line:column`` of what the node says, when it is from a file."""
+        return self.places.get(key) or self.places.get("")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What became of one node's say on the way down."""
+
+    node: str
+    said: Value
+    result: Value
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The value that holds, the node (or nodes, where the stricter of two holds) that set it, and how it came about."""
+
+    key: str
+    value: Value
+    set_by: str
+    place: str | None
+    steps: tuple[Step, ...]
+    floors: tuple[tuple[str, Value], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.key}: {text_of(self.key, self.value)} (set by {self.set_by})"
+
+    @property
+    def trail(self) -> str:
+        """For people: ``retail BACKWARD > retail.orders FULL``."""
+        return " > ".join(
+            f"{step.node} {text_of(self.key, step.said)}{f' ({step.note})' if step.note else ''}"
+            for step in self.steps
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The rules of one subject, by key. ``topic`` is "" for a subject of no topic; ``trail`` are the nodes that hold for
+    it, ancestors first."""
+
+    subject: str
+    topic: str
+    is_key: bool
+    settings: Mapping[str, Setting]
+    trail: tuple[str, ...]
+
+    def level(self, own: str | None, default: str = DEFAULT_LEVEL) -> tuple[str, str]:
+        """(the compatibility level that holds, who set it). ``own`` is the subject's: kept when it is strict enough.
+
+        Otherwise the least strict level that is as strict as both: FORWARD under BACKWARD gives FULL. Without one of
+        its own the rules' level holds, and ``default`` only where no rule says one.
+        """
+        said, by = (own, BY_SUBJECT) if own is not None else (default, BY_DEFAULT)
+        floor = self.settings.get("compatibility")
+        if floor is None or (own is not None and as_strict("compatibility", own, floor.value)):
+            return said, by
+        if own is None:
+            # A default is nobody's wish: it gives way to a rule, also to one that is less strict.
+            return str(floor.value), floor.set_by
+        level = str(joined("compatibility", said, floor.value))
+        return level, floor.set_by if level == floor.value else f"{floor.set_by} + {by}"
+
+    def level_violation(self, own: str) -> Violation | None:
+        """Why a subject may not have this level of its own; None when it may."""
+        floor = self.settings.get("compatibility")
+        if floor is None or as_strict("compatibility", own, floor.value):
+            return None
+        return Violation(
+            "compatibility",
+            floor.set_by,
+            "",
+            f'level {own} is looser than {floor.value}, which holds for "{self.subject}"',
+            f"set {self.level(own)[0]} or a stricter level",
+        )
+
+    def check(
+        self, schema_type: str, view: SchemaView | None, context: Context | None = None
+    ) -> list[Violation]:
+        """Every rule that the schema breaks, [] when none; ``view`` None checks only what needs no schema."""
+        values = {key: (each.value, each.set_by) for key, each in self.settings.items()}
+        return violations(values, self.subject, self.is_key, schema_type, view, context or Context())
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rule of a subject, for people."""
+
+    rule: str
+    value: str
+    set_by: str
+    severity: str
+    trail: str
+    place: str | None
+
+
+class Policies:
+    """The nodes of one file. ``topics`` are the names of topics that are known, by which subjects are told apart.
+
+    Raises ConfigError when a node loosens what one above it said.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = (), topics: Iterable[str] = ()) -> None:
+        given = {node.labels: node for node in nodes}
+        self._nodes: dict[Labels, Node] = {}
+        for labels in ancestors_first(given):
+            above = [self._nodes[each] for each in self._nodes if is_ancestor(each, labels)]
+            node = _with_severities(given[labels], above)
+            _refuse_loosening(node, above)
+            self._nodes[labels] = node
+        self._wild = [labels for labels in self._nodes if {"*", "**"} & {*labels}]
+        self._topics = frozenset(topics)
+
+    @classmethod
+    def of(cls, policies: Mapping[str, Any], topics: Iterable[str] = ()) -> Policies:
+        """From values as the file has them, by pattern. Raises pydantic's ValidationError, ConfigError."""
+        return cls(_nodes(PolicyFile.model_validate({"policies": policies}), {}), topics)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every node after those above it."""
+        return list(self._nodes.values())
+
+    def with_topics(self, topics: Iterable[str]) -> Policies:
+        """The same rules, with these as the topics that are known."""
+        other = copy(self)
+        other._topics = frozenset(topics)
+        return other
+
+    def effective(self, subject_or_topic: str) -> Effective:
+        """The rules of a subject, or of a topic's values when it is a topic's name."""
+        subject = split(subject_or_topic, self._topics, self._is_written_out, self._has_node_for)
+        topic = labels_of(subject.topic)
+        written_out = [topic[:n] for n in range(1, len(topic) + 1) if topic[:n] in self._nodes]
+        found = trail([*dict.fromkeys([*self._wild, *written_out])], topic)
+        settings = _folded([self._nodes[labels] for labels in found])
+        return Effective(
+            subject_or_topic,
+            subject.topic,
+            subject.is_key,
+            {key: settings[key] for key in sorted(settings)},
+            tuple(self._nodes[labels].name for labels in found),
+        )
+
+    def _is_written_out(self, topic: str) -> bool:
+        return labels_of(topic) in self._nodes
+
+    def _has_node_for(self, topic: str) -> bool:
+        labels = labels_of(topic)
+        return any(fits(each, labels) for each in self._nodes if each != ("**",))
+
+
+def load_policies(path: Path, topics: Iterable[str] = ()) -> Policies:
+    """The rules in a file. Raises ConfigError with ``file:line:column``, and the nearest name for an unknown one."""
+    with kept_to(path):
+        return Policies(_nodes(load_model(path, PolicyFile), places(path)), topics)
+
+
+def explain(policies: Policies, subject: str, own_level: str | None = None) -> list[Row]:
+    """Every rule that holds for a subject, the level first, each with who set it and how it came about.
+
+    ``own_level`` is the subject's (or its topic's) own, if it has one.
+    """
+    effective = policies.effective(subject)
+    settings = dict(effective.settings)
+    severities = {
+        key.partition(".")[2]: settings.pop(key) for key in sorted(settings) if key.startswith("severity.")
+    }
+    floor = settings.pop("compatibility", None)
+    level, by = effective.level(own_level)
+    story = [floor.trail] if floor is not None else []
+    story += [f"{BY_SUBJECT} {own_level}"] if own_level is not None else []
+    rows = [Row("compatibility", level, by, "block", " > ".join(story), floor.place if floor else None)]
+    for key, each in settings.items():
+        weight = severities[rule_of(key).name]
+        rows.append(
+            Row(key, text_of(key, each.value), each.set_by, str(weight.value), each.trail, each.place)
+        )
+    return rows
+
+
+# ---- from the file
+
+
+def _nodes(file: PolicyFile, where: Mapping[tuple[str, ...], str]) -> list[Node]:
+    return [_node(name, model, where) for name, model in file.policies.items()]
+
+
+def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> Node:
+    says = model.says()
+    said = {rule_of(key).name for key in says}
+    overrides: dict[str, Say] = {rule: let for rule, let in model.override if let is not None}
+    for rule in overrides:
+        if rule not in said and not isinstance(model.override, OverrideAll):
+            raise ConfigError(
+                f'"{name}" has an override of {rule}, and says nothing of {rule} itself',
+                hint=f"an override tells what nodes below may do to this node's own say: say {rule} here as well",
+                where=where.get(("policies", name, "override", rule)),
+                code="HUB-1104",
+            )
+    found = {"": where.get(("policies", name))}
+    found |= {key: where.get(("policies", name, *_steps(key))) for key in says}
+    return Node(name, says, overrides, {key: place for key, place in found.items() if place is not None})
+
+
+def _steps(key: str) -> tuple[str, ...]:
+    rule, _, rest = key.partition(".")
+    return (rule, rest) if rest else (rule,)
+
+
+def _governed_by(key: str) -> str:
+    """The rule whose override says what may be done to a key: a severity goes with its rule."""
+    rule, _, rest = key.partition(".")
+    return rest if rule == "severity" else rule
+
+
+# ---- what may be said
+
+
+def _with_severities(node: Node, above: Sequence[Node]) -> Node:
+    """A rule that is said blocks, unless the node or one above says how severe it is."""
+    rules = {rule_of(key).name for key in node.says} - {"compatibility", "severity"}
+    implied = {
+        f"severity.{rule}": "block"
+        for rule in sorted(rules)
+        if not any(f"severity.{rule}" in each.says for each in (node, *above))
+    }
+    return replace(node, says={**node.says, **implied})
+
+
+def _refuse_loosening(node: Node, above: Sequence[Node]) -> None:
+    for key, value in node.says.items():
+        for ancestor in above:
+            let, rule = ancestor.lets(key), _governed_by(key)
+            floor = ancestor.says.get(key)
+            closed = let == "none" and any(_governed_by(each) == rule for each in ancestor.says)
+            if value == floor or let == "any" or not (closed or floor is not None):
+                continue
+            if not closed and floor is not None and as_strict(key, value, floor):
+                continue
+            raise _refusal(node, ancestor, key, rule, closed)
+
+
+def _refusal(node: Node, ancestor: Node, key: str, rule: str, closed: bool) -> ConfigError:
+    floor, said = ancestor.says.get(key), text_of(key, node.says[key])
+    at = ancestor.place(key)
+    by = f'"{ancestor.name}"' + (f" ({at})" if at else "")
+    if closed:
+        what = f'"{node.name}" says {key}: {said}, and {by} lets nobody below say {rule}'
+        hint = f'remove it, or let "{ancestor.name}" say override: {{{rule}: stricter}}'
+    else:
+        assert floor is not None
+        strict = text_of(key, joined(key, floor, node.says[key]))
+        what = f'"{node.name}" says {key}: {said}, which is not as strict as {text_of(key, floor)} of {by}'
+        hint = f'say {strict}, or stricter; or let "{ancestor.name}" say override: {{{rule}: any}}'
+    return ConfigError(what, hint=hint, where=node.place(key), code="HUB-1104")
+
+
+def _folded(nodes: Sequence[Node]) -> dict[str, Setting]:
+    """What holds after every node, ancestors first, has said its own."""
+    settings: dict[str, Setting] = {}
+    closed: dict[str, str] = {}  # rule: the node below which it may not be said
+    for node in nodes:
+        for key, value in node.says.items():
+            by = closed.get(_governed_by(key))
+            if by is None:
+                settings[key] = _said(settings.get(key), node, key, value)
+            elif key in settings:
+                held = settings[key]
+                note = Step(node.name, value, held.value, f'not heard: "{by}" says none')
+                settings[key] = replace(held, steps=(*held.steps, note))
+        for key in node.says:
+            if node.lets(key) == "none":
+                closed.setdefault(_governed_by(key), node.name)
+    return settings
+
+
+def _said(held: Setting | None, node: Node, key: str, value: Value) -> Setting:
+    """A node's say, made as strict as every say before it that may only be tightened."""
+    floors, steps = (held.floors, held.steps) if held is not None else ((), ())
+    result, by, place = value, node.name, node.place(key)
+    for name, floor in floors:
+        strict = joined(key, result, floor)
+        if strict == result:
+            continue
+        by, result = (name if strict == floor else f"{by} + {name}"), strict
+    note = f"with {by}: {text_of(key, result)}" if result != value else ""
+    if by != node.name and held is not None and by == held.set_by:
+        place = held.place
+    kept = floors if node.lets(key) == "any" else (*floors, (node.name, value))
+    return Setting(key, result, by, place, (*steps, Step(node.name, value, result, note)), kept)

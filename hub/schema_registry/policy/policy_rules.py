@@ -1,0 +1,340 @@
+"""[core] The rules that a policy may say, what "stricter" means for each, and how a file writes them.
+
+Every rule's values form a lattice: two have a least strict value that is as strict as both (``join``), and a value is
+as strict as another when joining them changes nothing. A rule that is a map in the file (``fields``, ``naming``,
+``pii``) is inherited key by key: its keys here are ``fields.event_id``, ``naming.records``.
+
+==================  ==============================================  ===========================  ================
+rule                value                                           stricter is                  loosest
+==================  ==============================================  ===========================  ================
+compatibility       a level                                         more of both ways, and all   NONE
+formats             schema types                                    fewer                        all three
+fields.<path>       types, any of which the field may have          fewer types                  optional
+naming.<kind>       regexes, each of which a name must fit          more regexes                 any
+owner               required, optional                              required                     optional
+doc                 optional, record, every_field                   later in this list           optional
+pii.<regex>         tags, each of which a matching field must have  more tags                    optional
+freeze              true, false                                     true                         false
+registrars          principals and teams                            fewer                        anyone
+max_fields          a number                                        smaller                      unlimited
+severity.<rule>     warn, block                                     block                        warn
+==================  ==============================================  ===========================  ================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from hub.schema_registry.compat.compatibility import LEVELS
+from hub.schema_registry.describe import TYPES
+from hub.schema_registry.policy.label_patterns import checked
+
+Value = str | int | bool | frozenset[str]
+
+Level = Literal[
+    "NONE",
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+]
+SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
+Say = Literal["stricter", "any", "none"]
+Weight = Literal["warn", "block"]
+
+UNLIMITED = 1 << 31
+ANYONE = frozenset({"anyone"})
+ABSENT = "absent"  # among a field's types: it need not be there
+OPTIONAL = frozenset({*TYPES, ABSENT})
+PRESETS = {
+    "snake_case": "[a-z][a-z0-9]*(_[a-z0-9]+)*",
+    "camelCase": "[a-z][a-zA-Z0-9]*",
+    "PascalCase": "[A-Z][a-zA-Z0-9]*",
+    "UPPER_CASE": "[A-Z][A-Z0-9]*(_[A-Z0-9]+)*",
+}
+_LONGEST_REGEX = 200
+_MOST_NODES = 1_000
+
+
+# ---- stricter
+
+
+def _joined_level(one: str, other: str) -> str:
+    backward, forward, transitive = (
+        any(mark in level for level in (one, other)) for mark in (("BACKWARD", "FORWARD", "TRANSITIVE"))
+    )
+    full = any(level.startswith("FULL") for level in (one, other))
+    way = (
+        "FULL" if full or (backward and forward) else "BACKWARD" if backward else "FORWARD" if forward else ""
+    )
+    return f"{way}{'_TRANSITIVE' * transitive}" if way else "NONE"
+
+
+def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    return one & other
+
+
+def _all(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    return one | other
+
+
+def _registrars(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    return other if one == ANYONE else one if other == ANYONE else one & other
+
+
+def _later_in(*order: str) -> Callable[[str, str], str]:
+    return lambda one, other: max(one, other, key=order.index)
+
+
+def _listed(word: str, nothing: str = "") -> Callable[[frozenset[str]], str]:
+    return lambda value: f" {word} ".join(sorted(value)) or nothing
+
+
+def _types_text(value: frozenset[str]) -> str:
+    if value == OPTIONAL:
+        return "optional"
+    return "any" if value == frozenset(TYPES) else " or ".join(sorted(value)) or "no type fits all"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``join`` of two values is the least strict one that is as strict as both; ``text`` is how people read one."""
+
+    name: str
+    join: Callable[[Any, Any], Any]
+    loosest: Value
+    text: Callable[[Any], str] = str
+
+
+_FORMATS: frozenset[str] = frozenset(get_args(SchemaKind))
+
+RULES: Mapping[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule("compatibility", _joined_level, "NONE"),
+        Rule("formats", _both, _FORMATS, _listed("or", "no format fits all")),
+        Rule("fields", _both, OPTIONAL, _types_text),
+        Rule("naming", _all, frozenset(), _listed("and", "any")),
+        Rule("owner", _later_in("optional", "required"), "optional"),
+        Rule("doc", _later_in("optional", "record", "every_field"), "optional"),
+        Rule("pii", _all, frozenset(), _listed("and", "optional")),
+        Rule("freeze", lambda one, other: one or other, False, lambda value: str(value).lower()),
+        Rule("registrars", _registrars, ANYONE, _listed("or", "nobody is named by all")),
+        Rule("max_fields", min, UNLIMITED, lambda value: "unlimited" if value == UNLIMITED else str(value)),
+        Rule("severity", _later_in("warn", "block"), "warn"),
+    )
+}
+
+
+def rule_of(key: str) -> Rule:
+    """The rule of a key: that of ``fields.event_id`` is ``fields``."""
+    return RULES[key.partition(".")[0]]
+
+
+def as_strict(key: str, value: Value, floor: Value) -> bool:
+    """Whether ``value`` is as strict as ``floor``, or stricter."""
+    return bool(rule_of(key).join(value, floor) == value)
+
+
+def joined(key: str, one: Value, other: Value) -> Value:
+    """The least strict value that is as strict as both."""
+    found: Value = rule_of(key).join(one, other)
+    return found
+
+
+def text_of(key: str, value: Value) -> str:
+    return rule_of(key).text(value)
+
+
+# ---- regexes
+
+
+def regex(pattern: str) -> str:
+    """The regex itself, when it is one within the bounds. Raises ValueError."""
+    if len(pattern) > _LONGEST_REGEX:
+        raise ValueError(f"a regex of {len(pattern)} characters: {_LONGEST_REGEX} are allowed")
+    try:
+        _compiled(pattern)  # by itself: parentheses around it must not complete it
+        matcher(pattern)
+        matcher(pattern, anywhere=True)
+    except SchemaError as error:
+        said = " ".join(str(error).partition("error:")[2].split()) or str(error).splitlines()[-1].strip()
+        raise ValueError(f'"{pattern}" is no regex that may be used here: {said}') from None
+    return pattern
+
+
+@lru_cache(maxsize=4_096)
+def matcher(pattern: str, anywhere: bool = False) -> Callable[[str], bool]:
+    """Whether a regex (or a preset's name) fits a whole name; ``anywhere``: a part of it, upper or lower case.
+
+    Rust's regexes, through pydantic: names are a stranger's, and these take time linear in the name. They know
+    neither look-around nor back-references, and their size is bounded. Raises SchemaError.
+    """
+    said = PRESETS.get(pattern, pattern)
+    whole = f"(?i:{said})" if anywhere else f"^(?:{said})$"
+    return _compiled(whole)
+
+
+def _compiled(pattern: str) -> Callable[[str], bool]:
+    schema = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
+    return SchemaValidator(schema).isinstance_python
+
+
+# ---- the file
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _nothing(*words: str) -> Callable[[object], object]:
+    return lambda value: [] if isinstance(value, str) and value in words else _as_list(value)
+
+
+def _unlimited(value: object) -> object:
+    return UNLIMITED if value == "unlimited" else value
+
+
+def _for_all(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value not in get_args(Say):
+        raise ValueError(f"say one of {', '.join(get_args(Say))}, or one of them for each rule")
+    return OverrideAll(**dict.fromkeys(Overrides.model_fields, value))
+
+
+def _path(name: str) -> str:
+    if not name or len(name) > 255:
+        raise ValueError("a field's dotted path has 1 to 255 characters")
+    return name
+
+
+_Strict = ConfigDict(extra="forbid", frozen=True)
+_Regexes = Annotated[list[Annotated[str, AfterValidator(regex)]] | None, BeforeValidator(_nothing("any"))]
+FieldWord = Literal[
+    "optional", "any", "string", "int", "long", "float", "double", "boolean", "bytes", "timestamp", "date", "time",
+    "decimal", "uuid", "record", "array", "map", "enum", "union",
+]  # fmt: skip
+
+
+class Naming(BaseModel):
+    """A preset or a regex, or a list of which each must fit. ``records`` are also Protobuf's messages."""
+
+    model_config = _Strict
+
+    records: _Regexes = None
+    fields: _Regexes = None
+    enums: _Regexes = None
+    symbols: _Regexes = None
+
+
+class Severities(BaseModel):
+    """Whether breaking a rule refuses the schema or is only told."""
+
+    model_config = _Strict
+
+    formats: Weight | None = None
+    fields: Weight | None = None
+    naming: Weight | None = None
+    owner: Weight | None = None
+    doc: Weight | None = None
+    pii: Weight | None = None
+    freeze: Weight | None = None
+    registrars: Weight | None = None
+    max_fields: Weight | None = None
+
+
+class Overrides(BaseModel):
+    """What nodes below may do to what this node says of a rule."""
+
+    model_config = _Strict
+
+    compatibility: Say | None = None
+    formats: Say | None = None
+    fields: Say | None = None
+    naming: Say | None = None
+    owner: Say | None = None
+    doc: Say | None = None
+    pii: Say | None = None
+    freeze: Say | None = None
+    registrars: Say | None = None
+    max_fields: Say | None = None
+
+
+class OverrideAll(Overrides):
+    """One word for every rule, also for those that the node does not say."""
+
+
+class NodeModel(BaseModel):
+    """One node of the file. What it does not say, it inherits."""
+
+    model_config = _Strict
+
+    compatibility: Level | None = None
+    formats: Annotated[Annotated[list[SchemaKind], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
+        None
+    )
+    fields: dict[
+        Annotated[str, AfterValidator(_path)],
+        Annotated[list[FieldWord], BeforeValidator(_as_list), Field(min_length=1)],
+    ] = Field(default_factory=dict)
+    naming: Naming = Field(default_factory=Naming)
+    owner: Literal["required", "optional"] | None = None
+    doc: Literal["optional", "record", "every_field"] | None = None
+    pii: dict[
+        Annotated[str, AfterValidator(regex)], Annotated[list[str], BeforeValidator(_nothing("optional"))]
+    ] = Field(default_factory=dict)
+    freeze: bool | None = None
+    registrars: Annotated[Annotated[list[str], Field(min_length=1)] | None, BeforeValidator(_as_list)] = None
+    max_fields: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_unlimited)] = None
+    severity: Severities = Field(default_factory=Severities)
+    override: Annotated[Overrides, BeforeValidator(_for_all)] = Field(default_factory=Overrides)
+
+    def says(self) -> dict[str, Value]:
+        """What the node itself says, by key."""
+        said: dict[str, Value] = {
+            name: value
+            for name in ("compatibility", "owner", "doc", "freeze", "max_fields")
+            if (value := getattr(self, name)) is not None
+        }
+        for name in ("formats", "registrars"):
+            if (listed := getattr(self, name)) is not None:
+                said[name] = frozenset(listed)
+        for path, types in self.fields.items():
+            said[f"fields.{path}"] = _types(types)
+        for kind, patterns in self.naming:
+            if patterns is not None:
+                said[f"naming.{kind}"] = frozenset(patterns)
+        for pattern, tags in self.pii.items():
+            said[f"pii.{pattern}"] = frozenset(tags)
+        for name, weight in self.severity:
+            if weight is not None:
+                said[f"severity.{name}"] = weight
+        return said
+
+
+class PolicyFile(BaseModel):
+    """policies.yaml."""
+
+    model_config = _Strict
+
+    policies: Annotated[
+        dict[Annotated[str, AfterValidator(checked)], NodeModel], Field(max_length=_MOST_NODES)
+    ]
+
+
+def _types(words: Sequence[str]) -> frozenset[str]:
+    if "optional" in words:
+        return OPTIONAL
+    return frozenset(TYPES) if "any" in words else frozenset(words)
+
+
+assert set(get_args(Level)) == set(LEVELS)

@@ -1,0 +1,72 @@
+"""[core] What can be asked of the registry that changes it, and what deciding on it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hub.schema_registry.model.facts import Fact, Reference
+from hub.schema_registry.registry.rulebook import NOBODY, Caller
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterSchema:
+    """``schema`` "" means the latest version's; ``schema_id`` only for an import; ``version`` 0 is the next one."""
+
+    subject: str
+    schema: str
+    schema_type: str = "AVRO"
+    references: tuple[Reference, ...] = ()
+    metadata: Mapping[str, Any] | None = None
+    rule_set: Mapping[str, Any] | None = None
+    normalize: bool = False
+    schema_id: int | None = None
+    version: int = 0
+    caller: Caller = NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVersion:
+    subject: str
+    version: int | str
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubject:
+    subject: str
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetLevel:
+    """``changes``: settings by Confluent's names; None takes one back. ``changes`` None takes all of them back."""
+
+    subject: str | None
+    changes: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode:
+    """``recursive``: modes of the subjects below are taken back, so that this one holds for them too."""
+
+    subject: str | None
+    mode: str | None
+    force: bool = False
+    recursive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteContext:
+    context: str
+
+
+Command = RegisterSchema | DeleteVersion | DeleteSubject | SetLevel | SetMode | DeleteContext
+
+
+class Decision(NamedTuple):
+    """What to append ([] when nothing changes) and what to answer once that is in the log."""
+
+    facts: Sequence[Fact]
+    answer: Any

@@ -1,0 +1,193 @@
+"""[core] Registering: which version and id a schema gets, or why it gets none.
+
+Rules
+  1. One schema (text, references, metadata, rules) has one id within a context, in whatever subjects it is registered.
+  2. Ids count up from 1 in each context; an id once given is never given again, also after a hard delete.
+     Only an import may name an id, and only one that is free or has this very schema.
+  3. Versions of a subject count up and are never given again while the subject has any record.
+  4. A schema that a live version is already is not registered again; one that asks to be the latest (version -1) is,
+     unless the latest is it. A version asked for by number, by -1 or by ``confluent:version`` in the metadata says
+     its own number there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.model.data_contract import (
+    check_rule_set,
+    says_version,
+    with_version,
+    without_version,
+)
+from hub.schema_registry.model.facts import HIGHEST_ID, ContextStored, Fact, IdsSpent, SchemaStored
+from hub.schema_registry.registry.commands import Decision, RegisterSchema
+from hub.schema_registry.registry.decide_delete import erasure
+from hub.schema_registry.registry.errors import Refused, invalid_schema, not_permitted, valid_subject
+from hub.schema_registry.registry.preconditions import in_context, writable
+from hub.schema_registry.registry.queries import Queries
+from hub.schema_registry.registry.state import identity
+
+_IMPORTING = ("IMPORT", "FORWARD")
+
+
+def register(registry: Queries, command: RegisterSchema) -> Decision:
+    """What a registration appends, and the version that it answers with. Raises Refused, InvalidRules."""
+    subject = valid_subject(command.subject)
+    if command.rule_set is not None:
+        check_rule_set(command.rule_set)
+    asked = command.schema_id
+    if not registry.has_defaults(subject) and command.schema and command.version in (0, -1):
+        known = registry.lookup(command)
+        if known is not None and asked in (None, known.schema_id) and _late_enough(registry, command, known):
+            return Decision([], known)
+    mode = registry.mode_of(subject)
+    writable(registry, subject)
+    importing = mode in _IMPORTING
+    if asked is not None and not importing:
+        raise not_permitted(f"{in_context(subject)} is not in import mode")
+    if asked is None and mode != "READWRITE":
+        raise not_permitted(f"{in_context(subject)} is not in read-write mode")
+
+    complete = as_judged(registry, command)
+    new = _new(registry, complete)
+    there = registry.subjects.get(subject, {}).get(command.version)
+    if there is not None and there == replace(new, version=command.version, schema_id=asked or 0):
+        return Decision([], there)  # imported before
+    known = _known(registry, command, new)
+    if (
+        known is not None
+        and command.version in (0, -1, known.version)
+        and _late_enough(registry, command, known)
+    ):
+        return Decision([], known)
+    if not importing:
+        _compatible(registry, complete)
+        _within_rules(registry, complete)
+    stored = replace(new, version=_version_for(registry, command, importing))
+    if not importing and (command.version != 0 or says_version(stored.metadata)):
+        stored = replace(stored, metadata=with_version(stored.metadata, stored.version))
+    stored = replace(stored, schema_id=_id_for(registry, stored, asked))
+    registry.source_of(stored).is_spelled_so()
+    return Decision([*_beforehand(registry, stored), stored], stored)
+
+
+def as_judged(registry: Queries, command: RegisterSchema) -> RegisterSchema:
+    """The command as registration judges it: with the metadata and rules that it leaves to the latest version and to the
+    settings. An import says everything itself."""
+    importing = registry.mode_of(command.subject) in _IMPORTING
+    return command if importing else registry.completed(command)
+
+
+def makes_version(registry: Queries, command: RegisterSchema) -> bool:
+    """Whether a version is made of the command's schema: of one that is a version already only where the command asks for
+    another number. Asked of what was sent: metadata that are left out fit any version. Raises Refused 42201."""
+    known = registry.lookup(command)
+    if known is None or command.version not in (0, -1, known.version):
+        return True
+    return not _late_enough(registry, command, known)
+
+
+def _new(registry: Queries, command: RegisterSchema) -> SchemaStored:
+    """What is to be stored, without version and id. Raises Refused 42201, 42209."""
+    references = registry.resolved(command.subject, command.references)
+    text = registry.canonical(command)
+    return SchemaStored(
+        names.normal(command.subject),
+        0,
+        0,
+        text,
+        command.schema_type,
+        references,
+        False,
+        command.metadata,
+        command.rule_set,
+    )
+
+
+def _known(registry: Queries, command: RegisterSchema, new: SchemaStored) -> SchemaStored | None:
+    """The live version of the subject that is this schema already. A version's number that the metadata has from the
+    latest version, not from the request, does not count."""
+    found = registry.find(
+        new.subject,
+        new.schema,
+        new.schema_type,
+        new.references,
+        metadata=new.metadata if says_version(command.metadata) else without_version(new.metadata),
+        rule_set=new.rule_set,
+    )
+    return found if found is not None and command.schema_id in (None, found.schema_id) else None
+
+
+def _late_enough(registry: Queries, command: RegisterSchema, known: SchemaStored) -> bool:
+    return command.version != -1 or known.version == registry.numbers(known.subject)[-1]
+
+
+def _compatible(registry: Queries, command: RegisterSchema) -> None:
+    reasons = registry.answered(registry.question(command))
+    if reasons:
+        level = registry.level_of(command.subject)
+        raise Refused(
+            409,
+            40901,
+            f"Schema being registered is incompatible with an earlier schema for subject "
+            f'"{command.subject}", details: [{"; ".join(map(str, reasons))}], compatibility: {level}',
+        )
+
+
+def _within_rules(registry: Queries, command: RegisterSchema) -> None:
+    broken = [each for each in registry.violations(command, is_new=True) if each.severity == "block"]
+    if broken:
+        raise Refused(
+            422,
+            42201,
+            f'Schema being registered breaks the rules that hold for subject "{command.subject}", details: '
+            f"[{'; '.join(map(str, broken))}]",
+        )
+
+
+def _version_for(registry: Queries, command: RegisterSchema, importing: bool) -> int:
+    numbers = registry.numbers(names.normal(command.subject), deleted=True)
+    following = numbers[-1] + 1 if numbers else 1
+    if command.version > 0 and importing:
+        return command.version
+    if command.version > 0 and command.version != following:
+        raise invalid_schema("Version is not one more than previous version")
+    if following > HIGHEST_ID:
+        raise Refused(422, 42202, f"subject '{command.subject}' has no version number left")
+    return following
+
+
+def _id_for(registry: Queries, stored: SchemaStored, asked: int | None) -> int:
+    context = registry.space_of(names.context_of(stored.subject))
+    if asked is not None:
+        bound = context.ids.get(asked)
+        if bound is not None and identity(bound) != identity(stored):
+            raise not_permitted(
+                f"Overwrite new schema with id {asked} in context "
+                f"{names.context_of(stored.subject)} is not permitted."
+            )
+        return asked
+    same = context.by_identity.get(identity(stored))
+    if same:
+        return next(iter(same))
+    if context.highest_id >= HIGHEST_ID:
+        raise Refused(500, 50001, f"no schema id is left after {HIGHEST_ID}")
+    return context.highest_id + 1
+
+
+def _beforehand(registry: Queries, stored: SchemaStored) -> Iterator[Fact]:
+    """Facts that go with a registration: its context; deleted versions of the same id, which it replaces; the
+    version that an import overwrites."""
+    context = names.context_of(stored.subject)
+    if context != names.DEFAULT_CONTEXT and context not in registry.named_contexts:
+        yield ContextStored(context)
+    for each in registry.alike(stored):
+        replaced = each.deleted and each.schema_id == stored.schema_id and each.version < stored.version
+        if replaced and not registry.referenced_by(stored.subject, each.version):
+            yield from erasure(registry, each)
+    over = registry.subjects.get(stored.subject, {}).get(stored.version)
+    if over is not None and over.schema_id == registry.space_of(context).highest_id:
+        yield IdsSpent(context, over.schema_id)

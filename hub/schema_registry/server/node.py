@@ -1,0 +1,506 @@
+"""[shell] A registry node: the state in memory, fed by the log; writes fenced, appended, applied, then answered.
+
+Any number of nodes may take writes. A write opens the writer anew when another node fenced it, catches up, and
+decides on what it then knows; so a decision is always made on the end of the log: while nobody fenced the writer no
+other node wrote, and a decision that was made on less fails when it is appended. A producer that fences nobody may write
+too: every record is applied in the log's order, and a registration whose id that producer took first is decided again.
+Reads answer from memory, also while Kafka is away. What is not found is looked for once more after the log was read to
+the end that it had when it was asked for (``catching_up``): another node may have registered it a moment ago.
+
+What is slow, parsing and comparing schemas, is done before and beside the lock of the state; the decision under the
+lock then finds the answers remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from hub.errors import HubError, HubFault, PeerError
+from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.schema_registry.compat.compatibility import Incompatibility
+from hub.schema_registry.describe import Warned, warnings
+from hub.schema_registry.formats import InvalidSchema, known
+from hub.schema_registry.formats.inline_tags import Tagged, retagged
+from hub.schema_registry.model.data_contract import InvalidRules
+from hub.schema_registry.model.facts import SCHEMAS_TOPIC, Fact, SchemaStored, Unreadable, fact_of, record_of
+from hub.schema_registry.policy.policy_checks import Violation
+from hub.schema_registry.registry.decide_register import as_judged, makes_version
+from hub.schema_registry.registry.rulebook import Rulebook, view_of
+from hub.schema_registry.registry.state_machine import (
+    Command,
+    Decision,
+    Refused,
+    RegisterSchema,
+    Registry,
+    refused_schema,
+)
+from hub.schema_registry.server.shared_run import SharedRun
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+WRITER_NAME = "hub.schema-registry"
+_LOG = TopicPartition(SCHEMAS_TOPIC, 0)
+_MOST_PAUSE_S = 0.2
+_PAUSE_S = 0.001  # after a poll that found nothing: a log in memory does not wait by itself
+_RECORDS_S = 0.05  # by then records that there are have come, mostly
+_MARKS_S = 1.0
+_CATCH_UP_S = 5.0  # a read that found nothing waits at most this long for the end of the log
+
+
+class _IdTaken(Exception):
+    """Another producer's record, before this node's own in the log, has the id that was decided on."""
+
+
+class Log(Cluster, Protocol):
+    """A cluster that also opens readers and writers."""
+
+    def reader(self) -> Reader: ...
+
+    def follower(self) -> Reader: ...
+
+    def next_records(self, positions: Positions, timeout_s: float) -> Positions: ...
+
+    def writer(self, name: str | None = None) -> Writer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a person should know of a node. ``position`` is the next offset that it reads; ``warnings`` are sentences."""
+
+    ready: bool
+    position: int
+    schemas: int
+    unreadable: int
+    conflicts: int
+    warnings: tuple[str, ...]
+
+
+class Node:
+    """One registry. Thread safe. ``start`` before use, ``stop`` after."""
+
+    def __init__(
+        self,
+        cluster: Log,
+        *,
+        replication_factor: int = 1,
+        timeout_s: float = 10.0,
+        rules: Callable[[], Rulebook] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.replication_factor = replication_factor
+        self.timeout_s = timeout_s
+        self.registry = Registry()
+        self.rules = rules
+        self.position = 0
+        self._appended = -1  # the position after this node's last append
+        self._changed = threading.Condition()
+        self._writing = threading.Lock()
+        self._passing = threading.Lock()  # held by the thread that looks past marks
+        self._ends: SharedRun[int] = SharedRun(lambda: self._end(committed=False))
+        self._writer: Writer | None = None
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._warnings: tuple[str, ...] = ()
+        self._thread: threading.Thread | None = None
+
+    def start(self, wait_s: float | None = None) -> bool:
+        """Make the topic when it is missing, read it to its end, go on following it: in a thread, for ever.
+
+        Waits at most ``wait_s`` (default: the node's time-out) and returns whether it is ready; until it is, questions
+        wait and then raise PeerError, so that a server can serve all else while Kafka is away. A topic that would
+        lose schemas (cleanup.policy) is served all the same, with a warning in ``state`` and in the log.
+        """
+        self._thread = threading.Thread(target=self._follow, name="schema-registry", daemon=True)
+        self._thread.start()
+        return self._ready.wait(self.timeout_s if wait_s is None else wait_s)
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(self.timeout_s)
+        if self._writer is not None:
+            self._writer.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether questions are answered at once."""
+        return self._ready.is_set()
+
+    def state(self) -> State:
+        """Answers also while the node is not ready."""
+        with self._changed:
+            registry = self.registry
+            return State(
+                self.ready,
+                self.position,
+                sum(len(each.ids) for each in registry.contexts.values()),
+                registry.unreadable_count,
+                registry.conflict_count,
+                self._warnings,
+            )
+
+    def read(self, question: Callable[[Registry], T]) -> T:
+        """Ask the state; it does not change while ``question`` runs."""
+        self._be_ready()
+        rulebook = self.rules() if self.rules is not None else None
+        with self._changed:
+            if rulebook is not None:
+                self.registry.rulebook = rulebook
+            return question(self.registry)
+
+    def catching_up(self) -> Iterator[None]:
+        """Read the log to the end that it has now; yield whenever more of it was applied, so that the caller can ask again.
+
+        The end includes open transactions: Kafka acknowledges a commit before readers may see its records. A transaction
+        that stays open for the whole 5 s was acknowledged to nobody, and is not waited for any longer. Callers at the same
+        time share one question for the end. Raises PeerError when Kafka does not answer: then what was not found is
+        unknown, not missing."""
+        timeout_s = min(self.timeout_s, _CATCH_UP_S)
+        deadline = time.monotonic() + timeout_s
+        try:
+            yield from self._reaching(self._ends.result(timeout_s), deadline)
+        except PeerError:
+            if self.position < self._end():
+                raise
+
+    def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
+        """See Registry.lookup."""
+        self._parse(command)
+        return self.read(lambda registry: registry.lookup(command, deleted=deleted))
+
+    def incompatibilities(
+        self, command: RegisterSchema, version: int | str | None
+    ) -> tuple[Incompatibility, ...]:
+        """See Registry.incompatibilities. With what registration would put in, so that it says the same."""
+        question = self.read(lambda registry: registry.question(as_judged(registry, command), version))
+        try:
+            question.new.parsed()  # also when there is nothing to compare it with
+            return question.answer()
+        except InvalidSchema as error:
+            raise refused_schema(error) from None
+
+    def violations(self, command: RegisterSchema) -> list[Violation]:
+        """See Registry.violations. With what registration would put in, so that it says the same."""
+        self._parse(command)
+
+        def asked(registry: Registry) -> list[Violation]:
+            is_new = makes_version(registry, command)
+            return registry.violations(as_judged(registry, command), is_new=is_new)
+
+        return self.read(asked)
+
+    def remarks(self, command: RegisterSchema) -> list[Warned]:
+        """What no level sees in the step from the latest version to this schema: no reason to refuse it.
+
+        Raises Refused 42201."""
+        self._parse(command)
+        step = self.read(lambda registry: registry.step(command))
+        if step is None:
+            return []
+        try:
+            return warnings(*map(view_of, step))
+        except InvalidSchema:  # what cannot be seen is not remarked on
+            return []
+
+    def formatted(self, stored: SchemaStored, name: str) -> str:
+        """The schema's text for ``format=name``; the plain one where its format has no such form. Raises Refused."""
+        if name not in known.FORMATTED:
+            return stored.schema
+        source = self.read(lambda registry: registry.source_of(stored))
+        try:
+            return known.formatted(source.form, source.parsed(), name) or stored.schema
+        except InvalidSchema as error:
+            raise refused_schema(error) from None
+
+    def retagged(
+        self, command: RegisterSchema, add: Sequence[Tagged], remove: Sequence[Tagged]
+    ) -> RegisterSchema:
+        """The command with tags written into its schema. Raises Refused 42201 for a path that leads nowhere."""
+        source = self.read(lambda registry: registry.source(command))
+        try:
+            return replace(command, schema=retagged(source.parsed(), add, remove))
+        except InvalidSchema as error:
+            raise refused_schema(error) from None
+
+    def _parse(self, command: RegisterSchema) -> None:
+        if command.schema.strip():
+            source = self.read(lambda registry: registry.source(command))
+            try:
+                source.parsed()
+            except InvalidSchema as error:
+                raise refused_schema(error) from None
+            for each in self.read(lambda registry: registry.other_spellings(command)):
+                each.spelled()
+
+    def _prepare(self, command: Command) -> None:
+        """Answer beforehand what the decision is going to ask. What fails here fails there, with the right words."""
+        if not isinstance(command, RegisterSchema):
+            return
+        with contextlib.suppress(Refused, InvalidSchema, InvalidRules):
+            self._parse(command)
+            question = self.read(lambda registry: registry.prepared(command))
+            if question is not None:
+                question.answer()
+
+    def submit(self, command: Command) -> tuple[Any, int]:
+        """Carry a command out: (its answer, the log position after it). Raises Refused; PeerError when Kafka is away.
+
+        For a command that changes nothing the position is the end of the log that it was decided on."""
+        self._be_ready()
+        self._prepare(command)
+        deadline = time.monotonic() + self.timeout_s
+        # Bounded: while Kafka is away each write takes its time, and those behind it hold threads that reads need.
+        if not self._writing.acquire(timeout=self.timeout_s):
+            raise PeerError(
+                "the registry's earlier writes have not ended",
+                hint="is Kafka well? hub doctor tells; try again",
+                code="HUB-3035",
+            )
+        try:
+            return self._written(command, deadline)
+        finally:
+            self._writing.release()
+
+    def _written(self, command: Command, deadline: float) -> tuple[Any, int]:
+        """As ``submit``, by the one thread that writes; tries once at least, again until the deadline."""
+        while True:
+            try:
+                return self._carry_out(command)
+            except WriterFenced:
+                # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
+                self._writer = None
+                self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
+            except _IdTaken:
+                pass  # the state has both records by now, and decides otherwise
+            except PeerError:
+                self._writer = None
+                raise
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    "the registry's other nodes write without a pause", hint="try again", code="HUB-3030"
+                )
+
+    def _carry_out(self, command: Command) -> tuple[Any, int]:
+        """Decide, append, apply. Raises WriterFenced when another node took the writer's name since it was opened, _IdTaken.
+
+        Who opens the name fences all other nodes and then reads to the end: from there on it has all that nodes wrote for
+        as long as its appends succeed. What appends nothing, a refusal too, is decided on the log's end in any case.
+        """
+        opened = self._writer is None
+        if self._writer is None:
+            self._writer = self.cluster.writer(WRITER_NAME)
+            known = self.position
+            end = self._end()
+            self._be_same_log(known, end)
+            self._reach(end)
+        try:
+            decision = self.read(lambda registry: registry.decide(command))
+        except Refused:
+            if opened:
+                raise
+            decision = Decision((), None)
+        if not decision.facts and not opened:
+            self._reach(self._end())
+            decision = self.read(lambda registry: registry.decide(command))
+        if not decision.facts:
+            return decision.answer, self.position
+        records = [record_of(fact) for fact in decision.facts]
+        known = self.position
+        try:
+            after = self._writer.append(records).get(_LOG)
+        except HubError:  # opened anew by itself it would not notice who wrote meanwhile
+            self._writer = None
+            raise
+        self._be_same_log(known + len(records), after)
+        self._take_in(records, after)
+        self._be_kept(decision.facts)
+        return decision.answer, after
+
+    def _be_same_log(self, known: int, end: int) -> None:
+        """Raise HubFault when the log ends before ``known``, the offset up to which it was read.
+
+        Such a log is another one: a decision made here would not fit it, and nobody would see what is written. The node
+        still serves what it read, which may be the last copy."""
+        if end < known:
+            self._writer = None
+            raise HubFault(
+                f'topic "{SCHEMAS_TOPIC}" ends at {end}, and was read up to {self.position}: it is another one now',
+                hint="was it deleted, or restored from a copy? Start the registry anew to go on with it as it is",
+            )
+
+    def _take_in(self, records: Sequence[NewRecord], after: int) -> None:
+        """Apply what this node appended, in the log's order. ``after`` is the offset after the last of the records.
+
+        One record that directly follows what was read is applied at once: it is committed, and readers are told of that
+        some milliseconds later. In every other case there may be records of other producers before it or between several:
+        then all of it is read back from the log."""
+        first = after - 1
+        with self._changed:
+            # An append ends with the mark of its transaction: where one offset lies between two appends, that is the mark.
+            only_a_mark = self.position == self._appended == first - 1
+            if len(records) == 1 and (self.position == first or only_a_mark):
+                new = records[0]
+                record = Record(SCHEMAS_TOPIC, 0, first, 0, new.key, new.value, tuple(new.headers))
+                self.registry.apply(fact_of(record))
+                self.position = after
+            self._appended = after
+            self._changed.notify_all()
+        self._reach(after)
+
+    def _be_kept(self, facts: Iterable[Fact]) -> None:
+        """Raises _IdTaken when the state has another schema under the id of one of these facts."""
+
+        def is_taken(registry: Registry) -> bool:
+            return any(isinstance(fact, SchemaStored) and registry.contradicts(fact) for fact in facts)
+
+        if self.read(is_taken):
+            raise _IdTaken
+
+    def _be_ready(self) -> None:
+        if not self._ready.wait(self.timeout_s):
+            raise PeerError(
+                "the registry has not read its log yet",
+                hint="is Kafka well? hub doctor tells",
+                code="HUB-3034",
+            )
+
+    def _end(self, *, committed: bool = True) -> int:
+        return self.cluster.end_offsets([SCHEMAS_TOPIC], committed=committed).get(_LOG)
+
+    def _reach(self, position: int) -> None:
+        """Wait until the state covers a position of the log."""
+        for _ in self._reaching(position, time.monotonic() + self.timeout_s):
+            pass
+
+    def _reaching(self, position: int, deadline: float) -> Iterator[None]:
+        """``_reach`` in steps: yields whenever more was applied. Raises PeerError after ``deadline``."""
+        while True:
+            with self._changed:
+                # An append ends with the mark of its transaction: where one offset follows it, that is the mark.
+                if self.position == self._appended == position - 1:
+                    self.position = position
+                before = self.position
+                if before >= position:
+                    return
+                remaining = deadline - time.monotonic()
+                moved = self._moves_past(before, min(_RECORDS_S, remaining))
+            if moved and remaining > 0:
+                yield
+            elif remaining <= 0 or self._stop.is_set():
+                raise PeerError(
+                    f"the registry's log is read up to {self.position} of {position}",
+                    hint="is Kafka well? hub doctor tells",
+                    code="HUB-3031",
+                )
+            else:
+                self._pass_marks(min(_MARKS_S, remaining))
+
+    def _moves_past(self, position: int, timeout_s: float) -> bool:
+        """Wait for more to be applied; holds the lock of the state."""
+        self._changed.wait_for(lambda: self.position > position or self._stop.is_set(), timeout_s)
+        return self.position > position
+
+    def _pass_marks(self, timeout_s: float) -> None:
+        """To the next record or the end of the log. Who follows hears of records at once, and late that there are only marks
+        of transactions. One thread looks for all that wait."""
+        if not self._passing.acquire(blocking=False):
+            return
+        try:
+            before = self.position
+            reached = self.cluster.next_records(Positions({_LOG: before}), timeout_s).get(_LOG)
+            with self._changed:
+                if self.position == before:
+                    self.position = max(before, reached)
+                    self._changed.notify_all()
+        finally:
+            self._passing.release()
+
+    def _follow(self) -> None:
+        """The one place that applies: read on, for ever; what fails is tried again after a pause."""
+        while not self._stop.is_set():
+            try:
+                self._ensure_topic()
+                end = self._end()
+                self._read_on(self.cluster.reader(), end)
+                if self.position >= end:
+                    self._ready.set()
+                self._read_on(self.cluster.follower(), None)
+            except HubError as error:
+                log.warning("%s: read again in a second", error.message)
+                self._stop.wait(1.0)
+
+    def _read_on(self, reader: Reader, end: int | None) -> None:
+        """Up to ``end``, or for ever."""
+        with contextlib.closing(reader):
+            reader.assign(Positions({_LOG: self.position}))
+            while not self._stop.is_set() and (end is None or self.position < end):
+                self._take(reader)
+
+    def _take(self, reader: Reader) -> None:
+        records = reader.poll(1_000, 0.2)
+        reached = reader.position().get(_LOG)
+        if not records and reached <= self.position:
+            self._stop.wait(_PAUSE_S)
+            return
+        with self._changed:
+            for record in records:
+                if record.offset < self.position:
+                    continue  # this node's own, taken in already
+                conflicts, unreadable = len(self.registry.conflicts), len(self.registry.unreadable)
+                try:
+                    self.registry.apply(fact_of(record))
+                except Exception as error:  # one record must not end the registry
+                    log.exception("%s offset %d", SCHEMAS_TOPIC, record.offset)
+                    self.registry.apply(Unreadable(record.offset, f"{type(error).__name__}: {error}"))
+                for conflict in self.registry.conflicts[conflicts:]:
+                    log.error("%s offset %d: %s", SCHEMAS_TOPIC, record.offset, conflict)
+                for each in self.registry.unreadable[unreadable:]:
+                    log.warning("%s offset %d is no fact: %s", SCHEMAS_TOPIC, record.offset, each.reason)
+            self.position = max(self.position, reached)
+            self._changed.notify_all()
+
+    def _ensure_topic(self) -> None:
+        if not self.cluster.partition_counts([SCHEMAS_TOPIC]):
+            self.cluster.create_topic(
+                SCHEMAS_TOPIC,
+                partitions=1,
+                config={"cleanup.policy": "compact"},
+                replication_factor=self.replication_factor,
+            )
+            return
+        warnings = []
+        policy = self._policy()
+        if policy is not None and policy != "compact":
+            warnings.append(
+                f'topic "{SCHEMAS_TOPIC}": cleanup.policy is "{policy}": schemas will vanish. '
+                f"kafka-configs --alter --topic {SCHEMAS_TOPIC} --add-config cleanup.policy=compact"
+            )
+        partitions = self.cluster.topics()[SCHEMAS_TOPIC].partitions
+        if partitions != 1:
+            warnings.append(
+                f'topic "{SCHEMAS_TOPIC}" has {partitions} partitions: only partition 0 is read and written'
+            )
+        for each in warnings:
+            if each not in self._warnings:
+                log.error("%s", each)
+        self._warnings = tuple(warnings)
+
+    def _policy(self) -> str | None:
+        """The topic's cleanup policy; None when the topic leaves it to the broker (then it is not compact)."""
+        configs = getattr(self.cluster, "topic_config", None)
+        if configs is None:
+            return self.cluster.topics()[SCHEMAS_TOPIC].config.get("cleanup.policy")
+        found: str = configs([SCHEMAS_TOPIC])[SCHEMAS_TOPIC].get("cleanup.policy", "delete")
+        return found
+
+
+__all__ = ["Node", "Refused", "State"]

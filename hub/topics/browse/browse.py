@@ -1,0 +1,477 @@
+"""[shell] Messages of a topic for people: the newest, those before or from a place, those with certain words; and live.
+
+Every reading is bounded in records, bytes and seconds, and says which offsets of each partition it looked at, and what
+ended it. Backwards it goes in steps that grow: the last so many of each partition first, then those before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hub.caller import CALLER, sees_topic
+from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
+from hub.log import ReadableLog, Reader
+from hub.record import Positions, Record, TopicPartition
+from hub.schema_registry.codecs.values import decoder_of
+from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.model.lru_cache import Bounded
+from hub.topics.browse.rendered import MOST_CHARACTERS, Message, Reading, Schema, has, message
+
+MOST_MESSAGES = 200
+_POLL = 1_000
+_SILENCE_S = 2.0
+_MOST_WORDS = 10
+# How large messages are is not known before some were read: the first step back is a small one.
+_FIRST, _FEW = 5, 6
+_SEARCHED = 2_000_000  # characters of a message in which words are sought
+_NOT_UNPACKED = "HUB-3021"
+_WHOLE = 200_000  # characters of a message that is asked for alone
+
+
+class Schemas(Protocol):
+    """What is asked of the registry; each may raise PeerError."""
+
+    def source(self, schema_id: int) -> Source:
+        """Raises NotFound."""
+
+    def sees(self, schema_id: int) -> bool:
+        """Whether who asks may see a subject that has the schema; True for an id that does not exist."""
+
+    def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
+        """A subject and version that have it; the topic's own when there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one reading may take."""
+
+    records: int = 50_000
+    bytes: int = 32_000_000
+    seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages. Without ``start`` and ``since_ms`` the newest, those before ``before`` where it says a place.
+
+    ``before`` and ``start`` are offsets by partition; ``words`` must all be in a message.
+    """
+
+    topic: str
+    partition: int | None = None
+    before: Mapping[int, int] = field(default_factory=dict)
+    start: Mapping[int, int] = field(default_factory=dict)
+    since_ms: int | None = None
+    words: str = ""
+    limit: int = 50
+
+    @property
+    def forwards(self) -> bool:
+        return bool(self.start) or self.since_ms is not None
+
+
+@dataclass(slots=True)
+class Scanned:
+    """The offsets of a partition that were looked at, from ``first`` up to, without, ``next``, within the log."""
+
+    partition: int
+    begin: int
+    end: int
+    first: int
+    next: int
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Messages, the newest first, or from a place on, the oldest first.
+
+    ``complete``: everything that was asked for was looked at. Otherwise ``ended_by`` says what came first: "limit"
+    (as many messages as were asked for), "records", "bytes", "seconds" or "silence". ``older`` and ``newer`` continue
+    (as ``before`` and ``start``; None: nothing is there). ``unreadable`` are places that the log itself cannot give: a batch
+    that cannot be unpacked is passed by.
+    """
+
+    messages: tuple[Message, ...]
+    scanned: tuple[Scanned, ...]
+    records: int
+    bytes: int
+    complete: bool
+    ended_by: str
+    older: Mapping[int, int] | None
+    newer: Mapping[int, int] | None
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass
+class Browser:
+    """Thread safe; schemas that were made ready are kept: an id never changes."""
+
+    log: ReadableLog
+    schemas: Schemas
+    bounds: Bounds = field(default_factory=Bounds)
+    _readings: Bounded[tuple[int, str, tuple[str, int] | None], Reading] = field(
+        default_factory=lambda: Bounded(500)
+    )
+
+    def find(self, wanted: Wanted) -> Found:
+        """Raises NotFound for a topic or partition that does not exist, CallerError, PeerError."""
+        if not 1 <= wanted.limit <= MOST_MESSAGES:
+            raise CallerError(f"limit {wanted.limit} is not between 1 and {MOST_MESSAGES}")
+        begins, ends = self._reach(wanted)
+        with contextlib.closing(self.log.reader()) as reader:
+            run = _Run(self, wanted, begins, ends, reader)
+            return run.forwards() if wanted.forwards else run.backwards()
+
+    def ends(self, wanted: Wanted) -> Positions:
+        """Where new messages will come: for ``tail``. Raises as ``find``."""
+        return self._reach(wanted)[1]
+
+    def shown(self, record: Record, most: int = MOST_CHARACTERS) -> Message:
+        """A record with its own writer's schema."""
+        return message(record, lambda schema_id: self._reading(schema_id, record.topic), most)
+
+    def _reach(self, wanted: Wanted) -> tuple[Positions, Positions]:
+        """(beginnings, ends) of what is asked for."""
+        try:
+            ends = self.log.end_offsets([wanted.topic])
+        except NotFound:
+            guess = nearest(wanted.topic, filter(sees_topic, self.log.topics()))
+            hint = f'did you mean "{guess}"?' if guess else "the page of topics lists them"
+            raise NotFound(f'topic "{wanted.topic}" does not exist', hint=hint) from None
+        begins = self.log.beginning_offsets([wanted.topic])
+        if wanted.partition is not None:
+            tp = TopicPartition(wanted.topic, wanted.partition)
+            if tp not in ends.offsets:
+                raise NotFound(
+                    f'topic "{wanted.topic}" has no partition {wanted.partition}',
+                    hint=f"it has {len(ends.offsets)}, counted from 0",
+                )
+            ends = Positions({tp: ends.get(tp)})
+        return Positions({tp: begins.get(tp) for tp, _ in ends}), ends
+
+    def _reading(self, schema_id: int, topic: str) -> Reading | None:
+        """None for an id that the registry does not have, and for one that who asks may not see."""
+        if not self.schemas.sees(schema_id):
+            return None
+        # Which subject has it is told by what who asks may see, so it is no part of what is kept for all.
+        place = None if CALLER.get() is None else self.schemas.registered(schema_id, topic)
+        known = self._readings.get((schema_id, topic, place))
+        if known is not None:
+            return known
+        try:
+            source = self.schemas.source(schema_id)
+        except NotFound:
+            return None
+        at = place or self.schemas.registered(schema_id, topic) or (None, None)
+        schema = Schema(schema_id, source.schema_type, *at)
+        try:
+            made = Reading(schema, decoder_of(source, exact=True))
+        except InvalidSchema as error:
+            made = Reading(schema, None, f"its schema cannot be used: {error.message[:300]}")
+        self._readings.put((schema_id, topic, place), made)
+        return made
+
+
+@dataclass
+class _Run:
+    """One reading, with what it has taken of its bounds."""
+
+    browser: Browser
+    wanted: Wanted
+    begins: Positions
+    ends: Positions
+    reader: Reader
+    records: int = 0
+    bytes: int = 0
+    ended_by: str = ""
+    found: list[Message] = field(default_factory=list)
+    scanned: dict[TopicPartition, Scanned] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    deadline: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.browser.bounds.seconds
+        self.words = self.wanted.words.lower().split()[:_MOST_WORDS]
+        self.most = _WHOLE if self.wanted.limit == 1 and not self.words else MOST_CHARACTERS
+
+    # ---- the newest, and before
+
+    def backwards(self) -> Found:
+        wanted = self.wanted
+        tops = {
+            tp: max(self.begins.get(tp), min(end, wanted.before.get(tp.partition, end)))
+            for tp, end in self.ends
+        }
+        self.scanned = {
+            tp: Scanned(tp.partition, self.begins.get(tp), self.ends.get(tp), top, top)
+            for tp, top in tops.items()
+        }
+        step = _FIRST if len(tops) <= _FEW else 1
+        while not self.ended_by:
+            windows = {
+                tp: (max(each.begin, each.first - step), each.first)
+                for tp, each in self.scanned.items()
+                if each.first > each.begin
+            }
+            if not windows or len(self.found) >= wanted.limit:
+                break
+            room = self._room(len(windows))
+            if not room:
+                break
+            self._windows({tp: (max(first, last - room), last) for tp, (first, last) in windows.items()})
+            if step > 1 and self._ended_at_once(tops):
+                # Even the first few were too large together. One is given whatever its size, or nobody gets past them.
+                self.ended_by, self.records, self.bytes, step = "", 0, 0, 1
+                continue
+            step = max(step * 10, wanted.limit)
+        shown, left = _merged(self.found, wanted.limit, newest=True)
+        older = {each.partition: each.first for each in self.scanned.values()}
+        for each in left:  # what was read and is not shown comes next
+            older[each.partition] = max(older[each.partition], each.offset + 1)
+        more = any(older[each.partition] > each.begin for each in self.scanned.values())
+        newer = {tp.partition: top for tp, top in tops.items()}
+        is_last = all(tops[tp] >= end for tp, end in self.ends)
+        return self._told(shown, older if more else None, None if is_last else newer, more)
+
+    def _ended_at_once(self, tops: Mapping[TopicPartition, int]) -> bool:
+        return self.ended_by == "bytes" and all(self.scanned[tp].first == top for tp, top in tops.items())
+
+    # ---- from a place on
+
+    def forwards(self) -> Found:
+        wanted = self.wanted
+        starts = {
+            tp: max(self.begins.get(tp), min(end, wanted.start.get(tp.partition, end if wanted.start else 0)))
+            for tp, end in self.ends
+        }
+        if wanted.since_ms is not None:
+            at = self.browser.log.offsets_at([wanted.topic], wanted.since_ms)
+            starts = {tp: max(self.begins.get(tp), at.offsets.get(tp, end)) for tp, end in self.ends}
+        self.scanned = {
+            tp: Scanned(tp.partition, self.begins.get(tp), self.ends.get(tp), start, start)
+            for tp, start in starts.items()
+        }
+        step = _POLL if self.words else wanted.limit
+        while not self.ended_by and len(self.found) < wanted.limit:
+            open_ = [(tp, each) for tp, each in self.scanned.items() if each.next < each.end]
+            room = self._room(len(open_)) if open_ else 0
+            if not room:
+                break
+            ahead = min(step, room)
+            self._windows({tp: (each.next, min(each.end, each.next + ahead)) for tp, each in open_}, up=True)
+            step *= 4
+        shown, left = _merged(self.found, wanted.limit, newest=False)
+        newer = {each.partition: each.next for each in self.scanned.values()}
+        for each in left:
+            newer[each.partition] = min(newer[each.partition], each.offset)
+        more = any(newer[each.partition] < each.end for each in self.scanned.values())
+        older = {tp.partition: start for tp, start in starts.items()}
+        is_first = all(start <= self.begins.get(tp) for tp, start in starts.items())
+        return self._told(shown, None if is_first else older, newer if more else None, more)
+
+    def _room(self, partitions: int) -> int:
+        """How many records of each partition may be read yet, as large as those before; 0 ends the reading."""
+        bounds = self.browser.bounds
+        records = (bounds.records - self.records) // partitions
+        mean = self.bytes / self.records if self.records else 0.0
+        fit = int((bounds.bytes - self.bytes) / mean / partitions) if mean else records
+        if records < 1 or fit < 1:
+            self.ended_by = "records" if records < 1 else "bytes"
+            return 0
+        return min(records, fit)
+
+    def _told(
+        self,
+        shown: list[Message],
+        older: Mapping[int, int] | None,
+        newer: Mapping[int, int] | None,
+        more: bool,
+    ) -> Found:
+        return Found(
+            tuple(shown),
+            tuple(self.scanned[tp] for tp in sorted(self.scanned)),
+            self.records,
+            self.bytes,
+            not more,
+            self.ended_by or ("limit" if more else ""),
+            older,
+            newer,
+            tuple(self.unreadable),
+        )
+
+    def _windows(self, windows: Mapping[TopicPartition, tuple[int, int]], *, up: bool = False) -> None:
+        """Read these offsets of each partition; what was reached becomes what was scanned."""
+        at = {tp: first for tp, (first, _) in windows.items()}
+        self.reader.assign(Positions(at))
+        quiet_since = time.monotonic()
+        while at:
+            if time.monotonic() > self.deadline:
+                self.ended_by = "seconds"
+                break
+            try:
+                page = self.reader.poll(_POLL, 0.2)
+            except NotFound:
+                raise
+            except HubError as error:
+                # A batch that cannot be unpacked is said and passed; at a log that was cut meanwhile the window ends.
+                if isinstance(error, PeerError) and error.code != _NOT_UNPACKED:
+                    raise
+                self.unreadable.append(error.message)
+                if error.code != _NOT_UNPACKED:
+                    self.ended_by = self.ended_by or "unreadable"
+                    break
+                readable = {tp: self._readable(tp, offset, windows[tp][1]) for tp, offset in at.items()}
+                at = {tp: offset for tp, offset in readable.items() if offset < windows[tp][1]}
+                self.reader.assign(Positions(at))
+                quiet_since = time.monotonic()
+                continue
+            for record in page:
+                first, last = windows[record.topic_partition]
+                if first <= record.offset < last:
+                    self._take(record)
+                    at[record.topic_partition] = record.offset + 1
+                if time.monotonic() > self.deadline:  # large values take long to be decoded
+                    self.ended_by = "seconds"
+                    break
+            if self.ended_by:
+                at = {tp: offset for tp, offset in at.items() if offset < windows[tp][1]}
+                break
+            reached = self.reader.position()
+            behind = {tp: reached.get(tp) for tp in at if reached.get(tp) < windows[tp][1]}
+            if len(behind) < len(at):
+                self.reader.assign(Positions(behind))  # what is behind its window is not fetched on
+            at = behind
+            if at and self.bytes > 2 * self.browser.bounds.bytes:
+                self.ended_by = "bytes"
+                break
+            if page:
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > _SILENCE_S:
+                self.ended_by = "silence"
+                break
+        for tp, (first, last) in windows.items():
+            done = tp not in at
+            if up:
+                self.scanned[tp].next = last if done else max(self.scanned[tp].next, at[tp])
+            elif done:
+                self.scanned[tp].first = first
+            else:  # a part of a window is no range that was looked at
+                self.found = [
+                    each for each in self.found if each.partition != tp.partition or each.offset >= last
+                ]
+
+    def _readable(self, tp: TopicPartition, offset: int, last: int) -> int:
+        """The first offset from this one on that can be read, at most ``last``; what is passed is said. How long a batch is
+        that cannot be unpacked nobody tells: its end is looked for in growing steps, then halved."""
+        if self._reads(tp, offset):
+            return offset
+        broken, step = offset, 1
+        while broken + step < last and not self._reads(tp, broken + step):
+            broken, step = broken + step, step * 2
+        good = min(broken + step, last)
+        while good - broken > 1:
+            middle = (broken + good) // 2
+            if self._reads(tp, middle):
+                good = middle
+            else:
+                broken = middle
+        self.unreadable.append(f"partition {tp.partition}: offsets [{offset}, {good}) are passed by")
+        return good
+
+    def _reads(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether what is at an offset can be unpacked; no when there is no time left to see."""
+        self.reader.assign(Positions({tp: offset}))
+        while time.monotonic() < self.deadline:
+            try:
+                page = self.reader.poll(1, 0.2)
+            except HubError as error:
+                if isinstance(error, PeerError) and error.code != _NOT_UNPACKED:
+                    raise
+                return error.code != _NOT_UNPACKED
+            if page or self.reader.position().get(tp) > offset:
+                return True
+        return False
+
+    def _take(self, record: Record) -> None:
+        self.records += 1
+        self.bytes += len(record.value or b"") + len(record.key or b"")
+        self.scanned[record.topic_partition].records += 1
+        if self.wanted.since_ms is not None and record.timestamp_ms < self.wanted.since_ms:
+            return  # a mark of a transaction is younger than the records before and after it
+        if not self.words or has(self.browser.shown(record, _SEARCHED), self.words):
+            self.found.append(self.browser.shown(record, self.most))
+
+
+def _merged(found: Sequence[Message], limit: int, *, newest: bool) -> tuple[list[Message], list[Message]]:
+    """(so many, the others) by their times; those of one partition always in the order of their offsets."""
+    sign = -1 if newest else 1
+    queues: dict[int, list[Message]] = {}
+    for each in sorted(found, key=lambda each: -sign * each.offset):
+        queues.setdefault(each.partition, []).append(each)
+    heads = [(sign * queue[-1].timestamp_ms, number) for number, queue in queues.items()]
+    heapq.heapify(heads)
+    shown: list[Message] = []
+    while heads and len(shown) < limit:
+        _, number = heapq.heappop(heads)
+        queue = queues[number]
+        shown.append(queue.pop())
+        if queue:
+            heapq.heappush(heads, (sign * queue[-1].timestamp_ms, number))
+    return shown, [each for queue in queues.values() for each in queue]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What came since the last one: ``seen`` messages, of which ``shown`` are given; ``passed_by`` were not even read,
+    because they come faster than anybody reads. The totals count from the beginning."""
+
+    messages: tuple[Message, ...]
+    seen: int
+    passed_by: int
+    total_shown: int
+    total_seen: int
+
+
+class Tail:
+    """New messages as they come, at most ``most`` a step: what is above that is counted, not shown. Not thread safe."""
+
+    def __init__(self, browser: Browser, wanted: Wanted, most: int = 5) -> None:
+        """Raises as ``Browser.find``."""
+        self.browser = browser
+        self.most = most
+        self._wanted = wanted
+        self._words = wanted.words.lower().split()[:_MOST_WORDS]
+        self._shown = self._seen = 0
+        ends = browser.ends(wanted)
+        self._reader = browser.log.reader()
+        self._reader.assign(ends)
+
+    def step(self, wait_s: float = 0.5) -> Tick:
+        """The newest of what came; waits at most ``wait_s`` for any. Raises HubError."""
+        page = self._reader.poll(_POLL, wait_s)
+        passed_by = self._jump() if len(page) >= _POLL else 0
+        shown: list[Message] = []
+        for record in reversed(page):
+            if len(shown) == self.most:
+                break
+            if not self._words or has(self.browser.shown(record, _SEARCHED), self._words):
+                shown.append(self.browser.shown(record))
+        self._shown += len(shown)
+        self._seen += len(page) + passed_by
+        return Tick(tuple(shown), len(page), passed_by, self._shown, self._seen)
+
+    def _jump(self) -> int:
+        """On from the end: who watches wants what comes now."""
+        ends, at = self.browser.ends(self._wanted), self._reader.position()
+        self._reader.assign(Positions({tp: max(end, at.get(tp)) for tp, end in ends}))
+        return sum(max(0, end - at.get(tp)) for tp, end in ends)
+
+    def close(self) -> None:
+        self._reader.close()

@@ -1,0 +1,242 @@
+"""[shell] Everything about one topic: where it is, how big, which setting came from where, whose it is, who reads it.
+
+The parts come from several peers and are asked at once, within one wait. A part that does not come in time, or whose
+peer refuses, is left out and named in ``missing``: half an answer now is better than none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hub.caller import sees_topic
+from hub.errors import HubError, NotFound, nearest
+from hub.kafka import KafkaCluster
+from hub.kafka.log_dirs import log_sizes
+from hub.log import ConfigValue, PartitionReplicas, same_setting
+from hub.record import Positions, TopicPartition
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.topics.tree.tree import TopicSpec
+
+T = TypeVar("T")
+
+_MOST_GROUPS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """``begin``, ``end``: first and next offset. ``bytes_by_broker``: the log's size of each replica. None: not known."""
+
+    replicas: PartitionReplicas
+    begin: int | None
+    end: int | None
+    bytes_by_broker: Mapping[int, int] | None
+
+    @property
+    def under_replicated(self) -> bool:
+        return len(self.replicas.in_sync) < len(self.replicas.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """``origin``: "tree: NODE", "set by hand", "broker" (its configuration) or "default" (Kafka's)."""
+
+    key: str
+    value: str | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectFacts:
+    """The latest schema of the topic's keys or values."""
+
+    subject: str
+    version: int
+    schema_id: int
+    compatibility: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A consumer group with positions in the topic. ``lag_records`` counts the partitions it has a position in (None
+    when the ends are not known); ``partitions`` are how many."""
+
+    group: str
+    partitions: int
+    lag_records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """``spec`` is what the tree says; None when it does not name the topic. ``missing``: what is not told, and why."""
+
+    name: str
+    spec: TopicSpec | None
+    partitions: tuple[PartitionFacts, ...]
+    settings: tuple[Setting, ...]
+    schemas: tuple[SubjectFacts, ...]
+    groups: tuple[GroupFacts, ...]
+    missing: tuple[str, ...]
+
+
+def describe(
+    name: str, spec: TopicSpec | None, cluster: KafkaCluster, registry: RegistryClient, wait_s: float
+) -> TopicFacts:
+    """The topic, as far as it can be told within about ``wait_s`` (the clients' own waits should not be longer).
+
+    Raises NotFound with the nearest name, PeerError when the cluster does not answer at all.
+    """
+    deadline = time.monotonic() + wait_s
+    try:
+        replicas = cluster.replicas(name)
+    except NotFound:
+        guess = nearest(name, filter(sees_topic, cluster.topics()))
+        raise NotFound(
+            f'topic "{name}" does not exist', hint=f'did you mean "{guess}"?' if guess else "hub topic ls"
+        ) from None
+    numbers = [each.partition for each in replicas]
+    missing: list[str] = []
+    executor = ThreadPoolExecutor(6, thread_name_prefix="describe")
+    try:
+        config = executor.submit(cluster.config_sources, name)
+        begin = executor.submit(cluster.beginning_offsets, [name])
+        end = executor.submit(cluster.end_offsets, [name])
+        sizes = executor.submit(
+            lambda: log_sizes(cluster.brokers(), name, numbers, wait_s, cluster.socket_to)
+        )
+        schemas = executor.submit(_subjects, registry, name)
+        groups = executor.submit(_groups, cluster, name, deadline - wait_s / 4)
+
+        def took(future: Future[T], what: str) -> T | None:
+            try:
+                return future.result(max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                missing.append(f"{what}: no answer within {wait_s:g} s")
+            except HubError as error:
+                missing.append(f"{what}: {error.message}")
+            return None
+
+        settings = took(config, "settings") or {}
+        begins = took(begin, "first offsets") or Positions()
+        ends = took(end, "end offsets") or Positions()
+        bytes_of = took(sizes, "sizes")
+        subjects = took(schemas, "schemas") or ()
+        readers, not_asked = took(groups, "consumer groups") or ({}, None)
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+    if not_asked:
+        missing.append(not_asked)
+    return TopicFacts(
+        name,
+        spec,
+        tuple(_partition(each, name, begins, ends, bytes_of) for each in replicas),
+        tuple(Setting(key, each.value, origin(key, each, spec)) for key, each in sorted(settings.items())),
+        subjects,
+        tuple(_group(group, positions, ends) for group, positions in sorted(readers.items())),
+        tuple(missing),
+    )
+
+
+def origin(key: str, found: ConfigValue, spec: TopicSpec | None) -> str:
+    """Who says a setting: the tree's node when the topic has the tree's value, else a hand, else the brokers."""
+    if found.source != "topic":
+        return found.source
+    wanted = spec.config.get(key) if spec is not None else None
+    if spec is None or wanted is None:
+        return "set by hand"
+    by = spec.set_by[f"config.{key}"]
+    return f"tree: {by}" if same_setting(wanted, found.value) else f"set by hand (tree: {by} says {wanted})"
+
+
+def _partition(
+    replicas: PartitionReplicas,
+    name: str,
+    begins: Positions,
+    ends: Positions,
+    bytes_of: Mapping[int, Mapping[int, int]] | None,
+) -> PartitionFacts:
+    tp = TopicPartition(name, replicas.partition)
+    sizes = None if bytes_of is None else bytes_of.get(replicas.partition)
+    return PartitionFacts(replicas, begins.offsets.get(tp), ends.offsets.get(tp), sizes)
+
+
+def _subjects(registry: RegistryClient, name: str) -> tuple[SubjectFacts, ...]:
+    found = []
+    for subject in (f"{name}-key", f"{name}-value"):
+        try:
+            latest = registry.latest(subject)
+        except NotFound:
+            continue
+        found.append(SubjectFacts(subject, latest.version, latest.id, registry.compatibility(subject)))
+    return tuple(found)
+
+
+def _groups(cluster: KafkaCluster, name: str, deadline: float) -> tuple[Mapping[str, Positions], str | None]:
+    """Each group has to be asked for itself: as many as there is time for, and a word when that was not all."""
+    groups = cluster.groups()
+    found: dict[str, Positions] = {}
+    for asked, group in enumerate(groups):
+        if time.monotonic() > deadline or asked >= _MOST_GROUPS:
+            return found, f"consumer groups: {asked} of {len(groups)} asked"
+        positions = Positions(
+            {tp: offset for tp, offset in cluster.group_positions(group) if tp.topic == name}
+        )
+        if positions:
+            found[group] = positions
+    return found, None
+
+
+def _group(group: str, positions: Positions, ends: Positions) -> GroupFacts:
+    known = [(offset, ends.offsets[tp]) for tp, offset in positions if tp in ends.offsets]
+    lag = sum(max(0, end - offset) for offset, end in known) if known else None
+    return GroupFacts(group, len(positions), lag)
+
+
+def as_json(facts: TopicFacts) -> dict[str, object]:
+    """What ``hub topic describe -o json`` prints; what is not known is null."""
+    spec = facts.spec
+    return {
+        "topic": facts.name,
+        "managed": spec is not None,
+        "owner": spec.owner if spec else None,
+        "doc": spec.doc if spec else None,
+        "tags": list(spec.tags) if spec else [],
+        "slo": {
+            "latency_ms": spec.slo.latency_ms if spec else None,
+            "freshness_ms": spec.slo.freshness_ms if spec else None,
+            "lag_ms": spec.slo.lag_ms if spec else None,
+            "completeness": spec.slo.completeness if spec else None,
+        },
+        "partitions": [
+            {
+                "partition": each.replicas.partition,
+                "leader": each.replicas.leader,
+                "replicas": list(each.replicas.replicas),
+                "in_sync": list(each.replicas.in_sync),
+                "begin": each.begin,
+                "end": each.end,
+                "bytes": None
+                if each.bytes_by_broker is None
+                else {str(broker): size for broker, size in each.bytes_by_broker.items()},
+            }
+            for each in facts.partitions
+        ],
+        "config": [{"key": each.key, "value": each.value, "origin": each.origin} for each in facts.settings],
+        "schemas": [
+            {
+                "subject": each.subject,
+                "version": each.version,
+                "id": each.schema_id,
+                "compatibility": each.compatibility,
+            }
+            for each in facts.schemas
+        ],
+        "groups": [
+            {"group": each.group, "partitions": each.partitions, "lag_records": each.lag_records}
+            for each in facts.groups
+        ],
+        "missing": list(facts.missing),
+    }

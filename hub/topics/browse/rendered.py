@@ -1,0 +1,222 @@
+"""[core] A record as people see it: key, headers and value as text where they are text, as hex where they are not.
+
+Bytes are anybody's: nothing of them is trusted or run, long ones are cut, and what cut or could not be read is said.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import orjson
+
+from hub.errors import NotFound
+from hub.record import Record
+from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.wire_format import Undecodable, unframe
+from hub.schema_registry.formats import InvalidSchema
+
+Form = Literal["null", "json", "text", "hex"]
+Decode = Callable[[bytes, int], Any]
+
+MOST_CHARACTERS = 4_000
+MOST_HEX_BYTES = 512
+MOST_HEADERS = 50
+_LINE = 240
+_LONGEST_JSON = 2_000_000  # bytes of a value that is tried as JSON without a schema
+_UNREADABLE = (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a value was written with. ``subject`` and ``version`` are where it is registered, when that is known."""
+
+    id: int
+    type: str
+    subject: str | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some bytes. ``text`` is JSON with indents, text, or a hex dump; ``line`` its beginning on one line.
+
+    ``bytes`` is how many there are; ``cut`` says what ``text`` leaves out, ``problem`` why the schema did not read them.
+    """
+
+    form: Form
+    text: str
+    line: str
+    bytes: int
+    schema: Schema | None = None
+    cut: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A record. ``headers`` are (name, value) in the log's order."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Part
+    value: Part
+    headers: tuple[tuple[str, Part], ...]
+    more_headers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A schema made ready: ``decode`` None when it cannot be used, ``problem`` why."""
+
+    schema: Schema
+    decode: Decode | None
+    problem: str = ""
+
+
+def message(
+    record: Record, reading_of: Callable[[int], Reading | None], most: int = MOST_CHARACTERS
+) -> Message:
+    """The record with texts of at most ``most`` characters. ``reading_of`` a schema's id: None when there is none."""
+    return Message(
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        part(record.key, reading_of, most),
+        part(record.value, reading_of, most)
+        if record.unread is None
+        else Part("null", "", "not read", 0, problem=f"it is not read: {record.unread}"),
+        tuple((_clean(name[:200]), part(value, None, most)) for name, value in record.headers[:MOST_HEADERS]),
+        max(0, len(record.headers) - MOST_HEADERS),
+    )
+
+
+def part(
+    data: bytes | None, reading_of: Callable[[int], Reading | None] | None, most: int = MOST_CHARACTERS
+) -> Part:
+    """Bytes with their own writer's schema when they name one; else as JSON, as text, as hex."""
+    if data is None:
+        return Part("null", "", "null", 0)
+    if reading_of is not None and data[:1] == b"\x00":
+        framed = _framed(data, reading_of, most)
+        if framed is not None:
+            return framed
+    return _plain(data, most)
+
+
+def _framed(data: bytes, reading_of: Callable[[int], Reading | None], most: int) -> Part | None:
+    try:
+        schema_id, _ = unframe(data)
+    except Undecodable:
+        return None
+    reading = reading_of(schema_id)
+    if reading is None:
+        return _hex(data, most, problem=f"it names schema {schema_id}, which the registry does not have")
+    if reading.decode is None:
+        return _hex(data, most, reading.schema, reading.problem)
+    try:
+        return _json(reading.decode(data, 5), len(data), most, reading.schema)
+    except _UNREADABLE as error:
+        said = getattr(error, "message", None) or str(error) or type(error).__name__
+        return _hex(data, most, reading.schema, f"its schema does not read it: {said[:300]}")
+
+
+def _plain(data: bytes, most: int) -> Part:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return _hex(data, most)
+    if text[:1] in ("{", "[") and len(data) <= _LONGEST_JSON:
+        try:
+            return _json(json.loads(text), len(data), most)
+        except (ValueError, RecursionError):
+            pass
+    if any(ord(each) < 32 and each not in "\t\r\n" for each in text[:10_000]):
+        return _hex(data, most)
+    return Part("text", text[:most], _one_line(text), len(data), cut=_cut(text, most))
+
+
+def _json(value: Any, size: int, most: int, schema: Schema | None = None) -> Part:
+    text = _spelled(value, indent=True)
+    line = _spelled(value, indent=False) if len(text) <= 100_000 else text[:2_000]
+    return Part("json", text[:most], _one_line(line), size, schema, _cut(text, most))
+
+
+def _spelled(value: Any, *, indent: bool) -> str:
+    """JSON text that every output can carry: half a surrogate, which JSON can spell, is written as it is spelled.
+    What is no number stays NaN or Infinity, for a null would be another value."""
+    try:
+        text = orjson.dumps(value, default=_told, option=orjson.OPT_INDENT_2 if indent else None).decode()
+        if "null" not in text or not _has_no_number(value):  # orjson writes those as null
+            return text
+    except TypeError:  # numbers of more than 64 bits, half surrogates
+        pass
+    return _clean(json.dumps(value, ensure_ascii=False, indent=2 if indent else None, default=_told))
+
+
+def _has_no_number(value: Any) -> bool:
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            return True
+        if isinstance(each, dict):
+            left.extend(each.values())
+        elif isinstance(each, list | tuple):
+            left.extend(each)
+    return False
+
+
+def _told(value: object) -> object:
+    """What JSON has no word for."""
+    if isinstance(value, bytes | bytearray):
+        return f"0x{bytes(value).hex()}"
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else repr(value)
+
+
+def _hex(data: bytes, most: int, schema: Schema | None = None, problem: str = "") -> Part:
+    shown = min(MOST_HEX_BYTES if most <= MOST_CHARACTERS else most // 4, len(data))
+    cut = f"{len(data) - shown:,} of {len(data):,} bytes are not shown" if shown < len(data) else ""
+    return Part("hex", dump(data[:shown]), data[:40].hex(" "), len(data), schema, cut, problem)
+
+
+def dump(data: bytes) -> str:
+    """Sixteen bytes a line: where, hex, and the letters among them.
+
+    >>> print(dump(b"\\x00abc"))
+    00000000  00 61 62 63                                       .abc
+    """
+    lines = []
+    for start in range(0, len(data), 16):
+        row = data[start : start + 16]
+        letters = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<48}  {letters}")
+    return "\n".join(lines)
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text[: _LINE * 2].split())
+    return line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
+
+
+def _cut(text: str, most: int) -> str:
+    return f"{len(text) - most:,} of {len(text):,} characters are not shown" if len(text) > most else ""
+
+
+def has(shown: Message, words: Sequence[str]) -> bool:
+    """Whether key, value or headers have every word (in lower case) somewhere, as far as they are text."""
+    texts = [each.text.lower() for each in (shown.key, shown.value) if each.form != "hex"]
+    texts += [f"{name} {each.text}".lower() for name, each in shown.headers]
+    return all(any(word in text for text in texts) for word in words)

@@ -1,0 +1,140 @@
+"""[edge] FastAPI: topics as the cluster has them, and one event in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.caller import sees_topic
+from hub.errors import HubError, NotFound, PeerError, nearest
+from hub.kafka import KafkaCluster
+from hub.schema_registry.client.registry_client import RegistryClient
+from hub.topics.gateway.producer import Publisher
+from hub.topics.tree.tree import LiveTree, TopicSpec
+
+# Each holds one of the server's threads (40) while Kafka is slow or away; views must stay readable.
+_MOST_AT_ONCE = 16
+
+
+class EventBody(BaseModel):
+    """One event: its key as text, its value as JSON (null: a tombstone), its time."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(min_length=1, max_length=1_000)
+    value: dict[str, Any] | None
+    timestamp_ms: int | None = None
+
+
+def create_router(
+    cluster: KafkaCluster,
+    registry: RegistryClient,
+    tree_file: Path | None = None,
+    refuses: Callable[[str], HubError | None] = lambda _topic: None,
+) -> APIRouter:
+    """The routes over one cluster; with ``tree_file`` (topics.yaml, read when it has changed) topics tell owner, doc and tags.
+    A file that cannot be read leaves what was known, and answers carry ``tree_error``. ``refuses``: why a topic takes no event here."""
+    router = APIRouter(tags=["topics"])
+    publisher = Publisher(cluster, registry)
+    publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
+
+    tree = None if tree_file is None else LiveTree(tree_file)
+
+    def specs() -> tuple[Mapping[str, TopicSpec], dict[str, str]]:
+        if tree is None or not tree.path.exists():
+            return {}, {}
+        known = tree.topics()
+        return known, {} if tree.error is None else {"tree_error": tree.error.message}
+
+    @router.get("/topics")
+    def topics() -> Response:
+        """Every topic: partitions, replicas, end offsets added up, and what the tree says of it."""
+        found = {name: topic for name, topic in cluster.topics().items() if sees_topic(name)}
+        said, trouble = specs()
+        ends: dict[str, int] = dict.fromkeys(found, 0)
+        for tp, offset in cluster.end_offsets(list(found)):
+            ends[tp.topic] += offset
+        listed = [
+            {
+                "topic": name,
+                "partitions": topic.partitions,
+                "replication_factor": topic.replication_factor,
+                "end_offsets": ends[name],
+                **_described(said.get(name), trouble),
+            }
+            for name, topic in sorted(found.items())
+        ]
+        return _json({"topics": listed, "tree": nested(sorted(found)), **trouble})
+
+    @router.get("/topics/{topic}")
+    def topic(topic: str) -> Response:
+        """One topic with its settings and where each partition begins and ends."""
+        found = cluster.topics()
+        if topic not in found:
+            guess = nearest(topic, filter(sees_topic, found))
+            raise NotFound(
+                f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else None
+            )
+        begin, end = cluster.beginning_offsets([topic]), cluster.end_offsets([topic])
+        said, trouble = specs()
+        partitions = [
+            {"partition": tp.partition, "begin": begin.get(tp), "end": offset} for tp, offset in sorted(end)
+        ]
+        return _json(
+            {
+                "topic": topic,
+                "config": cluster.topic_config([topic])[topic],
+                "partitions": partitions,
+                **_described(said.get(topic), trouble),
+                **trouble,
+            }
+        )
+
+    @router.post("/topics/{topic}/records")
+    def publish(topic: str, body: EventBody) -> Response:
+        """Publish one event. The answer's ``position`` makes a read include it: ``?after=<position>``."""
+        if not publishing.acquire(blocking=False):
+            raise PeerError(f"{_MOST_AT_ONCE} events are being published already", hint="try again")
+        try:
+            if (refused := refuses(topic)) is not None:
+                raise refused
+            position = publisher.publish(topic, body.key, body.value, body.timestamp_ms)
+        finally:
+            publishing.release()
+        ((where, offset),) = list(position)
+        answer = {"position": str(position), "partition": where.partition, "offset": offset - 1}
+        return _json(answer, {"Hub-Position": str(position)})
+
+    return router
+
+
+def _described(spec: TopicSpec | None, trouble: Mapping[str, str]) -> dict[str, object]:
+    """What the tree says; ``managed`` is false for a topic that it does not name, null while the file cannot be read."""
+    if spec is None:
+        return {"managed": None if trouble else False}
+    return {"managed": True, "owner": spec.owner, "doc": spec.doc, "tags": list(spec.tags)}
+
+
+def nested(names: Iterable[str]) -> dict[str, Any]:
+    """Names as a tree of labels: ``{label: {"topic": name, "topics": {...}}}``, each key only where it applies.
+
+    >>> nested(["crm.customers", "crm"])
+    {'crm': {'topics': {'customers': {'topic': 'crm.customers'}}, 'topic': 'crm'}}
+    """
+    root: dict[str, Any] = {}
+    for name in names:
+        node: dict[str, Any] = {"topics": root}
+        for label in name.split("."):
+            node = node.setdefault("topics", {}).setdefault(label, {})
+        node["topic"] = name
+    return root
+
+
+def _json(body: object, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(body), 200, headers, "application/json")

@@ -1,0 +1,38 @@
+"""[edge] FastAPI: what the auditor found, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Response
+
+from hub.caller import sees_topic
+from hub.errors import NotFound, nearest
+from hub.topics.conformance.auditor import Results
+
+
+def create_router(results: Results) -> APIRouter:
+    """The routes over followed results."""
+    router = APIRouter(tags=["topics"])
+
+    @router.get("/audit")
+    def audit(topic: str | None = None) -> Response:
+        """One row a topic: what was judged, what violates its schema by reason and by producer, what was copied."""
+        rows = [row for row in results.rows() if sees_topic(row["topic"])]
+        if topic is None:
+            return _json({"topics": rows})
+        found = [row for row in rows if row["topic"] == topic]
+        if not found:
+            guess = nearest(topic, [row["topic"] for row in rows])
+            raise NotFound(
+                f'topic "{topic}" is not audited',
+                hint=f'did you mean "{guess}"?' if guess else "topics with a registered schema are",
+            )
+        return _json({"topics": found})
+
+    return router
+
+
+def _json(body: Any) -> Response:
+    return Response(orjson.dumps(body), media_type="application/json")

@@ -1,0 +1,307 @@
+"""[core] Is a record what its topic's schema promises? The judgement, its tally by partition, and the copy in quarantine.
+
+A topic's values carry schemas of the subject ``<topic>-value`` (TopicNameStrategy) in the Confluent wire format. The
+tally of a partition is one record of the compacted topic ``_hub.audit``: how far it was judged and what was found. It
+is written in one transaction with the copies of what is quarantined, so that each is copied once whatever dies when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from hub.errors import HubFault
+from hub.record import NewRecord, Record, TopicPartition
+from hub.schema_registry.codecs.avro_validator import Broken, TooDeep
+from hub.schema_registry.contracts.rules import RuleRefused
+
+AUDIT_TOPIC = "_hub.audit"
+QUARANTINE_SUFFIX = ".quarantine"
+PRODUCER_HEADER = "hub.producer"
+UNKNOWN = "unknown"
+# Producers name themselves: what a partition tells apart is limited.
+MOST_PRODUCERS = 50
+OTHER = "other"
+
+Reason = Literal[
+    "framing",
+    "unknown_schema",
+    "foreign_schema",
+    "undecodable",
+    "rest",
+    "too_deep",
+    "too_large",
+    "rule",
+    "policy",
+]
+Mode = Literal["off", "report", "quarantine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Why a record is not what its topic promises; ``detail`` is one line for people."""
+
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSchema:
+    """What the registry says of a schema id. ``check`` None: bodies of its format are not looked at. ``rules`` says why a body
+    does not keep the schema's data rules; None: it has none that could be asked."""
+
+    belongs: bool
+    check: Callable[[bytes, int], int] | None
+    rules: Callable[[bytes, int], str | None] | None = None
+
+
+# What a policy says against a record that is otherwise right (its schema's id is given); None: nothing.
+Policy = Callable[[Record, int], str | None]
+
+
+def judge(
+    record: Record, schema_of: Callable[[int], KnownSchema | None], policies: Sequence[Policy] = ()
+) -> Violation | None:
+    """What is wrong with a record; None for one that is right. A tombstone is.
+
+    ``schema_of`` answers for the record's own subject; None: the registry does not know the id.
+    """
+    value = record.value
+    if value is None:
+        return None if record.unread is None else Violation("too_large", f"it is not read: {record.unread}")
+    if len(value) < 5 or value[0] != 0:
+        if len(value) >= 5:
+            said = f"the first byte is {value[0]}, not 0"
+        else:
+            said = f"{len(value)} bytes are no magic byte and schema id"
+        return Violation("framing", said)
+    schema_id = int.from_bytes(value[1:5], "big")
+    known = schema_of(schema_id)
+    if known is None:
+        return Violation("unknown_schema", f"schema id {schema_id} is not registered")
+    if not known.belongs:
+        return Violation("foreign_schema", f'schema id {schema_id} is not of subject "{record.topic}-value"')
+    if known.check is not None:
+        try:
+            end = known.check(value, 5)
+        except TooDeep as error:
+            return Violation("too_deep", str(error))
+        except Broken as error:
+            return Violation("undecodable", f"schema id {schema_id}: {error}")
+        if end != len(value):
+            return Violation(
+                "rest", f"schema id {schema_id}: {len(value) - end} bytes are left at byte {end}"
+            )
+    if known.rules is not None:
+        try:
+            broken = known.rules(value, 5)
+        except RuleRefused as error:  # it took too much: nobody knows what it would have said
+            broken = error.message
+        except Broken as error:
+            broken = f"the schema's rules cannot be asked: {error}"
+        if broken is not None:
+            return Violation("rule", f"schema id {schema_id}: {broken}")
+    for policy in policies:
+        said_no = policy(record, schema_id)
+        if said_no is not None:
+            return Violation("policy", said_no)
+    return None
+
+
+def producer_of(record: Record) -> str:
+    """Who wrote a record, as far as its header says: a consumer does not hear of client ids."""
+    name = record.header(PRODUCER_HEADER)
+    return (name.decode(errors="replace")[:100] if name else "") or UNKNOWN
+
+
+def copy_of(record: Record, violation: Violation) -> NewRecord:
+    """The record for quarantine: key, value and headers as they are, then where and when it was and why it is here.
+
+    Its own time is that of the copy: retention counts from a record's time, and would take an old one at once.
+    """
+    added = {
+        "hub.quarantine.topic": record.topic,
+        "hub.quarantine.partition": str(record.partition),
+        "hub.quarantine.offset": str(record.offset),
+        "hub.quarantine.timestamp": str(record.timestamp_ms),
+        "hub.quarantine.reason": violation.reason,
+        "hub.quarantine.detail": violation.detail,
+    }
+    headers = (*record.headers, *((name, text.encode()) for name, text in added.items()))
+    return NewRecord(
+        record.topic + QUARANTINE_SUFFIX,
+        record.key,
+        record.value,
+        headers,
+        None,
+        record.partition,
+    )
+
+
+def size_of(record: NewRecord) -> int:
+    """At most how many bytes a record takes in a batch of its own."""
+    headers = sum(len(name) * 4 + len(value or b"") + 20 for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + 200
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was judged of one partition. ``position`` is the next offset to judge; changes by ``take`` alone.
+
+    ``missed`` counts offsets that were gone before they were read; ``uncopied`` violations too large for quarantine.
+    ``unread``: why what stands at ``position`` cannot be read; "" when it can.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    position: int = 0
+    mode: Mode = "report"
+    checked: int = 0
+    missed: int = 0
+    quarantined: int = 0
+    uncopied: int = 0
+    violations: dict[tuple[str, str], int] = field(default_factory=dict)
+    last: dict[str, Any] | None = None
+    unread: str = ""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def take(self, record: Record, violation: Violation | None, copied: bool | None) -> None:
+        """Count a judged record. ``copied`` None: the topic's policy is not to copy."""
+        self.position = record.offset + 1
+        self.unread = ""
+        self.checked += 1
+        if violation is None:
+            return
+        producer = producer_of(record)
+        named = {name for _, name in self.violations}
+        if producer not in named and len(named) >= MOST_PRODUCERS:
+            producer = OTHER
+        pair = (violation.reason, producer)
+        self.violations[pair] = self.violations.get(pair, 0) + 1
+        self.quarantined += copied is True
+        self.uncopied += copied is False
+        self.last = {
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "reason": violation.reason,
+            "detail": violation.detail[:300],
+            "producer": producer,
+        }
+
+    def moved(self, begin: int, end: int) -> None:
+        """The log has changed under the position: go to its nearest end, and count what nobody judged."""
+        if self.position < begin:
+            self.missed += begin - self.position
+            self.position, self.unread = begin, ""
+        self.position = min(self.position, end)
+
+    def record(self) -> NewRecord:
+        """The tally as a record of the audit's topic."""
+        body = {
+            "topic_id": self.topic_id,
+            "position": self.position,
+            "mode": self.mode,
+            "checked": self.checked,
+            "missed": self.missed,
+            "quarantined": self.quarantined,
+            "uncopied": self.uncopied,
+            "violations": [
+                {"reason": reason, "producer": producer, "count": count}
+                for (reason, producer), count in sorted(self.violations.items())
+            ],
+            "last": self.last,
+            "unread": self.unread,
+        }
+        key = orjson.dumps({"topic": self.topic, "partition": self.partition})
+        return NewRecord(AUDIT_TOPIC, key, orjson.dumps(body))
+
+
+def tally_of(record: Record) -> Tally:
+    """The tally that a record of the audit's topic states. Raises HubFault naming the record."""
+    try:
+        key, body = orjson.loads(record.key or b""), orjson.loads(record.value or b"")
+        return Tally(
+            key["topic"],
+            key["partition"],
+            body["topic_id"],
+            body["position"],
+            body["mode"],
+            body["checked"],
+            body["missed"],
+            body["quarantined"],
+            body["uncopied"],
+            {(each["reason"], each["producer"]): each["count"] for each in body["violations"]},
+            body["last"],
+            body.get("unread", ""),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise HubFault(
+            f'topic "{AUDIT_TOPIC}" partition {record.partition} offset {record.offset}: no tally ({error})',
+            hint=f"delete the topic {AUDIT_TOPIC}: every audited topic is judged again from its start",
+        ) from None
+
+
+def summary(tallies: Iterable[Tally]) -> list[dict[str, Any]]:
+    """One row a topic, sorted: sums over its partitions, violations by reason and by producer, the latest of them."""
+    rows: dict[str, dict[str, Any]] = {}
+    for tally in sorted(tallies, key=lambda each: each.topic_partition):
+        row = rows.setdefault(
+            tally.topic,
+            {
+                "topic": tally.topic,
+                "audit": tally.mode,
+                **dict.fromkeys(("checked", "violations", "quarantined", "uncopied", "missed"), 0),
+                "by_reason": {},
+                "by_producer": {},
+                "positions": {},
+                "unread": {},
+                "last": None,
+            },
+        )
+        for name in ("checked", "quarantined", "uncopied", "missed"):
+            row[name] += getattr(tally, name)
+        for (reason, producer), count in tally.violations.items():
+            row["violations"] += count
+            row["by_reason"][reason] = row["by_reason"].get(reason, 0) + count
+            row["by_producer"][producer] = row["by_producer"].get(producer, 0) + count
+        row["positions"][str(tally.partition)] = tally.position
+        if tally.unread:
+            row["unread"][str(tally.partition)] = tally.unread
+        if tally.last is not None:
+            latest = {"partition": tally.partition, **tally.last}
+            if row["last"] is None or latest["timestamp_ms"] >= row["last"]["timestamp_ms"]:
+                row["last"] = latest
+    return list(rows.values())
+
+
+def counters(tallies: Iterable[Tally]) -> list[tuple[str, str, Mapping[str, str], float]]:
+    """(series, help, labels, value) for Prometheus; sums over the partitions of a topic."""
+    found: dict[tuple[str, str, tuple[tuple[str, str], ...]], float] = {}
+
+    def add(name: str, said: str, value: int, **labels: str) -> None:
+        place = (name, said, tuple(labels.items()))
+        found[place] = found.get(place, 0) + value
+
+    for each in tallies:
+        topic = each.topic
+        add("hub_audit_records", "Records that were judged", each.checked, topic=topic)
+        add("hub_audit_quarantined", "Violations copied to quarantine", each.quarantined, topic=topic)
+        add("hub_audit_uncopied", "Violations too large for quarantine", each.uncopied, topic=topic)
+        add("hub_audit_missed", "Offsets that were gone before they were judged", each.missed, topic=topic)
+        for (reason, producer), count in each.violations.items():
+            add(
+                "hub_audit_violations",
+                "Records that are not what their topic's schema promises",
+                count,
+                topic=topic,
+                reason=reason,
+                producer=producer,
+            )
+    return [(name, said, dict(labels), value) for (name, said, labels), value in sorted(found.items())]

@@ -1,0 +1,148 @@
+"""[edge] FastAPI: dead letters, counted, shown, repaired, replayed, dismissed. Scripts are the command line's alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.caller import done_by, reads_all, sees_topic
+from hub.errors import CallerError, PeerError
+from hub.topics.dead_letters.model import Place, State, letter_row, page
+from hub.topics.dead_letters.queue import DeadLetters, Repair, sets, whole
+
+# Each reads whole topics in one of the server's threads.
+_MOST_AT_ONCE = 4
+MOST_ANSWER_BYTES = 8 << 20
+
+
+class RepairBody(BaseModel):
+    """``set``: fields by path; ``value``: the whole event; ``schema_id``: what the bytes are. One of the first two, or none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    set: dict[str, Any] | None = None
+    value: Any = None
+    schema_id: int | None = None
+    key: str | None = None
+    why: str | None = Field(None, max_length=1_000)
+    by: str = Field("http", min_length=1, max_length=100)
+    dry_run: bool = False
+
+
+class ReplayBody(BaseModel):
+    """How a letter is replayed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    as_is: bool = False
+    by: str = Field("http", min_length=1, max_length=100)
+    dry_run: bool = False
+
+
+class DismissBody(BaseModel):
+    """Why nothing is to be done; ``undo`` takes it back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    why: str | None = Field(None, max_length=1_000)
+    by: str = Field("http", min_length=1, max_length=100)
+    undo: bool = False
+
+
+def create_router(letters: DeadLetters) -> APIRouter:
+    """The routes over the dead letters of one cluster."""
+    router = APIRouter(tags=["dead letters"])
+    room = threading.BoundedSemaphore(_MOST_AT_ONCE)
+
+    @contextmanager
+    def admitted() -> Iterator[None]:
+        if not room.acquire(blocking=False):
+            raise PeerError(f"{_MOST_AT_ONCE} requests read dead letters already", hint="try again")
+        try:
+            yield
+        finally:
+            room.release()
+
+    @router.get("/dlq")
+    def counts(topic: str | None = None) -> Response:
+        """One row a topic that has dead letters: by state, reason, producer, view, and how old."""
+        with admitted():
+            if topic is not None:
+                reads_all(letters.resolved(topic))
+            rows, complete = letters.heaps(topic)
+        return _json({"topics": [row for row in rows if sees_topic(row["topic"])], "complete": complete})
+
+    @router.get("/dlq/{topic}")
+    def listed(
+        topic: str,
+        state: State | None = None,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+        after: str | None = None,
+    ) -> Response:
+        """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed. ``after``: the ``next`` of the
+        page before; an answer has 8 MB at most, or one letter."""
+        behind = None if after is None else Place.parse(after)
+        with admitted():
+            named = letters.resolved(topic)
+            reads_all(named)
+            found = letters.letters(named)
+        wanted = ("open", "repaired") if state is None else (state,)
+        chosen = (each for each in found.letters if each.state in wanted)
+        made = page(chosen, letter_row, limit, MOST_ANSWER_BYTES, behind)
+        following = None if made.after is None else str(made.after)
+        return _json({"letters": made.rows, "more": made.more, "next": following, "complete": found.complete})
+
+    @router.get("/dlq/{topic}/{partition}/{offset}")
+    def shown(topic: str, partition: int, offset: int) -> Response:
+        """One letter, as far as it can be decoded."""
+        with admitted():
+            return _json(letters.show(Place(topic, partition, offset)))
+
+    @router.post("/dlq/{topic}/{partition}/{offset}/repair")
+    def repair(topic: str, partition: int, offset: int, body: RepairBody) -> Response:
+        """Make the event right; with ``dry_run`` the answer says what it would be."""
+        whole_event = "value" in body.model_fields_set
+        if whole_event and body.set is not None:
+            raise CallerError("set and value both say what the event is to be", hint="say one of them")
+        change = None
+        if whole_event:
+            change = whole(body.value)
+        elif body.set is not None:
+            change = sets(list(body.set.items()))
+        if change is None and body.schema_id is None and body.key is None:
+            raise CallerError("nothing says what is to be repaired", hint="set, value, schema_id or key")
+        how = Repair(change, body.schema_id, body.key)
+        with admitted():
+            place = Place(topic, partition, offset)
+            (row,) = letters.repair([place], how, done_by(body.by), why=body.why, dry_run=body.dry_run)
+        return _json(row)
+
+    @router.post("/dlq/{topic}/{partition}/{offset}/replay")
+    def replay(topic: str, partition: int, offset: int, body: ReplayBody | None = None) -> Response:
+        """Append the event to the topic that it is from. A second time nothing is appended: ``done`` is ``before``."""
+        asked = body or ReplayBody()
+        with admitted():
+            place = Place(topic, partition, offset)
+            (row,) = letters.replay([place], done_by(asked.by), as_is=asked.as_is, dry_run=asked.dry_run)
+        return _json(row)
+
+    @router.post("/dlq/{topic}/{partition}/{offset}/dismiss")
+    def dismiss(topic: str, partition: int, offset: int, body: DismissBody | None = None) -> Response:
+        """Nothing is to be done about the letter."""
+        asked = body or DismissBody()
+        with admitted():
+            place = Place(topic, partition, offset)
+            (row,) = letters.dismiss([place], done_by(asked.by), why=asked.why, undo=asked.undo)
+        return _json(row)
+
+    return router
+
+
+def _json(body: object) -> Response:
+    return Response(orjson.dumps(body, default=str), media_type="application/json")

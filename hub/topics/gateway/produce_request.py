@@ -1,0 +1,375 @@
+"""[core] What a produce request says: its body split into records, each record's parts, and the lines of the answer.
+
+Shapes and names are those of Confluent's REST Proxy, API v3 ("Records"). A record whose JSON is broken ends what can be
+read of a body, unless the body says that it is lines (application/x-ndjson): then each line stands for itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Literal
+
+import orjson
+
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+from hub.record import Headers
+from hub.schema_registry.formats.exact_json import dumped, loaded
+from hub.topics.tree.key_fields import at_path
+
+MOST_RECORD_BYTES = 1 << 20
+MOST_REQUEST_BYTES = 16 << 20
+MOST_RECORDS = 10_000
+MOST_HEADERS = 100
+PRODUCER_HEADER = "hub.producer"
+IDEMPOTENCY_HEADER = "hub.idempotency"
+
+_LINE = re.compile(rb"[^\n]+")
+_MOST_GUESSES = 200  # fields that are compared with the key's name for a hint
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RECORD_FIELDS = ("partition_id", "headers", "key", "value", "timestamp", "original_size")
+_DATA_FIELDS = (
+    "type",
+    "data",
+    "schema_id",
+    "schema_version",
+    "subject",
+    "subject_name_strategy",
+    "schema",
+)
+# Types that a schema describes, as REST Proxy calls them, and their formats in the registry.
+FORMATS: Mapping[str, str] = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
+
+Type = Literal["JSON", "STRING", "BINARY", "AVRO", "JSONSCHEMA", "PROTOBUF"]
+
+
+class Malformed(CallerError):
+    """What cannot be read as a request at all."""
+
+    code = "HUB-1322"
+
+
+class Unprocessable(CallerError):
+    """A record that is understood and cannot be written as it is."""
+
+    code = "HUB-1320"
+
+
+class TooLarge(CallerError):
+    """A record or a request over its limit."""
+
+    code = "HUB-1321"
+
+
+class Busy(PeerError):
+    """As much is under way as is allowed; nothing of this request was written."""
+
+    code = "HUB-3040"
+
+
+STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
+    (NotFound, 404),
+    (Conflict, 409),
+    (Malformed, 400),
+    (TooLarge, 413),
+    (CallerError, 422),
+    (Busy, 429),
+    (PeerError, 503),
+)
+
+
+def status_of(error: HubError) -> int:
+    """The HTTP status of an error of this API; 500 is the hub's own fault."""
+    return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A key or a value as a record says it. ``type`` None: the topic's schema, or the one that is named, decides. ``data`` None: null."""
+
+    type: Type | None = None
+    data: Any = None
+    schema_id: int | None = None
+    schema_version: int | None = None
+    subject: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRequest:
+    """One record to be written; ``size`` is that of its JSON in bytes."""
+
+    key: Data
+    value: Data
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    size: int = 0
+
+
+# ---- the body
+
+
+def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerError]:
+    """(JSON value, its size in bytes) of every value of a body, newline separated or concatenated; a CallerError in the
+    place of one that is refused. What cannot be read ends it, except between ``lines``."""
+    if not lines:
+        try:
+            yield loaded(body), len(body)
+            return
+        except orjson.JSONDecodeError:
+            pass  # several, or none
+    if lines:
+        yield from map(_parsed, _lines(body))
+        return
+    if b"\n" in body:
+        # One more than a request may have tells that there are too many: the others would only fill memory.
+        found = [_parsed(part) for part in islice(_lines(body), MOST_RECORDS + 1)]
+        if found and not any(isinstance(each, CallerError) for each in found):
+            yield from found
+            return
+    yield from _concatenated(body)
+
+
+def _lines(body: bytes) -> Iterator[bytes]:
+    """Those that are not blank."""
+    return (part for found in _LINE.finditer(body) if (part := found.group()).strip())
+
+
+def _parsed(part: bytes) -> tuple[Any, int] | CallerError:
+    try:
+        return loaded(part), len(part)
+    except orjson.JSONDecodeError as error:
+        return Malformed(f"the record is no JSON: {error}")
+
+
+def _concatenated(body: bytes) -> Iterator[tuple[Any, int] | CallerError]:
+    """Python's parser finds where a value ends; whether it is JSON is orjson's to say, which is stricter."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        yield Malformed(f"the body is no UTF-8: {error.reason} at byte {error.start}")
+        return
+    decoder, at, number = json.JSONDecoder(), 0, 0
+    while True:
+        while at < len(text) and text[at] in " \t\r\n":
+            at += 1
+        if at == len(text):
+            if number == 0:
+                yield Malformed("the body has no record")
+            return
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            said = "it nests too deep" if isinstance(error, RecursionError) else str(error)
+            yield Malformed(
+                f"record {number} of the body is no JSON: {said}",
+                hint=f"{number} records before it were read; nothing after it was",
+            )
+            return
+        yield _parsed(text[at:end].encode())
+        at, number = end, number + 1
+
+
+# ---- a record
+
+
+def record_of(value: Any, size: int) -> RecordRequest:
+    """The record that a JSON value says, in the shape of API v3. Raises CallerError naming the field."""
+    if size > MOST_RECORD_BYTES:
+        raise TooLarge(f"the record has {size} bytes, {MOST_RECORD_BYTES} are allowed")
+    if not isinstance(value, dict):
+        raise Unprocessable("the record is no JSON object", hint='{"value": {"data": …}}')
+    _known(value, _RECORD_FIELDS, "the record")
+    partition = value.get("partition_id")
+    if partition is not None and (type(partition) is not int or not 0 <= partition < 1 << 31):
+        raise Unprocessable(f"partition_id: {_cut(partition)} is no number of a partition")
+    return RecordRequest(
+        _data_of(value.get("key"), "key"),
+        _data_of(value.get("value"), "value"),
+        headers_of(value.get("headers")),
+        partition,
+        timestamp_of(value.get("timestamp")),
+        size,
+    )
+
+
+def event_of(value: Any, size: int, key_field: str | None) -> RecordRequest:
+    """The record of an event of the short form: the JSON value is the event, ``key_field`` names the key in it,
+    or its path with dots."""
+    if size > MOST_RECORD_BYTES:
+        raise TooLarge(f"the event has {size} bytes, {MOST_RECORD_BYTES} are allowed")
+    if not isinstance(value, dict):
+        raise Unprocessable("the event is no JSON object")
+    key = None
+    if key_field is not None:
+        key = at_path(value, key_field)
+        if type(key) is int:
+            key = str(key)
+        if not isinstance(key, str) or not key:
+            guess = nearest(key_field, islice(value, _MOST_GUESSES))
+            raise Unprocessable(
+                f'the event\'s key "{key_field}" is {_cut(key)}; a text or an integer is needed',
+                hint=f'did you mean "{guess}"?' if guess and key is None else None,
+            )
+    return RecordRequest(Data("STRING", key), Data(None, value), size=size)
+
+
+def headers_of(given: Any) -> Headers:
+    """The headers of a record: ``[{"name", "value": base64}]``; a null value is written as an empty one."""
+    if given is None:
+        return ()
+    if not isinstance(given, list) or len(given) > MOST_HEADERS:
+        raise Unprocessable(f"headers: a list of at most {MOST_HEADERS} is needed")
+    found: list[tuple[str, bytes]] = []
+    for number, each in enumerate(given):
+        name = each.get("name") if isinstance(each, dict) else None
+        if not isinstance(name, str) or not name:
+            raise Unprocessable(f"headers[{number}]: has no name")
+        if "\0" in name:  # the producer would end the name there
+            raise Unprocessable(f"headers[{number}]: the name has a null character")
+        if name.startswith("hub.") and name != PRODUCER_HEADER:
+            raise Unprocessable(
+                f'headers[{number}]: "{name[:80]}": names that begin with "hub." are the hub\'s'
+            )
+        value = each.get("value")
+        found.append((name, b"" if value is None else _base64(value, f"headers[{number}].value")))
+    return tuple(found)
+
+
+def timestamp_of(given: Any) -> int | None:
+    """Epoch milliseconds of an RFC 3339 text, or of such a number."""
+    if given is None:
+        return None
+    milliseconds: int | None = given if type(given) is int else None
+    if isinstance(given, str):
+        try:
+            moment = datetime.fromisoformat(given)
+        except ValueError:
+            moment = None
+        if moment is not None and moment.tzinfo is not None:
+            milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
+    if milliseconds is None or not 0 <= milliseconds <= _LATEST_MS:
+        raise Unprocessable(
+            f"timestamp: {_cut(given)} is no time of the years 1970 to 9999",
+            hint="2024-02-29T12:30:00Z, or milliseconds since 1970",
+        )
+    return milliseconds
+
+
+def _data_of(given: Any, part: str) -> Data:
+    if given is None:
+        return Data()
+    if not isinstance(given, dict):
+        raise Unprocessable(f"{part}: is no object", hint=f'"{part}": {{"data": …}}')
+    _known(given, _DATA_FIELDS, part)
+    kind: Any = given.get("type")
+    if kind not in (None, "JSON", "STRING", "BINARY", *FORMATS):
+        names = ", ".join(FORMATS)
+        raise Unprocessable(f"{part}: type {_cut(kind)} is not known", hint=f"JSON, STRING, BINARY, {names}")
+    if given.get("schema") is not None:
+        raise Unprocessable(f"{part}: a schema is registered first", hint="POST /subjects/<subject>/versions")
+    if given.get("subject_name_strategy") not in (None, "TOPIC_NAME"):
+        raise Unprocessable(f"{part}: subject_name_strategy TOPIC_NAME is served, no other")
+    numbers = {name: given.get(name) for name in ("schema_id", "schema_version")}
+    for name, number in numbers.items():
+        if number is not None and (type(number) is not int or not 0 < number < 1 << 31):
+            raise Unprocessable(f"{part}.{name}: {_cut(number)} is no such number")
+    subject = given.get("subject")
+    if subject is not None and not isinstance(subject, str):
+        raise Unprocessable(f"{part}.subject: {_cut(subject)} is no name")
+    names_one = any(each is not None for each in (*numbers.values(), subject))
+    if names_one and kind not in (None, *FORMATS):
+        raise Unprocessable(f"{part}: type {kind} has no schema")
+    return Data(kind, given.get("data"), numbers["schema_id"], numbers["schema_version"], subject)
+
+
+def plain_bytes(given: Data, part: str) -> bytes | None:
+    """The bytes of data that needs no schema: JSON, STRING or BINARY. Raises Unprocessable."""
+    if given.data is None:
+        return None
+    if given.type == "JSON":
+        return as_json(given.data, f"{part}.data")
+    if given.type == "BINARY":
+        return _base64(given.data, f"{part}.data")
+    if not isinstance(given.data, str):
+        raise Unprocessable(f"{part}.data: is {_cut(given.data)}, type STRING wants a text")
+    return given.data.encode()
+
+
+def as_json(value: Any, place: str) -> bytes:
+    """Raises Unprocessable for what is nested deeper than JSON is written; it is read deeper."""
+    try:
+        return dumped(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unprocessable(f"{place}: {error}", hint="nest it less deep") from None
+
+
+def _base64(given: Any, place: str) -> bytes:
+    try:
+        return base64.b64decode(given, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise Unprocessable(f"{place}: {_cut(given)} is no base64") from None
+
+
+def _known(given: Mapping[str, Any], fields: tuple[str, ...], place: str) -> None:
+    unknown = next((name for name in given if name not in fields), None)
+    if unknown is not None:
+        guess = nearest(unknown[:80], fields)
+        raise Unprocessable(
+            f'{place}: field "{unknown[:80]}" is not known',
+            hint=f'did you mean "{guess}"?' if guess else f"known are {', '.join(fields)}",
+        )
+
+
+def _cut(value: Any) -> str:
+    try:
+        text = dumped(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return "nested too deep"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+# ---- the answer
+
+
+def written_line(
+    cluster_id: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    key_size: int | None,
+    value_size: int | None,
+    schema_id: int | None,
+) -> dict[str, Any]:
+    """The line of a record that is in the log."""
+    line: dict[str, Any] = {
+        "error_code": 200,
+        "cluster_id": cluster_id,
+        "topic_name": topic,
+        "partition_id": partition,
+        "offset": offset,
+        "timestamp": (_EPOCH + timedelta(milliseconds=timestamp_ms))
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z"),
+    }
+    if key_size is not None:
+        line["key"] = {"size": key_size}
+    if value_size is not None:
+        line["value"] = {"size": value_size, **({"schema_id": schema_id} if schema_id is not None else {})}
+    return line
+
+
+def refused_line(error: HubError) -> dict[str, Any]:
+    """The line of a record that was not written, or of which that is not known."""
+    line: dict[str, Any] = {"error_code": status_of(error), "message": error.message}
+    if error.hint:
+        line["hint"] = error.hint
+    return {**line, "code": error.code, **error.details}

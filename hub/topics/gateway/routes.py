@@ -1,0 +1,192 @@
+"""[edge] FastAPI: records in over HTTP, as Confluent's REST Proxy has it (API v3), and events in their short form.
+
+Paths and bodies are those of the REST Proxy API v3 reference. One record is answered with its own status; several with
+200 and one JSON line each. Answers carry ``Hub-Position``: a read that sends it along sees the write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
+
+from hub.caller import sees_topic
+from hub.errors import CallerError, HubError, NotFound
+from hub.topics.gateway import gateway as shell
+from hub.topics.gateway.gateway import Answer, Gateway, Slot
+from hub.topics.gateway.idempotency import checked_key
+from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, TooLarge, refused_line, status_of
+from hub.tracing import ACTIVE, parse
+
+POSITION_HEADER = "Hub-Position"
+_LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
+_BODY_S = 30.0
+_THIS = "-"
+
+
+class _Route(APIRoute):
+    """Errors of these routes in REST Proxy's shape: a number as ``error_code``."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except HubError as error:
+                return _answered(Answer(status_of(error), (refused_line(error),)))
+
+        return handled
+
+
+def create_router(gateway: Gateway) -> APIRouter:
+    """The routes over a running gateway."""
+    router = APIRouter(route_class=_Route, tags=["produce"])
+
+    @router.get("/v3/clusters")
+    async def clusters(request: Request) -> Response:
+        cluster_id = await run_in_threadpool(gateway.cluster_id)
+        url = f"{_base(request)}/v3/clusters"
+        return _listed("KafkaClusterList", url, [_cluster(url, cluster_id)])
+
+    @router.get("/v3/clusters/{cluster_id}")
+    async def cluster(request: Request, cluster_id: str) -> Response:
+        found = await this_cluster(cluster_id)
+        return _json(_cluster(f"{_base(request)}/v3/clusters", found))
+
+    @router.get("/v3/clusters/{cluster_id}/topics")
+    async def topics(request: Request, cluster_id: str) -> Response:
+        found = await this_cluster(cluster_id)
+        known = await run_in_threadpool(gateway.cluster.topics)
+        url = f"{_base(request)}/v3/clusters/{found}/topics"
+        listed = [
+            {
+                "kind": "KafkaTopic",
+                "metadata": {
+                    "self": f"{url}/{name}",
+                    "resource_name": f"crn:///kafka={found}/topic={name}",
+                },
+                "cluster_id": found,
+                "topic_name": name,
+                "is_internal": name.startswith("_"),
+                "replication_factor": topic.replication_factor,
+                "partitions_count": topic.partitions,
+            }
+            for name, topic in sorted(known.items())
+            if sees_topic(name)
+        ]
+        return _listed("KafkaTopicList", url, listed)
+
+    @router.post("/v3/clusters/{cluster_id}/topics/{topic}/records")
+    async def records(request: Request, cluster_id: str, topic: str) -> Response:
+        """One record or many; see docs/gateway.md."""
+        if cluster_id != _THIS:
+            await this_cluster(cluster_id)
+        return await produce(request, topic, "record", None)
+
+    @router.post("/topics/{topic}/events")
+    async def events(request: Request, topic: str, key: str | None = None) -> Response:
+        """One event, an array of them, or JSON lines. ``key`` names the field (or its path, with dots) whose
+        value is the key; unsaid, the one that topics.yaml declares for the topic."""
+        if key is None:
+            key = declared_key(gateway, topic)
+        return await produce(request, topic, "event", key)
+
+    async def this_cluster(asked: str) -> str:
+        found = await run_in_threadpool(gateway.cluster_id)
+        if asked not in (_THIS, found):
+            raise NotFound(f'cluster "{asked[:80]}" is not this one', hint=f'this one is "{found}", or "-"')
+        return found
+
+    async def produce(request: Request, topic: str, form: Any, key_field: str | None) -> Response:
+        given = request.headers.get("idempotency-key")
+        key = None if given is None else checked_key(given)
+        # Passed on to the record even where this server traces nothing.
+        told = request.headers
+        trace = ACTIVE.get() or parse(told.get("traceparent"), told.get("tracestate"))
+        kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+        slot = gateway.admit(_announced(request))
+        try:
+            body = await _read(request, slot)
+        except BaseException:
+            slot.release()
+            raise
+        asked = shell.Request(
+            topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace
+        )
+        # Shielded: a client that hangs up does not take the answer from another one with the same key.
+        return _answered(await asyncio.shield(asyncio.wrap_future(gateway.submit(asked, slot))))
+
+    return router
+
+
+def declared_key(gateway: Gateway, topic: str) -> str | None:
+    """The field that the tree declares as the topic's key; None when it declares none."""
+    spec = None if gateway.tree is None else gateway.tree.find(topic)
+    return None if spec is None else spec.key
+
+
+def _announced(request: Request) -> int:
+    """At most how many bytes the body has."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else MOST_REQUEST_BYTES
+
+
+async def _read(request: Request, slot: Slot) -> bytes:
+    """The body. Raises TooLarge; CallerError when it does not come in time."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for part in request.stream():
+                parts.append(part)
+                size += len(part)
+                if size > MOST_REQUEST_BYTES:
+                    raise TooLarge(
+                        f"the request has more than {MOST_REQUEST_BYTES} bytes", hint="send several"
+                    )
+    except TimeoutError:
+        raise CallerError(f"the body did not come within {_BODY_S:g} s; nothing was written") from None
+    slot.shrink(size)
+    return b"".join(parts)
+
+
+def _answered(answer: Answer) -> Response:
+    headers = {}
+    if answer.position:
+        headers[POSITION_HEADER] = str(answer.position)
+    if answer.repeated:
+        headers["Idempotent-Replayed"] = "true"
+    if answer.status in (429, 503):
+        headers["Retry-After"] = "1"
+    if answer.single:
+        return Response(orjson.dumps(answer.lines[0]), answer.status, headers, "application/json")
+    body = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in answer.lines)
+    return Response(body, answer.status, headers, "application/x-ndjson")
+
+
+def _base(request: Request) -> str:
+    return str(request.base_url).rstrip("/")
+
+
+def _cluster(url: str, cluster_id: str) -> dict[str, Any]:
+    mine = f"{url}/{cluster_id}"
+    return {
+        "kind": "KafkaCluster",
+        "metadata": {"self": mine, "resource_name": f"crn:///kafka={cluster_id}"},
+        "cluster_id": cluster_id,
+        "topics": {"related": f"{mine}/topics"},
+    }
+
+
+def _listed(kind: str, url: str, rows: list[dict[str, Any]]) -> Response:
+    return _json({"kind": kind, "metadata": {"self": url, "next": None}, "data": rows})
+
+
+def _json(body: object) -> Response:
+    return Response(orjson.dumps(body), media_type="application/json")

@@ -1,0 +1,94 @@
+"""[core] The key of a topic's events as the tree declares it (``key: order_id``, ``key: customer.id``), checked and taken.
+
+A path leads through objects to a text or an integer. What the topic's schema says decides at plan; what an event says
+decides when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hub.errors import nearest
+from hub.schema_registry.describe import SchemaField, SchemaView, describe
+from hub.schema_registry.formats.avro import schema as avro
+
+# What JSON writes as a text or an integer.
+_TYPES = ("string", "int", "long", "enum", "uuid", "decimal", "date", "time", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyProblem:
+    """What is wrong with a declared key, and the way out. ``refuses``: no event could be written as it is."""
+
+    reason: str
+    hint: str
+    refuses: bool
+
+
+def key_problem(path: str, text: str) -> KeyProblem | None:
+    """Whether the values of an Avro schema have a key at that path. Raises InvalidSchema."""
+    view = describe("AVRO", avro.parse(text))
+    if len(view.roots) != 1:
+        return KeyProblem(
+            f'its key "{path}" is a field, and its schema is no record', "take the key out", True
+        )
+    optional, place = False, view.roots[0]
+    steps = path.split(".")
+    for depth, step in enumerate(steps, 1):
+        found = _field(view, place, step)
+        here = ".".join(steps[:depth])
+        if found is None:
+            guess = nearest(step, [each.name for each in view.types[place].fields])
+            better = ".".join((*steps[: depth - 1], guess)) if guess else ""
+            return KeyProblem(
+                f'its key "{path}": its schema has no field "{here}"',
+                f'did you mean "{better}"?' if better else "name a field of the schema, or take the key out",
+                True,
+            )
+        optional |= found.shape.optional
+        if depth < len(steps) and (found.type != "record" or len(found.shape.of) != 1):
+            return KeyProblem(
+                f'its key "{path}": the field "{here}" is {_a(found.type)}, not a record',
+                "a path leads through records",
+                True,
+            )
+        if depth == len(steps) and found.type not in _TYPES:
+            return KeyProblem(
+                f'its key "{path}" is {_a(found.type)}',
+                "a key is a text or an integer: name such a field",
+                True,
+            )
+        place = found.shape.of[0] if found.shape.of else place
+    if optional:
+        return KeyProblem(
+            f'its key "{path}" may be null or absent in its schema',
+            "events without it are refused by the gateway: make the field required",
+            False,
+        )
+    return None
+
+
+def _field(view: SchemaView, place: str, name: str) -> SchemaField | None:
+    return next((each for each in view.types[place].fields if each.name == name), None)
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind in ("array", "int", "enum", "any") else f"a {kind}"
+
+
+def at_path(event: Mapping[str, Any], path: str) -> Any:
+    """What stands at a path of an event; a field whose very name has the dots goes before. None when nothing does.
+
+    >>> at_path({"customer": {"id": 7}}, "customer.id"), at_path({"a.b": 1}, "a.b"), at_path({}, "a")
+    (7, 1, None)
+    """
+    if path in event:
+        return event[path]
+    found: Any = event
+    for step in path.split("."):
+        if not isinstance(found, Mapping) or step not in found:
+            return None
+        found = found[step]
+    return found

@@ -1,0 +1,477 @@
+"""[core] From the tree and the cluster to a plan: typed steps, and refusals that say who decided and what to do.
+
+The plan that is shown is the plan that is carried out. Topics that the tree does not name are kept and listed; only a
+topic whose very name the caller types is destroyed. What many topics need alike stands together, so that apply can ask
+for it in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from hub.errors import nearest
+from hub.log import TopicDescription, same_setting
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.avro import schema as avro
+from hub.topics.tree.key_fields import key_problem
+from hub.topics.tree.tree import TopicSpec, TopicTree, collisions
+
+# Made by the hub itself, beside those that the tree names.
+_OWN_PREFIXES = ("_", "views.")
+_OWN_SUFFIXES = (".dlq",)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    topic: TopicSpec
+
+    def __str__(self) -> str:
+        settings = "".join(f", {key}={value}" for key, value in self.topic.config.items())
+        return f"+ topic {self.topic.name}  partitions={self.topic.partitions}{settings}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    topic: TopicSpec
+    now: int
+
+    def __str__(self) -> str:
+        moved = "keys move: events of one key are in order before and after, not across"
+        return f"~ topic {self.topic.name}  partitions {self.now} -> {self.topic.partitions} ({moved})"
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfig:
+    """``changes``: key to (as it is, as it shall be); None is the cluster's default."""
+
+    topic: TopicSpec
+    changes: Mapping[str, tuple[str | None, str | None]]
+
+    def __str__(self) -> str:
+        said = ", ".join(
+            f"{key} {old or 'default'} -> {new or 'default'}" for key, (old, new) in self.changes.items()
+        )
+        return f"~ topic {self.topic.name}  {said}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetCompatibility:
+    topic: TopicSpec
+    level: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"~ subject {self.topic.subject}  compatibility {self.now} -> {self.level}"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterSchema:
+    topic: TopicSpec
+    schema: str
+    new: bool
+
+    def __str__(self) -> str:
+        return f"{'+' if self.new else '~'} subject {self.topic.subject}  {'first' if self.new else 'next'} version"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Its events are gone with it; its subject stays."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"- topic {self.name}  with all its events"
+
+
+Step = CreateTopic | AddPartitions | AlterConfig | SetCompatibility | RegisterSchema | DeleteTopic
+
+
+# In this order they are carried out; within one rank, in the tree's.
+_RANK: Mapping[type[Step], int] = {
+    CreateTopic: 0,
+    AddPartitions: 1,
+    AlterConfig: 2,
+    SetCompatibility: 3,
+    RegisterSchema: 3,
+    DeleteTopic: 4,
+}
+
+Right = Literal["tree", "cluster", "decide"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A wish that is not carried out, and the way out.
+
+    ``setting`` is what it is about, ``wanted`` and ``found`` its values in the tree and in the cluster, where there are
+    such; ``right``: which of the two can stay as it is ("decide": a person has to say).
+    """
+
+    topic: str
+    reason: str
+    hint: str
+    setting: str = ""
+    wanted: str | None = None
+    found: str | None = None
+    right: Right = "decide"
+
+    def __str__(self) -> str:
+        return f'✗ topic "{self.topic}": {self.reason}\n  Hint: {self.hint}'
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Something that the plan does, or that is so already, of which a person should know; and the way out."""
+
+    topic: str
+    reason: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f'! topic "{self.topic}": {self.reason}\n  Hint: {self.hint}'
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would change. Nothing is carried out while there are refusals. ``kept`` are the cluster's topics that the
+    tree does not name: they stay as they are."""
+
+    steps: tuple[Step, ...]
+    refusals: tuple[Refusal, ...] = ()
+    kept: tuple[str, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+
+
+class Schemas(Protocol):
+    """What the plan asks of the registry. Schemas are texts."""
+
+    def versions(self, subject: str) -> Sequence[str]:
+        """What was registered, oldest first; the last one is what producers take now; [] when there is none now."""
+
+    def compatibility(self, subject: str) -> str:
+        """The subject's effective level."""
+
+    def incompatibilities(self, subject: str, schema: str, level: str) -> Sequence[str]:
+        """Why the schema may not follow the subject's versions at that level, or be its first: which field, which rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the caller takes upon himself. ``destroy``: the topics, typed name by name, to delete with their events.
+    ``lower_durability``: settings by which the log may lose what it would keep now."""
+
+    destroy: frozenset[str] = frozenset()
+    lower_durability: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """The cluster as it is: topics with their own settings, and the ``defaults`` of those they leave unsaid (with
+    every setting that a topic can have, None where its default is not known; {} when nothing is known)."""
+
+    topics: Mapping[str, TopicDescription]
+    defaults: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def plan(
+    tree: TopicTree,
+    actual: Actual,
+    texts: Mapping[str, str],
+    schemas: Schemas | None,
+    allowed: Allowed = Allowed(),
+) -> Plan:
+    """The steps from ``actual`` to ``tree``. ``texts`` are the schema files' contents by topic; ``schemas`` may be None
+    when there are none."""
+    steps: list[Step] = []
+    refusals: list[Refusal] = []
+    cautions: list[Caution] = []
+    for topic in tree.topics:
+        refusals += _unknown_settings(topic, actual.defaults)
+        found = actual.topics.get(topic.name)
+        if found is None:
+            steps.append(CreateTopic(topic))
+        else:
+            made = list(_changes(topic, found))
+            steps += made
+            cautions += _moved_keys(made)
+            refusals += _refused(topic, found)
+            if not allowed.lower_durability:
+                refusals += _lowered(made, actual.defaults)
+        _check_key(topic, texts.get(topic.name), schemas, refusals, cautions)
+        if schemas is not None:
+            steps += _level_step(topic, schemas)
+            if topic.name in texts:
+                steps += _schema_steps(topic, texts[topic.name], schemas, refusals)
+    _check_collisions(tree, actual, refusals, cautions)
+    for name in sorted(allowed.destroy):
+        steps += _destroyed(name, tree, actual, refusals, cautions)
+    kept = [name for name in _unnamed(tree, actual.topics) if name not in allowed.destroy]
+    steps.sort(key=lambda step: _RANK[type(step)])
+    return Plan(tuple(steps), tuple(refusals), tuple(kept), tuple(cautions))
+
+
+def is_own(name: str) -> bool:
+    """Whether a topic is Kafka's or the hub's own: made beside those that people name, never in the tree."""
+    return name.startswith(_OWN_PREFIXES) or name.endswith(_OWN_SUFFIXES)
+
+
+def _unnamed(tree: TopicTree, actual: Mapping[str, TopicDescription]) -> list[str]:
+    named = {topic.name for topic in tree.topics}
+    return sorted(name for name in actual if name not in named and not is_own(name))
+
+
+def _destroyed(
+    name: str, tree: TopicTree, actual: Actual, refusals: list[Refusal], cautions: list[Caution]
+) -> Iterator[DeleteTopic]:
+    """A destroy that was carried out already is no mistake: the same command again ends well."""
+    if tree.find(name) is not None:
+        hint = "take it out of the tree first, or leave out --destroy"
+        refusals.append(Refusal(name, "is in the tree, so it is not destroyed", hint, "topic"))
+    elif name.startswith(_OWN_PREFIXES):
+        hint = "Kafka's own tools can delete it, when it is meant"
+        refusals.append(Refusal(name, "belongs to Kafka or the hub itself, so it is not destroyed", hint))
+    elif name not in actual.topics:
+        guess = nearest(name, _unnamed(tree, actual.topics))
+        hint = (
+            f'did you mean "{guess}"?'
+            if guess
+            else "it may be gone already; hub topic ls shows what there is"
+        )
+        cautions.append(Caution(name, "is not in the cluster: nothing to destroy", hint))
+    else:
+        yield DeleteTopic(name)
+
+
+def _check_collisions(
+    tree: TopicTree, actual: Actual, refusals: list[Refusal], cautions: list[Caution]
+) -> None:
+    """Kafka creates no topic whose name is like another's but for "." and "_"; old clusters may have such pairs."""
+    for group in collisions([*(topic.name for topic in tree.topics), *actual.topics]):
+        hint = "Kafka's metrics have _ for . in a topic's name: use one of the two in names, not both"
+        for name in group:
+            others = ", ".join(f'"{other}"' for other in group if other != name)
+            if tree.find(name) is None:
+                continue
+            if name in actual.topics:
+                cautions.append(Caution(name, f"its metrics are mixed up with those of {others}", hint))
+            else:
+                refusals.append(
+                    Refusal(name, f"its name collides with {others}, and Kafka refuses that", hint, "topic")
+                )
+
+
+def _moved_keys(steps: Sequence[Step]) -> Iterator[Caution]:
+    for step in steps:
+        if isinstance(step, AddPartitions):
+            yield Caution(
+                step.topic.name,
+                f"adding partitions ({step.now} -> {step.topic.partitions}) moves keys: the events of a key are in"
+                " order before and after, not across",
+                f"where order matters, create a new topic with {step.topic.partitions} partitions, mirror this one"
+                " into it, and move producers and consumers over",
+            )
+
+
+def _changes(topic: TopicSpec, found: TopicDescription) -> Iterator[AddPartitions | AlterConfig]:
+    if topic.partitions > found.partitions:
+        yield AddPartitions(topic, found.partitions)
+    changes = {
+        key: (found.config.get(key), topic.config.get(key))
+        for key in sorted({*found.config, *topic.config})
+        if not same_setting(found.config.get(key), topic.config.get(key))
+    }
+    if changes:
+        yield AlterConfig(topic, changes)
+
+
+def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[Refusal]:
+    if topic.partitions < found.partitions:
+        yield Refusal(
+            topic.name,
+            f"partitions cannot shrink from {found.partitions} to {topic.partitions}"
+            f" (set by {topic.set_by['partitions']})",
+            f"write {found.partitions} in the tree, or create a new topic with {topic.partitions} and mirror this one"
+            " into it",
+            "partitions",
+            str(topic.partitions),
+            str(found.partitions),
+            "cluster",
+        )
+    asked = topic.set_by["replication_factor"] != "(default)"
+    if asked and topic.replication_factor != found.replication_factor:
+        yield Refusal(
+            topic.name,
+            f"replication factor is {found.replication_factor}, the tree says {topic.replication_factor}"
+            f" (set by {topic.set_by['replication_factor']})",
+            f"write {found.replication_factor} in the tree, or move replicas with kafka-reassign-partitions and apply"
+            " again",
+            "replication_factor",
+            str(topic.replication_factor),
+            str(found.replication_factor),
+        )
+
+
+def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str | None]) -> Iterator[Refusal]:
+    for key in topic.config if defaults else ():
+        if key not in defaults:
+            guess = nearest(key, defaults)
+            yield Refusal(
+                topic.name,
+                f'Kafka knows no setting "{key}" of a topic (set by {topic.set_by[f"config.{key}"]})',
+                f'did you mean "{guess}"?' if guess else "kafka.apache.org lists the topic configs",
+                key,
+                topic.config[key],
+                None,
+                "cluster",
+            )
+
+
+def _check_key(
+    topic: TopicSpec,
+    text: str | None,
+    schemas: Schemas | None,
+    refusals: list[Refusal],
+    cautions: list[Caution],
+) -> None:
+    """Whether the events have the key that the tree declares, by the tree's schema or else the registered one."""
+    if topic.key is None:
+        return
+    if text is None and schemas is not None:
+        text = next(iter(reversed(schemas.versions(topic.subject))), None)
+    try:
+        problem = key_problem(topic.key, text) if text is not None else None
+    except InvalidSchema:  # of another format, or with references
+        text = None
+    if text is None:
+        hint = "an Avro schema that needs no other can be looked into: schema: schemas/….avsc"
+        cautions.append(Caution(topic.name, f'its key "{topic.key}" is not checked', hint))
+    elif problem is not None and problem.refuses:
+        refusals.append(Refusal(topic.name, problem.reason, problem.hint, "key", topic.key, None, "cluster"))
+    elif problem is not None:
+        cautions.append(Caution(topic.name, problem.reason, problem.hint))
+
+
+# ---- durability: a change by which the log may lose what it would keep now
+
+
+def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Iterator[Refusal]:
+    for step in steps:
+        if not isinstance(step, AlterConfig):
+            continue
+        for key, (old, new) in step.changes.items():
+            lowers, usual = _DURABILITY.get(key, (None, ""))
+            default = defaults.get(key) or usual
+            was, shall = default if old is None else old, default if new is None else new
+            if lowers is not None and lowers(was, shall):
+                by = step.topic.set_by.get(f"config.{key}", "its absence from the tree")
+                yield Refusal(
+                    step.topic.name,
+                    f"{key} {was} -> {shall} lowers what the log keeps safe (set by {by})",
+                    "when it is meant: --allow-lower-durability",
+                    key,
+                    new,
+                    old,
+                )
+
+
+def _less_kept(old: str, new: str) -> bool:
+    """For times and sizes, of which any negative one is "for ever"."""
+    return _whole(new) >= 0 and (_whole(old) < 0 or _whole(new) < _whole(old))
+
+
+def _more_cleaning(old: str, new: str) -> bool:
+    """``delete`` drops what is old, ``compact`` what a later record of the key replaces."""
+    return bool(set(filter(None, new.split(","))) - set(old.split(",")))
+
+
+def _whole(text: str) -> int:
+    """0 for what is no number: the brokers refuse it with their own words."""
+    return int(text) if text.removeprefix("-").isdecimal() else 0
+
+
+# The check, and Kafka's own default for when the cluster's is not known.
+_DURABILITY: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
+    "retention.ms": (_less_kept, "604800000"),
+    "retention.bytes": (_less_kept, "-1"),
+    "delete.retention.ms": (_less_kept, "86400000"),
+    "min.insync.replicas": (lambda old, new: _whole(new) < _whole(old), "1"),
+    "cleanup.policy": (_more_cleaning, "delete"),
+    "unclean.leader.election.enable": (lambda old, new: old == "false" and new == "true", "false"),
+}
+
+
+# ---- schemas
+
+
+def _level_step(topic: TopicSpec, schemas: Schemas) -> Iterator[SetCompatibility]:
+    """The level holds whoever registers the subject's schemas, also when nobody has yet."""
+    if topic.compatibility is not None:
+        now = schemas.compatibility(topic.subject)
+        if topic.compatibility != now:
+            yield SetCompatibility(topic, topic.compatibility, now)
+
+
+def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[Refusal]) -> list[Step]:
+    level = topic.compatibility or schemas.compatibility(topic.subject)
+    versions = [_canonical_or_none(version) for version in schemas.versions(topic.subject)]
+    wanted = _canonical(text)
+    if versions and versions[-1] == wanted:
+        return []
+    if wanted in versions:
+        # The registry answers an old schema with its old version: producers would go on with the latest.
+        refusals.append(
+            Refusal(
+                topic.name,
+                f"its schema is version {versions.index(wanted) + 1} of {len(versions)}, and later ones stand",
+                "versions go forward only: make the next one, or delete the later ones from the registry",
+                "schema",
+                f"version {versions.index(wanted) + 1}",
+                f"version {len(versions)}",
+            )
+        )
+        return []
+    # The level of the tree decides, for it is set before the schema is registered.
+    try:
+        reasons = schemas.incompatibilities(topic.subject, text, level)
+    except InvalidSchema as error:  # only the registry can judge it, and it does so by the level that it has
+        refusals.append(
+            Refusal(
+                topic.name,
+                f"its schema cannot be compared with the registered ones at {level}: {error.message}",
+                f"set the subject's level to {level} in the registry first, then the registry judges",
+                "schema",
+                "a new version",
+                f"version {len(versions)}",
+            )
+        )
+        return []
+    for reason in reasons:
+        refusals.append(
+            Refusal(
+                topic.name,
+                f"its schema breaks {level if versions else 'a rule'}: {reason}",
+                "change the schema so that it follows the registered one, or the level in topics.yaml"
+                if versions
+                else "change the schema; hub schema explain says who set the rule",
+                "schema",
+                "a schema that breaks the rule",
+                f"version {len(versions)}" if versions else "no version",
+            )
+        )
+    return [RegisterSchema(topic, text, not versions)]
+
+
+def _canonical_or_none(text: str) -> str | None:
+    """None for what somebody else registered and is no Avro that stands alone: of another format, or with references.
+    No schema of the tree is that one."""
+    try:
+        return _canonical(text)
+    except InvalidSchema:
+        return None
+
+
+def _canonical(text: str) -> str:
+    return avro.canonical(avro.parse(text))
