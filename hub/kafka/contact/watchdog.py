@@ -43,11 +43,13 @@ class Contact:
         self.blocked = False
         self.renewals = 0
         self.doubted = False
+        self.forgotten = False  # a failure was forgotten, and this client had no answer since
         self.is_behind = is_behind
         self._contacts = contacts
 
     def answered(self) -> None:
         """Note that Kafka answered this client."""
+        self.forgotten = False
         if self.failing_since_s is not None:
             self.failing_since_s, self.blocked, self.why = None, False, ""
 
@@ -68,10 +70,18 @@ class Contact:
         return 0.0 if self.failing_since_s is None else max(0.0, now_s - self.failing_since_s)
 
     def was_asked_again(self) -> bool:
-        """Whether failures are spread over a while; after a single one nobody may have asked since."""
+        """Return whether this client failed again after its first failure.
+
+        True when its failures span half of ``cut_off_s``, or when an earlier failure was forgotten and no answer came since:
+        a client whose timeout exceeds ``cut_off_s`` fails only once in that time."""
         return self.failing_since_s is not None and (
-            self.failed_at_s - self.failing_since_s >= self._contacts.cut_off_s / 2
+            self.forgotten or self.failed_at_s - self.failing_since_s >= self._contacts.cut_off_s / 2
         )
+
+    def forget(self) -> None:
+        """Report no failure any more: Kafka answers a fresh client, and this one may not have been asked again."""
+        self.answered()
+        self.forgotten = True
 
     def renew(self) -> None:
         """Ask the holder for a new client; Kafka has just answered one."""
@@ -154,7 +164,7 @@ class Contacts:
             if each.blocked:
                 each.renew()
             else:
-                each.answered()
+                each.forget()
         if cut_off:
             names = ", ".join(sorted({each.client for each in cut_off}))
             log.warning('Kafka at "%s" answers a fresh client: replaced: %s', self.cluster, names)

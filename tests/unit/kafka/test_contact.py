@@ -69,6 +69,21 @@ def test_a_client_that_nobody_asked_again_is_not_cut_off_and_its_failure_is_forg
     assert (once.renewals, once.failing_s(62.0)) == (0, 0.0)
 
 
+def test_a_client_whose_failures_are_further_apart_than_the_limit_is_replaced_at_the_second() -> None:
+    stage = Stage()
+    stage.well = True
+    slow = stage.failing("sender", 0.0)
+    slow.failed_at_s = 0.0
+    stage.contacts.step(31.0)
+    assert (slow.renewals, slow.failing_s(31.0)) == (0, 0.0), "forgotten"
+    slow.failing_since_s = slow.failed_at_s = 60.0  # no answer in between
+    stage.contacts.step(91.0)
+    assert slow.renewals == 1
+    slow.failing_since_s = slow.failed_at_s = 120.0  # of the new client, for the first time
+    stage.contacts.step(151.0)
+    assert slow.renewals == 1
+
+
 def test_a_reader_that_hears_nothing_is_replaced_only_where_records_wait() -> None:
     stage, waits = Stage(), [False]
 
