@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import ListConsumerGroupsResult
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 
@@ -129,15 +130,17 @@ class Groups(Connection):
 
     def _listed(self) -> dict[str, str]:
         """Kafka's word for the state of each group."""
-        listing = self._ask(
-            lambda: self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
+
+        def ask() -> ListConsumerGroupsResult:
+            listing = self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
                 self.timeout_s + 1
-            ),
-            "list consumer groups",
-        )
-        # A cluster that is away is an empty list with errors beside it.
-        if listing.errors and not listing.valid:
-            raise self.translated(_error_of(listing.errors[0]), "list consumer groups")
+            )
+            # When no broker answers, the list is empty and contains errors: the client has had no answer.
+            if listing.errors and not listing.valid:
+                raise KafkaException(_error_of(listing.errors[0]))
+            return listing
+
+        listing = self._ask(ask, "list consumer groups")
         return {group.group_id: group.state.name for group in listing.valid}
 
     def group_offsets(self, groups: Sequence[str]) -> Mapping[str, Positions | HubError]:
