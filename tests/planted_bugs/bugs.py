@@ -384,8 +384,8 @@ BUGS: dict[str, Bug] = {
     ),
     "the wrong link is called silent": Bug(
         _STATES,
-        'if self.kafka else "Kafka answers"',
-        'if not self.kafka else "Kafka answers"',
+        'if kafka else "Kafka answers"',
+        'if not kafka else "Kafka answers"',
         _SILENT,
         ("violations",),
     ),

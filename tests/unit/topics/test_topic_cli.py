@@ -49,7 +49,7 @@ def test_an_apply_that_stops_says_what_is_done_and_what_is_left(capsys: pytest.C
     made = Plan((*(CreateTopic(each) for each in specs), DeleteTopic("old")))
     cluster, registry = cast(KafkaCluster, Away()), cast(RegistryClient, None)
     with pytest.raises(PeerError, match="away"):
-        _carry_out(made, cluster, registry, Output.json)
+        _carry_out(made, cluster, registry, Output.json, lambda: None)
     said = capsys.readouterr()
     assert orjson.loads(said.out) == {
         "done": ["+ topic a  partitions=1"],
