@@ -12,7 +12,7 @@ from typing import Any
 
 from hub.access.live_config import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
-from hub.api.guard import Door, Guard
+from hub.api.guard import AuthenticationContext, Guard
 
 ROUNDS, EACH = 5, 5_000
 TOKEN = "hubt_bench"
@@ -69,9 +69,11 @@ async def measured(guard: Guard, path: str, authorization: bytes) -> float:
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
-        off = await measured(Guard(answered, Door(LiveAccess(project), project)), "/schemas/ids/5", b"")
+        off = await measured(
+            Guard(answered, AuthenticationContext(LiveAccess(project), project)), "/schemas/ids/5", b""
+        )
         (project / "access.yaml").write_text(FILE)
-        guard = Guard(answered, Door(LiveAccess(project), project))
+        guard = Guard(answered, AuthenticationContext(LiveAccess(project), project))
         password = b"Basic " + base64.b64encode(b"ana:correct horse")
         print(f"without access.yaml       {off:6.1f} µs")
         for what, path, how in (

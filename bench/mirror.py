@@ -40,8 +40,8 @@ from served import cost_of
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
-from hub.kafka.protocol.broker_client import BrokerBusy, Cluster, ClusterAccess
-from hub.kafka.protocol.record_batch import Limits
+from hub.kafka.protocol.broker_client import BrokerBusy, BrokerCluster, ClusterAccess
+from hub.kafka.protocol.record_batch import BatchLimits
 from hub.record import TopicPartition
 from hub.replication.engine.batch_engine import BatchEngine, EngineSettings
 from hub.replication.maps.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
@@ -53,7 +53,7 @@ BATCHES, RECORDS, TLS, AT_LEAST_ONCE, EXACTLY_ONCE = (
     "hub", "hub, record by record", "hub, over TLS", "MirrorMaker 2", "MirrorMaker 2, exactly once"
 )  # fmt: skip
 # Every batch is one that is written anew: what the engine does for tiny ones, holes, and what it changes.
-ANEW = Limits(tiny_records=1 << 30, tiny_bytes=1 << 30)
+ANEW = BatchLimits(tiny_records=1 << 30, tiny_bytes=1 << 30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def fill(bootstrap: str, topic: str, case: Case, *, at_once: bool = False) -> Ca
 
 def arrived(node: TlsNode, topic: str) -> int:
     """Committed records of the copy, read."""
-    cluster = Cluster(ClusterAccess(**node.access(False)))
+    cluster = BrokerCluster(ClusterAccess(**node.access(False)))
     try:
         cluster.refresh([topic])
         places = [TopicPartition(topic, number) for number in range(PARTITIONS)]

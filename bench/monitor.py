@@ -33,14 +33,14 @@ from hub.log import GroupDescription, MemoryCluster, TopicDescription
 from hub.observability.export import metrics
 from hub.observability.export.routes import create_router
 from hub.observability.lag.anchors import Ring, observed
-from hub.observability.lag.consumers import Partition, TopicFacts, Wait, measure, question
+from hub.observability.lag.consumers import LagTopicFacts, PartitionState, Wait, measure, question
 from hub.observability.lag.timed import answered
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.monitor import Monitor
 from hub.observability.web.pages import estate as web
 from hub.observability.web.pages import routes as web_routes
 from hub.record import Positions, TopicPartition
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 
 T = TypeVar("T")
@@ -247,7 +247,7 @@ _TRIES = 7
 def _pages(collector: Collector, monitor: Monitor, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Milliseconds of server time (the median of seven requests that follow one for warming up) and bytes, a path."""
     log, views = MemoryCluster(), NoViews()
-    node = Node(log)
+    node = RegistryNode(log)
     node.start()
     deadline = time.monotonic() + 30
     while not node.ready and time.monotonic() < deadline:
@@ -255,7 +255,7 @@ def _pages(collector: Collector, monitor: Monitor, paths: Sequence[str]) -> dict
     app = FastAPI()
     app.include_router(
         web_routes.create_router(
-            web.Estate(
+            web.PageSources(
                 collector,
                 views,
                 node,
@@ -335,7 +335,7 @@ class Ours:
     arrivals: Sequence[float]
     append_time: bool
     ring: Ring = ()
-    about: Partition = field(default_factory=Partition)
+    about: PartitionState = field(default_factory=PartitionState)
     asked: int = 0
 
     def poll(self, end: int, at_s: float) -> None:
@@ -343,7 +343,7 @@ class Ours:
         self.ring = observed(self.ring, end, at_ms, at_ms)
 
     def bracket(self, position: int, now_s: float) -> tuple[float, float | None]:
-        now_ms, facts = int(now_s * 1000), TopicFacts(append_time=self.append_time)
+        now_ms, facts = int(now_s * 1000), LagTopicFacts(append_time=self.append_time)
         waits: list[Wait] = []
         measure("t", {0: position}, {0: self.ring}, {0: self.about}, facts, {}, now_ms, waits)
         for wait in waits * 24:

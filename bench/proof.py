@@ -24,8 +24,8 @@ from postgres import BINARIES, Postgres
 from hub.kafka import KafkaCluster
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.open_store import open_store
-from hub.materializers.verification.continuous_check import Provable, Prover
-from hub.materializers.verification.fingerprint import State
+from hub.materializers.verification.continuous_check import ContinuousVerifier, VerifiableView
+from hub.materializers.verification.fingerprint import VerificationState
 
 WIDTH = "wide"
 
@@ -36,8 +36,8 @@ class Keeper:
     def __init__(self, url: str) -> None:
         self.store = open_store(url)
 
-    def provable(self) -> tuple[list[Provable], str]:
-        return [Provable(WIDTH, WIDTH, f"views.{WIDTH}", self.store)], ""
+    def provable(self) -> tuple[list[VerifiableView], str]:
+        return [VerifiableView(WIDTH, WIDTH, f"views.{WIDTH}", self.store)], ""
 
 
 class Peak:
@@ -62,7 +62,7 @@ class Peak:
 def prove(bootstrap: str, url: str, folder: str, share: float) -> dict[str, Any]:
     """The first proof, which reads the changelog, and one more, which has only the store to read."""
     cluster, keeper = KafkaCluster(bootstrap, 15.0), Keeper(url)
-    prover = Prover(cluster, Schemas(WIDTH), [keeper], Path(folder), share, 0.0)
+    prover = ContinuousVerifier(cluster, Schemas(WIDTH), [keeper], Path(folder), share, 0.0)
     cluster.topics()
     before = psutil.Process().memory_info().rss
     times = []
@@ -74,9 +74,11 @@ def prove(bootstrap: str, url: str, folder: str, share: float) -> dict[str, Any]
                 prover.step()
                 turn = prover.turns["bench", WIDTH]
                 known = turn.proof.compared_ms if known == -1 else known
-                if turn.proof.state is State.DIFFERS:
+                if turn.proof.state is VerificationState.DIFFERS:
                     sys.exit(turn.proof.reason)
-                if turn.proof.state is State.MATCHES and (len(times) == 0 or turn.proof.compared_ms != known):
+                if turn.proof.state is VerificationState.MATCHES and (
+                    len(times) == 0 or turn.proof.compared_ms != known
+                ):
                     break
             times.append((time.perf_counter() - began_s, prover.clock.worked_s - worked_s))
     rows = turn.proof.rows

@@ -6,7 +6,7 @@
     sasl: {mechanism: SCRAM-SHA-512, username: hub, password: "${KAFKA_PASSWORD}"}
 
 Secrets are named, never written: ``${NAME}`` is taken from the environment when a connection is made. So what was read of a
-file may be shown, kept and handed to other processes; a ``Connection``, which has the secrets, may not.
+file may be shown, kept and handed to other processes; a ``ClusterConnection``, which has the secrets, may not.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def _secret(text: str) -> str:
 Secret = Annotated[str, AfterValidator(_secret)]
 
 
-class _Said(BaseModel):
+class _SecurityModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Tls(_Said):
+class Tls(_SecurityModel):
     """``tls: true`` is TLS with the system's authorities. Paths are taken from the file's folder."""
 
     ca: Path | None = None
@@ -67,7 +67,7 @@ class Tls(_Said):
         return self
 
 
-class Sasl(_Said):
+class Sasl(_SecurityModel):
     """Who comes: a name and its password, or (OAUTHBEARER) a client of whom ``token_url`` gives tokens."""
 
     mechanism: Mechanism
@@ -97,7 +97,7 @@ TlsOrNot = Annotated[Tls | None, BeforeValidator(_plain_yes)]
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClusterConnection:
     """How to reach a cluster, secrets filled in. Never printed: its text form leaves the secrets out."""
 
     cluster: str

@@ -37,7 +37,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
-class Unreadable(ConfigError):
+class UnreadableFile(ConfigError):
     """A file that is there and cannot be read: no right to, a folder, a pipe. Trying again later may help."""
 
     code = "HUB-1101"
@@ -217,7 +217,7 @@ def _read(path: Path) -> str:
     try:
         content = read_bytes(path, _MOST_BYTES + 1)
     except (NotRegular, IsADirectoryError):
-        raise Unreadable(
+        raise UnreadableFile(
             "this is no file", where=f"{path}", hint="a folder, a pipe or a device is not read"
         ) from None
     except FileNotFoundError:
@@ -225,7 +225,7 @@ def _read(path: Path) -> str:
             f'file "{path}" does not exist', hint=_misnamed(path) or "check the path", code="HUB-1101"
         ) from None
     except OSError as error:
-        raise Unreadable(
+        raise UnreadableFile(
             f"cannot be read: {error.strerror}",
             where=f"{path}",
             hint="check who owns the file and its rights",

@@ -14,10 +14,10 @@ from changelog import Cluster, Schemas
 from hub.materializers.applying.applier import Applier
 from hub.materializers.definition.entity_view import View
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
-from hub.materializers.queries.executor import Queries, Running
+from hub.materializers.queries.executor import QueryExecutor, RunningQuery
 from hub.materializers.queries.parser import parse
-from hub.materializers.snapshot_groups.group import GroupCut, Place
-from hub.materializers.snapshot_groups.in_store import Common
+from hub.materializers.snapshot_groups.group import GroupSnapshot, MemberPosition
+from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.sql_store import Store, StoreRefused
 from hub.materializers.stores.store import Meanwhile, ViewBatch
 from hub.record import NewRecord, Positions
@@ -69,7 +69,7 @@ class World:
             self.cluster.create_topic(topic, partitions=partitions, config={}, replication_factor=1)
         self.schemas = Schemas()
         self.store = Unsteady(store if isinstance(store, str) else f"sqlite:///{store / 'store.db'}")
-        self.queries = Queries(self.store)
+        self.queries = QueryExecutor(self.store)
         self.views = [
             View.model_validate(
                 {
@@ -121,16 +121,18 @@ class World:
             self.fold(view, until)
         assert set(self.folded.values()) == {until}
         self.told = until
-        places = {view: Place(1, self.cluster.end_offsets([f"views.{view}"]), ("in",)) for view in "ab"}
-        self.tell(GroupCut("shop", Positions.of([("in", 0, until)]), places, until).record())
+        places = {
+            view: MemberPosition(1, self.cluster.end_offsets([f"views.{view}"]), ("in",)) for view in "ab"
+        }
+        self.tell(GroupSnapshot("shop", Positions.of([("in", 0, until)]), places, until).record())
 
     def drain(self) -> None:
         while self.applier.step(0):
             pass
         self.applier.step(0)
 
-    def answer(self) -> tuple[int, int, Common]:
-        answer = self.queries.run(parse(BOTH), {}, Running(time.monotonic() + 60.0), now_ms=1)
+    def answer(self) -> tuple[int, int, CommonSnapshot]:
+        answer = self.queries.run(parse(BOTH), {}, RunningQuery(time.monotonic() + 60.0), now_ms=1)
         return answer.rows[0][0] or 0, answer.rows[0][1] or 0, answer.cut
 
     def at(self) -> int | None:

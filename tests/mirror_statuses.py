@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.control_state import Beat, Board, CarriedTopic, Carries, PartitionStatus
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.control_state import (
+    CarriedTopic,
+    ControlState,
+    LinkContents,
+    PartitionStatus,
+    WorkerHeartbeat,
+)
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.ownership.links import Link, links
@@ -25,17 +31,17 @@ LINK: Link = links(FILE)["m"]
 MARK = Checkpoint("m", 0, T, 0, "s", 100, 1, 110, target_topic_id="t", source_start=10, target_start=10)
 
 
-def board(*records: NewRecord) -> Board:
-    made = Board()
+def board(*records: NewRecord) -> ControlState:
+    made = ControlState()
     for offset, new in enumerate(records):
         made.apply(Record(new.topic, 0, offset, 0, new.key, new.value, new.headers), 0.0, 50_000)
     return made
 
 
-def status(*records: NewRecord, progress: Progress | None = None, now_ms: int = 50_000) -> dict[str, Any]:
-    known = progress or Progress(checkpoints={("m", *PLACE): MARK})
-    carried = Carries("m", {T: CarriedTopic(1, "s")}).record()
-    beat = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 48_000).record()
+def status(*records: NewRecord, progress: WrittenState | None = None, now_ms: int = 50_000) -> dict[str, Any]:
+    known = progress or WrittenState(checkpoints={("m", *PLACE): MARK})
+    carried = LinkContents("m", {T: CarriedTopic(1, "s")}).record()
+    beat = WorkerHeartbeat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 48_000).record()
     return summary_of(FILE, LINK, board(carried, beat, *records), known, now_ms)
 
 

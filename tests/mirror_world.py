@@ -17,11 +17,11 @@ from processes import Running, call_hub, run_hub
 from hub.kafka import KafkaCluster, KafkaWriter
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.clusters import Reached, read_board, read_progress
+from hub.replication.clusters.clusters import ClusterHandle, read_control_state, read_progress
 from hub.replication.config.mirrors import load
 from hub.replication.ownership.links import links
 from hub.replication.status.mirror_status import places_of, summary_of
-from hub.replication.status.source_ends import EndsAsker
+from hub.replication.status.source_ends import SourceEndsReader
 
 PATIENCE_S = 90.0
 
@@ -44,9 +44,9 @@ class World:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / "mirrors.yaml"
         self.told = {"HUB_PROJECT": str(self.folder)}
-        self.reached: dict[str, Reached] = {}
+        self.reached: dict[str, ClusterHandle] = {}
         self.writers: dict[str, KafkaWriter] = {}
-        self.asker = EndsAsker()
+        self.asker = SourceEndsReader()
 
     def declare(self, topics: Sequence[str], **more: Any) -> None:
         body = {
@@ -89,9 +89,9 @@ class World:
         for end in (link.target, link.source):
             if end not in self.reached:
                 direct = ClusterAccess(bootstrap=self.clusters[end].bootstrap)
-                self.reached[end] = Reached(end, self.clusters[end], direct)
+                self.reached[end] = ClusterHandle(end, self.clusters[end], direct)
         reached = self.reached[link.target]
-        board, progress = read_board(reached), read_progress(reached, maps=False)
+        board, progress = read_control_state(reached), read_progress(reached, maps=False)
         places, known = places_of(link, board, progress), progress.of(link.name)
         ends = self.asker.ask(self.reached[link.source], places, places - known.keys())
         return summary_of(file, link, board, progress, int(time.time() * 1000), ends)

@@ -17,7 +17,7 @@ from patience import patient
 from processes import HubProcess
 
 from hub.config import Settings
-from hub.demo.customers import Event
+from hub.demo.customers import DemoEvent
 from hub.demo.feeder import PATIENCE_S, Feeder, load
 from hub.kafka import KafkaCluster, KafkaWriter, own_cluster
 from hub.record import Positions, Record
@@ -95,7 +95,7 @@ class Pipeline:
     def publisher(self) -> Publisher:
         return Publisher(self.cluster, self.registry, linger_ms=5, delivery_timeout_s=PATIENCE_S)
 
-    def feed(self, topics: Iterable[str], events: Iterable[Event], epoch_ms: int = 0) -> int:
+    def feed(self, topics: Iterable[str], events: Iterable[DemoEvent], epoch_ms: int = 0) -> int:
         """Append what is missing of a stream of sample events."""
         feeder = Feeder(self.cluster, self.publisher(), topics)
         feeder.epoch_ms = epoch_ms

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from hub.errors import CallerError, HubError, NotFound
-from hub.materializers.stores.store import Change, ViewBatch, ViewStore
-from hub.materializers.stores.stored_row import Digester, Shaper, sources_text
+from hub.materializers.stores.store import RowChange, ViewBatch, ViewStore
+from hub.materializers.stores.stored_row import Digester, RowShaper, sources_text
 from hub.record import Positions
 
 TOPIC = "views.v"
@@ -66,7 +66,7 @@ class Model:
             [
                 ViewBatch(
                     "v",
-                    [Change(key, version, 0, self.offset, values) for key, version, values in changes],
+                    [RowChange(key, version, 0, self.offset, values) for key, version, values in changes],
                     Positions.of([(TOPIC, 0, self.offset)]),
                     Positions.of([("in", 0, self.offset * 2)]),
                     below,
@@ -82,7 +82,7 @@ class Model:
 
     def check(self) -> None:
         """Rows (by the digest that ``hub view verify`` uses), positions, count and the newest version."""
-        shaper = Shaper({name: ["null", kind] for name, kind in self.types.items()})
+        shaper = RowShaper({name: ["null", kind] for name, kind in self.types.items()})
         live = {key: each for key, each in self.rows.items() if each[1] is not None}
         with self.store.cut("v") as cut:
             digester = Digester(cut.types)
@@ -152,8 +152,8 @@ def the_rest(open_store: Open) -> None:
     model.check()
     with pytest.raises(CallerError, match='called "key"'):
         store.ensure_view("u", schema({"key": "string"}), [], "topic-3")
-    bad = ViewBatch("w", [Change("x", 1, 0, 0, {"n": object()})], Positions.of([("views.w", 0, 9)]))
-    good = ViewBatch("v", [Change("b", 1, 0, 0, None)], Positions.of([(TOPIC, 0, 99)]))
+    bad = ViewBatch("w", [RowChange("x", 1, 0, 0, {"n": object()})], Positions.of([("views.w", 0, 9)]))
+    good = ViewBatch("v", [RowChange("b", 1, 0, 0, None)], Positions.of([(TOPIC, 0, 99)]))
     with pytest.raises((HubError, TypeError)):
         store.apply([good, bad])
     model.check()

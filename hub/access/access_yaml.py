@@ -25,7 +25,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from hub.access.decide import Grant, Policy, patterns_of
+from hub.access.decide import AccessPolicy, Grant, patterns_of
 from hub.access.secrets import checked_password_hash, checked_token_hash
 from hub.errors import ConfigError, nearest
 from hub.schema_registry.policy.label_patterns import checked
@@ -49,11 +49,11 @@ Name = Annotated[str, AfterValidator(_name)]
 Pattern = Annotated[str, AfterValidator(checked)]
 
 
-class _Said(BaseModel):
+class _AccessModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class GrantNode(_Said):
+class GrantNode(_AccessModel):
     """A role over patterns of topics and views; ``hub``: over what belongs to none of them."""
 
     role: Literal["read", "write", "operate", "admin"]
@@ -74,7 +74,7 @@ class GrantNode(_Said):
 Grants = Annotated[list[GrantNode], Field(max_length=MOST_GRANTS)]
 
 
-class UserNode(_Said):
+class UserNode(_AccessModel):
     """Somebody. Without ``password`` only the proxy's header lets them in."""
 
     password: Annotated[str, AfterValidator(checked_password_hash)] | None = None
@@ -82,7 +82,7 @@ class UserNode(_Said):
     grants: Grants = Field(default_factory=list)
 
 
-class TokenNode(_Said):
+class TokenNode(_AccessModel):
     """A service."""
 
     token: Annotated[str, AfterValidator(checked_token_hash)]
@@ -90,7 +90,7 @@ class TokenNode(_Said):
     grants: Grants = Field(default_factory=list)
 
 
-class AccessFile(_Said):
+class AccessFile(_AccessModel):
     """access.yaml."""
 
     contact: str = Field("", max_length=200)
@@ -99,10 +99,10 @@ class AccessFile(_Said):
     tokens: dict[Name, TokenNode] = Field(default_factory=dict, max_length=MOST_USERS)
     anonymous: Grants = Field(default_factory=list)
 
-    def policy(self) -> Policy:
+    def policy(self) -> AccessPolicy:
         """What the decisions are made from."""
         own: list[tuple[str, UserNode | TokenNode]] = [*self.users.items(), *self.tokens.items()]
-        return Policy(
+        return AccessPolicy(
             {name: tuple(each.grant() for each in grants) for name, grants in self.groups.items()},
             {name: tuple(each.grant() for each in node.grants) for name, node in own},
             tuple(each.grant() for each in self.anonymous),

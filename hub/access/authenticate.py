@@ -21,7 +21,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from hub.access.decide import ANONYMOUS, Principal
-from hub.access.live_config import LiveAccess, Rules
+from hub.access.live_config import AccessRules, LiveAccess
 from hub.access.secrets import (
     SALT_BYTES,
     TOKEN_PREFIX,
@@ -81,7 +81,7 @@ class Proxies:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuthRequest:
     """What a request says of who it is from. ``headers`` by lower-case names, each with all its values. ``address``: of who asks;
     ``peer``: of the proxy that is connected instead, where there is one."""
 
@@ -92,7 +92,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class AuthenticatedCaller:
     """Who asks, and by which way: ``password``, ``token``, ``session`` (with its text), ``proxy`` or ``nobody``."""
 
     who: Principal
@@ -116,35 +116,35 @@ class Authenticator:
     _waiting: int = 0
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _remembered: dict[bytes, Principal] = field(default_factory=dict)
-    _of: Rules | None = None
+    _of: AccessRules | None = None
     _decoy: str = field(default_factory=lambda: hash_of_password("", secrets.token_bytes(SALT_BYTES)))
 
-    async def known(self, asked: Asked, rules: Rules) -> Known:
+    async def known(self, asked: AuthRequest, rules: AccessRules) -> AuthenticatedCaller:
         """Who asks. Raises Unauthenticated, TooManyFailures, PeerError when too many sign in at this moment."""
         if (name := self._told_by_proxy(asked, rules)) is not None:
-            return Known(rules.user(name, "proxy"), "proxy")
+            return AuthenticatedCaller(rules.user(name, "proxy"), "proxy")
         given = asked.headers.get("authorization", ())
         if given:
             if len(given) > 1 or len(given[0]) > _MOST_HEADER:
                 raise Unauthenticated("one Authorization header, please", hint=_HINT)
             scheme, _, value = given[0].strip().partition(" ")
             if scheme.lower() == "bearer":
-                return Known(self._by_token(value.strip(), asked.address, rules), "token")
+                return AuthenticatedCaller(self._by_token(value.strip(), asked.address, rules), "token")
             if scheme.lower() == "basic":
                 return await self._by_basic(value.strip(), asked.address, rules)
             raise Unauthenticated(f'"{scheme[:20]}" is not spoken here: Basic and Bearer are', hint=_HINT)
         session = asked.cookies.get(COOKIE)
         if session and (name := self._in_session(session, rules)):
-            return Known(rules.user(name), "session", session)
-        return Known(ANONYMOUS, "nobody")
+            return AuthenticatedCaller(rules.user(name), "session", session)
+        return AuthenticatedCaller(ANONYMOUS, "nobody")
 
-    async def signed_in(self, name: str, password: str, address: str, rules: Rules) -> str:
+    async def signed_in(self, name: str, password: str, address: str, rules: AccessRules) -> str:
         """A new session for who knows the password. Raises as ``known`` does."""
         who = await self._by_password(name, password, address, rules)
         ends_at = int(self.now_s()) + SESSION_S
         return session_of(who.name, ends_at, self._proof(who.name, rules), self.key, secrets.token_hex(8))
 
-    def sign_out(self, session: str, rules: Rules) -> None:
+    def sign_out(self, session: str, rules: AccessRules) -> None:
         """End the session, wherever a copy of it is. Nothing for a text that is none. Blocks; raises PeerError."""
         if self.ended is None or not self._in_session(session, rules):
             return
@@ -157,13 +157,13 @@ class Authenticator:
                 code="HUB-3071",
             ) from None
 
-    def goes_on(self, known: Known) -> bool:
+    def goes_on(self, known: AuthenticatedCaller) -> bool:
         """Whether the session by which somebody was known was not signed out since; True for all other ways."""
         return not known.session or self.ended is None or not self.ended.has(known.session)
 
     # ---- the ways
 
-    def _told_by_proxy(self, asked: Asked, rules: Rules) -> str | None:
+    def _told_by_proxy(self, asked: AuthRequest, rules: AccessRules) -> str | None:
         if not self.proxies.header or not self.proxies.trusts(asked.peer or asked.address):
             return None
         told = asked.headers.get(self.proxies.header.lower(), ())
@@ -174,7 +174,7 @@ class Authenticator:
             raise Unauthenticated(f"the proxy's header {self.proxies.header} names no user")
         return name
 
-    def _by_token(self, token: str, address: str, rules: Rules) -> Principal:
+    def _by_token(self, token: str, address: str, rules: AccessRules) -> Principal:
         # Looked up by its hash: what a comparison's time would tell is of the hash alone.
         name = rules.tokens.get(hash_of_token(token))
         if name is None:
@@ -182,7 +182,7 @@ class Authenticator:
             raise self._wrong("a token", address, self._tokens)
         return Principal(name, "token", frozenset(rules.file.tokens[name].groups))
 
-    async def _by_basic(self, value: str, address: str, rules: Rules) -> Known:
+    async def _by_basic(self, value: str, address: str, rules: AccessRules) -> AuthenticatedCaller:
         try:
             name, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
@@ -195,15 +195,15 @@ class Authenticator:
             if not hmac.compare_digest(password.encode(), own_password(self.key).encode()):
                 self._may_try(address, self._tokens)
                 raise self._wrong("the hub's own processes: is it another home?", address, self._tokens)
-            return Known(Principal(OWN, "own"), "password")
+            return AuthenticatedCaller(Principal(OWN, "own"), "password")
         if password.startswith(TOKEN_PREFIX):
             who = self._by_token(password, address, rules)
             if name not in ("", "token", who.name):
                 raise self._wrong(f'"{name[:100]}": the token is another\'s', address, self._tokens)
-            return Known(who, "token")
-        return Known(await self._by_password(name, password, address, rules), "password")
+            return AuthenticatedCaller(who, "token")
+        return AuthenticatedCaller(await self._by_password(name, password, address, rules), "password")
 
-    async def _by_password(self, name: str, password: str, address: str, rules: Rules) -> Principal:
+    async def _by_password(self, name: str, password: str, address: str, rules: AccessRules) -> Principal:
         if self._of is not rules:
             self._remembered.clear()
             self._of = rules
@@ -231,14 +231,14 @@ class Authenticator:
             self._remembered[mark] = rules.user(name)
         return rules.user(name)
 
-    def _in_session(self, text: str, rules: Rules) -> str | None:
+    def _in_session(self, text: str, rules: AccessRules) -> str | None:
         name = name_in_session(text)
         if name is None or name not in rules.file.users:
             return None
         holds = session_holds(text, self.now_s(), self._proof(name, rules), self.key)
         return name if holds and not (self.ended is not None and self.ended.has(text)) else None
 
-    def _proof(self, name: str, rules: Rules) -> str:
+    def _proof(self, name: str, rules: AccessRules) -> str:
         user = rules.file.users.get(name)
         return (user.password if user is not None else None) or ""
 

@@ -58,7 +58,7 @@ ANONYMOUS = Principal("", "anonymous")
 
 
 @dataclass(frozen=True)
-class Policy:
+class AccessPolicy:
     """Grants by group and by name of a user or token; ``contact``: who can give more, in words."""
 
     by_group: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Policy:
                 yield f"{who.kind} {who.name}", grant
 
 
-def decide(policy: Policy, who: Principal, action: Action, what: Resource) -> Decision:
+def decide(policy: AccessPolicy, who: Principal, action: Action, what: Resource) -> Decision:
     """Whether ``who`` may do it; the reason names the grant, or the one that is missing."""
     if who.kind == "own":
         return Decision(True, "the hub's own processes may do everything")
@@ -87,7 +87,7 @@ def decide(policy: Policy, who: Principal, action: Action, what: Resource) -> De
     needed = Action.admin if action is Action.write and names[-1].kind is Kind.view else action
     for source, grant in policy.grants(who):
         if needed in ROLES[grant.role] and any(_covers(grant, each) for each in names):
-            return Decision(True, f"{source} has {grant.role} over {said(grant)}")
+            return Decision(True, f"{source} has {grant.role} over {grant_text(grant)}")
     whom = who.name or "nobody signed in"
     roles = " or ".join(role for role, actions in ROLES.items() if needed in actions)
     over = missing_over(names[-1])
@@ -99,7 +99,7 @@ def decide(policy: Policy, who: Principal, action: Action, what: Resource) -> De
     )
 
 
-def has_any(policy: Policy, who: Principal) -> bool:
+def has_any(policy: AccessPolicy, who: Principal) -> bool:
     """Whether anything at all is granted: then there is something to list."""
     return who.kind == "own" or bool(who.name) or next(policy.grants(who), None) is not None
 
@@ -147,7 +147,7 @@ def missing_over(what: Resource) -> str:
     return f'{"views" if what.kind is Kind.view else "topics"}: ["{what.name[:249]}"]'
 
 
-def said(grant: Grant) -> str:
+def grant_text(grant: Grant) -> str:
     """What a grant is over, in words."""
     parts = [
         f"{what} {', '.join(map('.'.join, patterns))}"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hub.access.access_yaml import ACCESS_FILE, AccessFile, load_access
-from hub.access.decide import ANONYMOUS, Policy, Principal, decide
+from hub.access.decide import ANONYMOUS, AccessPolicy, Principal, decide
 from hub.caller import Action, Caller, Decision, Resource
 from hub.errors import ConfigError
-from hub.yaml import Unreadable, is_there
+from hub.yaml import UnreadableFile, is_there
 
 log = logging.getLogger(__name__)
 
@@ -24,17 +24,17 @@ _LONGEST_REMEMBERED = (
 
 
 @dataclass(frozen=True)
-class Rules:
+class AccessRules:
     """One state of the file, and what it was asked. ``tokens``: names by the lines of their hashes."""
 
     file: AccessFile
-    policy: Policy
+    policy: AccessPolicy
     tokens: Mapping[str, str]
     _known: dict[tuple[Principal, Action, Resource], Decision] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def of(file: AccessFile) -> Rules:
-        return Rules(file, file.policy(), {node.token: name for name, node in file.tokens.items()})
+    def of(file: AccessFile) -> AccessRules:
+        return AccessRules(file, file.policy(), {node.token: name for name, node in file.tokens.items()})
 
     def decide(self, who: Principal, action: Action, what: Resource) -> Decision:
         key = (who, action, what)
@@ -71,7 +71,7 @@ class LiveAccess:
     def __init__(self, project: Path, *, required: bool = False) -> None:
         self.path = project / ACCESS_FILE
         self.error: ConfigError | None = None
-        self.rules: Rules | None = None
+        self.rules: AccessRules | None = None
         self._required = required
         self._read: tuple[int, int, int] | None = None
         self._lock = threading.Lock()
@@ -90,8 +90,8 @@ class LiveAccess:
         if stamp == self._read:
             return
         try:
-            made = Rules.of(load_access(self.path))
-        except Unreadable as error:
+            made = AccessRules.of(load_access(self.path))
+        except UnreadableFile as error:
             self._failed(ConfigError(error.message, hint=error.hint, code="HUB-1712"))
             return  # and tried again: who may read it is not in the stamp
         except ConfigError as error:
@@ -127,7 +127,7 @@ class LiveAccess:
         if said:
             return
         if self.rules is None:
-            self.rules = Rules.of(AccessFile())
+            self.rules = AccessRules.of(AccessFile())
             log.error("nobody gets in, access.yaml cannot be used: %s", error)
         else:
             log.error("access stays as it was, access.yaml cannot be used: %s", error)

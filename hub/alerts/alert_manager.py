@@ -26,22 +26,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.config.read_entries import rule_tells_nobody, tells_nobody
-from hub.alerts.delivery.notification_queues import ChannelStatus, Outbox
-from hub.alerts.model.listing import Listing, listing
+from hub.alerts.delivery.notification_queues import ChannelStatus, NotificationQueues
+from hub.alerts.model.listing import AlertListing, listing
 from hub.alerts.model.matching import Matchers, labels_of
 from hub.alerts.model.records import (
     ALERTS_CONFIG,
     ALERTS_TOPIC,
     Claim,
-    Kept,
+    StoredAlerts,
     claim_record,
     pending_record,
     records_of,
     send_record,
     sent_record,
 )
-from hub.alerts.model.rules import RULES, Changes, Rule, Seen, Severity, Verdict
-from hub.alerts.model.state_machine import FIRING, Alert, GroupKey, Notification, Silence, State, step
+from hub.alerts.model.rules import RULES, AlertRule, RuleChanges, RuleObservations, Severity, Verdict
+from hub.alerts.model.state_machine import FIRING, Alert, AlertingState, GroupKey, Notification, Silence, step
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka.reader import up_to
 from hub.log import Cluster, Reader, Writer, WriterFenced
@@ -65,13 +65,13 @@ _SILENT_S = 60.0
 _BUSY_SHARE = 0.2
 
 
-class Log(Cluster, Protocol):
+class AlertLog(Cluster, Protocol):
     def reader(self) -> Reader: ...
 
     def writer(self, name: str | None = None) -> Writer: ...
 
 
-Source = Callable[[Changes, int], Sequence[Seen]]
+Source = Callable[[RuleChanges, int], Sequence[RuleObservations]]
 """What some part of the hub sees now: asked with the rules as alerts.yaml has them, and the time (epoch ms)."""
 
 
@@ -80,7 +80,7 @@ class RuleStatus:
     """A rule and how many objects it sees in which state; None: that is not for who asks. ``nobody``: all channels that its
     alerts could go to cannot be used."""
 
-    rule: Rule
+    rule: AlertRule
     good: int | None = 0
     bad: int | None = 0
     unknown: int | None = 0
@@ -90,24 +90,24 @@ class RuleStatus:
 
 
 @dataclass(frozen=True)
-class Known:
+class AlertSnapshot:
     """Everything for those who look. ``error``: why nothing is watched; ``troubles``: what else is wrong. ``listed``: its
     listing, where there is one already. ``whole`` False: there is more than who asks may see. ``unheard``: keys of the alerts
     that have nobody to tell, because their channels cannot be used. ``file_errors``: of alerts.yaml and alerts/*.yaml."""
 
     at_ms: int
-    state: State
+    state: AlertingState
     rules: tuple[RuleStatus, ...]
     channels: tuple[ChannelStatus, ...]
     error: str | None = None
     troubles: tuple[str, ...] = ()
-    listed: Listing | None = None
+    listed: AlertListing | None = None
     whole: bool = True
     unheard: frozenset[str] = frozenset()
     file_errors: int = 0
 
     @cached_property
-    def listing(self) -> Listing:
+    def listing(self) -> AlertListing:
         """The alerts in order."""
         return self.listed if self.listed is not None else listing(self.state, self.at_ms)
 
@@ -118,24 +118,24 @@ class Known:
 
 
 @dataclass
-class Desk:
+class AlertManager:
     """Use ``with desk.running():``. ``sources`` are asked in each round."""
 
-    cluster: Log
+    cluster: AlertLog
     live: LiveAlerts
-    outbox: Outbox
+    outbox: NotificationQueues
     sources: list[Source] = field(default_factory=list)
     every_s: float = 5.0
     replication_factor: int = 1
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    state: State = field(default_factory=State)
+    state: AlertingState = field(default_factory=AlertingState)
     error: str | None = _READING
     unsaved: dict[bytes, NewRecord] = field(default_factory=dict)
     _rules: tuple[RuleStatus, ...] = ()
     _troubles: tuple[str, ...] = ()
     _unheard: frozenset[str] = frozenset()
     _firing: int | None = None
-    _listing: Listing | None = None
+    _listing: AlertListing | None = None
     _read: bool = False
     _fenced: bool = False
     _id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -151,7 +151,7 @@ class Desk:
     notifications: int = 0
 
     @contextmanager
-    def running(self) -> Iterator[Desk]:
+    def running(self) -> Iterator[AlertManager]:
         """A round every few seconds for as long as the block runs."""
         try:
             with repeating(
@@ -186,7 +186,7 @@ class Desk:
         self._use_files()
         now_ms = self.now_ms()
         changes, routes = self.live.file.changes(), self.live.reading.routes()
-        seen: list[Seen] = []
+        seen: list[RuleObservations] = []
         complaints = self.live.complaints()
         troubles = list(complaints)
         for source in self.sources:
@@ -201,7 +201,7 @@ class Desk:
             # A source that failed has told of none of its rules: they are not gone, they are unknown.
             told = {each.rule.name for each in seen}
             seen += [
-                Seen(each.rule, whole=False, error="not seen now")
+                RuleObservations(each.rule, whole=False, error="not seen now")
                 for each in self._rules
                 if each.rule.name not in told
             ]
@@ -425,14 +425,14 @@ class Desk:
 
     # ---- for those who look
 
-    def known(self) -> Known:
+    def known(self) -> AlertSnapshot:
         """At once, from memory."""
         with self._lock:
             now_ms, troubles = self.now_ms(), self._troubles + ((self._not_kept,) if self._not_kept else ())
             if self._listing is None or not self._listing.holds(self.state, now_ms):
                 self._listing = listing(self.state, now_ms)
             channels = tuple(self.outbox.statuses())
-            return Known(
+            return AlertSnapshot(
                 now_ms,
                 self.state,
                 self._rules,
@@ -453,9 +453,9 @@ class Desk:
         yield from families(self.known(), self.notifications)
 
 
-def read(cluster: Log) -> Kept:
+def read(cluster: AlertLog) -> StoredAlerts:
     """What was kept so far. Raises PeerError when nothing comes for a minute, HubFault."""
-    kept = Kept()
+    kept = StoredAlerts()
     if ALERTS_TOPIC not in cluster.topics():
         return kept
     end = cluster.end_offsets([ALERTS_TOPIC])
@@ -493,13 +493,13 @@ def notification_of_test(channel: str, now_ms: int) -> Notification:
     return Notification(uuid.uuid4().hex[:16], channel, group, (alert,), now_ms, test=True)
 
 
-def _status(seen: Seen, firing: int, nobody: bool) -> RuleStatus:
+def _status(seen: RuleObservations, firing: int, nobody: bool) -> RuleStatus:
     counts = Counter(each.verdict for each in seen.observations)
     good, bad, unknown = counts[Verdict.GOOD], counts[Verdict.BAD], counts[Verdict.UNKNOWN]
     return RuleStatus(seen.rule, good, bad, unknown, firing, seen.error, nobody)
 
 
-def families(known: Known, notifications: int = 0) -> Iterator[Metric]:
+def families(known: AlertSnapshot, notifications: int = 0) -> Iterator[Metric]:
     """Series: a few a rule and channel, one for each of 200 alerts that fire."""
     evaluated = GaugeMetricFamily("hub_alerts_watched", "1 while this server judges alerts and tells of them")
     evaluated.add_metric([], 0.0 if known.error else 1.0)

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from hub.alerts.alert_manager import Known
+from hub.alerts.alert_manager import AlertSnapshot
 from hub.alerts.delivery.payloads import object_name, object_path, runbook_path
-from hub.alerts.model.listing import Listed
+from hub.alerts.model.listing import ListedAlert
 from hub.alerts.model.matching import Matchers
 from hub.alerts.model.rules import Verdict
 from hub.alerts.model.state_machine import MOST_ALERTS, PAST, Alert, Silence
@@ -53,18 +53,18 @@ def silence_row(silence: Silence, now_ms: int) -> dict[str, Any]:
     }
 
 
-def rows_of(those: Iterable[Listed], unheard: Container[str] = ()) -> list[dict[str, Any]]:
+def rows_of(those: Iterable[ListedAlert], unheard: Container[str] = ()) -> list[dict[str, Any]]:
     """A row each, in their order. ``unheard``: keys of those that have nobody to tell."""
     return [alert_row(each.alert, each.silence, nobody=each.alert.key in unheard) for each in those]
 
 
-def silences_of(known: Known) -> list[dict[str, Any]]:
+def silences_of(known: AlertSnapshot) -> list[dict[str, Any]]:
     """Those that hold first, then those that ended last."""
     rows = [silence_row(each, known.at_ms) for each in known.state.silences.values()]
     return sorted(rows, key=lambda row: (not row["holds"], -row["ends_ms"], row["id"]))
 
 
-def rules_of(known: Known) -> list[dict[str, Any]]:
+def rules_of(known: AlertSnapshot) -> list[dict[str, Any]]:
     return [
         {
             "alert": each.rule.name,
@@ -89,7 +89,7 @@ def rules_of(known: Known) -> list[dict[str, Any]]:
 
 
 def body_of(
-    known: Known, fits: Callable[[Listed], bool] = lambda _: True, limit: int = MOST_ALERTS
+    known: AlertSnapshot, fits: Callable[[ListedAlert], bool] = lambda _: True, limit: int = MOST_ALERTS
 ) -> dict[str, Any]:
     """The whole; of what is open what ``fits``, at most so many."""
     return {

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hub.alerts.delivery.payloads import runbook_path
-from hub.alerts.model.rules import FEW_FREE, FILE_RULE, Changes, Promise, Rule, Severity
+from hub.alerts.model.rules import FEW_FREE, FILE_RULE, AlertRule, Promise, RuleChanges, Severity
 from hub.kafka.contact.watchdog import CUT_OFF_S
 from hub.topics.tree.tree import TopicSpec
 
 # Rules that only somebody outside can judge. Each has a page in docs/runbooks, too.
-OUTSIDE: Mapping[str, Rule] = {
+OUTSIDE: Mapping[str, AlertRule] = {
     rule.name: rule
     for rule in (
-        Rule(
+        AlertRule(
             "not-watched",
             "outside",
             "No server of the hub judges alerts.",
@@ -27,7 +27,7 @@ OUTSIDE: Mapping[str, Rule] = {
             120_000,
             runbook="not-watched",
         ),
-        Rule(
+        AlertRule(
             "channel-dead",
             "outside",
             "A channel did not take a notification after all tries.",
@@ -47,8 +47,8 @@ Grouped = dict[tuple[Any, Who], list[str]]
 def prometheus_rules(
     topics: Iterable[TopicSpec],
     promises: Iterable[Promise],
-    queries: Iterable[Rule],
-    changes: Changes,
+    queries: Iterable[AlertRule],
+    changes: RuleChanges,
     link: str = "",
     cut_off_s: float = CUT_OFF_S,
 ) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def prometheus_rules(
         *_freshness(topics, changes, link),
         *_completeness(topics, changes, link),
         *_views(promises, changes, link),
-        *_proofs(changes, link),
+        *_verification_rules(changes, link),
         *_cluster(changes, link),
         # While Kafka does not answer the server either, that is kafka-away.
         _rule(
@@ -109,7 +109,7 @@ def prometheus_rules(
     return {"groups": [{"name": "hub", "rules": rules}]}
 
 
-def _lag(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _lag(topics: Sequence[TopicSpec], changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     for (lag_ms, who), names in _by(topics, lambda spec: spec.slo.lag_ms, "slo.lag").items():
         those = _one_of("topic", names)
         yield _rule(
@@ -131,7 +131,7 @@ def _lag(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[d
         )
 
 
-def _freshness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _freshness(topics: Sequence[TopicSpec], changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     for (ms, who), names in _by(topics, lambda spec: spec.slo.freshness_ms, "slo.freshness").items():
         seconds = max(1, round(ms / 1000))
         ends = f"hub_topic_end_offset{{{_one_of('topic', names)}}}"
@@ -146,7 +146,7 @@ def _freshness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iter
         )
 
 
-def _completeness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _completeness(topics: Sequence[TopicSpec], changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     for (share, who), names in _by(topics, lambda spec: spec.slo.completeness, "slo.completeness").items():
         those = _one_of("topic", names)
         missing = f"sum by (topic, tier) (hub_completeness_missing{{{those}}})"
@@ -166,7 +166,7 @@ def _completeness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> I
         )
 
 
-def _views(promises: Sequence[Promise], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _views(promises: Sequence[Promise], changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     fast: Grouped = {}
     fresh: Grouped = {}
     for each in promises:
@@ -200,7 +200,7 @@ def _views(promises: Sequence[Promise], changes: Changes, link: str) -> Iterable
         )
 
 
-def _proofs(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _verification_rules(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     """What is not known has no sample, and nothing fires."""
     yield _rule(
         changes.rule("view-differs"),
@@ -219,7 +219,7 @@ def _proofs(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
     )
 
 
-def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _cluster(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     nobody = ("", "")
     for name, expr, words in (
         ("kafka-away", "max by (job) (hub_kafka_up) == 0", "Kafka does not answer the hub"),
@@ -247,7 +247,7 @@ def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
         yield _rule(changes.rule(name), expr, words, nobody, link)
 
 
-def _canaries(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _canaries(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     """Where none are sent these series are not there, and nothing fires; nor of a mirror that is meant to carry nothing."""
     resting = 'hub_mirror_state{state=~"paused|handed over"} == 1'
     yield _rule(
@@ -260,7 +260,7 @@ def _canaries(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
     )
 
 
-def _connect(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _connect(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     """Without workers of Kafka Connect in the settings these series are not there, and nothing fires."""
     yield _rule(
         changes.rule("connect-failed"),
@@ -278,7 +278,7 @@ def _connect(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
     )
 
 
-def _mirrors(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+def _mirrors(topics: Sequence[TopicSpec], changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
     """Without mirrors.yaml these series are not there, and nothing fires."""
     nobody = ("", "")
     yield _rule(
@@ -358,7 +358,7 @@ def _one_of(label: str, names: Sequence[str]) -> str:
 
 
 def _rule(
-    rule: Rule, expr: str, summary: str, who: Who, link: str, promised: str = "", *, now: bool = False
+    rule: AlertRule, expr: str, summary: str, who: Who, link: str, promised: str = "", *, now: bool = False
 ) -> dict[str, Any]:
     labels = {"severity": str(rule.severity), "owner": who[0], "node": who[1], "promised": promised}
     return {

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Body, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.alerts.alert_manager import Known
+from hub.alerts.alert_manager import AlertSnapshot
 from hub.alerts.alerts_json import body_of, rules_of, silence_row, silences_of
-from hub.alerts.model.listing import Listed
+from hub.alerts.model.listing import ListedAlert
 from hub.alerts.model.matching import Matchers, matchers_of
 from hub.alerts.model.state_machine import MOST_ALERTS, Silence
 from hub.caller import done_by
@@ -23,8 +23,8 @@ from hub.topics.tree.tree import duration_ms
 MOST_LABELS = 20
 
 
-class HasDesk(Protocol):
-    def known(self) -> Known: ...
+class HasAlertManager(Protocol):
+    def known(self) -> AlertSnapshot: ...
 
     def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence: ...
 
@@ -46,7 +46,7 @@ class SilenceBody(BaseModel):
     until: str | None = Field(None, max_length=40)
 
 
-def create_router(desk: HasDesk) -> APIRouter:
+def create_router(desk: HasAlertManager) -> APIRouter:
     """The routes over a running Desk."""
     router = APIRouter(tags=["alerts"])
 
@@ -63,7 +63,7 @@ def create_router(desk: HasDesk) -> APIRouter:
     ) -> Response:
         """What fires or is pending, what is over, silences, rules and channels. ``firing`` null: nothing is watched now."""
 
-        def fits(each: Listed) -> bool:
+        def fits(each: ListedAlert) -> bool:
             return (
                 state in (None, each.alert.phase)
                 and severity in (None, each.severity)

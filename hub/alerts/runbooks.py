@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hub.errors import NotFound, nearest
 
 
-class Block(NamedTuple):
+class RunbookBlock(NamedTuple):
     """``kind``: h1, h2, p, ul (an entry a line) or pre. Spans of ``text`` are (is code, words)."""
 
     kind: str
@@ -30,7 +30,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder().glob("*.md")))
 
 
-def runbook(name: str) -> tuple[Block, ...]:
+def runbook(name: str) -> tuple[RunbookBlock, ...]:
     """A page's blocks. Raises NotFound."""
     if name not in names():
         guess = nearest(name, names())
@@ -41,12 +41,12 @@ def runbook(name: str) -> tuple[Block, ...]:
     return tuple(blocks((folder() / f"{name}.md").read_text(encoding="utf-8")))
 
 
-def blocks(text: str) -> Iterator[Block]:
+def blocks(text: str) -> Iterator[RunbookBlock]:
     """The blocks of such a page."""
     for part in re.split(r"\n\s*\n", text.strip()):
         lines = part.splitlines()
         if part.startswith(("# ", "## ")):
-            yield Block("h1" if part.startswith("# ") else "h2", (spans(part.lstrip("# ")),))
+            yield RunbookBlock("h1" if part.startswith("# ") else "h2", (spans(part.lstrip("# ")),))
         elif part.startswith("- "):
             entries: list[str] = []
             for line in lines:
@@ -54,9 +54,9 @@ def blocks(text: str) -> Iterator[Block]:
                     entries.append(line[2:])
                 else:
                     entries[-1] += f" {line.strip()}"
-            yield Block("ul", tuple(map(spans, entries)))
+            yield RunbookBlock("ul", tuple(map(spans, entries)))
         else:
-            yield Block("p", (spans(" ".join(lines)),))
+            yield RunbookBlock("p", (spans(" ".join(lines)),))
 
 
 def spans(text: str) -> tuple[tuple[bool, str], ...]:

@@ -16,38 +16,38 @@ from typing import Any
 from fastapi import FastAPI
 
 from hub.alerts import routes
-from hub.alerts.alert_manager import Desk, Source
+from hub.alerts.alert_manager import AlertManager, Source
 from hub.alerts.config.alerts_yaml import Channel, QueryAlert, filled, unknown_columns
 from hub.alerts.config.live_config import LiveAlerts
-from hub.alerts.config.read_entries import seen_of_files
+from hub.alerts.config.read_entries import observe_files
 from hub.alerts.delivery.channels import send
-from hub.alerts.delivery.notification_queues import Outbox
+from hub.alerts.delivery.notification_queues import NotificationQueues
 from hub.alerts.model.matching import labels_of
-from hub.alerts.model.rules import Changes, Observation, Promise, Seen, Verdict
+from hub.alerts.model.rules import Observation, Promise, RuleChanges, RuleObservations, Verdict
 from hub.alerts.model.state_machine import Notification
-from hub.api.visibility import SeenDesk
+from hub.api.visibility import VisibleAlerts
 from hub.api.web import Mirrors
-from hub.completeness.canary.probes import WayRow
-from hub.completeness.counts_follower import Follower
-from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
+from hub.completeness.canary.probes import CanaryRouteRow
+from hub.completeness.counts_follower import CountsFollower
+from hub.completeness.objectives import observe_canaries, observe_completeness
 from hub.config import Settings
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.applying.applier import ViewFiles
-from hub.materializers.verification.fingerprint import seen_of_proofs, seen_of_unproved
+from hub.materializers.verification.fingerprint import observe_unverified, observe_verifications
 from hub.observability.cluster.health_watch import HealthWatch
 from hub.observability.export.objectives import (
+    observe_cluster,
+    observe_connect,
+    observe_readers,
+    observe_store,
+    observe_topics,
+    observe_views,
     promise_of,
-    seen_of_cluster,
-    seen_of_connect,
-    seen_of_readers,
-    seen_of_store,
-    seen_of_topics,
-    seen_of_views,
 )
-from hub.observability.latency.recorder import LatencyBoard
+from hub.observability.latency.recorder import LatencyRecorder
 from hub.observability.overview.collector import Collector
-from hub.observability.overview.contact_watch import ContactWatch, seen_of_contact
+from hub.observability.overview.contact_watch import ContactWatch, observe_contact
 from hub.observability.overview.monitor import Monitor
 from hub.runtime import repeating
 from hub.topics.tree.tree import LiveTree
@@ -70,7 +70,7 @@ class QueryWatch:
     live: LiveAlerts
     ask: Ask
     now_s: Callable[[], float] = time.monotonic
-    found: dict[str, tuple[QueryAlert, Seen]] = field(default_factory=dict)
+    found: dict[str, tuple[QueryAlert, RuleObservations]] = field(default_factory=dict)
     due_s: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -103,33 +103,37 @@ class QueryWatch:
         known = self.found.get(alert.alert)
         return known is not None and known[0] != alert
 
-    def seen(self, _changes: Changes, _now_ms: int) -> list[Seen]:
+    def seen(self, _changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         """The last answers; one that was not asked yet is unknown."""
         return [
-            known[1] if (known := self.found.get(each.alert)) is not None else Seen(each.rule, whole=False)
+            known[1]
+            if (known := self.found.get(each.alert)) is not None
+            else RuleObservations(each.rule, whole=False)
             for each in list(self.live.queries())
         ]
 
 
-def run(alert: QueryAlert, ask: Ask) -> Seen:
+def run(alert: QueryAlert, ask: Ask) -> RuleObservations:
     """One query's answer as observations: a row each where ``by`` tells them apart, else one for all."""
     try:
         columns, rows, more = ask(alert.query, MOST_ROWS, QUERY_MS)
     except HubError as error:
-        return Seen(alert.rule, whole=False, error=error.message)
+        return RuleObservations(alert.rule, whole=False, error=error.message)
     wrong = unknown_columns(alert, columns)
     if wrong is not None:
-        return Seen(alert.rule, whole=False, error=wrong)
+        return RuleObservations(alert.rule, whole=False, error=wrong)
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     if alert.when == "no rows":
         verdict = Verdict.GOOD if named else Verdict.BAD
-        return Seen(alert.rule, (Observation((), verdict, alert.summary or alert.rule.doc),))
+        return RuleObservations(alert.rule, (Observation((), verdict, alert.summary or alert.rule.doc),))
     if not alert.by:
         if not named:
-            return Seen(alert.rule, (Observation((), Verdict.GOOD),))
+            return RuleObservations(alert.rule, (Observation((), Verdict.GOOD),))
         rest = f" (and {'at least ' if more else ''}{len(named) - 1} more)" if len(named) > 1 else ""
         summary = filled(alert.summary, named[0]) if alert.summary else alert.rule.doc
-        return Seen(alert.rule, (Observation((), Verdict.BAD, summary + rest, float(len(named))),))
+        return RuleObservations(
+            alert.rule, (Observation((), Verdict.BAD, summary + rest, float(len(named))),)
+        )
     observations = [
         Observation(
             labels_of({name: "" if row[name] is None else str(row[name])[:200] for name in alert.by}),
@@ -141,7 +145,7 @@ def run(alert: QueryAlert, ask: Ask) -> Seen:
         for row in named
     ]
     # Where there are more rows than are taken, one that is not among them may be among those.
-    return Seen(
+    return RuleObservations(
         alert.rule,
         tuple(observations),
         absent=Verdict.UNKNOWN if more else Verdict.GOOD,
@@ -150,7 +154,9 @@ def run(alert: QueryAlert, ask: Ask) -> Seen:
     )
 
 
-def make_desk(settings: Settings, cluster: KafkaCluster, environ: Mapping[str, str] = os.environ) -> Desk:
+def make_alert_manager(
+    settings: Settings, cluster: KafkaCluster, environ: Mapping[str, str] = os.environ
+) -> AlertManager:
     """A desk over this project, without sources yet."""
     live = LiveAlerts(settings.project)
 
@@ -160,10 +166,10 @@ def make_desk(settings: Settings, cluster: KafkaCluster, environ: Mapping[str, s
     def done(notification: Notification) -> None:
         desk.sent(notification)
 
-    desk = Desk(
+    desk = AlertManager(
         cluster,
         live,
-        Outbox(sent, done),
+        NotificationQueues(sent, done),
         every_s=settings.alert_every_s,
         replication_factor=settings.replication_factor,
     )
@@ -174,11 +180,11 @@ def sources_of(
     settings: Settings,
     monitor: Monitor,
     collector: Collector,
-    latency: LatencyBoard,
+    latency: LatencyRecorder,
     health: HealthWatch,
-    ledger: Follower,
+    ledger: CountsFollower,
     mirrors: Mirrors,
-    canaries: Callable[[], Sequence[WayRow]] | None,
+    canaries: Callable[[], Sequence[CanaryRouteRow]] | None,
     live: LiveAlerts,
     contact: ContactWatch,
 ) -> list[Source]:
@@ -186,23 +192,23 @@ def sources_of(
     tree = LiveTree(settings.project / "topics.yaml")
     files = ViewFiles(settings.project)
 
-    def readers(changes: Changes, _now_ms: int) -> list[Seen]:
-        return seen_of_readers(
+    def readers(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return observe_readers(
             monitor.rows(),
             tree.topics(),
             changes,
             measured=monitor.round_s is not None and monitor.error is None,
         )
 
-    def topics(changes: Changes, now_ms: int) -> list[Seen]:
+    def topics(changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
         known = tree.topics()
         promised = [name for name, spec in known.items() if spec.slo.freshness_ms is not None]
         with collector.lock:
             rings = {name: dict(collector.rings[name]) for name in promised if name in collector.rings}
-        return [seen_of_topics(rings, known, changes, now_ms)]
+        return [observe_topics(rings, known, changes, now_ms)]
 
-    def completeness(changes: Changes, _now_ms: int) -> list[Seen]:
-        return [seen_of_ledger(ledger.known(), tree.topics(), changes)]
+    def completeness(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return [observe_completeness(ledger.known(), tree.topics(), changes)]
 
     def promises() -> list[Promise]:
         return [
@@ -218,49 +224,54 @@ def sources_of(
             for view in files.views()
         ]
 
-    def views(changes: Changes, _now_ms: int) -> list[Seen]:
-        return seen_of_views(
+    def views(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return observe_views(
             promises(), latency.rows(), monitor.rows(), changes, measured=monitor.round_s is not None
         )
 
-    def proofs(changes: Changes, now_ms: int) -> list[Seen]:
+    def proofs(changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
         owners = {view.name: view.owner for view in files.views()}
         told, on = collector.records, settings.proof_core_share > 0
         return [
-            seen_of_proofs(told, changes, now_ms, owners),
-            seen_of_unproved(told, changes, now_ms, owners, on=on),
+            observe_verifications(told, changes, now_ms, owners),
+            observe_unverified(told, changes, now_ms, owners, on=on),
         ]
 
-    def store(changes: Changes, _now_ms: int) -> list[Seen]:
-        return seen_of_store(collector.store_trouble(), changes, heard=collector.store_heard)
+    def store(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return observe_store(collector.store_trouble(), changes, heard=collector.store_heard)
 
-    def connect(changes: Changes, _now_ms: int) -> list[Seen]:
+    def connect(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         known = collector.connect()
-        return [] if known is None else seen_of_connect(known, changes)
+        return [] if known is None else observe_connect(known, changes)
 
-    def cluster(changes: Changes, _now_ms: int) -> list[Seen]:
-        return seen_of_cluster(health.known(), changes)
+    def cluster(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return observe_cluster(health.known(), changes)
 
-    def mirrored(changes: Changes, _now_ms: int) -> list[Seen]:
+    def mirrored(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         return mirrors.seen(tree.topics(), changes)
 
-    def probed(changes: Changes, _now_ms: int) -> list[Seen]:
-        return [] if canaries is None else [seen_of_canaries(canaries(), changes, mirrors.resting())]
+    def probed(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return [] if canaries is None else [observe_canaries(canaries(), changes, mirrors.resting())]
 
-    def cut_off(changes: Changes, _now_ms: int) -> list[Seen]:
+    def cut_off(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         known = health.known()
         answers = known.error is None and known.answered_at_ms is not None
-        return seen_of_contact(contact.known, changes, cut_off_s=contact.cut_off_s, kafka_answers=answers)
+        return observe_contact(contact.known, changes, cut_off_s=contact.cut_off_s, kafka_answers=answers)
 
-    def told(changes: Changes, _now_ms: int) -> list[Seen]:
-        return [seen_of_files(live.faults(), changes)]
+    def told(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return [observe_files(live.faults(), changes)]
 
     seen_of_hub = [store, cluster, cut_off, connect, mirrored, probed, told]
     return [readers, topics, completeness, views, proofs, *seen_of_hub]
 
 
 def add_alerts(
-    app: FastAPI, desk: Desk, seen: SeenDesk, ask: Ask, sources: Sequence[Source], opened: AsyncExitStack
+    app: FastAPI,
+    desk: AlertManager,
+    seen: VisibleAlerts,
+    ask: Ask,
+    sources: Sequence[Source],
+    opened: AsyncExitStack,
 ) -> None:
     """Watch from now on, and answer at ``/api/alerts`` what is ``seen`` by who asks."""
     watch = QueryWatch(desk.live, ask)

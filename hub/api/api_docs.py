@@ -17,7 +17,7 @@ _OTHERS = "server"
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """One method of one path. ``parameters``: (name, where, type, required, doc); ``answers``: (status, doc)."""
 
     method: str
@@ -40,9 +40,9 @@ def add_docs(app: FastAPI) -> None:
         return html("docs.html", title=document["info"]["title"], groups=groups)
 
 
-def grouped(document: Mapping[str, Any]) -> dict[str, list[Operation]]:
+def grouped(document: Mapping[str, Any]) -> dict[str, list[ApiOperation]]:
     """Operations by their first tag, in the document's order."""
-    groups: dict[str, list[Operation]] = {}
+    groups: dict[str, list[ApiOperation]] = {}
     for path, methods in document["paths"].items():
         for method in _METHODS:
             if method in methods:
@@ -51,7 +51,7 @@ def grouped(document: Mapping[str, Any]) -> dict[str, list[Operation]]:
     return groups
 
 
-def _operation(document: Mapping[str, Any], method: str, path: str, item: Mapping[str, Any]) -> Operation:
+def _operation(document: Mapping[str, Any], method: str, path: str, item: Mapping[str, Any]) -> ApiOperation:
     said = item[method]
     parameters = [
         _followed(document, each) for each in (*item.get("parameters", ()), *said.get("parameters", ()))
@@ -59,7 +59,7 @@ def _operation(document: Mapping[str, Any], method: str, path: str, item: Mappin
     summary, description = said.get("summary", ""), said.get("description", "")
     if description and said.get("operationId", "").startswith(summary.lower().replace(" ", "_")):
         summary, _, description = description.partition("\n")  # FastAPI's own is but the function's name
-    return Operation(
+    return ApiOperation(
         method.upper(),
         path,
         summary,

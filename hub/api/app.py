@@ -22,32 +22,32 @@ from starlette.requests import HTTPConnection
 from hub.access.authenticate import Proxies
 from hub.access.live_config import LiveAccess
 from hub.api import sign_in
-from hub.api.alerting import Ask, add_alerts, make_desk, sources_of
+from hub.api.alerting import Ask, add_alerts, make_alert_manager, sources_of
 from hub.api.api_docs import add_docs
-from hub.api.dashboard import add_dashboard, seen_desk
-from hub.api.guard import Door, Guard
+from hub.api.dashboard import add_dashboard, alerts_for_caller
+from hub.api.guard import AuthenticationContext, Guard
 from hub.api.materializer_health import around
-from hub.api.web import ledgered, mirrors_of
-from hub.api.write_guard import Hands
+from hub.api.web import counted_topics, mirrors_of
+from hub.api.write_guard import WriteGuard
 from hub.caller import Forbidden, TooMany, Unauthenticated
 from hub.completeness import routes as completeness_routes
 from hub.completeness.canary import routes as canary_routes
 from hub.completeness.canary.probes import VIEW
-from hub.completeness.canary.runner import Canaries, Mirrored, mirrored
+from hub.completeness.canary.runner import Canaries, MirroredTopics, mirrored
 from hub.completeness.canary.runner import body_of as canary_body
 from hub.completeness.counting import write_entries
-from hub.completeness.counts_follower import Follower
-from hub.completeness.receipts import Receipts
+from hub.completeness.counts_follower import CountsFollower
+from hub.completeness.receipts import ReceiptWriter
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.hosts import Hosts, UnknownHost
 from hub.kafka import KafkaCluster, own_cluster, own_connection
-from hub.materializers.progress.store_watch import StoreNews
+from hub.materializers.progress.store_watch import StoreWatch
 from hub.materializers.queries import routes as query_routes
-from hub.materializers.queries.executor import Queries
-from hub.materializers.queries.topic_rows import Topics
+from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes as view_routes
-from hub.materializers.serving.fast_path import Quick, QuickReads
+from hub.materializers.serving.fast_path import FastPath, FastReads
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions import routes as version_routes
@@ -60,11 +60,11 @@ from hub.schema_registry.http import levels_routes
 from hub.schema_registry.http import routes as registry_routes
 from hub.schema_registry.http.asgi import NOT_ALLOWED, NOT_FOUND, answer_type
 from hub.schema_registry.http.openapi import with_registry
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 from hub.shares import Shares
 from hub.topics.browse import routes as topic_routes
 from hub.topics.conformance import routes as audit_routes
-from hub.topics.conformance.auditor import Results
+from hub.topics.conformance.auditor import ConformanceResults
 from hub.topics.dead_letters import routes as dead_letter_routes
 from hub.topics.dead_letters.queue import DeadLetters
 from hub.topics.gateway import routes as gateway_routes
@@ -98,10 +98,10 @@ def create_app(settings: Settings) -> FastAPI:
     access = LiveAccess(settings.project, required=settings.require_access)
     proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
     hosts = Hosts.of([*settings.own_names, *settings.allowed_hosts])
-    door = Door(
+    door = AuthenticationContext(
         access, settings.home, proxies, settings.metrics_open, hosts, hosts_said=bool(settings.allowed_hosts)
     )
-    reads = QuickReads()
+    reads = FastReads()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -123,7 +123,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
     # The last one that is added is asked first.
-    app.add_middleware(Quick, reads=reads)
+    app.add_middleware(FastPath, reads=reads)
     app.add_middleware(Guard, door=door)
     app.add_middleware(Traced)
     add_docs(app)
@@ -137,7 +137,7 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: QuickReads) -> None:
+async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: FastReads) -> None:
     """Open what the routes share, give it to them, and have it closed in reverse order.
 
     Kafka may be away: views are served from the store at once, everything else answers 503 until it is back.
@@ -145,7 +145,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     cluster = own_cluster(settings)
     node = await add_registry(app, settings, cluster, opened)
     tree_file = settings.project / "topics.yaml"
-    refuses = await run_in_threadpool(open_hands, settings, cluster, opened)
+    refuses = await run_in_threadpool(open_write_guard, settings, cluster, opened)
     app.include_router(
         topic_routes.create_router(
             cluster, RegistryClient(settings.registry), tree_file=tree_file, refuses=refuses
@@ -155,14 +155,14 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     results = add_audit(app, cluster, opened)
     ledger = add_completeness(app, settings, cluster, opened)
     add_dead_letters(app, settings, cluster, refuses)
-    news = StoreNews(cluster)
+    news = StoreWatch(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
     reads.open(watcher.store)
     opened.push_async_callback(reads.close)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     ask = await add_queries(app, settings, cluster, watcher, news, opened)
-    desk = make_desk(settings, cluster) if settings.alerts else None
-    seen = seen_desk(desk, watcher.store) if desk is not None else None
+    desk = make_alert_manager(settings, cluster) if settings.alerts else None
+    seen = alerts_for_caller(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
     canaries = await run_in_threadpool(add_canaries, app, settings, cluster, watcher.store, opened)
     watched = add_dashboard(
@@ -180,7 +180,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
             *(desk.families() if desk is not None else ()),
         ),
         node=node,
-        completeness=lambda: ledgered(ledger),
+        completeness=lambda: counted_topics(ledger),
         desk=seen,
         mirrors=mirrors,
         canary=lambda: canary_body(canaries),
@@ -196,10 +196,10 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
 
 async def add_registry(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
-) -> Node:
+) -> RegistryNode:
     """The schema registry at the root, where Confluent's clients look for it."""
     rules = await run_in_threadpool(LiveRules, settings.project)
-    node = Node(cluster, replication_factor=settings.replication_factor, rules=rules)
+    node = RegistryNode(cluster, replication_factor=settings.replication_factor, rules=rules)
     await run_in_threadpool(node.start, REGISTRY_WAIT_S)
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
@@ -207,9 +207,9 @@ async def add_registry(
     return node
 
 
-def open_hands(settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> Refuses:
+def open_write_guard(settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> Refuses:
     """Why a topic's records may not be written here: every way in over HTTP asks."""
-    hands = Hands(settings.project / MIRRORS_FILE, cluster, access_of(own_connection(settings)))
+    hands = WriteGuard(settings.project / MIRRORS_FILE, cluster, access_of(own_connection(settings)))
     hands.start()
     opened.push_async_callback(run_in_threadpool, hands.stop)
     return hands.refusal
@@ -219,7 +219,7 @@ def add_gateway(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, refuses: Refuses, opened: AsyncExitStack
 ) -> None:
     """Records in over HTTP."""
-    receipts = Receipts(
+    receipts = ReceiptWriter(
         cluster, f"gateway-{uuid.uuid4().hex[:12]}", replication_factor=settings.replication_factor
     )
     receipts.start()
@@ -231,9 +231,9 @@ def add_gateway(
     app.include_router(gateway_routes.create_router(gateway))
 
 
-def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> Results:
+def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> ConformanceResults:
     """What the auditor, a process of its own, has found."""
-    results = Results(cluster)
+    results = ConformanceResults(cluster)
     results.start()
     opened.push_async_callback(run_in_threadpool, results.stop)
     app.include_router(audit_routes.create_router(results))
@@ -242,9 +242,9 @@ def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> Re
 
 def add_completeness(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
-) -> Follower:
+) -> CountsFollower:
     """The ledger of what was written and what is there."""
-    follower = Follower(cluster)
+    follower = CountsFollower(cluster)
     follower.start()
     opened.push_async_callback(run_in_threadpool, follower.stop)
     app.include_router(
@@ -265,7 +265,7 @@ def add_canaries(
             mirrors = mirrored(settings.project, cluster, settings.canary_topic, settings.kafka_timeout_s)
         except HubError as error:
             log.error("canaries go over no mirror: %s", error.message)
-            mirrors = Mirrored()
+            mirrors = MirroredTopics()
 
         def row(key: str) -> Mapping[str, Any] | None:
             found = store.get(VIEW, key)
@@ -305,7 +305,7 @@ def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster, re
 
 
 async def add_views(
-    app: FastAPI, settings: Settings, cluster: KafkaCluster, news: StoreNews, opened: AsyncExitStack
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, news: StoreWatch, opened: AsyncExitStack
 ) -> Watcher:
     """Views by key, by index and by subscription, and their versions; one task that wakes every subscriber, and ``news``."""
     store = await run_in_threadpool(Store, settings.store)
@@ -328,13 +328,13 @@ async def add_queries(
     settings: Settings,
     cluster: KafkaCluster,
     watcher: Watcher,
-    news: StoreNews,
+    news: StoreWatch,
     opened: AsyncExitStack,
 ) -> Ask:
     """SQL over views and recent events; how who is within the server asks it."""
-    queries = await run_in_threadpool(Queries, watcher.store)
+    queries = await run_in_threadpool(QueryExecutor, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
-    topics = Topics(cluster, RegistryClient(settings.registry))
+    topics = TopicTables(cluster, RegistryClient(settings.registry))
     app.include_router(
         query_routes.create_router(
             queries,

@@ -14,10 +14,10 @@ from fastapi import FastAPI
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 
-from hub.alerts.alert_manager import Desk
+from hub.alerts.alert_manager import AlertManager
 from hub.api.push_traces import PushTraces
-from hub.api.visibility import SeenDesk, SeenLag, SeenTopics
-from hub.api.web import Around, Mirrors, add_pages
+from hub.api.visibility import VisibleAlerts, VisibleLag, VisibleTopics
+from hub.api.web import Mirrors, PageContext, add_pages
 from hub.caller import reads_all
 from hub.config import SERVING, Settings
 from hub.kafka import own_cluster
@@ -33,18 +33,18 @@ from hub.materializers.verification import metrics as verification_metrics
 from hub.observability.cluster import contact_series, health_series
 from hub.observability.cluster.connect_workers import ConnectWorkers
 from hub.observability.cluster.health_watch import HealthWatch
-from hub.observability.cluster.processes import Processes
+from hub.observability.cluster.processes import ProcessList
 from hub.observability.export import routes
 from hub.observability.export.metrics import Counters, Families
-from hub.observability.lag.status import Rules
+from hub.observability.lag.status import LagRules
 from hub.observability.latency import routes as latency_routes
-from hub.observability.latency.recorder import LatencyBoard
+from hub.observability.latency.recorder import LatencyRecorder
 from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.overview.monitor import Monitor
-from hub.observability.web.pages.monitor.completeness import Ledgered
+from hub.observability.web.pages.monitor.completeness import CountedTopics
 from hub.record import Positions
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
 
@@ -56,12 +56,12 @@ SERVICE = "hub-server"
 RECENT_OFFSETS = 40
 
 
-class Watched(NamedTuple):
+class Measurers(NamedTuple):
     """What measures, for those who judge."""
 
     monitor: Monitor
     collector: Collector
-    latency: LatencyBoard
+    latency: LatencyRecorder
     health: HealthWatch
 
 
@@ -74,14 +74,14 @@ def add_dashboard(
     counters: Counters = tuple,
     watcher: Watcher | None = None,
     families: Families = tuple,
-    node: Node | None = None,
-    completeness: Callable[[], Ledgered] = Ledgered,
-    desk: SeenDesk | None = None,
+    node: RegistryNode | None = None,
+    completeness: Callable[[], CountedTopics] = CountedTopics,
+    desk: VisibleAlerts | None = None,
     mirrors: Mirrors | None = None,
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None,
     newest: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
     contact: ContactWatch | None = None,
-) -> Watched:
+) -> Measurers:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
     registry ``node`` all other pages, too. Returns what measures."""
     views = StoreViews(store, subscribers, newest)
@@ -99,7 +99,7 @@ def add_dashboard(
     health = opened.enter_context(
         HealthWatch(
             cluster,
-            Processes(settings.home, with_own=True),
+            ProcessList(settings.home, with_own=True),
             lambda host, port, wait_s: log_dirs(host, port, wait_s, cluster.socket_to),
         ).running()
     )
@@ -107,12 +107,12 @@ def add_dashboard(
     monitor = Monitor(
         cluster,
         collector,
-        Rules.every(settings.lag_sample_s, settings.lag_objective_s),
+        LagRules.every(settings.lag_sample_s, settings.lag_objective_s),
         lambda topic: spec.owner if (spec := tree.find(topic)) is not None else "",
         mirrors.readers if mirrors is not None else lambda _now_ms: (),
     )
     opened.enter_context(monitor.running())
-    latency = LatencyBoard(collector, monitor, _event_of, settings.latency_replay_s)
+    latency = LatencyRecorder(collector, monitor, _event_of, settings.latency_replay_s)
     opened.enter_context(latency.running())
     if watcher is not None:
         watcher.pushed, watcher.told = latency.pushed, latency.told
@@ -135,26 +135,26 @@ def add_dashboard(
 
     app.include_router(
         routes.create_router(
-            SeenTopics(collector),
+            VisibleTopics(collector),
             views,
             counters,
-            SeenLag(monitor),
+            VisibleLag(monitor),
             settings.lag_series,
             both,
             desk.firing if desk is not None else lambda: None,
         )
     )
     if node is not None:
-        around = Around(health, latency, canary, newest)
+        around = PageContext(health, latency, canary, newest)
         add_pages(
             app, settings, node, store, collector, monitor, views, tree, around, completeness, desk, mirrors
         )
-    return Watched(monitor, collector, latency, health)
+    return Measurers(monitor, collector, latency, health)
 
 
-def seen_desk(desk: Desk, store: Store) -> SeenDesk:
+def alerts_for_caller(desk: AlertManager, store: Store) -> VisibleAlerts:
     """The desk as who asks may see it: of a query's alerts what its statement reads decides."""
-    return SeenDesk(desk, lambda sql: readable(store.names(), sql))
+    return VisibleAlerts(desk, lambda sql: readable(store.names(), sql))
 
 
 def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric:
@@ -168,7 +168,7 @@ def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric
     own = {} if known is None else known.counters()
     for outcome, number in own.items():
         found.add_metric([SERVICE, outcome], number)
-    for service, outcome, number in span_counts.told(records, now_ms):
+    for service, outcome, number in span_counts.read_counts(records, now_ms):
         if service != SERVICE:
             found.add_metric([service, outcome], number)
     return found

@@ -19,11 +19,11 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.websockets import WebSocket
 from starlette.requests import cookie_parser
 
-from hub.access.authenticate import Asked, Authenticator, Known, Proxies, neighbourhood
+from hub.access.authenticate import AuthenticatedCaller, Authenticator, AuthRequest, Proxies, neighbourhood
 from hub.access.decide import ANONYMOUS, Principal, has_any
-from hub.access.live_config import LiveAccess, Rules
+from hub.access.live_config import AccessRules, LiveAccess
 from hub.access.signed_out_sessions import EndedSessions
-from hub.api.route_rules import Rule, rule_of
+from hub.api.route_rules import RouteRule, rule_of
 from hub.caller import CALLER, Forbidden, TooMany, Unauthenticated, require
 from hub.errors import HubError, NotFound
 from hub.home_key import make_key
@@ -45,7 +45,7 @@ MOST_NEXT = 4_000
 _CONFLUENT = ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/", "/v3/")
 
 
-class Door:
+class AuthenticationContext:
     """What the guard and the sign-in page share: the file as it is, and who checks passwords."""
 
     def __init__(
@@ -86,17 +86,19 @@ class Door:
                 log.exception("access.yaml could not be looked at")
 
 
-NOBODY = Known(ANONYMOUS, "nobody")
+NOBODY = AuthenticatedCaller(ANONYMOUS, "nobody")
 
 
-class _Over(Exception):
+class _StreamRevoked(Exception):
     """A stream whose listener may not go on."""
 
 
 class Guard:
     """ASGI middleware."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], door: Door) -> None:
+    def __init__(
+        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], door: AuthenticationContext
+    ) -> None:
         self.app, self.door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,7 +113,7 @@ class Guard:
         if rules is None:
             return await self._uncontrolled(scope, receive, send)
         found = self._rule(scope)
-        asked = asked_of(scope)
+        asked = auth_request_of(scope)
         known = NOBODY
         try:
             if found is None or not found[0].is_open:
@@ -123,7 +125,7 @@ class Guard:
         before = CALLER.set(None if rule.whole else rules.caller(known.who, can_leave=known.way == "session"))
         try:
             await self.app(scope, receive, self._watched(send, rule, given, known, rules))
-        except _Over:
+        except _StreamRevoked:
             log.info("a stream of %r was ended: access.yaml has changed, or they signed out", known.who.name)
         finally:
             CALLER.reset(before)
@@ -133,13 +135,13 @@ class Guard:
         """While there is no file. Who reaches the port was meant, and not the sites whose pages they look at."""
         try:
             if method_of(scope) not in _SAFE:
-                _sent_here(asked_of(scope), NOBODY.way)
+                _sent_here(auth_request_of(scope), NOBODY.way)
         except Forbidden as error:
             return await self._refuse(error, NOBODY, None, scope, receive, send)
-        share = ASKER.set(_asker(NOBODY, asked_of(scope)))
+        share = ASKER.set(_asker(NOBODY, auth_request_of(scope)))
         try:
             await self.app(scope, receive, self._until_controlled(send, scope))
-        except _Over:
+        except _StreamRevoked:
             log.info("a stream of nobody known was ended: there is an access.yaml now")
         finally:
             ASKER.reset(share)
@@ -153,28 +155,28 @@ class Guard:
             rules = self.door.access.rules
             if watched is None and rules is not None:
                 try:
-                    asked = asked_of(scope)
+                    asked = auth_request_of(scope)
                     known = await self.door.authenticator.known(asked, rules)
                     rule, given = self._admitted(self._rule(scope), known, scope, asked, rules)
                 except HubError:
                     await _end(message, send)
-                    raise _Over from None
+                    raise _StreamRevoked from None
                 watched = self._watched(send, rule, given, known, rules)
             await (watched or send)(message)
 
         return sent
 
-    def _rule(self, scope: Scope) -> tuple[Rule, Mapping[str, str]] | None:
+    def _rule(self, scope: Scope) -> tuple[RouteRule, Mapping[str, str]] | None:
         return rule_of(scope["path"], method_of(scope), metrics_open=self.door.metrics_open)
 
     def _admitted(
         self,
-        found: tuple[Rule, Mapping[str, str]] | None,
-        known: Known,
+        found: tuple[RouteRule, Mapping[str, str]] | None,
+        known: AuthenticatedCaller,
         scope: Scope,
-        asked: Asked,
-        rules: Rules,
-    ) -> tuple[Rule, Mapping[str, str]]:
+        asked: AuthRequest,
+        rules: AccessRules,
+    ) -> tuple[RouteRule, Mapping[str, str]]:
         """The rule, when it lets the request pass. Raises Unauthenticated, Forbidden, NotFound."""
         method = method_of(scope)
         if found is None:
@@ -187,7 +189,14 @@ class Guard:
         _granted(rule, given, known.who, rules)
         return found
 
-    def _watched(self, send: Send, rule: Rule, given: Mapping[str, str], known: Known, rules: Rules) -> Send:
+    def _watched(
+        self,
+        send: Send,
+        rule: RouteRule,
+        given: Mapping[str, str],
+        known: AuthenticatedCaller,
+        rules: AccessRules,
+    ) -> Send:
         """What is sent is sent for as long as it may be."""
         judged = [rules]
 
@@ -196,11 +205,11 @@ class Guard:
             if now is not None and now is not judged[0]:
                 if not still_granted(rule, given, known, rules, now):
                     await _end(message, send)
-                    raise _Over
+                    raise _StreamRevoked
                 judged[0] = now
             if not self.door.authenticator.goes_on(known):
                 await _end(message, send)
-                raise _Over
+                raise _StreamRevoked
             if message["type"] == "http.response.start" and not rule.is_open:
                 # The next one who asks a cache may be somebody else.
                 message = {
@@ -212,7 +221,13 @@ class Guard:
         return sent
 
     async def _refuse(
-        self, error: HubError, known: Known, rules: Rules | None, scope: Scope, receive: Receive, send: Send
+        self,
+        error: HubError,
+        known: AuthenticatedCaller,
+        rules: AccessRules | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         response = refusal(error, scope, known, rules)
         if scope["type"] == "websocket":
@@ -221,7 +236,7 @@ class Guard:
             await response(scope, receive, send)
 
 
-def _asker(known: Known, asked: Asked) -> str:
+def _asker(known: AuthenticatedCaller, asked: AuthRequest) -> str:
     """Whose share of the server a request takes; none of the hub's own processes."""
     if known.who.kind == "own":
         return ""
@@ -230,7 +245,7 @@ def _asker(known: Known, asked: Asked) -> str:
     )
 
 
-def _sent_here(asked: Asked, way: str) -> None:
+def _sent_here(asked: AuthRequest, way: str) -> None:
     """Raises Forbidden."""
     if not of_this_site(asked, way):
         raise Forbidden(
@@ -239,7 +254,7 @@ def _sent_here(asked: Asked, way: str) -> None:
         )
 
 
-def _granted(rule: Rule, given: Mapping[str, str], who: Principal, rules: Rules) -> None:
+def _granted(rule: RouteRule, given: Mapping[str, str], who: Principal, rules: AccessRules) -> None:
     """Raises Unauthenticated, Forbidden."""
     if rule.is_open:
         return
@@ -255,7 +270,9 @@ def _granted(rule: Rule, given: Mapping[str, str], who: Principal, rules: Rules)
         CALLER.reset(before)
 
 
-def still_granted(rule: Rule, given: Mapping[str, str], known: Known, then: Rules, now: Rules) -> bool:
+def still_granted(
+    rule: RouteRule, given: Mapping[str, str], known: AuthenticatedCaller, then: AccessRules, now: AccessRules
+) -> bool:
     """Whether somebody who was let in under ``then`` would be under ``now``: known by the same secret, and granted it."""
     who = known.who
     if who.kind == "token":
@@ -313,7 +330,7 @@ def _host_of(scope: Scope) -> str:
     return str(found.decode("latin-1"))
 
 
-def asked_of(scope: Scope) -> Asked:
+def auth_request_of(scope: Scope) -> AuthRequest:
     """Its headers, cookies and address."""
     headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
@@ -323,10 +340,10 @@ def asked_of(scope: Scope) -> Asked:
         # Not http.cookies: all programs of a host share them, and one that is odd would hide those behind it.
         cookies |= cookie_parser(line)
     client = scope.get("client")
-    return Asked(headers, cookies, client[0] if client else "", scope.get("hub.peer", ""))
+    return AuthRequest(headers, cookies, client[0] if client else "", scope.get("hub.peer", ""))
 
 
-def of_this_site(asked: Asked, way: str) -> bool:
+def of_this_site(asked: AuthRequest, way: str) -> bool:
     """Whether a request that changes something was meant: browsers send along who is signed in, whoever's page it is.
 
     A token is sent on purpose. A session has to show that it comes from a page of this server."""
@@ -343,9 +360,9 @@ def of_this_site(asked: Asked, way: str) -> bool:
 # ---- the answer to who may not
 
 
-def refusal(error: HubError, scope: Scope, known: Known, rules: Rules | None) -> Response:
+def refusal(error: HubError, scope: Scope, known: AuthenticatedCaller, rules: AccessRules | None) -> Response:
     """In the shape that its caller expects: the sign-in page, a page, a part of one, or JSON."""
-    headers = asked_of(scope).headers
+    headers = auth_request_of(scope).headers
     status = status_of(error)
     path, query = scope["path"], scope.get("query_string", b"").decode("latin-1")
     more = {"Retry-After": error.details["retry_after"]} if isinstance(error, TooMany) else {}
@@ -379,7 +396,11 @@ def refusal(error: HubError, scope: Scope, known: Known, rules: Rules | None) ->
 
 
 def page_of(
-    error: HubError, status: int, known: Known, rules: Rules | None, headers: Mapping[str, str] | None = None
+    error: HubError,
+    status: int,
+    known: AuthenticatedCaller,
+    rules: AccessRules | None,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
     asks = None if rules is None else rules.caller(known.who, can_leave=known.way == "session")
     before = CALLER.set(asks)

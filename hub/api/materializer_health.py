@@ -9,7 +9,7 @@ from pathlib import Path
 from hub.config import Settings
 from hub.materializers.engine.file_watch import ViewFolder
 from hub.materializers.engine.report_thread import folder_of
-from hub.materializers.progress.store_watch import Around
+from hub.materializers.progress.store_watch import ServerFacts
 from hub.materializers.stores.sql_store import Store
 from hub.observability.overview.contact_watch import ContactWatch, in_words, is_cut_off, worst
 from hub.runtime import running_hub
@@ -17,10 +17,10 @@ from hub.runtime import running_hub
 
 def around(
     settings: Settings, store: Store, contact: ContactWatch, kafka: Callable[[], str | None]
-) -> Around:
+) -> ServerFacts:
     """``kafka``: why Kafka does not answer this server, None while it does."""
     folder = ViewFolder(settings.project)
-    return Around(
+    return ServerFacts(
         store.served_tables,
         kafka,
         partial(process_in_words, settings.home, contact, "materializer"),

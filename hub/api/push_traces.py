@@ -25,7 +25,7 @@ PATIENCE_S = 30.0
 STEP_S = 1.0
 
 
-class Row(Protocol):
+class TracedRow(Protocol):
     @property
     def partition(self) -> int: ...
 
@@ -59,7 +59,7 @@ class PushTraces:
         ):
             yield self
 
-    def sent(self, view: str, row: Row, began_ns: int) -> None:
+    def sent(self, view: str, row: TracedRow, began_ns: int) -> None:
         """A subscriber took a row. Called for each: it costs a microsecond."""
         now_ns = self.now_ns()
         with self.lock:

@@ -20,7 +20,7 @@ assert _registry_paths  # it registers the convertor ":anything"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RouteRule:
     """``action`` None: whoever was granted anything (``listed``), or anybody at all (``open``). ``named``: the parameter of the
     path that names the object. ``whole``: behind it nothing is left out."""
 
@@ -37,17 +37,17 @@ class Rule:
         return self.action, HUB if self.kind is Kind.hub else Resource(self.kind, given[self.named])
 
 
-OPEN: Final = Rule(is_open=True)
-LISTED: Final = Rule()
-METRICS: Final = Rule(Action.read, whole=True)
-METRICS_OPEN: Final = Rule(is_open=True, whole=True)
+OPEN: Final = RouteRule(is_open=True)
+LISTED: Final = RouteRule()
+METRICS: Final = RouteRule(Action.read, whole=True)
+METRICS_OPEN: Final = RouteRule(is_open=True, whole=True)
 
 
-def _on(action: Action, kind: Kind, named: str) -> Rule:
-    return Rule(action, kind, named)
+def _on(action: Action, kind: Kind, named: str) -> RouteRule:
+    return RouteRule(action, kind, named)
 
 
-_HUB_READ, _HUB_OPERATED = Rule(Action.read), Rule(Action.operate)
+_HUB_READ, _HUB_OPERATED = RouteRule(Action.read), RouteRule(Action.operate)
 _TOPIC_SEEN = _on(Action.describe, Kind.topic, "topic")
 _TOPIC_READ = _on(Action.read, Kind.topic, "topic")
 _TOPIC_WRITTEN = _on(Action.write, Kind.topic, "topic")
@@ -57,7 +57,7 @@ _SUBJECT_SEEN = _on(Action.describe, Kind.subject, "subject")
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "DELETE")
 
 # Templates as the routers have them (the names of parameters are our own); methods to rules. The first that fits is taken.
-ROUTES: Final[Mapping[str, Mapping[str, Rule]]] = {
+ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     # the server, and the way in
     "/health": {"GET": OPEN},
     "/ui/static/{name}": {"GET": OPEN},
@@ -192,7 +192,9 @@ def templates(path: str) -> Iterator[tuple[str, Mapping[str, str]]]:
             yield template, found.groupdict()
 
 
-def rule_of(path: str, method: str, *, metrics_open: bool = False) -> tuple[Rule, Mapping[str, str]] | None:
+def rule_of(
+    path: str, method: str, *, metrics_open: bool = False
+) -> tuple[RouteRule, Mapping[str, str]] | None:
     """The rule of the first template that fits path and method (``WEBSOCKET`` is one), and the path's parameters; None: there
     is none, and the request is refused."""
     for template, given in templates(path):

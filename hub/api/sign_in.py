@@ -7,13 +7,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from hub.access.authenticate import COOKIE, SESSION_S
-from hub.api.guard import MOST_NEXT, Door, status_of
+from hub.api.guard import MOST_NEXT, AuthenticationContext, status_of
 from hub.errors import CallerError, HubError
 from hub.observability.web.page import html
 from hub.observability.web.pages.routes import posted
 
 
-def create_router(door: Door) -> APIRouter:
+def create_router(door: AuthenticationContext) -> APIRouter:
     """The routes over one door."""
     router = APIRouter()
 

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hub.alerts.alert_manager import Known, RuleStatus
+from hub.alerts.alert_manager import AlertSnapshot, RuleStatus
 from hub.alerts.model.matching import Matchers
 from hub.alerts.model.rules import RULES
 from hub.alerts.model.state_machine import Alert, Silence
 from hub.caller import CALLER, HUB, Action, Kind, Resource, may, require, sees_topic, sees_view
 from hub.errors import CallerError
 from hub.observability.lag.consumers import LagRow
-from hub.observability.overview.overview import Batch, Overview, TopicLine
+from hub.observability.overview.overview import BatchSummary, Overview, TopicLine
 from hub.observability.web.pages.estate import HasTopics
-from hub.observability.web.pages.monitor.completeness import Ledgered
+from hub.observability.web.pages.monitor.completeness import CountedTopics
 from hub.topics.tree.tree import TopicSpec
 
 
@@ -30,13 +30,13 @@ class HasLag(Protocol):
 
 
 @dataclass(frozen=True)
-class SeenTopics:
+class VisibleTopics:
     """See hub.observability.web.pages.estate.HasTopics."""
 
     collector: HasTopics
 
     def overview(self) -> Overview:
-        return seen_overview(self.collector.overview())
+        return visible_overview(self.collector.overview())
 
     def line(self, topic: str) -> TopicLine | None:
         return self.collector.line(topic) if sees_topic(topic) else None
@@ -47,13 +47,13 @@ class SeenTopics:
     def names(self) -> Sequence[str]:
         return [each for each in self.collector.names() if sees_topic(each)]
 
-    def batches(self, view: str) -> Sequence[Batch]:
+    def batches(self, view: str) -> Sequence[BatchSummary]:
         return self.collector.batches(view) if sees_view(view) else ()
 
 
 @dataclass(frozen=True)
-class SeenLag:
-    """See hub.observability.export.routes.HasRows."""
+class VisibleLag:
+    """See hub.observability.export.routes.HasLagRows."""
 
     monitor: HasLag
 
@@ -62,10 +62,10 @@ class SeenLag:
         return self.monitor.round_s
 
     def rows(self) -> Sequence[LagRow]:
-        return seen_rows(self.monitor.rows())
+        return visible_rows(self.monitor.rows())
 
 
-def seen_overview(overview: Overview) -> Overview:
+def visible_overview(overview: Overview) -> Overview:
     """The topics and views that may be seen; of a view the sources that may; Kafka Connect to who reads the hub."""
     if CALLER.get() is None:
         return overview
@@ -83,7 +83,7 @@ def seen_overview(overview: Overview) -> Overview:
     )
 
 
-def seen_rows(rows: Sequence[LagRow]) -> Sequence[LagRow]:
+def visible_rows(rows: Sequence[LagRow]) -> Sequence[LagRow]:
     """Readers of topics and views that may be seen; those of nothing at all, to who sees the hub."""
     if CALLER.get() is None:
         return rows
@@ -96,11 +96,11 @@ def seen_rows(rows: Sequence[LagRow]) -> Sequence[LagRow]:
     return [row for row in rows if seen(row)]
 
 
-def seen_tree(tree: Mapping[str, TopicSpec]) -> Mapping[str, TopicSpec]:
+def visible_tree(tree: Mapping[str, TopicSpec]) -> Mapping[str, TopicSpec]:
     return tree if CALLER.get() is None else {name: spec for name, spec in tree.items() if sees_topic(name)}
 
 
-def seen_ledger(ledger: Ledgered) -> Ledgered:
+def visible_counts(ledger: CountedTopics) -> CountedTopics:
     if CALLER.get() is None:
         return ledger
     return replace(
@@ -116,10 +116,10 @@ def seen_ledger(ledger: Ledgered) -> Ledgered:
 _GRANTED = {"topic": Kind.topic, "view": Kind.view}
 
 
-class HasAlerts(Protocol):
+class UnfilteredAlerts(Protocol):
     """The desk (hub.alerts.alert_manager)."""
 
-    def known(self) -> Known: ...
+    def known(self) -> AlertSnapshot: ...
 
     def firing(self) -> int | None: ...
 
@@ -131,14 +131,14 @@ class HasAlerts(Protocol):
 
 
 @dataclass(frozen=True)
-class SeenDesk:
+class VisibleAlerts:
     """The desk as who asks may see it. ``readable``: whether they may read all that a statement reads."""
 
-    desk: HasAlerts
+    desk: UnfilteredAlerts
     readable: Callable[[str], bool]
 
-    def known(self) -> Known:
-        return seen_alerts(self.desk.known(), self.readable)
+    def known(self) -> AlertSnapshot:
+        return visible_alerts(self.desk.known(), self.readable)
 
     def firing(self) -> int | None:
         return self.desk.firing() if may(Action.read, HUB) else self.known().firing
@@ -181,7 +181,7 @@ def may_silence(matchers: Matchers) -> None:
     require(Action.operate, HUB)
 
 
-def seen_alerts(known: Known, readable: Callable[[str], bool]) -> Known:
+def visible_alerts(known: AlertSnapshot, readable: Callable[[str], bool]) -> AlertSnapshot:
     """The alerts of topics and views that may be seen, and of queries over what may be read; all of it for who reads the hub.
 
     Numbers of a rule are of everything it looks at: to others they are not told. Nor are channels and troubles."""
@@ -194,7 +194,9 @@ def seen_alerts(known: Known, readable: Callable[[str], bool]) -> Known:
     alerts = {key: each for key, each in state.alerts.items() if _sees(each, queries)}
     past = {once: each for once, each in state.past.items() if _sees(each, queries)}
     quiet = {each.id for key, each in state.quiet(known.at_ms).items() if key in alerts}
-    silences = {id: each for id, each in state.silences.items() if id in quiet or _about_seen(each.matchers)}
+    silences = {
+        id: each for id, each in state.silences.items() if id in quiet or _about_visible(each.matchers)
+    }
     firing = Counter(each.rule for each in alerts.values() if each.firing)
     rules = [
         RuleStatus(each.rule, None, None, None, firing[each.rule.name])
@@ -225,7 +227,7 @@ def _sees(alert: Alert, queries: set[str]) -> bool:
     return (topic is None or sees_topic(topic)) and (view is None or sees_view(view))
 
 
-def _about_seen(matchers: Matchers) -> bool:
+def _about_visible(matchers: Matchers) -> bool:
     named = [(label, value) for label, values in matchers if label in _GRANTED for value in values]
     sees = {"topic": sees_topic, "view": sees_view}
     return bool(named) and all("*" not in value and sees[label](value) for label, value in named)

@@ -16,10 +16,10 @@ from typing import Any
 from fastapi import FastAPI
 from prometheus_client.core import Metric
 
-from hub.alerts.model.rules import Changes, Seen
-from hub.api.visibility import SeenDesk, SeenTopics, seen_ledger, seen_rows, seen_tree
+from hub.alerts.model.rules import RuleChanges, RuleObservations
+from hub.api.visibility import VisibleAlerts, VisibleTopics, visible_counts, visible_rows, visible_tree
 from hub.caller import CALLER, sees_view
-from hub.completeness.counts_follower import NOT_READ, Follower
+from hub.completeness.counts_follower import NOT_READ, CountsFollower
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster, own_cluster
@@ -33,29 +33,29 @@ from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions.routes import view_versions
 from hub.materializers.versions.versions import PREFIX
 from hub.observability.cluster.health_watch import HealthWatch
-from hub.observability.latency.recorder import LatencyBoard
-from hub.observability.lineage.lineage import Columns, Kept
+from hub.observability.latency.recorder import LatencyRecorder
+from hub.observability.lineage.lineage import Columns, ViewStorage
 from hub.observability.overview.collector import Collector, wall_clock_ms
-from hub.observability.overview.mirror_readers import Mirrored, MirrorReader, readers_of
+from hub.observability.overview.mirror_readers import MirrorReader, MirrorStatuses, readers_of
 from hub.observability.overview.monitor import Monitor
 from hub.observability.overview.overview import lag_rows
 from hub.observability.overview.reports import ViewSource
-from hub.observability.web.pages.estate import Estate, NodeSchemas
-from hub.observability.web.pages.monitor.completeness import Audited, Ledgered
-from hub.observability.web.pages.monitor.mirrors import Known
+from hub.observability.web.pages.estate import NodeSchemas, PageSources
+from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
+from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.pages.routes import create_router, nowhere
-from hub.replication.clusters.clusters import Reached, StatusReader, reach_all, share_address
+from hub.replication.clusters.clusters import ClusterHandle, StatusReader, reach_all, share_address
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.config.mirrors import load as load_mirrors
 from hub.replication.operations.left_at_source import losses_now
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, back_of, checked, links
 from hub.replication.status.metrics import families
-from hub.replication.status.mirror_status import AskedEnds, places_of, summary_of, with_losses
-from hub.replication.status.objectives import RESTING, RULES, seen_of_mirrors
-from hub.replication.status.source_ends import EndsAsker
+from hub.replication.status.mirror_status import SourceEndOffsets, places_of, summary_of, with_losses
+from hub.replication.status.objectives import RESTING, RULES, observe_mirrors
+from hub.replication.status.source_ends import SourceEndsReader
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts, describe
 from hub.topics.tree.tree import LiveTree, TopicSpec
@@ -70,11 +70,11 @@ DESCRIBE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Around:
+class PageContext:
     """What pages tell of the cluster and of latency."""
 
     health: HealthWatch
-    latency: LatencyBoard
+    latency: LatencyRecorder
     canary: Callable[[], Mapping[str, Any] | None]
     newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = (
         dict  # a store's progress records, with what the log has newer
@@ -93,15 +93,15 @@ class Around:
 def add_pages(
     app: FastAPI,
     settings: Settings,
-    node: Node,
+    node: RegistryNode,
     store: Store,
     collector: Collector,
     monitor: Monitor,
     rows: ViewSource,
     tree: LiveTree,
-    around: Around,
-    completeness: Callable[[], Ledgered] = Ledgered,
-    desk: SeenDesk | None = None,
+    around: PageContext,
+    completeness: Callable[[], CountedTopics] = CountedTopics,
+    desk: VisibleAlerts | None = None,
     mirrors: Mirrors | None = None,
 ) -> None:
     """The pages, first: programs' routes at the same addresses come behind them."""
@@ -111,18 +111,18 @@ def add_pages(
     def described(topic: str) -> TopicFacts:
         return describe(topic, tree.topics().get(topic), cluster, registry, DESCRIBE_S)
 
-    estate = Estate(
-        topics=SeenTopics(collector),
+    estate = PageSources(
+        topics=VisibleTopics(collector),
         rows=rows,
         registry=node,
         browser=Browser(cluster, NodeSchemas(node)),
         describe=described,
-        tree=lambda: seen_tree(tree.topics()),
-        lag=lambda: seen_rows(monitor.rows() or lag_rows(collector.overview())),
+        tree=lambda: visible_tree(tree.topics()),
+        lag=lambda: visible_rows(monitor.rows() or lag_rows(collector.overview())),
         unmeasured=lambda: "" if monitor.round_s is None else monitor.error,
         views=StoreFacts(store, around.newest),
         mirrors=(mirrors or mirrors_of(settings)).known,
-        completeness=lambda: seen_ledger(completeness()),
+        completeness=lambda: visible_counts(completeness()),
         saved=lambda: _saved(settings.project, store),
         bootstrap=settings.bootstrap,
         alerts=desk,
@@ -135,12 +135,12 @@ def add_pages(
     app.include_router(nowhere(estate))
 
 
-def ledgered(follower: Follower) -> Ledgered:
+def counted_topics(follower: CountsFollower) -> CountedTopics:
     """What the follower of the ledger knows, as the heat map asks it."""
     known = follower.known()
-    topics = [Audited(each.topic, each.state, each.cause, each.audited_at_ms) for each in known.audits]
+    topics = [TopicCountsRow(each.topic, each.state, each.cause, each.audited_at_ms) for each in known.audits]
     error = None if known.error == NOT_READ else known.error
-    return Ledgered(topics, error, known.read, follower.heat)
+    return CountedTopics(topics, error, known.read, follower.heat)
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,12 @@ class StoreFacts:
     def versions(self, view: str) -> Mapping[str, Any]:
         return view_versions(self.store, view, self.newest)
 
-    def kept(self) -> Mapping[str, Kept]:
+    def kept(self) -> Mapping[str, ViewStorage]:
         told, tables = self.newest(self.store.progress()), self.store.served_tables()
         found = {}
         for view in sorted({key.partition(":")[2] for key in told if key.startswith("state:")}):
             table = tables.get(view, view)
-            found[view] = Kept(changelog_of(table), stores_of(told, table))
+            found[view] = ViewStorage(changelog_of(table), stores_of(told, table))
         return found
 
     def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
@@ -182,20 +182,20 @@ class Mirrors:
     path: Path
     timeout_s: float
     own: KafkaCluster
-    _now: Known = field(default_factory=Known)
+    _now: MirrorFacts = field(default_factory=MirrorFacts)
     _topics: dict[str, list[str]] = field(default_factory=dict)  # by mirror, as last told
     _ids: dict[str, str] = field(default_factory=dict)  # Kafka's own name of a cluster, by address
     _asking: threading.Lock = field(default_factory=threading.Lock)
     _file: MirrorsFile | None = None
-    _reached: Mapping[str, Reached] = field(default_factory=dict)
+    _reached: Mapping[str, ClusterHandle] = field(default_factory=dict)
     _readers: dict[str, StatusReader] = field(default_factory=dict)  # by cluster
-    _ends: EndsAsker = field(default_factory=EndsAsker)
+    _ends: SourceEndsReader = field(default_factory=SourceEndsReader)
     _ways_back: dict[str, Link | None] = field(default_factory=dict)  # by mirror, while they carry anything
 
-    def known(self) -> Known:
+    def known(self) -> MirrorFacts:
         """What was last heard, at once."""
         if not self.path.exists():
-            return Known(declared=False)
+            return MirrorFacts(declared=False)
         now = self._now
         # Asked in the future: the clock was set back since.
         old = now.asked_at_ms is None or not 0 <= wall_clock_ms() - now.asked_at_ms <= MIRRORS_FOR_MS
@@ -208,7 +208,7 @@ class Mirrors:
         now = self.known()
         if now.declared:
             at_ms = now.asked_at_ms if now.error is None else None
-            yield from readers_of(Mirrored(now.mirrors, now.here, now.clusters, at_ms), now_ms)
+            yield from readers_of(MirrorStatuses(now.mirrors, now.here, now.clusters, at_ms), now_ms)
 
     def families(self) -> Iterator[Metric]:
         """The series of mirrors, as last heard; none while nobody knows."""
@@ -218,21 +218,21 @@ class Mirrors:
         good = self._trouble(now) is None and now.asked_at_ms is not None
         yield from families(now.mirrors if good else (), known=None if now.asked_at_ms is None else good)
 
-    def seen(self, tree: Mapping[str, TopicSpec], changes: Changes) -> list[Seen]:
+    def seen(self, tree: Mapping[str, TopicSpec], changes: RuleChanges) -> list[RuleObservations]:
         """What alerts' rules see of mirrors, as last heard; nothing where there is no mirrors.yaml."""
         now = self.known()
         if not now.declared:
             return []
         if now.asked_at_ms is None:
-            return [Seen(changes.rule(name), whole=False) for name in RULES]
-        return seen_of_mirrors(now.mirrors, tree, changes, self._trouble(now))
+            return [RuleObservations(changes.rule(name), whole=False) for name in RULES]
+        return observe_mirrors(now.mirrors, tree, changes, self._trouble(now))
 
     def resting(self) -> frozenset[str]:
         """Mirrors that are meant to carry nothing, as last heard: paused, outside their schedule, or handed over."""
         return frozenset(str(each["mirror"]) for each in self.known().mirrors if each.get("state") in RESTING)
 
     @staticmethod
-    def _trouble(now: Known) -> str | None:
+    def _trouble(now: MirrorFacts) -> str | None:
         """Why what was heard is not of now."""
         if now.error is not None or now.asked_at_ms is None:
             return now.error
@@ -252,7 +252,7 @@ class Mirrors:
         finally:
             self._asking.release()
 
-    def _heard(self) -> Known:
+    def _heard(self) -> MirrorFacts:
         file = load_mirrors(self.path)
         if file != self._file:
             self._file = None
@@ -266,7 +266,7 @@ class Mirrors:
         status = self._status(file, reached)
         here = frozenset(name for name, each in reached.items() if self._is_own(each.kafka))
         clusters = {name: each.kafka.bootstrap.partition(",")[0] for name, each in reached.items()}
-        return Known(status, wall_clock_ms(), here=here, clusters=clusters)
+        return MirrorFacts(status, wall_clock_ms(), here=here, clusters=clusters)
 
     def _is_own(self, cluster: KafkaCluster) -> bool:
         """By an address, else by what Kafka calls itself, as far as it answers."""
@@ -280,7 +280,7 @@ class Mirrors:
             return False
         return self._ids[cluster.bootstrap] == self._ids[self.own.bootstrap]
 
-    def _status(self, file: MirrorsFile, reached: Mapping[str, Reached]) -> list[Mapping[str, Any]]:
+    def _status(self, file: MirrorsFile, reached: Mapping[str, ClusterHandle]) -> list[Mapping[str, Any]]:
         found: list[Mapping[str, Any]] = []
         declared = links(file)
         for name in file.mirrors:
@@ -294,7 +294,7 @@ class Mirrors:
         return found
 
     def _of(
-        self, file: MirrorsFile, link: Link, reached: Mapping[str, Reached]
+        self, file: MirrorsFile, link: Link, reached: Mapping[str, ClusterHandle]
     ) -> tuple[Mapping[str, Any], Control | None]:
         """One direction's status, as its target tells; and who acts for whom, None while it does not answer."""
         try:
@@ -305,7 +305,7 @@ class Mirrors:
             short = {"mirror": link.name, "state": "unknown", "reason": error.message, "ok": False}
             ends = {"declared": link.declared, "source": link.source, "target": link.target}
             return {**short, **ends, "topics_known": self._topics.get(link.name, [])}, None
-        asked = AskedEnds()
+        asked = SourceEndOffsets()
         if (source := reached.get(link.source)) is not None:
             places, carried = places_of(link, board, progress), progress.of(link.name)
             asked = self._ends.ask(source, places, places - carried.keys())

@@ -17,8 +17,8 @@ from pathlib import Path
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import ClusterAccess
-from hub.replication.clusters.clusters import Reached, name_by_address, name_by_id
-from hub.replication.clusters.control_follower import Listener
+from hub.replication.clusters.clusters import ClusterHandle, name_by_address, name_by_id
+from hub.replication.clusters.control_follower import ControlFollower
 from hub.replication.config.mirrors import MirrorsFile, load, stamp_of
 from hub.replication.ownership.links import checked, home_of, write_refusal
 
@@ -30,15 +30,15 @@ _CATCH_UP_S = 5.0
 
 
 @dataclass(frozen=True)
-class _Place:
+class _OwnCluster:
     """What the file says, and which of its clusters this is."""
 
     file: MirrorsFile
     here: str
-    listener: Listener
+    listener: ControlFollower
 
 
-class Hands(threading.Thread):
+class WriteGuard(threading.Thread):
     """``start`` before use, ``stop`` after. ``own``: this server's cluster, by either client. Without a mirrors.yaml nothing is
     refused."""
 
@@ -52,7 +52,7 @@ class Hands(threading.Thread):
     ) -> None:
         super().__init__(name="hands", daemon=True)
         self.path, self.own, self.access, self.environ, self.timeout_s = path, own, access, environ, timeout_s
-        self._place: _Place | None = None
+        self._place: _OwnCluster | None = None
         self._heard = False
         self._stamp: tuple[int, int] | None = None
         self._unplaced: MirrorsFile | None = None
@@ -140,12 +140,12 @@ class Hands(threading.Thread):
     def _settle(self, file: MirrorsFile, here: str) -> None:
         before = self._place
         if before is not None and before.here == here:
-            self._place = _Place(file, here, before.listener)
+            self._place = _OwnCluster(file, here, before.listener)
             return
         self._leave()
-        listener = Listener(Reached(here, self.own, self.access), status=False)
+        listener = ControlFollower(ClusterHandle(here, self.own, self.access), status=False)
         listener.start()
-        self._place = _Place(file, here, listener)
+        self._place = _OwnCluster(file, here, listener)
 
     def _leave(self) -> None:
         place, self._place, self._heard = self._place, None, False

@@ -48,7 +48,7 @@ def get(
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
-        return told(answer)
+        return answer_body(answer)
     raise refused(answer)
 
 
@@ -60,7 +60,7 @@ def post(path: str, body: Any, timeout_s: float = 70.0) -> Any:
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
-        return told(answer)
+        return answer_body(answer)
     raise refused(answer)
 
 
@@ -72,11 +72,11 @@ def delete(path: str, timeout_s: float = 70.0) -> Any:
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
-        return told(answer)
+        return answer_body(answer)
     raise refused(answer)
 
 
-def told(answer: httpx2.Response) -> Any:
+def answer_body(answer: httpx2.Response) -> Any:
     """The JSON of an answer. Raises PeerError for one that is none."""
     try:
         return answer.json()

@@ -17,12 +17,12 @@ from hub.client.calls import (
     Row,
     Token,
     Where,
-    asked_by,
+    caller_settings,
     events_of,
     headers_of,
 )
 from hub.client.changes import Change, Denied, Listener, Transport
-from hub.client.errors import Broken, NotCovered, Unreachable
+from hub.client.errors import ConnectionBroken, NotCovered, Unreachable
 from hub.client.event import DECLARED, Event
 from hub.client.local_copy import Rows
 from hub.client.receipts import Receipts
@@ -57,7 +57,7 @@ class AsyncHub:
         from hub.client.transport import AsyncWire
         from hub.tracing import of_client
 
-        url, token = asked_by(url, token, os.environ)
+        url, token = caller_settings(url, token, os.environ)
         self._wire = AsyncWire(url, headers_of(token))
         told = None if receipts is None else Receipts(receipts)
         self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
@@ -213,7 +213,7 @@ class AsyncHub:
                     continue
                 try:
                     reply = await self._wire.ask(step)
-                except Broken as failure:
+                except ConnectionBroken as failure:
                     step = call.throw(failure)
                 else:
                     step = call.send(reply)
@@ -260,8 +260,8 @@ class AsyncChanges(AsyncIterator[Change]):
                         change = self._listener.heard(told)
                         if change is not None:
                             yield change
-                raise Broken("the line ended")
-            except (Broken, Denied) as failure:
+                raise ConnectionBroken("the line ended")
+            except (ConnectionBroken, Denied) as failure:
                 pause = self._listener.broken(failure)
             await asyncio.sleep(pause)
 

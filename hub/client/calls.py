@@ -24,7 +24,16 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import orjson
 
-from hub.client.errors import Broken, NotCovered, Reason, Refused, Unreachable, error_of, reason_of, said
+from hub.client.errors import (
+    ConnectionBroken,
+    NotCovered,
+    Reason,
+    Refused,
+    Unreachable,
+    error_body,
+    error_of,
+    reason_of,
+)
 from hub.client.event import DECLARED, Event
 from hub.client.receipts import EVERY_S, Receipts
 from hub.errors import CallerError, HubError, NotFound
@@ -153,7 +162,7 @@ class Calls:
             return page.rows[0]
         path = f"{_view(view)}/{quote(key, safe='')}"
         reply = yield from self._read(Request("GET", path), after, budget)
-        return _told(reply, lambda body: {**body})
+        return _read_reply(reply, lambda body: {**body})
 
     def page(
         self,
@@ -191,7 +200,7 @@ class Calls:
     ) -> Call[Page]:
         request = Request("GET", _view(view), query=(*conditions_of(where), *asked))
         reply = yield from self._read(request, after, budget)
-        return _told(reply, lambda body: Page([*body["rows"]], body["next"], _position(reply)))
+        return _read_reply(reply, lambda body: Page([*body["rows"]], body["next"], _position(reply)))
 
     def _read(self, request: Request, after: Token | None, budget: Budget) -> Call[Reply]:
         """The server waits for the token, at most a minute a request; then it is asked again."""
@@ -234,7 +243,7 @@ class Calls:
         if cut:
             asked["cut"] = "required"
         request = Request("POST", "/query", headers=_JSON, body=_dumped(asked, "query: a parameter"))
-        return _told((yield from self._ask(request, budget)), _result)
+        return _read_reply((yield from self._ask(request, budget)), _result)
 
     # ---- writes
 
@@ -322,7 +331,7 @@ class Calls:
         attempt, count = 0, len(events)
         while True:
             reply = yield from self._ask(request, budget, raises=False)
-            lines = [said(line) for line in reply.body.splitlines() if line.strip()]
+            lines = [error_body(line) for line in reply.body.splitlines() if line.strip()]
             # Of one event the status is its own; and what a proxy in between says is no word of any event.
             whole = len(lines) == count and all(isinstance(line.get("error_code"), int) for line in lines)
             if not whole or (reply.status != 200 and (count > 1 or reply.status in (404, 409))):
@@ -345,7 +354,7 @@ class Calls:
             request = Request("POST", "/api/audit/receipts", headers=_JSON, body=body, timeout_s=_TELL_S)
             try:
                 reply: Reply = yield request
-            except Broken:
+            except ConnectionBroken:
                 self.receipts.back(body)
                 return
             except BaseException:  # whoever waits for the call was cancelled
@@ -365,7 +374,7 @@ class Calls:
             hint: str | None = None
             try:
                 reply: Reply = yield replace(request, timeout_s=max(0.05, budget.left_s) + _GRACE_S)
-            except Broken as error:
+            except ConnectionBroken as error:
                 failure = Unreachable(
                     f"the hub does not answer: {error}", hint="is it running? hub up starts one"
                 )
@@ -435,7 +444,7 @@ def header(name: str, value: str) -> tuple[str, str]:
     return name, value
 
 
-def _told(reply: Reply, read: Callable[[Any], T]) -> T:
+def _read_reply(reply: Reply, read: Callable[[Any], T]) -> T:
     """What an answer says. Raises Unreachable for one that is not the hub's."""
     try:
         return read(orjson.loads(reply.body))
@@ -487,7 +496,7 @@ def headers_of(token: str | None) -> dict[str, str]:
     return {**agent, "Authorization": f"Bearer {token}"}
 
 
-def asked_by(url: str, token: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
+def caller_settings(url: str, token: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
     """(the address without who asks, who asks): said, or ``user:password@`` of the address, or the variable HUB_TOKEN.
 
     >>> asked_by("http://ana:a%20b@hub:8088", None, {})

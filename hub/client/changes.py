@@ -17,7 +17,7 @@ from urllib.parse import quote
 import orjson
 
 from hub.client.calls import Reply, Request, Row, Where, conditions_of, header, pause_s
-from hub.client.errors import Broken, Unreachable, error_of
+from hub.client.errors import ConnectionBroken, Unreachable, error_of
 from hub.errors import HubError
 from hub.record import Positions
 
@@ -90,7 +90,7 @@ Change = Snapshot | Synced | Upsert | Delete | Reset | Behind | Covered
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamEvent:
     """One event off the wire. ``name`` alive: nothing but a sign of life, and perhaps an id."""
 
     name: str
@@ -116,12 +116,12 @@ class SseDecoder:
         self._mark: str | None = None
         self._data: list[str] = []
 
-    def feed(self, chunk: bytes) -> Iterator[Told]:
+    def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
         """Raises Broken for an event beyond all bounds, or what is no event."""
         first, *lines = chunk.split(b"\n")
         self._size += len(chunk)
         if self._size > _MOST_BYTES:
-            raise Broken("an event is too large")
+            raise ConnectionBroken("an event is too large")
         # Parts are joined once a line is whole: a long one in small parts is not copied for each.
         if not lines:
             self._parts.append(first)
@@ -132,21 +132,21 @@ class SseDecoder:
             try:
                 told = self._line(line.removesuffix(b"\r").decode())
             except UnicodeDecodeError as error:
-                raise Broken(f"an event is no UTF-8: {error}") from None
+                raise ConnectionBroken(f"an event is no UTF-8: {error}") from None
             if told is not None:
                 self._size = 0
                 yield told
 
-    def _line(self, line: str) -> Told | None:
+    def _line(self, line: str) -> StreamEvent | None:
         if not line:
             name, mark, data = self._name, self._mark, self._data
             self._name, self._mark, self._data = "message", None, []
             if not data:
-                return Told("alive", mark, None)
+                return StreamEvent("alive", mark, None)
             try:
-                return Told(name, mark, orjson.loads("\n".join(data)))
+                return StreamEvent(name, mark, orjson.loads("\n".join(data)))
             except orjson.JSONDecodeError as error:
-                raise Broken(f"an event is no JSON: {error}") from None
+                raise ConnectionBroken(f"an event is no JSON: {error}") from None
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
@@ -158,22 +158,22 @@ class SseDecoder:
         return None
 
 
-def told_of_message(text: str | bytes) -> Told:
+def stream_event_of(text: str | bytes) -> StreamEvent:
     """An event of a WebSocket message. Raises Broken."""
     try:
         body = orjson.loads(text)
-        return Told(str(body["event"]), body.get("id"), body.get("data"))
+        return StreamEvent(str(body["event"]), body.get("id"), body.get("data"))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise Broken(f"a message is no event: {error}") from None
+        raise ConnectionBroken(f"a message is no event: {error}") from None
 
 
-def change_of(told: Told) -> Change | None:
+def change_of(told: StreamEvent) -> Change | None:
     """The typed change; None for what is not the caller's. Raises Broken when it lacks what it must have."""
     make = _MAKE.get(told.name)
     try:
         return None if make is None else make(told.data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Broken(f"event {told.name} lacks {error}") from None
+        raise ConnectionBroken(f"event {told.name} lacks {error}") from None
 
 
 _MAKE: Mapping[str, Callable[[Any], Change]] = {
@@ -224,10 +224,10 @@ class Listener:
         headers = () if self.last_id is None else (header("Last-Event-ID", self.last_id),)
         return Request("GET", self._path, self._query, headers, timeout_s=SILENCE_S)
 
-    def heard(self, told: Told) -> Change | None:
+    def heard(self, told: StreamEvent) -> Change | None:
         """What of it the caller gets. Raises Broken for what is no event of ours, or the last one of a line."""
         if told.name == "closing":
-            raise Broken(str((told.data or {}).get("reason", "the server closes the line")))
+            raise ConnectionBroken(str((told.data or {}).get("reason", "the server closes the line")))
         change = change_of(told)
         self._reached, self._quiet, self._failures = True, False, 0
         again = False
@@ -243,7 +243,7 @@ class Listener:
             self.last_id = None
         return None if again else change
 
-    def broken(self, failure: Broken | Denied) -> float:
+    def broken(self, failure: ConnectionBroken | Denied) -> float:
         """Seconds to wait before the next try. Raises what the server refuses, and Unreachable when the first line does
         not come about in time; once there was one, it is tried for ever."""
         error: HubError

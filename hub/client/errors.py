@@ -81,11 +81,11 @@ class Unreachable(PeerError):
     code = "HUB-3090"
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """A connection that failed, as the wire tells the core. Never leaves the client."""
 
 
-def said(body: bytes) -> Mapping[str, Any]:
+def error_body(body: bytes) -> Mapping[str, Any]:
     """The JSON object of an error's body; {} when it is none."""
     try:
         found = json.loads(body)
@@ -96,7 +96,7 @@ def said(body: bytes) -> Mapping[str, Any]:
 
 def error_of(status: int, body: bytes) -> HubError:
     """The error that an answer means."""
-    told = said(body)
+    told = error_body(body)
     message, hint = str(told.get("message") or f"the hub answers HTTP {status}"), told.get("hint")
     # The gateway has REST Proxy's shape: a number as error_code, ours beside it.
     named = told.get("code") or told.get("error_code")

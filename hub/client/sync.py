@@ -21,12 +21,12 @@ from hub.client.calls import (
     Row,
     Token,
     Where,
-    asked_by,
+    caller_settings,
     events_of,
     headers_of,
 )
 from hub.client.changes import Change, Denied, Listener, Transport
-from hub.client.errors import Broken
+from hub.client.errors import ConnectionBroken
 from hub.client.event import DECLARED, Event
 from hub.client.receipts import Receipts
 from hub.errors import CallerError
@@ -64,7 +64,7 @@ class Hub:
         from hub.client.transport import Wire
         from hub.tracing import of_client
 
-        self._url, self._token = asked_by(url, token, os.environ)
+        self._url, self._token = caller_settings(url, token, os.environ)
         self._wire = Wire(self._url, headers_of(self._token))
         told = None if receipts is None else Receipts(receipts)
         self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
@@ -267,7 +267,7 @@ class Hub:
                     continue
                 try:
                     reply = self._wire.ask(step)
-                except Broken as failure:
+                except ConnectionBroken as failure:
                     step = call.throw(failure)
                 else:
                     step = call.send(reply)
@@ -311,8 +311,8 @@ class Changes(Iterator[Change]):
                         change = self._listener.heard(told)
                         if change is not None:
                             yield change
-                raise Broken("the line ended")
-            except (Broken, Denied) as failure:
+                raise ConnectionBroken("the line ended")
+            except (ConnectionBroken, Denied) as failure:
                 pause = self._listener.broken(failure)
             self._sleep(pause)
 

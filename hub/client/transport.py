@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx2 as httpx
 
 from hub.client.calls import Reply, Request
-from hub.client.changes import SILENCE_S, Denied, SseDecoder, Told, Transport, told_of_message
-from hub.client.errors import Broken
+from hub.client.changes import SILENCE_S, Denied, SseDecoder, StreamEvent, Transport, stream_event_of
+from hub.client.errors import ConnectionBroken
 
 _CONNECT_S = 5.0
 _CLOSE_S = 1.0
@@ -37,13 +37,13 @@ class Wire:
             raise _broken(self.url, error) from None
 
     @contextmanager
-    def line(self, request: Request, transport: Transport) -> Iterator[Iterator[Told]]:
+    def line(self, request: Request, transport: Transport) -> Iterator[Iterator[StreamEvent]]:
         """The events of a line. Raises Broken, Denied."""
         with self._websocket(request) if transport == "websocket" else self._sse(request) as events:
             yield events
 
     @contextmanager
-    def _sse(self, request: Request) -> Iterator[Iterator[Told]]:
+    def _sse(self, request: Request) -> Iterator[Iterator[StreamEvent]]:
         try:
             answer = self._http.send(_built(self._http, request), stream=True)
             try:
@@ -59,7 +59,7 @@ class Wire:
             raise _broken(self.url, error) from None
 
     @contextmanager
-    def _websocket(self, request: Request) -> Iterator[Iterator[Told]]:
+    def _websocket(self, request: Request) -> Iterator[Iterator[StreamEvent]]:
         from websockets.exceptions import InvalidStatus, WebSocketException
         from websockets.sync.client import connect
 
@@ -73,9 +73,9 @@ class Wire:
                 max_size=_MOST_BYTES,
             ) as socket:
 
-                def events() -> Iterator[Told]:
+                def events() -> Iterator[StreamEvent]:
                     while True:
-                        yield told_of_message(socket.recv(SILENCE_S))
+                        yield stream_event_of(socket.recv(SILENCE_S))
 
                 yield events()
         except InvalidStatus as error:
@@ -103,14 +103,14 @@ class AsyncWire:
             raise _broken(self.url, error) from None
 
     @asynccontextmanager
-    async def line(self, request: Request, transport: Transport) -> AsyncIterator[AsyncIterator[Told]]:
+    async def line(self, request: Request, transport: Transport) -> AsyncIterator[AsyncIterator[StreamEvent]]:
         """The events of a line. Raises Broken, Denied."""
         opened = self._websocket(request) if transport == "websocket" else self._sse(request)
         async with opened as events:
             yield events
 
     @asynccontextmanager
-    async def _sse(self, request: Request) -> AsyncIterator[AsyncIterator[Told]]:
+    async def _sse(self, request: Request) -> AsyncIterator[AsyncIterator[StreamEvent]]:
         try:
             answer = await self._http.send(_built(self._http, request), stream=True)
             try:
@@ -126,7 +126,7 @@ class AsyncWire:
             raise _broken(self.url, error) from None
 
     @asynccontextmanager
-    async def _websocket(self, request: Request) -> AsyncIterator[AsyncIterator[Told]]:
+    async def _websocket(self, request: Request) -> AsyncIterator[AsyncIterator[StreamEvent]]:
         import asyncio
 
         from websockets.asyncio.client import connect
@@ -142,11 +142,11 @@ class AsyncWire:
                 max_size=_MOST_BYTES,
             ) as socket:
 
-                async def events() -> AsyncIterator[Told]:
+                async def events() -> AsyncIterator[StreamEvent]:
                     while True:
                         async with asyncio.timeout(SILENCE_S):
                             message = await socket.recv()
-                        yield told_of_message(message)
+                        yield stream_event_of(message)
 
                 yield events()
         except InvalidStatus as error:
@@ -173,7 +173,7 @@ def _built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.
 def _check_line(url: str, answer: httpx.Response) -> None:
     """Raises Broken: a proxy's page has empty lines, too, and would pass for a line on which nothing happens."""
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-        raise Broken(f"{url}: what answers is no hub")
+        raise ConnectionBroken(f"{url}: what answers is no hub")
 
 
 def _reply(answer: httpx.Response) -> Reply:
@@ -194,6 +194,6 @@ def _ws_url(url: str, request: Request) -> str:
     return f"{'wss' if scheme == 'https' else 'ws'}://{rest}{request.path}{query}"
 
 
-def _broken(url: str, error: Exception) -> Broken:
+def _broken(url: str, error: Exception) -> ConnectionBroken:
     said = f": {error}" if str(error) else ""
-    return Broken(f"{url} ({type(error).__name__}{said})")
+    return ConnectionBroken(f"{url} ({type(error).__name__}{said})")

@@ -14,9 +14,16 @@ from typing import NamedTuple
 from hub.completeness.counts import EVENT_ID_HEADER, Holes, bucket_of, id_of
 from hub.errors import PeerError
 from hub.kafka.protocol import broker_client
-from hub.kafka.protocol.broker_client import Cluster, FetchFrom
-from hub.kafka.protocol.record_batch import APPEND_TIME, Aborted, Batch, CorruptBatch, batches_in, is_intact
-from hub.kafka.protocol.unpacked_size import Bounds
+from hub.kafka.protocol.broker_client import BrokerCluster, FetchFrom
+from hub.kafka.protocol.record_batch import (
+    APPEND_TIME,
+    AbortedTransactions,
+    CorruptBatch,
+    RecordBatch,
+    batches_in,
+    is_intact,
+)
+from hub.kafka.protocol.unpacked_size import UnpackedBounds
 from hub.record import TopicPartition
 from hub.replication.rewriting.reencode import fields_of, records_in
 
@@ -25,7 +32,7 @@ _SILENCE_S = 30.0
 _HEADER = EVENT_ID_HEADER.encode()
 
 
-class Seen(NamedTuple):
+class ReadRecord(NamedTuple):
     """A committed record. ``timed``: its timestamp is its producer's, not the broker's."""
 
     offset: int
@@ -36,11 +43,11 @@ class Seen(NamedTuple):
 
 
 @dataclass
-class Stretch:
+class OffsetRange:
     """What is read of [first, end) of a partition: iterate ``records`` once, then ``holes``, the same by minute (``spots``), and ``reached`` are known;
     also when it ends with an error: then what was given is all of what is before ``reached``."""
 
-    cluster: Cluster
+    cluster: BrokerCluster
     place: TopicPartition
     first: int
     end: int
@@ -50,14 +57,14 @@ class Stretch:
     reached: int = 0
     _at_ms: int = 0
 
-    def records(self) -> Iterator[Seen]:
+    def records(self) -> Iterator[ReadRecord]:
         """Ascending. Raises PeerError (away, nothing comes for 30 s), CorruptBatch."""
         self.reached = position = self.first
         heard_s = time.monotonic()
         where = f'cluster "{self.cluster.name}", topic "{self.place.topic}" partition {self.place.partition}'
         while position < self.end:
             part = self._fetch(position, where)
-            books, before = Aborted(part.aborted), position
+            books, before = AbortedTransactions(part.aborted), position
             for batch in batches_in(part.buffer, part.start, part.end):
                 if not is_intact(batch):
                     raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
@@ -128,17 +135,19 @@ class Stretch:
         self.spots[minute] = self.spots.get(minute, Holes()).plus(holes)
 
 
-def _whole(batch: Batch, where: str, bounds: Bounds) -> list[Seen]:
+def _whole(batch: RecordBatch, where: str, bounds: UnpackedBounds) -> list[ReadRecord]:
     """A batch's records: all of them or, where one cannot be read, none. Raises CorruptBatch."""
     timed = not batch.attributes & APPEND_TIME
     try:
-        return [_seen(raw.offset, raw.timestamp_ms, raw.rest, timed) for raw in records_in(batch, bounds)]
+        return [
+            _read_record(raw.offset, raw.timestamp_ms, raw.rest, timed) for raw in records_in(batch, bounds)
+        ]
     except CorruptBatch as error:
         raise CorruptBatch(f"{where}, offset {batch.base_offset}: {error.message}") from None
 
 
-def _seen(offset: int, timestamp_ms: int, rest: bytes, timed: bool) -> Seen:
+def _read_record(offset: int, timestamp_ms: int, rest: bytes, timed: bool) -> ReadRecord:
     key, value, headers = fields_of(rest)
     event_id = next((content for name, content in reversed(headers) if name == _HEADER), None)
     size = len(key or b"") + len(value or b"")
-    return Seen(offset, timestamp_ms, id_of(key, timestamp_ms, value, event_id), size, timed)
+    return ReadRecord(offset, timestamp_ms, id_of(key, timestamp_ms, value, event_id), size, timed)

@@ -20,29 +20,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from hub.completeness.batch_reader import Seen, Stretch
+from hub.completeness.batch_reader import OffsetRange, ReadRecord
 from hub.completeness.counts import (
-    LEDGER_TOPIC,
+    COUNTS_TOPIC,
     MOST_CELLS,
     Cells,
-    Entry,
+    CountEntry,
+    Counts,
     Holes,
-    Ledger,
-    Spot,
+    MinuteHoles,
     bucket_of,
     covered,
     named,
     of_newest,
 )
-from hub.completeness.receipts import make_ledger, with_topic_ids
+from hub.completeness.receipts import create_counts_topic, with_topic_ids
 from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
-from hub.kafka.protocol.broker_client import Cluster, ClusterAccess
+from hub.kafka.protocol.broker_client import BrokerCluster, ClusterAccess
 from hub.kafka.protocol.record_batch import CorruptBatch
 from hub.kafka.reader import up_to
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.clusters import Reached
-from hub.replication.verification.verify import Compared
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.verification.verify import ComparedPartition
 
 STRETCH = 100_000
 _SILENT_S = 60.0
@@ -51,16 +51,16 @@ Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class MirrorCopy:
     """A mirror of the topic: its target, and what of each partition can be compared."""
 
     name: str
-    target: Reached
-    compared: Mapping[TopicPartition, Compared]
+    target: ClusterHandle
+    compared: Mapping[TopicPartition, ComparedPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingRecord:
     """A record that is on one side only. ``offset``: of the source's log. ``id`` None: nobody has its bytes any more."""
 
     kind: str
@@ -72,21 +72,21 @@ class Missing:
 
 
 @dataclass
-class Audit:
+class TopicCounter:
     """One topic of one cluster. ``copies``: the mirrors that carry it. Close it."""
 
     kafka: KafkaCluster
     access: ClusterAccess
     topic: str
-    copies: Sequence[Copy] = ()
+    copies: Sequence[MirrorCopy] = ()
     replication_factor: int = 1
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    ledger: Ledger = field(default_factory=Ledger)
-    cluster: Cluster = field(init=False)
-    targets: dict[str, Cluster] = field(default_factory=dict)
+    ledger: Counts = field(default_factory=Counts)
+    cluster: BrokerCluster = field(init=False)
+    targets: dict[str, BrokerCluster] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.cluster = Cluster(self.access, self.kafka.bootstrap)
+        self.cluster = BrokerCluster(self.access, self.kafka.bootstrap)
 
     def close(self) -> None:
         for each in (self.cluster, *self.targets.values()):
@@ -101,10 +101,10 @@ class Audit:
                 f'topic "{self.topic}" does not exist',
                 hint=f'did you mean "{guess}"?' if guess else "hub topic ls",
             )
-        if self.topic == LEDGER_TOPIC:
+        if self.topic == COUNTS_TOPIC:
             raise CallerError("the ledger does not audit itself", hint="name another topic")
-        make_ledger(self.kafka, self.replication_factor)
-        self.ledger = read_ledger(self.kafka)
+        create_counts_topic(self.kafka, self.replication_factor)
+        self.ledger = read_counts(self.kafka)
         self._reach()
         begins, ends = self.kafka.beginning_offsets([self.topic]), self.kafka.end_offsets([self.topic])
         policy = self.kafka.effective_config([self.topic]).get(self.topic, {}).get("cleanup.policy") or ""
@@ -120,29 +120,29 @@ class Audit:
                         told(done, max(total, done))
         finally:
             writer.close()
-        self.ledger = read_ledger(self.kafka)
+        self.ledger = read_counts(self.kafka)
         return written
 
-    def missing(self, bucket_ms: int, most: int = 100) -> list[Missing]:
+    def missing(self, bucket_ms: int, most: int = 100) -> list[MissingRecord]:
         """Which records of a minute are on one side only, or there twice: both sides are read anew. Raises as ``run``,
         and CorruptBatch."""
-        self.ledger = read_ledger(self.kafka)
+        self.ledger = read_counts(self.kafka)
         self._reach()
         begins = self.kafka.beginning_offsets([self.topic])
-        found: list[Missing] = []
+        found: list[MissingRecord] = []
         entries = [entry for entry in of_newest(self.ledger.of(self.topic)) if bucket_ms in entry.cells]
         for entry in entries:
             first = max(entry.first, begins.get(entry.place))
             if len(found) >= most or entry.tier not in ("source", "log"):
                 continue
-            ours = list(Stretch(self.cluster, entry.place, first, entry.end).records())
+            ours = list(OffsetRange(self.cluster, entry.place, first, entry.end).records())
             if entry.tier == "source":
                 there = {seen.offset for seen in ours}
                 # No more than are asked for: whoever sends receipts may claim any number.
                 lacking = (each for each in _offsets(entry.runs, first) if each not in there)
                 said = "acknowledged, not in the log"
                 found += [
-                    Missing("source", entry.instance, entry.partition, offset, None, said)
+                    MissingRecord("source", entry.instance, entry.partition, offset, None, said)
                     for offset in islice(lacking, most - len(found))
                 ]
                 continue
@@ -154,7 +154,9 @@ class Audit:
 
     # ---- one partition
 
-    def _partition(self, place: TopicPartition, begin: int, end: int, *, compact: bool) -> Iterator[Entry]:
+    def _partition(
+        self, place: TopicPartition, begin: int, end: int, *, compact: bool
+    ) -> Iterator[CountEntry]:
         # Of this very log, and those that do not say of which they are.
         entries = [
             entry
@@ -166,10 +168,10 @@ class Audit:
             if entry.tier == "log" and entry.why and entry.first < start:
                 # Deleted by now: nothing waits there to be read.
                 yield replace(entry, end=entry.first, why="", at_ms=self.now_ms())
-        seeking = _Seeking.of(entries, begin, end, self.now_ms())
+        seeking = _ReceiptSearch.of(entries, begin, end, self.now_ms())
         yield from seeking.lost
         if seeking.first < start:
-            behind = Stretch(self.cluster, place, seeking.first, start)
+            behind = OffsetRange(self.cluster, place, seeking.first, start)
             try:
                 for seen in behind.records():
                     seeking.take(seen)
@@ -195,10 +197,10 @@ class Audit:
             yield from self._copied(copy, place, entries, logs)
 
     def _stretch(
-        self, place: TopicPartition, first: int, end: int, seeking: _Seeking, *, compact: bool
-    ) -> Entry:
+        self, place: TopicPartition, first: int, end: int, seeking: _ReceiptSearch, *, compact: bool
+    ) -> CountEntry:
         """What is there, up to where it could be read; with ``why`` when that is nothing."""
-        stretch, cells, ids = Stretch(self.cluster, place, first, end, compact), Cells(), Counter[int]()
+        stretch, cells, ids = OffsetRange(self.cluster, place, first, end, compact), Cells(), Counter[int]()
         reached: int | None = None
         again = Counter[int]()
         why = ""
@@ -216,10 +218,10 @@ class Audit:
             # With all of Kafka away the entry that says so cannot be written, and the run ends with that.
             why = error.message if stretch.reached == first else ""
         spots = {
-            minute: Spot(stretch.spots.get(minute, Holes()), again[minute])
+            minute: MinuteHoles(stretch.spots.get(minute, Holes()), again[minute])
             for minute in sorted({*stretch.spots, *again})
         }
-        return Entry(
+        return CountEntry(
             *(
                 "log",
                 "",
@@ -249,15 +251,19 @@ class Audit:
         for error in self.cluster.refresh([self.topic]).values():
             raise error
         for copy in self.copies:
-            made = self.targets.setdefault(copy.name, Cluster(copy.target.access, copy.target.name))
+            made = self.targets.setdefault(copy.name, BrokerCluster(copy.target.access, copy.target.name))
             for error in made.refresh([self.topic]).values():
                 raise error
 
     # ---- mirrors
 
     def _copied(
-        self, copy: Copy, place: TopicPartition, entries: Iterable[Entry], logs: Iterable[Entry]
-    ) -> Iterator[Entry]:
+        self,
+        copy: MirrorCopy,
+        place: TopicPartition,
+        entries: Iterable[CountEntry],
+        logs: Iterable[CountEntry],
+    ) -> Iterator[CountEntry]:
         """The target's side of every log entry that has none and is mirrored by now."""
         known = {
             (each.first, each.end)
@@ -280,7 +286,7 @@ class Audit:
                     cells, why = Cells(), error.message
             yield named(log, "mirror", cells, self.now_ms(), instance=copy.name, why=why)
 
-    def _why_not(self, copy: Copy, each: Compared, log: Entry) -> str:
+    def _why_not(self, copy: MirrorCopy, each: ComparedPartition, log: CountEntry) -> str:
         if each.foreign:
             return "both directions were mirrored: hub mirror verify compares them"
         if log.first < each.checkpoint.source_start and log.cells:
@@ -290,19 +296,23 @@ class Audit:
             return "the target's retention has deleted records that were not compared yet"
         return ""
 
-    def _theirs(self, copy: Copy, each: Compared, log: Entry) -> Iterator[tuple[Seen, int]]:
+    def _theirs(
+        self, copy: MirrorCopy, each: ComparedPartition, log: CountEntry
+    ) -> Iterator[tuple[ReadRecord, int]]:
         """The target's records of a stretch of the source, each with its offset there."""
         table = each.table
         begin = copy.target.kafka.beginning_offsets([self.topic]).get(each.place)
         first = max(table.translate(log.first).offset, each.checkpoint.target_start, begin)
         whole = log.end >= each.checkpoint.source_next
         end = table.target_next if whole else table.translate(log.end).offset
-        for seen in Stretch(self.targets[copy.name], each.place, first, end).records():
+        for seen in OffsetRange(self.targets[copy.name], each.place, first, end).records():
             back = table.reverse(seen.offset)
             if back.kind == "exact" and log.first <= back.offset < log.end:
                 yield seen, back.offset
 
-    def _differing(self, copy: Copy, log: Entry, ours: Sequence[Seen], bucket_ms: int) -> Iterator[Missing]:
+    def _differing(
+        self, copy: MirrorCopy, log: CountEntry, ours: Sequence[ReadRecord], bucket_ms: int
+    ) -> Iterator[MissingRecord]:
         each = copy.compared.get(log.place)
         if each is None or log.end > each.checkpoint.source_next or each.foreign:
             return
@@ -314,25 +324,25 @@ class Audit:
         }
         for said, those in (("not at the target", here - there), ("at the target only", there - here)):
             for offset, record_id in sorted(those):
-                yield Missing("mirror", copy.name, log.partition, offset, f"{record_id:016x}", said)
+                yield MissingRecord("mirror", copy.name, log.partition, offset, f"{record_id:016x}", said)
 
 
 @dataclass
-class _Seeking:
+class _ReceiptSearch:
     """Receipts whose records are looked for while the log is read past them."""
 
-    receipts: list[Entry]
-    lost: list[Entry]
+    receipts: list[CountEntry]
+    lost: list[CountEntry]
     first: int
     now_ms: int
     cells: dict[bytes, Cells] = field(default_factory=dict)
     untimed: set[bytes] = field(default_factory=set)
     # Records come in ascending order: those receipts that the next one may be of, and how many were begun.
-    around: list[Entry] = field(default_factory=list)
+    around: list[CountEntry] = field(default_factory=list)
     begun: int = 0
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], begin: int, end: int, now_ms: int) -> _Seeking:
+    def of(cls, entries: Sequence[CountEntry], begin: int, end: int, now_ms: int) -> _ReceiptSearch:
         known = {(each.instance, each.first, each.end) for each in entries if each.tier == "found"}
         open_ones = [
             each
@@ -344,7 +354,7 @@ class _Seeking:
         wanted = sorted((each for each in open_ones if begin <= each.first), key=lambda each: each.first)
         return cls(wanted, lost, min((each.first for each in wanted), default=end), now_ms)
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ReadRecord) -> None:
         while self.begun < len(self.receipts) and self.receipts[self.begun].first <= seen.offset:
             self.around.append(self.receipts[self.begun])
             self.begun += 1
@@ -361,7 +371,7 @@ class _Seeking:
         self.around = [each for each in self.around if each.end <= first]
         self.begun = sum(each.first < end for each in self.receipts)
 
-    def found(self, reached: int, *, compact: bool = False) -> Iterator[Entry]:
+    def found(self, reached: int, *, compact: bool = False) -> Iterator[CountEntry]:
         """The other side of every receipt that was read past. ``compact``: what is not there, compaction may have taken."""
         for each in self.receipts:
             if each.end <= reached:
@@ -384,23 +394,23 @@ def _offsets(runs: Iterable[tuple[int, int]], first: int) -> Iterator[int]:
         yield from range(max(first, start), start + count)
 
 
-def _repeated(entry: Entry, ours: Sequence[Seen]) -> Iterator[Missing]:
+def _repeated(entry: CountEntry, ours: Sequence[ReadRecord]) -> Iterator[MissingRecord]:
     seen_ids: dict[int, int] = {}
     for seen in ours:
         before = seen_ids.setdefault(seen.id, seen.offset)
         if before != seen.offset:
             said = f"the same record as at offset {before}"
-            yield Missing("log", "", entry.partition, seen.offset, f"{seen.id:016x}", said)
+            yield MissingRecord("log", "", entry.partition, seen.offset, f"{seen.id:016x}", said)
 
 
-def read_ledger(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Ledger:
+def read_counts(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Counts:
     """The ledger as it is now; empty when there is no topic. Raises PeerError when nothing comes for so long."""
-    if LEDGER_TOPIC not in kafka.topics():
-        return Ledger()
-    reader, ledger = kafka.reader(), Ledger()
-    end = kafka.end_offsets([LEDGER_TOPIC])
+    if COUNTS_TOPIC not in kafka.topics():
+        return Counts()
+    reader, ledger = kafka.reader(), Counts()
+    end = kafka.end_offsets([COUNTS_TOPIC])
     try:
-        reader.assign(kafka.beginning_offsets([LEDGER_TOPIC]))
+        reader.assign(kafka.beginning_offsets([COUNTS_TOPIC]))
         for records in up_to(end, reader, silent_s):
             for record in records:
                 ledger.apply(record)
@@ -409,9 +419,11 @@ def read_ledger(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Ledger:
     return ledger
 
 
-def write_entries(kafka: KafkaCluster, entries: Sequence[Entry], replication_factor: int = 1) -> Positions:
+def write_entries(
+    kafka: KafkaCluster, entries: Sequence[CountEntry], replication_factor: int = 1
+) -> Positions:
     """Entries of tiers that are counted elsewhere (a view's verdict, a producer's receipts). Raises PeerError."""
-    make_ledger(kafka, replication_factor)
+    create_counts_topic(kafka, replication_factor)
     writer = kafka.writer()
     try:
         return writer.append([entry.record() for entry in with_topic_ids(kafka, entries)])

@@ -29,8 +29,8 @@ import orjson
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
 
-LEDGER_TOPIC = "_hub.ledger"
-LEDGER_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * 86_400_000)}
+COUNTS_TOPIC = "_hub.ledger"
+COUNTS_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * 86_400_000)}
 EVENT_ID_HEADER = "hub-event-id"
 BUCKET_MS = 60_000
 # An entry of more would be an unwieldy record: it is cut into several.
@@ -41,7 +41,7 @@ Tier = Literal["source", "found", "log", "mirror", "view", "store"]
 Kind = Literal["source", "mirror", "view"]
 
 
-class State(StrEnum):
+class CompletenessState(StrEnum):
     """See the table above, worst first."""
 
     SHORT = "SHORT"
@@ -53,7 +53,7 @@ class State(StrEnum):
     BALANCED = "BALANCED"
 
 
-SEVERITY = {state: rank for rank, state in enumerate(State)}
+SEVERITY = {state: rank for rank, state in enumerate(CompletenessState)}
 
 
 def id_of(key: bytes | None, timestamp_ms: int, value: bytes | None, event_id: bytes | None = None) -> int:
@@ -117,18 +117,18 @@ class Holes:
         )
 
 
-class Spot(NamedTuple):
+class MinuteHoles(NamedTuple):
     """What one minute of a stretch has beside its records: offsets without one, and ids that were there before."""
 
     holes: Holes = Holes()
     repeated: int = 0
 
-    def plus(self, other: Spot) -> Spot:
-        return Spot(self.holes.plus(other.holes), self.repeated + other.repeated)
+    def plus(self, other: MinuteHoles) -> MinuteHoles:
+        return MinuteHoles(self.holes.plus(other.holes), self.repeated + other.repeated)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CountEntry:
     """What one tier has of the source offsets [first, end). ``instance``: the producer or the mirror, "" of the log.
 
     ``runs``: the offsets that receipts name, as (first, count); of source only. ``why``: it could not be counted, and covers nothing.
@@ -150,7 +150,7 @@ class Entry:
     compact: bool = False
     runs: tuple[tuple[int, int], ...] = ()
     why: str = ""
-    spots: Mapping[int, Spot] = field(default_factory=dict)
+    spots: Mapping[int, MinuteHoles] = field(default_factory=dict)
 
     @property
     def key(self) -> bytes:
@@ -182,17 +182,17 @@ class Entry:
             body["spots"] = [
                 [bucket, *astuple(spot.holes), spot.repeated] for bucket, spot in sorted(self.spots.items())
             ]
-        return NewRecord(LEDGER_TOPIC, self.key, orjson.dumps(body))
+        return NewRecord(COUNTS_TOPIC, self.key, orjson.dumps(body))
 
 
-def entry_of(record: Record) -> Entry:
+def entry_of(record: Record) -> CountEntry:
     """The entry in a record of the ledger. Raises HubFault naming the record."""
     try:
         tier, instance, topic, partition, first = (record.key or b"").decode().split("|")
         body = orjson.loads(record.value or b"")
         if tier not in ("source", "found", "log", "mirror", "view", "store") or body["v"] != 1:
             raise ValueError("of another version")
-        return Entry(
+        return CountEntry(
             tier,  # type: ignore[arg-type]
             instance,
             topic,
@@ -210,12 +210,12 @@ def entry_of(record: Record) -> Entry:
             body["compact"],
             tuple((int(start), int(count)) for start, count in body.get("runs", ())),
             body["why"],
-            {at: Spot(Holes(*holes), repeated) for at, *holes, repeated in body.get("spots", ())},
+            {at: MinuteHoles(Holes(*holes), repeated) for at, *holes, repeated in body.get("spots", ())},
         )
     except (ValueError, KeyError, TypeError) as error:
         raise HubFault(
             f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no entry of the ledger ({error})',
-            hint=f"delete the topic {LEDGER_TOPIC}: topics are audited again; receipts so far are gone then",
+            hint=f"delete the topic {COUNTS_TOPIC}: topics are audited again; receipts so far are gone then",
         ) from None
 
 
@@ -235,12 +235,12 @@ def runs_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass
-class Ledger:
+class Counts:
     """The newest entry of each key, bounded: with more than ``most`` cells the oldest entries go (``forgotten``)."""
 
     most: int = 300_000
-    entries: dict[bytes, Entry] = field(default_factory=dict)
-    by_topic: dict[str, dict[bytes, Entry]] = field(default_factory=dict)
+    entries: dict[bytes, CountEntry] = field(default_factory=dict)
+    by_topic: dict[str, dict[bytes, CountEntry]] = field(default_factory=dict)
     cells: int = 0
     forgotten: int = 0
 
@@ -274,7 +274,7 @@ class Ledger:
     def topics(self) -> list[str]:
         return sorted(self.by_topic)
 
-    def of(self, topic: str) -> list[Entry]:
+    def of(self, topic: str) -> list[CountEntry]:
         """By tier, instance, partition and offset."""
         return sorted(
             self.by_topic.get(topic, {}).values(),
@@ -282,11 +282,11 @@ class Ledger:
         )
 
 
-def _weight(entry: Entry) -> int:
+def _weight(entry: CountEntry) -> int:
     return len(entry.cells) + len(entry.runs) + len(entry.spots) + 1
 
 
-def covered(entries: Iterable[Entry], place: TopicPartition, topic_id: str) -> list[tuple[int, int]]:
+def covered(entries: Iterable[CountEntry], place: TopicPartition, topic_id: str) -> list[tuple[int, int]]:
     """The stretches of a partition's log that are audited, joined."""
     found: list[tuple[int, int]] = []
     for first, end in sorted(
@@ -305,11 +305,11 @@ def covered(entries: Iterable[Entry], place: TopicPartition, topic_id: str) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CountDifference:
     """One minute: ``expected`` records and how many there are. ``short`` of the first, ``excess`` of the second."""
 
     bucket_ms: int
-    state: State
+    state: CompletenessState
     expected: int
     actual: int
 
@@ -322,7 +322,7 @@ class Difference:
         return max(0, self.actual - self.expected)
 
 
-def differences(expected: Cells, actual: Cells, *, compact: bool = False) -> list[Difference]:
+def differences(expected: Cells, actual: Cells, *, compact: bool = False) -> list[CountDifference]:
     """The minutes in which two sides are not the same. ``compact``: compaction may have taken some on one side."""
     found = []
     for bucket in sorted({*expected, *actual}):
@@ -330,12 +330,12 @@ def differences(expected: Cells, actual: Cells, *, compact: bool = False) -> lis
         if (one.count, one.sum) == (other.count, other.sum):
             continue
         if compact:
-            state = State.UNKNOWN
+            state = CompletenessState.UNKNOWN
         elif one.count > other.count:
-            state = State.SHORT
+            state = CompletenessState.SHORT
         else:
-            state = State.EXCESS if one.count < other.count else State.MISMATCH
-        found.append(Difference(bucket, state, one.count, other.count))
+            state = CompletenessState.EXCESS if one.count < other.count else CompletenessState.MISMATCH
+        found.append(CountDifference(bucket, state, one.count, other.count))
     return found
 
 
@@ -345,7 +345,7 @@ class Balance:
 
     kind: Kind
     instance: str
-    state: State
+    state: CompletenessState
     cause: str
     records: int
     compared: int
@@ -353,15 +353,15 @@ class Balance:
     missing: int
     excess: int
     dropped: int
-    differences: tuple[Difference, ...]
+    differences: tuple[CountDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TopicAudit:
+class TopicCompleteness:
     """A topic: its log as far as it was audited, and who was compared with it. ``unread``: why some of it could not be read."""
 
     topic: str
-    state: State
+    state: CompletenessState
     cause: str
     records: int
     size: int
@@ -375,7 +375,7 @@ class TopicAudit:
     unread: tuple[str, ...] = ()
 
 
-def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) -> TopicAudit:
+def audit_of(topic: str, entries: Sequence[CountEntry], mirrors: Iterable[str] = ()) -> TopicCompleteness:
     """What the ledger says of a topic. ``mirrors``: those that ought to carry it."""
     entries = of_newest(entries)
     logs = counted(entries)
@@ -386,13 +386,13 @@ def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) 
         for bucket, cell in entry.cells.items():
             buckets[bucket] = buckets.get(bucket, Cell()).plus(cell)
     balances = [
-        *_twins("source", "found", entries),
+        *_paired_balances("source", "found", entries),
         *_mirrors(entries, logs, mirrors),
-        *_twins("view", "store", entries),
+        *_paired_balances("view", "store", entries),
     ]
     state, cause = _worst(balances, holes, logs, stuck)
     total = buckets.total
-    return TopicAudit(
+    return TopicCompleteness(
         topic,
         state,
         cause,
@@ -409,7 +409,7 @@ def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) 
     )
 
 
-def of_newest(entries: Sequence[Entry]) -> list[Entry]:
+def of_newest(entries: Sequence[CountEntry]) -> list[CountEntry]:
     """A topic's entries of its newest log, and those that do not say of which they are. Where the topic was made anew, the log before
     is gone in each partition: also in those that were not audited since, or are no more."""
     told = [each for each in entries if each.topic_id]
@@ -417,9 +417,9 @@ def of_newest(entries: Sequence[Entry]) -> list[Entry]:
     return [each for each in entries if each.topic_id in ("", newest)]
 
 
-def alone(entries: Iterable[Entry]) -> list[Entry]:
+def alone(entries: Iterable[CountEntry]) -> list[CountEntry]:
     """Of these, none that overlaps one before it."""
-    found: list[Entry] = []
+    found: list[CountEntry] = []
     reached: dict[TopicPartition, int] = {}
     for entry in sorted(entries, key=lambda each: (each.place, each.first)):
         if entry.first >= reached.get(entry.place, -1):
@@ -428,12 +428,12 @@ def alone(entries: Iterable[Entry]) -> list[Entry]:
     return found
 
 
-def counted(entries: Iterable[Entry]) -> list[Entry]:
+def counted(entries: Iterable[CountEntry]) -> list[CountEntry]:
     """Of these, the stretches of the log that were counted, none over another."""
     return alone(each for each in entries if each.tier == "log" and not each.why)
 
 
-def unread(entries: Iterable[Entry], logs: Sequence[Entry]) -> list[Entry]:
+def unread(entries: Iterable[CountEntry], logs: Sequence[CountEntry]) -> list[CountEntry]:
     """The stretches that could not be read, and behind which nothing was counted (``logs``) since: what is deleted by now, or could
     be read after all, is none."""
     reached: dict[TopicPartition, int] = {}
@@ -443,7 +443,7 @@ def unread(entries: Iterable[Entry], logs: Sequence[Entry]) -> list[Entry]:
     return alone(each for each in those if each.first >= reached.get(each.place, 0))
 
 
-def unaudited(logs: Sequence[Entry]) -> Iterator[tuple[int, int, int]]:
+def unaudited(logs: Sequence[CountEntry]) -> Iterator[tuple[int, int, int]]:
     """(partition, first, end) between audited stretches."""
     reached: dict[int, int] = {}
     for entry in sorted(logs, key=lambda each: (each.partition, each.first)):
@@ -453,11 +453,13 @@ def unaudited(logs: Sequence[Entry]) -> Iterator[tuple[int, int, int]]:
         reached[entry.partition] = entry.end
 
 
-def _twins(kind: Literal["source", "view"], twin: Tier, entries: Sequence[Entry]) -> Iterator[Balance]:
+def _paired_balances(
+    kind: Literal["source", "view"], twin: Tier, entries: Sequence[CountEntry]
+) -> Iterator[Balance]:
     others = {
         (each.instance, *each.place, each.first, each.end): each for each in entries if each.tier == twin
     }
-    by_instance: dict[str, list[Entry]] = {}
+    by_instance: dict[str, list[CountEntry]] = {}
     for entry in entries:
         if entry.tier == kind:
             by_instance.setdefault(entry.instance, []).append(entry)
@@ -466,7 +468,9 @@ def _twins(kind: Literal["source", "view"], twin: Tier, entries: Sequence[Entry]
         yield _balance(kind, instance, pairs)
 
 
-def _mirrors(entries: Sequence[Entry], logs: Sequence[Entry], wanted: Iterable[str]) -> Iterator[Balance]:
+def _mirrors(
+    entries: Sequence[CountEntry], logs: Sequence[CountEntry], wanted: Iterable[str]
+) -> Iterator[Balance]:
     copies = {
         (entry.instance, entry.place, entry.first, entry.end, entry.topic_id): entry
         for entry in entries
@@ -478,7 +482,7 @@ def _mirrors(entries: Sequence[Entry], logs: Sequence[Entry], wanted: Iterable[s
         yield _balance("mirror", name, pairs)
 
 
-def _balance(kind: Kind, instance: str, pairs: Sequence[tuple[Entry, Entry | None]]) -> Balance:
+def _balance(kind: Kind, instance: str, pairs: Sequence[tuple[CountEntry, CountEntry | None]]) -> Balance:
     expected, actual = Cells(), Cells()
     loose = Cells()  # of stretches from which compaction takes records
     taken = Cells()
@@ -496,25 +500,27 @@ def _balance(kind: Kind, instance: str, pairs: Sequence[tuple[Entry, Entry | Non
             for bucket, cell in entry.cells.items():
                 side[bucket] = side.get(bucket, Cell()).plus(cell)
     different = [*differences(expected, actual), *differences(loose, taken, compact=True)]
-    missing = sum(each.short for each in different if each.state is State.SHORT)
-    excess = sum(each.excess for each in different if each.state is State.EXCESS)
-    state = min((each.state for each in different), key=SEVERITY.__getitem__, default=State.BALANCED)
-    if state is State.BALANCED:
+    missing = sum(each.short for each in different if each.state is CompletenessState.SHORT)
+    excess = sum(each.excess for each in different if each.state is CompletenessState.EXCESS)
+    state = min(
+        (each.state for each in different), key=SEVERITY.__getitem__, default=CompletenessState.BALANCED
+    )
+    if state is CompletenessState.BALANCED:
         if why or dropped:
-            state = State.UNKNOWN
+            state = CompletenessState.UNKNOWN
         elif waiting:
-            state = State.OPEN
-    cause = _said(kind, state, different, missing, excess, waiting, why, dropped)
+            state = CompletenessState.OPEN
+    cause = _balance_text(kind, state, different, missing, excess, waiting, why, dropped)
     compared = expected.total.count + loose.total.count
     return Balance(
         kind, instance, state, cause, counted, compared, waiting, missing, excess, dropped, tuple(different)
     )
 
 
-def _said(
+def _balance_text(
     kind: Kind,
-    state: State,
-    different: Sequence[Difference],
+    state: CompletenessState,
+    different: Sequence[CountDifference],
     missing: int,
     excess: int,
     waiting: int,
@@ -527,13 +533,13 @@ def _said(
         "at one moment" if kind == "view" else f"in {len(different)} minute{'s' * (len(different) != 1)}"
     )
     said = {
-        State.SHORT: f"{missing:,} {what} are not {there}, {minutes}",
-        State.MISMATCH: f"as many, but not the same records are {there}, {minutes}",
-        State.EXCESS: f"{excess:,} more than expected are {there}, {minutes}",
-        State.OPEN: f"{waiting:,} records are not compared yet",
-        State.BALANCED: f"the same {what} are {there}",
+        CompletenessState.SHORT: f"{missing:,} {what} are not {there}, {minutes}",
+        CompletenessState.MISMATCH: f"as many, but not the same records are {there}, {minutes}",
+        CompletenessState.EXCESS: f"{excess:,} more than expected are {there}, {minutes}",
+        CompletenessState.OPEN: f"{waiting:,} records are not compared yet",
+        CompletenessState.BALANCED: f"the same {what} are {there}",
     }
-    if state is not State.UNKNOWN:
+    if state is not CompletenessState.UNKNOWN:
         return said[state]
     if different:
         return f"compaction took records on one side only, {minutes}"
@@ -541,24 +547,30 @@ def _said(
 
 
 def _worst(
-    balances: Sequence[Balance], holes: Holes, logs: Sequence[Entry], stuck: Sequence[Entry]
-) -> tuple[State, str]:
+    balances: Sequence[Balance], holes: Holes, logs: Sequence[CountEntry], stuck: Sequence[CountEntry]
+) -> tuple[CompletenessState, str]:
     worst = min(balances, key=lambda each: SEVERITY[each.state], default=None)
-    if worst is not None and SEVERITY[worst.state] < SEVERITY[State.UNEXPLAINED]:
+    if worst is not None and SEVERITY[worst.state] < SEVERITY[CompletenessState.UNEXPLAINED]:
         return worst.state, f"{worst.kind} {worst.instance}: {worst.cause}"
     if holes.unexplained:
-        return State.UNEXPLAINED, f"{holes.unexplained:,} offsets hold nothing, and nothing says why"
+        return (
+            CompletenessState.UNEXPLAINED,
+            f"{holes.unexplained:,} offsets hold nothing, and nothing says why",
+        )
     if stuck:
-        return State.UNKNOWN, f"partition {stuck[0].partition} is not read on: {stuck[0].why}"
-    if worst is not None and worst.state is not State.BALANCED:
+        return CompletenessState.UNKNOWN, f"partition {stuck[0].partition} is not read on: {stuck[0].why}"
+    if worst is not None and worst.state is not CompletenessState.BALANCED:
         return worst.state, f"{worst.kind} {worst.instance}: {worst.cause}"
     if not logs:
-        return State.OPEN, "never audited: hub audit run"
+        return CompletenessState.OPEN, "never audited: hub audit run"
     if worst is None:
-        return State.UNKNOWN, "nobody to compare with: no producer keeps receipts, and no mirror carries it"
-    return State.BALANCED, "every tier has the same records"
+        return (
+            CompletenessState.UNKNOWN,
+            "nobody to compare with: no producer keeps receipts, and no mirror carries it",
+        )
+    return CompletenessState.BALANCED, "every tier has the same records"
 
 
-def named(entry: Entry, tier: Tier, cells: Cells, at_ms: int, **more: Any) -> Entry:
+def named(entry: CountEntry, tier: Tier, cells: Cells, at_ms: int, **more: Any) -> CountEntry:
     """The other side of an entry, over the same offsets."""
     return replace(entry, tier=tier, cells=cells, at_ms=at_ms, runs=(), dropped=0, spots={}, **more)

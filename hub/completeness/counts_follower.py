@@ -8,12 +8,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from hub.completeness.counts import LEDGER_TOPIC, SEVERITY, Ledger, State, TopicAudit, audit_of
-from hub.completeness.minutes import heat_of
+from hub.completeness.counts import (
+    COUNTS_TOPIC,
+    SEVERITY,
+    CompletenessState,
+    Counts,
+    TopicCompleteness,
+    audit_of,
+)
+from hub.completeness.minutes import minute_grid_of
 from hub.errors import HubError
 from hub.kafka.reader import up_to
 from hub.log import Cluster, Reader
-from hub.observability.web.pages.monitor.completeness import Heat
+from hub.observability.web.pages.monitor.completeness import MinuteGrid
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
@@ -25,37 +32,37 @@ MOST_BUCKETS = 240
 # Topics with series of their own in /metrics, the worst.
 MOST_TOPICS = 200
 # Topics whose minutes are kept ready: those of the pages that people look at now.
-MOST_HEATS = 100
+MOST_GRIDS = 100
 
 NOT_READ = "the ledger is not read yet"
 
 Counter = tuple[str, str, Mapping[str, str], float]
 
 
-class Log(Cluster, Protocol):
+class CountsLog(Cluster, Protocol):
     def reader(self) -> Reader: ...
 
     def follower(self) -> Reader: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCounts:
     """What is followed. ``error``: why nothing newer is known; ``read`` False: nothing is known at all, yet."""
 
-    audits: tuple[TopicAudit, ...]
+    audits: tuple[TopicCompleteness, ...]
     error: str | None
     forgotten: int
     read: bool = True
 
 
-class Follower:
+class CountsFollower:
     """``start`` before use, ``stop`` after."""
 
-    def __init__(self, cluster: Log) -> None:
+    def __init__(self, cluster: CountsLog) -> None:
         self.cluster = cluster
-        self._ledger = Ledger()
-        self._audits: dict[str, TopicAudit] = {}
-        self._heats: dict[str, Heat | None] = {}
+        self._ledger = Counts()
+        self._audits: dict[str, TopicCompleteness] = {}
+        self._heats: dict[str, MinuteGrid | None] = {}
         self._error: str | None = NOT_READ
         self._read = False
         self._lock = threading.Lock()
@@ -71,22 +78,22 @@ class Follower:
         if self._thread is not None:
             self._thread.join(5.0)
 
-    def known(self) -> Known:
+    def known(self) -> KnownCounts:
         """Topics, the worst first."""
         with self._lock:
             stale = [topic for topic in self._ledger.topics() if topic not in self._audits]
             for topic in stale:
                 self._audits[topic] = audit_of(topic, self._ledger.of(topic))
             found = sorted(self._audits.values(), key=lambda each: (SEVERITY[each.state], each.topic))
-            return Known(tuple(found), self._error, self._ledger.forgotten, self._read)
+            return KnownCounts(tuple(found), self._error, self._ledger.forgotten, self._read)
 
-    def heat(self, topic: str) -> Heat | None:
+    def heat(self, topic: str) -> MinuteGrid | None:
         """A topic minute by minute; None when the ledger has nothing of it."""
         with self._lock:
             if topic not in self._heats:
-                if len(self._heats) >= MOST_HEATS:
+                if len(self._heats) >= MOST_GRIDS:
                     self._heats.clear()
-                self._heats[topic] = heat_of(self._ledger.of(topic))
+                self._heats[topic] = minute_grid_of(self._ledger.of(topic))
             return self._heats[topic]
 
     def families(self) -> Iterator[Counter]:
@@ -99,10 +106,10 @@ class Follower:
         while not self._stop.is_set():
             reader: Reader | None = None
             try:
-                if not self.cluster.partition_counts([LEDGER_TOPIC]):
+                if not self.cluster.partition_counts([COUNTS_TOPIC]):
                     # Nobody has kept anything yet, or it was deleted with all that it said.
                     with self._lock:
-                        self._ledger, self._audits, self._heats, self._error = Ledger(), {}, {}, None
+                        self._ledger, self._audits, self._heats, self._error = Counts(), {}, {}, None
                     self._read = True
                     self._stop.wait(_LOOK_S)
                     continue
@@ -121,8 +128,8 @@ class Follower:
                     reader.close()
 
     def _follow(self, reader: Reader, read: Callable[[], object]) -> None:
-        ledger, end = Ledger(), self.cluster.end_offsets([LEDGER_TOPIC])
-        reader.assign(self.cluster.beginning_offsets([LEDGER_TOPIC]))
+        ledger, end = Counts(), self.cluster.end_offsets([COUNTS_TOPIC])
+        reader.assign(self.cluster.beginning_offsets([COUNTS_TOPIC]))
         for records in up_to(end, reader, _SILENT_S):
             if self._stop.is_set():
                 return
@@ -144,7 +151,7 @@ class Follower:
                         self._heats.pop(topic, None)
 
 
-def row_of(audit: TopicAudit, *, buckets: bool = False) -> dict[str, Any]:
+def row_of(audit: TopicCompleteness, *, buckets: bool = False) -> dict[str, Any]:
     """An audit as JSON. ``buckets``: with its newest minutes, and those of each tier that differ."""
     row: dict[str, Any] = {
         "topic": audit.topic,
@@ -188,7 +195,7 @@ def row_of(audit: TopicAudit, *, buckets: bool = False) -> dict[str, Any]:
     return row
 
 
-def series_of(audit: TopicAudit) -> Iterator[Counter]:
+def series_of(audit: TopicCompleteness) -> Iterator[Counter]:
     topic = {"topic": audit.topic}
     yield "hub_completeness_records", "Records of a topic that were audited", topic, audit.records
     yield (
@@ -213,6 +220,6 @@ def series_of(audit: TopicAudit) -> Iterator[Counter]:
         yield "hub_completeness_missing", "Records that a tier lacks", labels, missing
         yield "hub_completeness_excess", "Records that a tier has too many", labels, excess
         yield "hub_completeness_waiting", "Records that are not compared yet", labels, waiting
-    for state in State:
+    for state in CompletenessState:
         labels = {**topic, "state": state}
         yield "hub_completeness_state", "1 for the state a topic is in", labels, float(audit.state is state)

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from hub.completeness.counts import (
     SEVERITY,
     Cell,
-    Entry,
+    CompletenessState,
+    CountEntry,
     Kind,
-    State,
     Tier,
     counted,
     of_newest,
     unaudited,
     unread,
 )
-from hub.observability.web.pages.monitor.completeness import Heat, Side, Stretch
+from hub.observability.web.pages.monitor.completeness import ComparedSide, MinuteGrid, MinuteRange
 
 # The minute under which a comparison without minutes is kept.
 _NO_MINUTE = -1
@@ -30,7 +30,7 @@ _COMPACTED = "compaction took records on one side only"
 
 
 @dataclass(slots=True)
-class _Sum:
+class _MinutePair:
     """Both sides of a pair in one minute. ``loose``: compaction may have taken records of one of them."""
 
     expected: Cell = NOTHING
@@ -40,57 +40,63 @@ class _Sum:
     waiting: int = 0
     why: str = ""
 
-    def side(self, kind: Kind, instance: str) -> Side:
+    def side(self, kind: Kind, instance: str) -> ComparedSide:
         short = self.expected.count - self.there.count
         if (self.expected.count, self.expected.sum) == (self.there.count, self.there.sum):
-            state = State.BALANCED
+            state = CompletenessState.BALANCED
         elif self.loose:
-            state, self.why = State.UNKNOWN, self.why or _COMPACTED
+            state, self.why = CompletenessState.UNKNOWN, self.why or _COMPACTED
         else:
-            state = State.SHORT if short > 0 else State.EXCESS if short < 0 else State.MISMATCH
-        if state is State.BALANCED and (self.why or self.waiting):
-            state = State.UNKNOWN if self.why else State.OPEN
-        return Side(
+            state = (
+                CompletenessState.SHORT
+                if short > 0
+                else CompletenessState.EXCESS
+                if short < 0
+                else CompletenessState.MISMATCH
+            )
+        if state is CompletenessState.BALANCED and (self.why or self.waiting):
+            state = CompletenessState.UNKNOWN if self.why else CompletenessState.OPEN
+        return ComparedSide(
             kind,
             instance,
             str(state),
             self.expected.count + self.waiting,
             self.there.count if self.compared else None,
             self.waiting,
-            short if state is State.SHORT else 0,
-            -short if state is State.EXCESS else 0,
+            short if state is CompletenessState.SHORT else 0,
+            -short if state is CompletenessState.EXCESS else 0,
             self.why,
         )
 
 
-def heat_of(entries: Sequence[Entry]) -> Heat | None:
+def minute_grid_of(entries: Sequence[CountEntry]) -> MinuteGrid | None:
     """A topic's minutes; None when its ledger is empty."""
     if not entries:
         return None
     entries = of_newest(entries)
     logs = counted(entries)
-    sums: dict[tuple[int, Kind, str], _Sum] = {}
+    sums: dict[tuple[int, Kind, str], _MinutePair] = {}
     for kind, instance, one, other in _pairs(entries, logs):
         _add(sums, kind, instance, one, other)
-    sides: dict[int, list[Side]] = {}
+    sides: dict[int, list[ComparedSide]] = {}
     for (at_ms, kind, instance), each in sorted(sums.items()):
         sides.setdefault(at_ms, []).append(each.side(kind, instance))
-    read: dict[int, Stretch] = {}
+    read: dict[int, MinuteRange] = {}
     for entry in logs:
         for at_ms in {*entry.cells, *entry.spots}:
-            read[at_ms] = _plus(read.get(at_ms, Stretch()), entry, at_ms)
+            read[at_ms] = _plus(read.get(at_ms, MinuteRange()), entry, at_ms)
     stores = tuple(sides.pop(_NO_MINUTE, ()))
     minutes = {
-        at_ms: _with_sides(read.get(at_ms, Stretch()), sides.get(at_ms, ()))
+        at_ms: _with_sides(read.get(at_ms, MinuteRange()), sides.get(at_ms, ()))
         for at_ms in sorted({*read, *sides})
     }
-    firsts: dict[int, Entry] = {}
+    firsts: dict[int, CountEntry] = {}
     reached: dict[int, int] = {}
     for entry in logs:
         firsts.setdefault(entry.partition, entry)
         reached[entry.partition] = max(entry.at_ms, reached.get(entry.partition, 0))
     begun = [min(each.cells, default=0) for each in firsts.values() if each.first > 0]
-    return Heat(
+    return MinuteGrid(
         minutes,
         max(begun, default=None),
         # A partition without anything new has no entry to say that it was looked at: then later minutes are unknown.
@@ -103,8 +109,8 @@ def heat_of(entries: Sequence[Entry]) -> Heat | None:
 
 
 def _pairs(
-    entries: Sequence[Entry], logs: Sequence[Entry]
-) -> Iterator[tuple[Kind, str, Entry, Entry | None]]:
+    entries: Sequence[CountEntry], logs: Sequence[CountEntry]
+) -> Iterator[tuple[Kind, str, CountEntry, CountEntry | None]]:
     """What is compared with what; the second is None where nobody has counted it yet."""
     twins = {
         (each.tier, each.instance, *each.place, each.first, each.end, each.topic_id): each for each in entries
@@ -131,13 +137,17 @@ def _pairs(
 
 
 def _add(
-    sums: dict[tuple[int, Kind, str], _Sum], kind: Kind, instance: str, one: Entry, other: Entry | None
+    sums: dict[tuple[int, Kind, str], _MinutePair],
+    kind: Kind,
+    instance: str,
+    one: CountEntry,
+    other: CountEntry | None,
 ) -> None:
     known = other is not None and not other.why
     theirs = other.cells if known and other is not None else {}
     for at_ms in {*one.cells, *theirs}:
         key = (_NO_MINUTE if kind == "view" else at_ms, kind, instance)
-        each = sums.setdefault(key, _Sum())
+        each = sums.setdefault(key, _MinutePair())
         ours = one.cells.get(at_ms, Cell())
         if not known:
             each.waiting += ours.count
@@ -154,7 +164,7 @@ def _add(
             each.why = each.why or said
 
 
-def _plus(before: Stretch, entry: Entry, at_ms: int) -> Stretch:
+def _plus(before: MinuteRange, entry: CountEntry, at_ms: int) -> MinuteRange:
     records = before.records + entry.cells.get(at_ms, Cell()).count
     spot = entry.spots.get(at_ms)
     if spot is None:
@@ -170,12 +180,14 @@ def _plus(before: Stretch, entry: Entry, at_ms: int) -> Stretch:
     )
 
 
-def _with_sides(counted: Stretch, sides: Iterable[Side]) -> Stretch:
-    ordered = sorted(sides, key=lambda each: (SEVERITY[State(each.state)], each.kind, each.instance))
+def _with_sides(counted: MinuteRange, sides: Iterable[ComparedSide]) -> MinuteRange:
+    ordered = sorted(
+        sides, key=lambda each: (SEVERITY[CompletenessState(each.state)], each.kind, each.instance)
+    )
     return replace(counted, sides=tuple(ordered))
 
 
-def _unplaced(entry: Entry) -> int:
+def _unplaced(entry: CountEntry) -> int:
     """Holes and repeats of an entry that does not say their minutes."""
     if entry.spots:
         return 0

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from hub.alerts.model.matching import labels_of
-from hub.alerts.model.rules import Changes, Observation, Seen, Verdict
-from hub.completeness.canary.probes import CanaryState, WayRow
-from hub.completeness.counts import State, TopicAudit
-from hub.completeness.counts_follower import Known
+from hub.alerts.model.rules import Observation, RuleChanges, RuleObservations, Verdict
+from hub.completeness.canary.probes import CanaryRouteRow, CanaryState
+from hub.completeness.counts import CompletenessState, TopicCompleteness
+from hub.completeness.counts_follower import KnownCounts
 from hub.topics.tree.tree import TopicSpec
 
 
-def seen_of_ledger(known: Known, tree: Mapping[str, TopicSpec], changes: Changes) -> Seen:
+def observe_completeness(
+    known: KnownCounts, tree: Mapping[str, TopicSpec], changes: RuleChanges
+) -> RuleObservations:
     """Rule ``completeness``. A topic that was never audited is UNKNOWN, and so is one that cannot be compared."""
     audits = {each.topic: each for each in known.audits}
     found = []
@@ -34,7 +36,7 @@ def seen_of_ledger(known: Known, tree: Mapping[str, TopicSpec], changes: Changes
         found.append(
             Observation(about, verdict, summary or f"{spec.name}: {audit.state}", share, labels, audit.cause)
         )
-    return Seen(changes.rule("completeness"), tuple(found), whole=known.error is None)
+    return RuleObservations(changes.rule("completeness"), tuple(found), whole=known.error is None)
 
 
 _CANARY_VERDICTS = {
@@ -44,9 +46,9 @@ _CANARY_VERDICTS = {
 }
 
 
-def seen_of_canaries(
-    rows: Iterable[WayRow], changes: Changes, resting: Collection[str] = frozenset()
-) -> Seen:
+def observe_canaries(
+    rows: Iterable[CanaryRouteRow], changes: RuleChanges, resting: Collection[str] = frozenset()
+) -> RuleObservations:
     """Rule ``canary``, of each way. Late ones came: how late readers may be is said by ``slo.latency``. ``resting``: mirrors that
     carry nothing now, and are meant to: nothing is expected of their ways."""
     found, ways = [], {f"mirror:{name}" for name in resting}
@@ -67,10 +69,10 @@ def seen_of_canaries(
                 detail="" if verdict is Verdict.GOOD else why,
             )
         )
-    return Seen(changes.rule("canary"), tuple(found))
+    return RuleObservations(changes.rule("canary"), tuple(found))
 
 
-def verdict_of(audit: TopicAudit, promised: float) -> tuple[Verdict, float | None]:
+def verdict_of(audit: TopicCompleteness, promised: float) -> tuple[Verdict, float | None]:
     """(verdict, the share of the worst tier). Others in the place of the right records are a fault whatever is promised, and what
     was not compared is not known to be there. Neither is hidden by what is worse and still within the promise."""
     shares = [
@@ -86,10 +88,10 @@ def verdict_of(audit: TopicAudit, promised: float) -> tuple[Verdict, float | Non
     states = {audit.state}
     for each in audit.balances:
         states |= {each.state, *(one.state for one in each.differences)}
-    if State.MISMATCH in states:
+    if CompletenessState.MISMATCH in states:
         return Verdict.BAD, share
     partly = bool(audit.unread) or any(each.waiting or each.dropped for each in audit.balances)
-    if share is None or partly or not states.isdisjoint((State.UNKNOWN, State.OPEN)):
+    if share is None or partly or not states.isdisjoint((CompletenessState.UNKNOWN, CompletenessState.OPEN)):
         return Verdict.UNKNOWN, None
     return Verdict.GOOD, share
 

@@ -16,13 +16,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from hub.completeness.counts import (
+    COUNTS_CONFIG,
+    COUNTS_TOPIC,
     EVENT_ID_HEADER,
-    LEDGER_CONFIG,
-    LEDGER_TOPIC,
     MOST_CELLS,
     MOST_RUNS,
     Cells,
-    Entry,
+    CountEntry,
     id_of,
     runs_of,
 )
@@ -40,16 +40,16 @@ _STOP_S = 5.0
 Receipt = tuple[int, int, int, int]
 
 
-class Log(Cluster, Protocol):
+class ReceiptLog(Cluster, Protocol):
     def writer(self, name: str | None = None) -> Writer: ...
 
 
-class Receipts:
+class ReceiptWriter:
     """Of one producer, ``instance``, which is another at every start. ``start`` before use, ``stop`` after."""
 
     def __init__(
         self,
-        cluster: Log,
+        cluster: ReceiptLog,
         instance: str,
         *,
         replication_factor: int = 1,
@@ -118,7 +118,7 @@ class Receipts:
 
     def _open(self) -> Writer:
         if self._writer is None:
-            make_ledger(self.cluster, self.replication_factor)
+            create_counts_topic(self.cluster, self.replication_factor)
             self._writer = self.cluster.writer()
         return self._writer
 
@@ -141,16 +141,16 @@ class Receipts:
             self._writer.close()
 
 
-def make_ledger(cluster: Cluster, replication_factor: int) -> None:
+def create_counts_topic(cluster: Cluster, replication_factor: int) -> None:
     """The ledger's topic is there. Raises PeerError."""
-    if LEDGER_TOPIC not in cluster.topics():
+    if COUNTS_TOPIC not in cluster.topics():
         with contextlib.suppress(Conflict):  # another one was faster
             cluster.create_topic(
-                LEDGER_TOPIC, partitions=1, config=LEDGER_CONFIG, replication_factor=replication_factor
+                COUNTS_TOPIC, partitions=1, config=COUNTS_CONFIG, replication_factor=replication_factor
             )
 
 
-def with_topic_ids(cluster: Cluster, entries: Sequence[Entry]) -> list[Entry]:
+def with_topic_ids(cluster: Cluster, entries: Sequence[CountEntry]) -> list[CountEntry]:
     """Receipts that say of which log they are: one that is made anew under the same name does not have their records, and lost
     none of them. Where Kafka does not tell it now, they do not."""
     topics = {each.topic for each in entries if each.tier == "source"}
@@ -167,7 +167,7 @@ def entries_of(
     pending: Mapping[TopicPartition, Iterable[Receipt]],
     dropped: Mapping[TopicPartition, int],
     now_ms: int,
-) -> Iterable[Entry]:
+) -> Iterable[CountEntry]:
     """Source entries, cut so that each is a record of a bounded size. An offset that is told twice counts once."""
     for place, receipts in pending.items():
         by_offset = {each[0]: each for each in receipts}
@@ -184,7 +184,7 @@ def entries_of(
                 cells.add(timestamp_ms, record_id, size)
                 taken += 1
             some = offsets[at:taken]
-            yield Entry(
+            yield CountEntry(
                 *("source", instance, *place, some[0], some[-1] + 1, now_ms, cells),
                 runs=runs_of(some),
                 dropped=left,

@@ -12,8 +12,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import Action, Kind, Resource, require, sees_topic
-from hub.completeness.counts import LEDGER_TOPIC, MOST_RUNS, Cell, Cells, Entry, State
-from hub.completeness.counts_follower import Follower, Known, row_of
+from hub.completeness.counts import COUNTS_TOPIC, MOST_RUNS, Cell, Cells, CompletenessState, CountEntry
+from hub.completeness.counts_follower import CountsFollower, KnownCounts, row_of
 from hub.errors import CallerError, NotFound, nearest
 
 MOST_ENTRIES = 200
@@ -23,28 +23,28 @@ _LARGEST = (1 << 63) - 1  # an offset or a time as Kafka has them
 _MOST = 1 << 44
 
 
-class HasLedger(Protocol):
-    def known(self) -> Known: ...
+class HasCounts(Protocol):
+    def known(self) -> KnownCounts: ...
 
 
-class Keeps(Protocol):
+class ReceiptSink(Protocol):
     """Where receipts go (hub.completeness.counting.write_entries)."""
 
-    def __call__(self, entries: list[Entry]) -> object: ...
+    def __call__(self, entries: list[CountEntry]) -> object: ...
 
 
-class _Said(BaseModel):
+class _ReceiptModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Minute(_Said):
+class Minute(_ReceiptModel):
     bucket_ms: int = Field(ge=0, le=_LARGEST, multiple_of=60_000)
     count: int = Field(gt=0, le=_MOST)
     sum: str = Field(pattern=r"^[0-9a-f]{16}$")
     bytes: int = Field(0, ge=0, le=_MOST)
 
 
-class Receipt(_Said):
+class Receipt(_ReceiptModel):
     """What of one partition was acknowledged: ``runs`` of offsets (first, count), ascending, and their minutes."""
 
     topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
@@ -56,7 +56,7 @@ class Receipt(_Said):
     dropped: int = Field(0, ge=0, le=_MOST, description="acknowledged records that there was no room for")
 
 
-class Receipts(_Said):
+class ReceiptsBody(_ReceiptModel):
     """``instance`` names the producer and this start of it: two with one name would write over each other."""
 
     instance: str = Field(pattern=_INSTANCE)
@@ -64,14 +64,14 @@ class Receipts(_Said):
     receipts: list[Receipt] = Field(min_length=1, max_length=MOST_ENTRIES)
 
 
-def create_router(follower: HasLedger, keep: Keeps) -> APIRouter:
+def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
     """The routes over a running Follower; ``keep`` writes to the ledger."""
     router = APIRouter(tags=["completeness"])
 
     @router.get("/api/audit")
     def audits(
         topic: Annotated[str | None, Query(description="Only this topic, with its minutes.")] = None,
-        state: Annotated[list[State] | None, Query(description="Only these states.")] = None,
+        state: Annotated[list[CompletenessState] | None, Query(description="Only these states.")] = None,
     ) -> Response:
         """Each audited topic, the worst first: its log, and every producer, mirror and store compared with it."""
         known = follower.known()
@@ -94,7 +94,7 @@ def create_router(follower: HasLedger, keep: Keeps) -> APIRouter:
         return Response(orjson.dumps(body), media_type="application/json")
 
     @router.post("/api/audit/receipts", status_code=204)
-    def receipts(said: Annotated[Receipts, Body()]) -> Response:
+    def receipts(said: Annotated[ReceiptsBody, Body()]) -> Response:
         """A producer's own counts: what it was told is in the log. Sent again, they replace themselves."""
         for each in said.receipts:
             require(Action.write, Resource(Kind.topic, each.topic))
@@ -104,7 +104,7 @@ def create_router(follower: HasLedger, keep: Keeps) -> APIRouter:
     return router
 
 
-def _entry(said: Receipts, receipt: Receipt) -> Entry:
+def _entry(said: ReceiptsBody, receipt: Receipt) -> CountEntry:
     after = -1
     for first, count in receipt.runs:
         if first <= after:
@@ -113,7 +113,7 @@ def _entry(said: Receipts, receipt: Receipt) -> Entry:
                 hint="join neighbours: [[3, 2], [5, 1]] is [[3, 3]]",
             )
         after = first + count
-    if receipt.topic == LEDGER_TOPIC:
+    if receipt.topic == COUNTS_TOPIC:
         raise CallerError("the ledger does not audit itself")
     offsets, records = sum(count for _, count in receipt.runs), sum(each.count for each in receipt.minutes)
     if offsets != records:
@@ -124,7 +124,7 @@ def _entry(said: Receipts, receipt: Receipt) -> Entry:
     minutes = Cells(
         {each.bucket_ms: Cell(each.count, int(each.sum, 16), each.bytes) for each in receipt.minutes}
     )
-    return Entry(
+    return CountEntry(
         *(
             "source",
             said.instance,
@@ -140,7 +140,7 @@ def _entry(said: Receipts, receipt: Receipt) -> Entry:
     )
 
 
-def families(follower: Follower) -> Iterator[Metric]:
+def families(follower: CountsFollower) -> Iterator[Metric]:
     """The ledger in Prometheus' terms: gauges, as an audit that is run again replaces what was counted."""
     found: dict[str, GaugeMetricFamily] = {}
     for name, said, labels, value in follower.families():

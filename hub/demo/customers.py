@@ -83,7 +83,7 @@ TOPICS = (CUSTOMERS, VISITS, ORDERS, PAYMENTS, TICKETS, CONSENTS, POINTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DemoEvent:
     """An event on its way to a topic. ``value`` None is a tombstone; times in it are epoch milliseconds."""
 
     topic: str
@@ -96,7 +96,7 @@ def customer_id(number: int) -> str:
     return f"C-{number:05d}"
 
 
-def generate(seed: int, customers: int, events: int, epoch_ms: int = EPOCH_MS) -> Iterator[Event]:
+def generate(seed: int, customers: int, events: int, epoch_ms: int = EPOCH_MS) -> Iterator[DemoEvent]:
     """The first ``events`` events of the stream of that many customers."""
     return islice(Stream(seed, customers, epoch_ms), events)
 
@@ -109,16 +109,16 @@ class Stream:
         self._shop = _Shop(self._chance, customers, epoch_ms)
         self._events = self._disturbed()
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[DemoEvent]:
         return self._events
 
-    def at(self, clock: Callable[[], int]) -> Iterator[Event]:
+    def at(self, clock: Callable[[], int]) -> Iterator[DemoEvent]:
         """The rest of the stream, happening now."""
         self._shop.clock = clock
         return self._events
 
-    def _disturbed(self) -> Iterator[Event]:
-        delayed: list[tuple[int, Event]] = []
+    def _disturbed(self) -> Iterator[DemoEvent]:
+        delayed: list[tuple[int, DemoEvent]] = []
         for number, event in enumerate(self._shop.events()):
             fate = self._chance.random()
             if fate < 0.03:  # late: later ones of the same customer are appended before it
@@ -146,7 +146,7 @@ class _Shop:
         self.tickets: dict[str, list[dict[str, Any]]] = {}
         self.points: dict[str, int] = {}
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[DemoEvent]:
         """For ever: everybody is created first, then things happen, to a few much more than to most."""
         for number in range(1, self.customers + 1):
             yield self._created(customer_id(number))
@@ -155,7 +155,7 @@ class _Shop:
             key = customer_id(1 + int(self.customers * self.chance.random() ** 2))
             yield from self._something(key)
 
-    def _something(self, key: str) -> Iterator[Event]:
+    def _something(self, key: str) -> Iterator[DemoEvent]:
         fate = self.chance.random()
         if key not in self.people:
             if fate < 0.2:
@@ -188,13 +188,13 @@ class _Shop:
         )  # drawn in either case: the clock changes times, never what happens
         self.now_ms = self.now_ms + step if self.clock is None else self.clock()
 
-    def _event(self, topic: str, key: str, value: dict[str, Any], time_field: str) -> Event:
+    def _event(self, topic: str, key: str, value: dict[str, Any], time_field: str) -> DemoEvent:
         self.serial += 1
         self._tick()
         body = {"event_id": f"e-{self.serial}", "customer_id": key, **value, time_field: self.now_ms}
-        return Event(topic, key, body, self.now_ms)
+        return DemoEvent(topic, key, body, self.now_ms)
 
-    def _created(self, key: str) -> Event:
+    def _created(self, key: str) -> DemoEvent:
         first, last = self.chance.choice(_FIRST), self.chance.choice(_LAST)
         self.people[key] = {
             "first_name": first,
@@ -206,7 +206,7 @@ class _Shop:
         }
         return self._event(CUSTOMERS, key, self.people[key], "updated_at")
 
-    def _changed(self, key: str) -> Event:
+    def _changed(self, key: str) -> DemoEvent:
         person = {**self.people[key]}
         field = self.chance.choice(("city", "segment", "last_name", "email"))
         choices = {
@@ -218,18 +218,18 @@ class _Shop:
         self.people[key] = {**person, field: choices[field]}
         return self._event(CUSTOMERS, key, self.people[key], "updated_at")
 
-    def _gone(self, key: str) -> Event:
+    def _gone(self, key: str) -> DemoEvent:
         person = self.people.pop(key)
         if self.chance.random() < 0.5:
             return self._event(CUSTOMERS, key, {**person, "deleted": True}, "updated_at")
         self._tick()
-        return Event(CUSTOMERS, key, None, self.now_ms)
+        return DemoEvent(CUSTOMERS, key, None, self.now_ms)
 
-    def _visit(self, key: str) -> Event:
+    def _visit(self, key: str) -> DemoEvent:
         value = {"page": self.chance.choice(_PAGES), "milliseconds": self.chance.randint(200, 90_000)}
         return self._event(VISITS, key, value, "occurred_at")
 
-    def _order(self, key: str) -> Iterator[Event]:
+    def _order(self, key: str) -> Iterator[DemoEvent]:
         open_orders = [
             each for each in self.orders.get(key, ()) if each["status"] not in ("delivered", "cancelled")
         ]
@@ -260,7 +260,7 @@ class _Shop:
         yield self._event(PAYMENTS, key, paid, "occurred_at")
         yield self._earned(key, order["amount_cents"] // 1_000)
 
-    def _ticket(self, key: str) -> Iterator[Event]:
+    def _ticket(self, key: str) -> Iterator[DemoEvent]:
         live = [each for each in self.tickets.get(key, ()) if each["status"] != "closed"]
         if live and self.chance.random() < 0.7:
             ticket = self.chance.choice(live)
@@ -274,7 +274,7 @@ class _Shop:
             self.tickets.setdefault(key, []).append(ticket)
         yield self._event(TICKETS, key, ticket, "updated_at")
 
-    def _earned(self, key: str, points: int) -> Event:
+    def _earned(self, key: str, points: int) -> DemoEvent:
         total = self.points[key] = self.points.get(key, 0) + points
         tier = "gold" if total > 300 else "silver" if total > 100 else "bronze"
         return self._event(POINTS, key, {"points": points, "tier": tier}, "occurred_at")
@@ -283,12 +283,12 @@ class _Shop:
 # ---- the independent answer
 
 
-def fold(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
+def fold(events: Iterable[DemoEvent]) -> dict[str, dict[str, Any]]:
     """The rows of ``customer_360`` after these events in log order, by key; deleted ones are left out.
 
     Written from the meaning of the view, not from how it is computed: sort, take the last, count.
     """
-    logs: dict[str, dict[str, list[Event]]] = {}
+    logs: dict[str, dict[str, list[DemoEvent]]] = {}
     for event in events:
         logs.setdefault(event.key, {}).setdefault(event.topic, []).append(event)
     rows = {key: _row(by_topic) for key, by_topic in logs.items()}
@@ -298,13 +298,13 @@ def fold(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
 _TIME = {VISITS: "occurred_at", PAYMENTS: "occurred_at", CONSENTS: "occurred_at", POINTS: "occurred_at"}
 
 
-def _ordered(events: list[Event], topic: str) -> list[Event]:
+def _ordered(events: list[DemoEvent], topic: str) -> list[DemoEvent]:
     """By the event's own time, then by the log; a tombstone's time is its record's."""
     field = _TIME.get(topic, "updated_at")
     return sorted(events, key=lambda event: event.timestamp_ms if event.value is None else event.value[field])
 
 
-def _row(by_topic: dict[str, list[Event]]) -> dict[str, Any] | None:
+def _row(by_topic: dict[str, list[DemoEvent]]) -> dict[str, Any] | None:
     ordered = {topic: _ordered(by_topic.get(topic, []), topic) for topic in TOPICS}
     last = {topic: (found[-1].value or {}) if found else {} for topic, found in ordered.items()}
     crm = ordered[CUSTOMERS]

@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from hub.demo.customers import MEAN_STEP_MS, Event, Stream
+from hub.demo.customers import MEAN_STEP_MS, DemoEvent, Stream
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
@@ -39,7 +39,7 @@ class Feeder:
         """How many events of the stream are in the topics, at least."""
         return max(self.there.values(), default=-1) + 1
 
-    def feed(self, event: Event) -> bool:
+    def feed(self, event: DemoEvent) -> bool:
         """Append the stream's next event, unless it is there already. True when it was appended."""
         number, self.number = self.number, self.number + 1
         partition = zlib.crc32(event.key.encode()) % self.partitions[event.topic]
@@ -52,7 +52,9 @@ class Feeder:
         return True
 
 
-def load(feeder: Feeder, events: Iterable[Event], say: Callable[[int], None] = lambda _count: None) -> int:
+def load(
+    feeder: Feeder, events: Iterable[DemoEvent], say: Callable[[int], None] = lambda _count: None
+) -> int:
     """Append what is missing of these events; ``say`` hears how many were gone through. Returns how many were new."""
     new = 0
     for count, event in enumerate(events, 1):
@@ -70,7 +72,7 @@ def shop(feeder: Feeder, seed: int, customers: int, events: int) -> Stream:
     return Stream(seed, customers, feeder.epoch_ms)
 
 
-def trickle(feeder: Feeder, events: Iterator[Event], rate: float, stop: threading.Event) -> None:
+def trickle(feeder: Feeder, events: Iterator[DemoEvent], rate: float, stop: threading.Event) -> None:
     """Append events at about ``rate`` a second until ``stop`` is set; those already there are passed over at once."""
     for event in events:
         if feeder.feed(event):
@@ -81,7 +83,7 @@ def trickle(feeder: Feeder, events: Iterator[Event], rate: float, stop: threadin
             return
 
 
-def replay(feeder: Feeder, events: Iterable[Event], speed: float, stop: threading.Event) -> None:
+def replay(feeder: Feeder, events: Iterable[DemoEvent], speed: float, stop: threading.Event) -> None:
     """Append events as they happened, ``speed`` times as fast."""
     began_at, first_ms = time.monotonic(), None
     for event in events:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hub.demo.customers import Event
+from hub.demo.customers import DemoEvent
 from hub.errors import NotFound
 
 FLIGHTS = 336_776
@@ -54,17 +54,17 @@ def _read(text: Any) -> Iterator[dict[str, str | None]]:
         yield {name: None if value in ("NA", "") else value for name, value in row.items()}
 
 
-def reference(folder: Path) -> Iterator[Event]:
+def reference(folder: Path) -> Iterator[DemoEvent]:
     """Every plane and airline."""
     for row in rows(folder, "planes"):
         key = str(row["tailnum"])
         numbers = {name: _int(row[name]) for name in ("year", "engines", "seats", "speed")}
-        yield Event(PLANES, key, {**row, **numbers}, _BEFORE_MS)
+        yield DemoEvent(PLANES, key, {**row, **numbers}, _BEFORE_MS)
     for row in rows(folder, "airlines"):
-        yield Event(AIRLINES, str(row["carrier"]), dict(row), _BEFORE_MS)
+        yield DemoEvent(AIRLINES, str(row["carrier"]), dict(row), _BEFORE_MS)
 
 
-def departures(folder: Path) -> Iterator[Event]:
+def departures(folder: Path) -> Iterator[DemoEvent]:
     """Every flight, as the file has them: by the day, within it by when they left.
 
     Keyed by the plane, so that its flights keep their order; a flight whose plane is unknown by carrier and number.
@@ -87,10 +87,10 @@ def departures(folder: Path) -> Iterator[Event]:
             "distance": _int(row["distance"]),
         }
         key = row["tailnum"] or f"{carrier}{flight}"
-        yield Event(f"nyc.{origin.lower()}.departures", key, value, scheduled_ms)
+        yield DemoEvent(f"nyc.{origin.lower()}.departures", key, value, scheduled_ms)
 
 
-def weather(folder: Path) -> Iterator[Event]:
+def weather(folder: Path) -> Iterator[DemoEvent]:
     """Every hour's weather at each airport, by airport."""
     measured = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
     for row in rows(folder, "weather"):
@@ -99,17 +99,17 @@ def weather(folder: Path) -> Iterator[Event]:
         for name in measured:
             number = row[name]
             value[name] = None if number is None else float(number)
-        yield Event(f"nyc.{origin.lower()}.weather", origin, value, observed_ms)
+        yield DemoEvent(f"nyc.{origin.lower()}.weather", origin, value, observed_ms)
 
 
-def events(folder: Path) -> Iterator[Event]:
+def events(folder: Path) -> Iterator[DemoEvent]:
     """Everything: reference data first, then flights and weather by event time."""
     yield from reference(folder)
     streams = (departures(folder), weather(folder))
     yield from heapq.merge(*(sorted(stream, key=_time) for stream in streams), key=_time)
 
 
-def _time(event: Event) -> int:
+def _time(event: DemoEvent) -> int:
     return event.timestamp_ms
 
 

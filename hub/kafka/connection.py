@@ -17,11 +17,11 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound, PeerError
-from hub.kafka.contact.connect_diagnosis import Barred, Heard, looked_at
+from hub.kafka.contact.connect_diagnosis import ConnectDiagnosis, DiagnosisCallback, looked_at
 from hub.kafka.contact.watchdog import CUT_OFF_S, Contact, Contacts
 from hub.kafka.oauth_tokens import tokens_of
 from hub.kafka.protocol.sockets import opened
-from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, Bounds
+from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds
 from hub.kafka.read_proxy import ReadProxy, read_proxy
 from hub.log import WriterFenced
 
@@ -91,7 +91,7 @@ _DOWN = {
 }
 
 
-class _Calm(logging.Filter):
+class _LogLimiter(logging.Filter):
     """librdkafka's lines: each kind once in a while, as warnings at most (what matters is raised to the caller)."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _Calm(logging.Filter):
 
 
 _client_log = logging.getLogger(f"{__name__}.client")
-_client_log.addFilter(_Calm())
+_client_log.addFilter(_LogLimiter())
 
 
 class Connection:
@@ -126,15 +126,15 @@ class Connection:
         timeout_s: float = 15.0,
         security: Mapping[str, str] | None = None,
         cut_off_s: float = CUT_OFF_S,
-        bounds: Bounds = DEFAULT_BOUNDS,
+        bounds: UnpackedBounds = DEFAULT_BOUNDS,
     ) -> None:
         self.bootstrap = bootstrap
         self.bounds = bounds
         self.timeout_s = timeout_s
         self._security = dict(security or {})
         self._tokens = tokens_of(self._security)
-        self._heard = Heard()
-        self._looked: tuple[float, Barred | None] = (-_LOOK_AGAIN_S, None)
+        self._heard = DiagnosisCallback()
+        self._looked: tuple[float, ConnectDiagnosis | None] = (-_LOOK_AGAIN_S, None)
         self._admin_lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._fresh: AdminClient | None = None  # of the last probe that was answered
@@ -248,7 +248,7 @@ class Connection:
             code=AWAY,
         )
 
-    def barred(self, doing: str, why: Barred) -> PeerError:
+    def barred(self, doing: str, why: ConnectDiagnosis) -> PeerError:
         return PeerError(
             f'Kafka at "{self.bootstrap}" does not let the hub in: {why.why} ({doing})',
             hint=why.hint,

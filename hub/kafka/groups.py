@@ -25,7 +25,7 @@ from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
 from hub.kafka.contact.connect_diagnosis import unknown
 from hub.kafka.contact.watchdog import Contact
-from hub.kafka.protocol.sockets import Bearer
+from hub.kafka.protocol.sockets import TokenProvider
 from hub.log import GroupDescription
 from hub.record import Positions, TopicPartition
 
@@ -266,5 +266,5 @@ def _secured(security: Mapping[str, str], tokens: Callable[[], str] | None) -> d
     if security.get("ssl.endpoint.identification.algorithm") == "none":
         found["ssl_check_hostname"] = False
     if tokens is not None:
-        found["sasl_oauth_token_provider"] = Bearer(tokens)
+        found["sasl_oauth_token_provider"] = TokenProvider(tokens)
     return found

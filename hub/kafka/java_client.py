@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hub.errors import ConfigError
 from hub.files import read_text
-from hub.security import Connection, Sasl
+from hub.security import ClusterConnection, Sasl
 
 _MODULES = "org.apache.kafka.common.security"
 _LOGIN = {
@@ -30,7 +30,7 @@ ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """The property of the JVM that says of which endpoints tokens may be asked."""
 
 
-def java_client(connection: Connection, *, here: bool = True) -> dict[str, str]:
+def java_client(connection: ClusterConnection, *, here: bool = True) -> dict[str, str]:
     """The settings by Kafka's names, secrets among them; none for an open cluster. ``here``: for a JVM on this machine.
 
     Raises ConfigError (HUB-1603) for a file that is not what it is to be.
@@ -56,12 +56,12 @@ def java_client(connection: Connection, *, here: bool = True) -> dict[str, str]:
     return {name: said for name, said in found.items() if said is not None}
 
 
-def allowed_urls(connection: Connection) -> str | None:
+def allowed_urls(connection: ClusterConnection) -> str | None:
     """What the JVM's property is to be; None: no tokens are asked for."""
     return None if connection.sasl is None else connection.sasl.token_url
 
 
-def _trusted(connection: Connection, here: bool) -> dict[str, str | None]:
+def _trusted(connection: ClusterConnection, here: bool) -> dict[str, str | None]:
     assert connection.tls is not None
     if connection.tls.ca is not None:
         text = _pem(connection, "ca", "CERTIFICATE")
@@ -74,7 +74,7 @@ def _trusted(connection: Connection, here: bool) -> dict[str, str | None]:
     return {"ssl.truststore.type": "PEM", "ssl.truststore.location": system}
 
 
-def _jaas(connection: Connection, sasl: Sasl) -> str:
+def _jaas(connection: ClusterConnection, sasl: Sasl) -> str:
     said = (
         {
             "clientId": sasl.client_id,
@@ -98,7 +98,7 @@ def _quoted(text: str) -> str:
     return '"' + "".join(escaped.get(each, each) for each in text) + '"'
 
 
-def _pem(connection: Connection, name: str, holds: str) -> str:
+def _pem(connection: ClusterConnection, name: str, holds: str) -> str:
     path = connection.files()[name]
     text = _text(path, name)
     if f"-----BEGIN {holds}" not in text:
@@ -110,7 +110,7 @@ def _pem(connection: Connection, name: str, holds: str) -> str:
     return text
 
 
-def _key(connection: Connection) -> str:
+def _key(connection: ClusterConnection) -> str:
     path = connection.files()["key"]
     text, made = _text(path, "key"), path.with_suffix(".pk8")
     found = _PKCS8.search(text)

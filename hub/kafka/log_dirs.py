@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from hub.errors import PeerError
-from hub.kafka.protocol.sockets import asked
+from hub.kafka.protocol.sockets import exchange
 from hub.kafka.protocol.sockets import opened as plain
 from hub.log import LogDir
 
@@ -31,9 +31,9 @@ def log_dirs(host: str, port: int, timeout_s: float, connect: Connect = plain) -
     """The folders of one broker, over ``connect(host, port, timeout_s)``. Raises PeerError."""
     try:
         try:
-            answer = _asked(connect(host, port, timeout_s), _request_all(_WITH_DISKS))
+            answer = _exchange(connect(host, port, timeout_s), _request_all(_WITH_DISKS))
         except ConnectionResetError:  # an older broker hangs up on a version that it does not know
-            return _dirs(_asked(connect(host, port, timeout_s), _request_all(_VERSION)), disks=False)
+            return _dirs(_exchange(connect(host, port, timeout_s), _request_all(_VERSION)), disks=False)
         return _dirs(answer, disks=True)
     except (OSError, struct.error, ValueError, PeerError) as error:
         raise PeerError(
@@ -54,7 +54,7 @@ def log_sizes(
     sizes: dict[int, dict[int, int]] = {}
     for broker, (host, port) in sorted(brokers.items()):
         try:
-            answer = _asked(connect(host, port, timeout_s), _request(topic, partitions))
+            answer = _exchange(connect(host, port, timeout_s), _request(topic, partitions))
             found = _sizes(answer, topic)
         except (OSError, struct.error, ValueError, PeerError) as error:
             raise PeerError(
@@ -83,10 +83,10 @@ def _request_all(version: int) -> bytes:
     return header + (b"\0\0\0" if version == _WITH_DISKS else struct.pack(">i", -1))
 
 
-def _asked(connection: socket.socket, request: bytes) -> bytes:
+def _exchange(connection: socket.socket, request: bytes) -> bytes:
     """The answer's body. Raises OSError, ValueError."""
     with connection:
-        answer = asked(connection, request, _MOST_BYTES)
+        answer = exchange(connection, request, _MOST_BYTES)
     if struct.unpack_from(">i", answer)[0] != _CORRELATION:
         raise ValueError("an answer to something else")
     return answer[4:]

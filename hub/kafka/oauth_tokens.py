@@ -45,7 +45,7 @@ class Tokens:
                 lasts_s = max(1.0, float(body.get("expires_in", 300)) - _EARLY_S)
             except (httpx2.HTTPError, ValueError, TypeError, KeyError) as error:
                 raise PeerError(
-                    f"{self.url} gives no token ({_said(error)})",
+                    f"{self.url} gives no token ({_message(error)})",
                     hint="look at token_url, client_id and client_secret of the cluster",
                     code="HUB-3610",
                 ) from None
@@ -66,6 +66,6 @@ def tokens_of(security: Mapping[str, str]) -> Tokens | None:
     )
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     response = getattr(error, "response", None)
     return type(error).__name__ if response is None else f"{response.status_code} {response.reason_phrase}"

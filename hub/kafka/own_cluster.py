@@ -8,18 +8,18 @@ from hub.config import Settings
 from hub.errors import ConfigError
 from hub.files import read_bytes
 from hub.kafka.cluster import KafkaCluster
-from hub.kafka.protocol.unpacked_size import MIB, Bounds
+from hub.kafka.protocol.unpacked_size import MIB, UnpackedBounds
 from hub.kafka.read_proxy import ReadProxy
-from hub.security import Connection, secrets_of
+from hub.security import ClusterConnection, secrets_of
 
 
-def own_connection(settings: Settings) -> Connection:
+def own_connection(settings: Settings) -> ClusterConnection:
     """How to reach it. Raises ConfigError: HUB-1602 for a variable that is not set, HUB-1603 for a file that cannot be read."""
     hint = "set {}=… in the environment of the hub's processes"
     secrets = secrets_of(settings.tls, settings.sasl, os.environ, "hub.yaml", hint)
     bootstrap = tuple(host.strip() for host in settings.bootstrap.split(","))
     folder = settings.project.expanduser().absolute()
-    found = Connection("hub", bootstrap, settings.tls, settings.sasl, secrets, folder)
+    found = ClusterConnection("hub", bootstrap, settings.tls, settings.sasl, secrets, folder)
     check_files(found, "hub.yaml: tls")
     return found
 
@@ -40,11 +40,11 @@ def own_proxy(settings: Settings) -> ReadProxy:
     return own_cluster(settings).proxy
 
 
-def bounds_of(settings: Settings) -> Bounds:
-    return Bounds(settings.largest_batch_mb * MIB, settings.largest_record_mb * MIB)
+def bounds_of(settings: Settings) -> UnpackedBounds:
+    return UnpackedBounds(settings.largest_batch_mb * MIB, settings.largest_record_mb * MIB)
 
 
-def check_files(connection: Connection, whose: str) -> None:
+def check_files(connection: ClusterConnection, whose: str) -> None:
     """Raises ConfigError (HUB-1603) for the first file of the connection that cannot be read: librdkafka would say it
     in words of OpenSSL's."""
     for key, path in connection.files().items():

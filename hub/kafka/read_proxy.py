@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 
 from hub.errors import HubError
 from hub.kafka.protocol import bounded_frames as frames
-from hub.kafka.protocol.record_batch import Batch, CorruptBatch
+from hub.kafka.protocol.record_batch import CorruptBatch, RecordBatch
 from hub.kafka.protocol.sockets import let_in, tls_context
-from hub.kafka.protocol.unpacked_size import Bounds, Judgement, NeedsUnpacking, described, judged
+from hub.kafka.protocol.unpacked_size import NeedsUnpacking, UnpackedBounds, UnpackedSize, described, judged
 from hub.record import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -60,12 +60,12 @@ class ReadProxy:
         bootstrap: str,
         security: Security,
         tokens: Callable[[], str] | None,
-        bounds: Bounds,
+        bounds: UnpackedBounds,
     ) -> None:
         self._security, self._tokens, self._bounds = dict(security), tokens, bounds
         secured = self._security.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
         self._password = secrets.token_urlsafe(24) if secured else None
-        self._known: OrderedDict[tuple[TopicPartition, int, int, bool], Judgement] = OrderedDict()
+        self._known: OrderedDict[tuple[TopicPartition, int, int, bool], UnpackedSize] = OrderedDict()
         self._said: set[tuple[TopicPartition, int]] = set()
         self._ports: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
@@ -151,7 +151,7 @@ class ReadProxy:
         if not self._security.get("security.protocol", "").upper().startswith("SASL"):
             return broker
         try:
-            socket_like = _Blocking(self._loop, broker)
+            socket_like = _BlockingPipe(self._loop, broker)
             await asyncio.to_thread(let_in, socket_like, host, self._security, self._tokens)
         except (OSError, TimeoutError, FutureTimeout, HubError) as error:
             broker.close()
@@ -239,11 +239,11 @@ class ReadProxy:
             pieces = await asyncio.to_thread(frames.bounded, frame, version, self._bounds, self._by_unpacking)
         return _sized(frame) if pieces is None else _sized(*pieces)
 
-    def _by_its_headers(self, tp: TopicPartition, batch: Batch, exact: bool) -> Judgement:
+    def _by_its_headers(self, tp: TopicPartition, batch: RecordBatch, exact: bool) -> UnpackedSize:
         known = self._known.get((tp, batch.base_offset, batch.crc, exact))
         return known or self._judged(tp, batch, exact, may_unpack=False)
 
-    def _by_unpacking(self, tp: TopicPartition, batch: Batch, exact: bool) -> Judgement:
+    def _by_unpacking(self, tp: TopicPartition, batch: RecordBatch, exact: bool) -> UnpackedSize:
         place = (tp, batch.base_offset, batch.crc, exact)
         known = self._known.get(place)
         if known is not None:
@@ -255,7 +255,9 @@ class ReadProxy:
                 self._known.popitem(last=False)
         return found
 
-    def _judged(self, tp: TopicPartition, batch: Batch, exact: bool, *, may_unpack: bool) -> Judgement:
+    def _judged(
+        self, tp: TopicPartition, batch: RecordBatch, exact: bool, *, may_unpack: bool
+    ) -> UnpackedSize:
         found = judged(batch, self._bounds, exact=exact, may_unpack=may_unpack)
         if found.why is not None:
             found = found._replace(why=described(batch, found))
@@ -292,7 +294,7 @@ class _Stream:
 
 
 @dataclass(slots=True)
-class _Blocking:
+class _BlockingPipe:
     """As much of a socket as ``sockets.let_in`` asks for, used in another thread than the loop's."""
 
     loop: asyncio.AbstractEventLoop
@@ -325,12 +327,12 @@ def _addresses(bootstrap: str) -> list[tuple[str, int]]:
     return found
 
 
-_proxies: dict[tuple[str, tuple[tuple[str, str], ...], Bounds], ReadProxy] = {}
+_proxies: dict[tuple[str, tuple[tuple[str, str], ...], UnpackedBounds], ReadProxy] = {}
 _making = threading.Lock()
 
 
 def read_proxy(
-    bootstrap: str, security: Security, tokens: Callable[[], str] | None, bounds: Bounds
+    bootstrap: str, security: Security, tokens: Callable[[], str] | None, bounds: UnpackedBounds
 ) -> ReadProxy:
     """The process's proxy for a cluster: one for all its readers."""
     of = (bootstrap, tuple(sorted(security.items())), bounds)

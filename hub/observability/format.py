@@ -35,7 +35,7 @@ def size(number: float | None) -> str:
     return f"{number:.0f} B" if number < 1_000 else f"{short(number)[:-1]} {short(number)[-1]}B"
 
 
-def words(state: str) -> str:
+def state_label(state: str) -> str:
     """A state as people read it: CATCHING_UP is "catching up"."""
     return state.replace("_", " ").lower()
 

@@ -43,7 +43,7 @@ class _Exporter(Protocol):
     def shutdown(self) -> None: ...
 
 
-class Outbox:
+class SpanQueue:
     """Ended spans on their way to the collector (OpenTelemetry's SpanProcessor). ``accepted`` says whether an export was."""
 
     def __init__(self, exporter: _Exporter, most: int = MOST_WAITING, pause_s: float = _PAUSE_S) -> None:
@@ -161,7 +161,7 @@ class Span:
 class Spans:
     """Begins spans. Thread safe."""
 
-    def __init__(self, tracer: otel.Tracer, outbox: Outbox | None = None, provider: Any = None) -> None:
+    def __init__(self, tracer: otel.Tracer, outbox: SpanQueue | None = None, provider: Any = None) -> None:
         self._tracer, self.outbox, self._provider = tracer, outbox, provider
 
     def start(
@@ -260,7 +260,7 @@ def _made(service: str, endpoint: str | None) -> Spans:
     # One line when it begins and one when it ends is ours; each export that fails would be theirs.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None)
-    outbox = Outbox(
+    outbox = SpanQueue(
         exporter,
         int(_number("OTEL_BSP_MAX_QUEUE_SIZE", MOST_WAITING)),
         _number("OTEL_BSP_SCHEDULE_DELAY", _PAUSE_S * 1000) / 1000,

@@ -12,33 +12,33 @@ from typing import Any
 from fastapi import FastAPI
 
 from hub.alerts import routes as alert_routes
-from hub.alerts.alert_manager import Known as KnownAlerts
+from hub.alerts.alert_manager import AlertSnapshot as KnownAlerts
 from hub.alerts.alert_manager import RuleStatus
 from hub.alerts.delivery.notification_queues import ChannelStatus
 from hub.alerts.model.matching import Matchers, labels_of
-from hub.alerts.model.rules import Observation, Rule, Seen, Verdict
-from hub.alerts.model.state_machine import Silence, State, step
+from hub.alerts.model.rules import AlertRule, Observation, RuleObservations, Verdict
+from hub.alerts.model.state_machine import AlertingState, Silence, step
 from hub.api.app import on_hub_error
 from hub.errors import CallerError, HubError, NotFound
 from hub.log import LogDir, PartitionReplicas, Placement
-from hub.observability.cluster.connect import Heard, connect_of, connectors_of
+from hub.observability.cluster.connect import WorkerAnswer, connect_of, connectors_of
 from hub.observability.cluster.health import Health, health_of
 from hub.observability.cluster.processes import Process
 from hub.observability.lag.consumers import LagRow
 from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.latency import LatencyRow
-from hub.observability.lineage.lineage import Columns, Kept
+from hub.observability.lineage.lineage import Columns, ViewStorage
 from hub.observability.overview.collector import Collector, wall_clock_ms
-from hub.observability.web.pages.estate import Estate, NodeSchemas
-from hub.observability.web.pages.monitor.mirrors import Known
+from hub.observability.web.pages.estate import NodeSchemas, PageSources
+from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.observability.web.pages.routes import create_router, nowhere
 from hub.record import NewRecord
 from hub.schema_registry.codecs.wire_format import encode, parsed
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.registry.state_machine import RegisterSchema
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
-from hub.topics.browse.describe import PartitionFacts, Setting, TopicFacts
+from hub.topics.browse.describe import PartitionFacts, TopicFacts, TopicSetting
 from hub.topics.tree.tree import Slo, TopicSpec
 
 from .staged_hub import SOURCES, VIEW, StagedHub, customers
@@ -80,17 +80,17 @@ def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> To
 class StagedAlerts:
     """The desk (hub.alerts.alert_manager), without a loop: what a test puts in, judged at once."""
 
-    state: State = field(default_factory=State)
+    state: AlertingState = field(default_factory=AlertingState)
     error: str | None = None
     channels: tuple[ChannelStatus, ...] = ()
     rules: tuple[RuleStatus, ...] = ()
     troubles: tuple[str, ...] = ()
 
-    def see(self, rule: Rule, *those: Observation) -> None:
+    def see(self, rule: AlertRule, *those: Observation) -> None:
         """The rule sees this now; twice, so that what is well is over."""
         now = wall_clock_ms()
         for at in (now - 60_000, now):
-            self.state, _ = step(self.state, [Seen(rule, those, Verdict.GOOD)], (), at)
+            self.state, _ = step(self.state, [RuleObservations(rule, those, Verdict.GOOD)], (), at)
         self.rules = (RuleStatus(rule, 3, len(those), 1, len(self.state.firing)),)
 
     def known(self) -> KnownAlerts:
@@ -113,7 +113,7 @@ class StagedAlerts:
     def test(self, channel: str) -> None: ...
 
 
-LATE = Rule("lag", "slo", "A reader is later than `slo.lag` of the topic.", "page", 0, 0, "lag")
+LATE = AlertRule("lag", "slo", "A reader is later than `slo.lag` of the topic.", "page", 0, 0, "lag")
 
 
 def late(consumer: str, owner: str = "shop", summary: str = "") -> Observation:
@@ -133,10 +133,10 @@ class StagedEstate(StagedHub):
 
     tree: dict[str, TopicSpec] = field(default_factory=dict)
     rows: list[LagRow] = field(default_factory=list)
-    mirrors: Known = field(default_factory=Known)
+    mirrors: MirrorFacts = field(default_factory=MirrorFacts)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     ledger: StagedLedger = field(default_factory=StagedLedger)
-    node: Node | None = None
+    node: RegistryNode | None = None
     collector: Collector | None = None
     alerts: StagedAlerts = field(default_factory=StagedAlerts)
     health: Health = field(default_factory=Health)
@@ -145,14 +145,14 @@ class StagedEstate(StagedHub):
     latency: list[LatencyRow] = field(default_factory=list)
     unmeasured: str | None = None
 
-    def estate(self) -> Estate:
+    def estate(self) -> PageSources:
         if self.node is None:
-            self.node = Node(self.cluster)
+            self.node = RegistryNode(self.cluster)
             self.node.start()
         self.collector = Collector(
             self.cluster, self.views, "127.0.0.1:9092", poll_s=self.poll_s, connect=lambda: self.connect
         )
-        return Estate(
+        return PageSources(
             topics=self.collector,
             rows=self.views,
             registry=self.node,
@@ -210,8 +210,8 @@ class StagedEstate(StagedHub):
             for number, log in enumerate(self.cluster.logs[topic])
         )
         settings = (
-            Setting("cleanup.policy", "delete", "default"),
-            Setting("retention.ms", "604800000", "tree: shop"),
+            TopicSetting("cleanup.policy", "delete", "default"),
+            TopicSetting("retention.ms", "604800000", "tree: shop"),
         )
         return TopicFacts(topic, self.tree.get(topic), partitions, settings, (), (), ("sizes: not asked",))
 
@@ -297,11 +297,13 @@ class StagedViewFacts:
             },
         }
 
-    def kept(self) -> Mapping[str, Kept]:
+    def kept(self) -> Mapping[str, ViewStorage]:
         names = [key.partition(":")[2] for key in self.hub.views.records if key.startswith("state:")]
         other = {"store": "lake", "kind": "parquet", "state": "filling", "lag": 20_000, "reason": None}
         return {
-            view: Kept(f"views.{view}", [{**self.describe(view)["stores"][0], "store": "serving"}, other])
+            view: ViewStorage(
+                f"views.{view}", [{**self.describe(view)["stores"][0], "store": "serving"}, other]
+            )
             for view in names
         }
 
@@ -594,13 +596,15 @@ def estate(seed: int = 7) -> StagedEstate:
         "ok": False,
         "topics_known": [ORDERS],
     }
-    hub.mirrors = Known([mirror, away], now, here=frozenset({"nyc"}), clusters={"lon": "lon-1:9092"})
+    hub.mirrors = MirrorFacts([mirror, away], now, here=frozenset({"nyc"}), clusters={"lon": "lon-1:9092"})
     hub.ledger = staged(now)
-    hub.connect = connect_of([_worker("http://connect-1:8083", now), Heard("http://connect-2:8083")], now)
+    hub.connect = connect_of(
+        [_worker("http://connect-1:8083", now), WorkerAnswer("http://connect-2:8083")], now
+    )
     return hub
 
 
-def _worker(url: str, now_ms: int) -> Heard:
+def _worker(url: str, now_ms: int) -> WorkerAnswer:
     """One that tells of a connector that runs and of one with a failed task."""
 
     def part(state: str, **more: Any) -> dict[str, Any]:
@@ -621,7 +625,7 @@ def _worker(url: str, now_ms: int) -> Heard:
             "info": {},
         },
     }
-    return Heard(url).answered(connectors_of(body), now_ms)
+    return WorkerAnswer(url).answered(connectors_of(body), now_ms)
 
 
 __all__ = ["HOSTILE", "ORDERS", "StagedEstate", "estate", "lag_row", "spec"]

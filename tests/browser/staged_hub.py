@@ -24,7 +24,7 @@ from hub.api.http import BoundedHttp
 from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability.cluster.connect import Connect
-from hub.observability.export.routes import HasRows, create_router
+from hub.observability.export.routes import HasLagRows, create_router
 from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.record import NewRecord, Positions
 
@@ -121,7 +121,7 @@ class StagedHub:
 
         return app
 
-    def monitor(self) -> HasRows | None:
+    def monitor(self) -> HasLagRows | None:
         """Who measures all readers; None: the views alone are told."""
         return None
 

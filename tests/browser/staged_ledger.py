@@ -6,19 +6,19 @@ import random
 from dataclasses import dataclass, field, replace
 
 from hub.completeness.counts import (
-    LEDGER_TOPIC,
+    COUNTS_TOPIC,
     SEVERITY,
     Cell,
     Cells,
-    Entry,
+    CountEntry,
+    Counts,
     Holes,
-    Ledger,
-    Spot,
+    MinuteHoles,
     audit_of,
     named,
 )
-from hub.completeness.minutes import heat_of
-from hub.observability.web.pages.monitor.completeness import Audited, Ledgered
+from hub.completeness.minutes import minute_grid_of
+from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
 from hub.record import Record
 
 MINUTE = 60_000
@@ -28,23 +28,23 @@ MINUTE = 60_000
 class StagedLedger:
     """As the follower has it (hub.completeness.counts_follower); ``error`` and ``read`` are levers."""
 
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Counts = field(default_factory=Counts)
     error: str | None = None
     read: bool = True
 
-    def keep(self, *entries: Entry) -> None:
+    def keep(self, *entries: CountEntry) -> None:
         for entry in entries:
             new = entry.record()
-            self.ledger.apply(Record(LEDGER_TOPIC, 0, 0, 0, new.key, new.value))
+            self.ledger.apply(Record(COUNTS_TOPIC, 0, 0, 0, new.key, new.value))
 
-    def known(self) -> Ledgered:
+    def known(self) -> CountedTopics:
         audits = [audit_of(topic, self.ledger.of(topic)) for topic in self.ledger.topics()]
         audits.sort(key=lambda each: (SEVERITY[each.state], each.topic))
-        return Ledgered(
-            [Audited(each.topic, str(each.state), each.cause, each.audited_at_ms) for each in audits],
+        return CountedTopics(
+            [TopicCountsRow(each.topic, str(each.state), each.cause, each.audited_at_ms) for each in audits],
             self.error,
             self.read,
-            lambda topic: heat_of(self.ledger.of(topic)),
+            lambda topic: minute_grid_of(self.ledger.of(topic)),
         )
 
 
@@ -59,10 +59,10 @@ def minutes(begin_ms: int, counts: list[int]) -> Cells:
     )
 
 
-def entry(topic: str, cells: Cells, at_ms: int, **more: object) -> Entry:
+def entry(topic: str, cells: Cells, at_ms: int, **more: object) -> CountEntry:
     """The log's side of partition 0, from offset 0 on."""
     total = cells.total.count
-    return replace(Entry("log", "", topic, 0, 0, total, at_ms, cells, "id"), **more)  # type: ignore[arg-type]
+    return replace(CountEntry("log", "", topic, 0, 0, total, at_ms, cells, "id"), **more)  # type: ignore[arg-type]
 
 
 def lacking(cells: Cells, minute_ms: int, count: int) -> Cells:
@@ -84,7 +84,9 @@ def staged(now_ms: int, seed: int = 7) -> StagedLedger:
         return minutes(begin, counts)
 
     orders = busy()
-    log = entry("shop.orders", orders, last, spots={last - 40 * MINUTE: Spot(Holes(markers=4, aborted=31))})
+    log = entry(
+        "shop.orders", orders, last, spots={last - 40 * MINUTE: MinuteHoles(Holes(markers=4, aborted=31))}
+    )
     log = replace(log, holes=Holes(markers=4, aborted=31))
     short = lacking(lacking(orders, last - 12 * MINUTE, 3), last - 11 * MINUTE, 17)
     kept.keep(log, named(log, "mirror", short, last, instance="nyc-lon"))
@@ -94,11 +96,13 @@ def staged(now_ms: int, seed: int = 7) -> StagedLedger:
     kept.keep(source, named(source, "found", orders, last))
 
     payments = busy()
-    log = entry("shop.payments", payments, last, repeated=12, spots={last - 25 * MINUTE: Spot(Holes(), 12)})
+    log = entry(
+        "shop.payments", payments, last, repeated=12, spots={last - 25 * MINUTE: MinuteHoles(Holes(), 12)}
+    )
     kept.keep(log, named(log, "mirror", lacking(payments, last - 50 * MINUTE, -2), last, instance="nyc-lon"))
 
     customers = busy(quiet=0.4)
-    holes = {at: Spot(Holes(markers=2, aborted=dice.randrange(9))) for at in list(customers)[::7]}
+    holes = {at: MinuteHoles(Holes(markers=2, aborted=dice.randrange(9))) for at in list(customers)[::7]}
     total = Holes()
     for spot in holes.values():
         total = total.plus(spot.holes)
@@ -108,7 +112,11 @@ def staged(now_ms: int, seed: int = 7) -> StagedLedger:
     consent = busy(quiet=0.7)
     where = list(consent)[-6]
     log = entry(
-        "crm.consent", consent, last, holes=Holes(unexplained=5), spots={where: Spot(Holes(unexplained=5))}
+        "crm.consent",
+        consent,
+        last,
+        holes=Holes(unexplained=5),
+        spots={where: MinuteHoles(Holes(unexplained=5))},
     )
     kept.keep(log, named(log, "mirror", consent, last, instance="nyc-lon"))
 

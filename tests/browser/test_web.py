@@ -17,13 +17,13 @@ from browser.staged_hub import VIEW, served, visit
 from browser.staged_ledger import StagedLedger
 from playwright.sync_api import expect
 
-from hub.alerts.model.state_machine import State
-from hub.materializers.queries.executor import Queries
+from hub.alerts.model.state_machine import AlertingState
+from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.routes import create_router as query_routes
-from hub.materializers.queries.topic_rows import Topics
+from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.observability.web.pages.estate import NodeSchemas
 from hub.record import Positions
 
@@ -70,13 +70,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedEstate]:
     hub = estate()
     store = Store(f"sqlite:///{folder / 'store.db'}")
     store.ensure_view("people", PEOPLE, [], "topic-1")
-    rows = [Change(f"P-{n}", n + 1, 0, n, {"name": HOSTILE if n == 1 else f"Person {n}"}) for n in range(3)]
+    rows = [
+        RowChange(f"P-{n}", n + 1, 0, n, {"name": HOSTILE if n == 1 else f"Person {n}"}) for n in range(3)
+    ]
     reached = Positions.of([("views.people", 0, 3)])
     store.apply([ViewBatch("people", rows, reached, Positions.of([("web.visits", 0, 3)]))], {})
-    queries = Queries(store)
+    queries = QueryExecutor(store)
     app = hub.app()
     assert hub.node is not None
-    topics = Topics(hub.cluster, Schemas(hub.node))  # type: ignore[arg-type]
+    topics = TopicTables(hub.cluster, Schemas(hub.node))  # type: ignore[arg-type]
     app.include_router(query_routes(queries, store, Watcher(store), topics, folder, 1_000))
     with served(app) as url:
         hub.url = url
@@ -475,7 +477,7 @@ def test_alerts_open_past_rules_channels_and_a_silence_by_hand(site: StagedEstat
 def test_alerts_that_are_not_watched_or_nothing_wrong(site: StagedEstate, open_page: Opener) -> None:
     before = site.alerts.state, site.alerts.channels
     page = open_page(f"{site.url}/alerts")
-    site.alerts.state, site.alerts.channels = State(), ()
+    site.alerts.state, site.alerts.channels = AlertingState(), ()
     expect(page.get_by_test_id("none-open")).to_contain_text("Every promise that can be judged is kept")
     expect(page.get_by_test_id("no-channels")).to_contain_text("alerts.yaml")
     expect(page.get_by_test_id("no-silences")).to_be_visible()

@@ -21,7 +21,7 @@ from fault_suite.world import MIRROR, World
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import Record
-from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.verification.comparable import complete_tables
 
 MIRRORED = (ORDERS, PEOPLE, PROBES)
@@ -151,7 +151,7 @@ def check_views(world: World, expected: Mapping[str, Rows], subscriber: Subscrib
 def check_mirror(world: World, records: Mapping[str, list[Record]]) -> list[str]:
     """The copy has each record once, in order, byte for byte, and the offset map leads from each to its own."""
     wrong: list[str] = []
-    reached = Reached(
+    reached = ClusterHandle(
         "away", KafkaCluster(world.away.bootstrap, 15.0), ClusterAccess(bootstrap=world.away.bootstrap)
     )
     _, tables = complete_tables(reached, MIRROR, MIRRORED)

@@ -15,7 +15,7 @@ from fault_suite.world import World
 from hub.kafka import KafkaCluster
 from hub.record import Record
 from hub.schema_registry.codecs.wire_format import Undecodable
-from hub.topics.dead_letters.model import DLQ_SUFFIX, letter_of
+from hub.topics.dead_letters.model import DLQ_SUFFIX, dead_letter_of
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
     ORDERS: ("customer_totals", "distinct_orders", "city_totals"),
@@ -58,7 +58,7 @@ def _sent(queue: Sequence[Record]) -> dict[str, dict[Spot, bytes | None]]:
     """Return the value of each dead-letter record, by view and place of the event; view "": the place is missing."""
     found: dict[str, dict[Spot, bytes | None]] = {}
     for record in queue:
-        letter = letter_of(record)
+        letter = dead_letter_of(record)
         if letter.of is None:
             found.setdefault("", {})[record.partition, record.offset] = record.value
         else:

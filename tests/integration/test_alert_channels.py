@@ -15,7 +15,7 @@ from certificates import certificate
 from hub.alerts.config.alerts_yaml import Channel
 from hub.alerts.delivery import notification_queues as outbox_module
 from hub.alerts.delivery.channels import send
-from hub.alerts.delivery.notification_queues import Outbox
+from hub.alerts.delivery.notification_queues import NotificationQueues
 from hub.alerts.delivery.payloads import mail, object_path, slack_body, title, webhook_body
 from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import Verdict
@@ -196,7 +196,7 @@ class Told:
         self.sent: list[str] = []
         self.done: list[str] = []
         self.act = act
-        self.outbox = Outbox(
+        self.outbox = NotificationQueues(
             self.send, lambda n: self.done.append(n.id), backoff=lambda: Backoff(0.001, 0.002)
         )
         self.outbox.use({"good": channel(**SLACK), "bad": channel(**SLACK)})

@@ -17,16 +17,16 @@ from postgres import Postgres
 from processes import Server, own_settings
 from typer.testing import CliRunner
 
-from hub.alerts.alert_manager import Desk, read
+from hub.alerts.alert_manager import AlertManager, read
 from hub.alerts.config.live_config import LiveAlerts
-from hub.alerts.delivery.notification_queues import Outbox
+from hub.alerts.delivery.notification_queues import NotificationQueues
 from hub.alerts.model.records import ALERTS_TOPIC
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.record import Positions
 
 TOPIC = "shop.orders"
@@ -267,7 +267,7 @@ def test_a_query_on_a_view_is_an_alert(hub: Hub, hook: Webhook) -> None:
     store.ensure_view("debtors", {"type": "record", "name": "debtors", "fields": fields}, [], "topic-1")
 
     def owe(version: int, **amounts: int) -> None:
-        rows = [Change(key, version, 0, version, {"owes": owes}) for key, owes in amounts.items()]
+        rows = [RowChange(key, version, 0, version, {"owes": owes}) for key, owes in amounts.items()]
         reached = Positions.of([("views.debtors", 0, version)])
         store.apply([ViewBatch("debtors", rows, reached, Positions.of([("shop.debts", 0, version)]))], {})
 
@@ -354,7 +354,7 @@ def test_what_is_pending_is_not_pending_anew_after_a_kill(hub: Hub) -> None:
     store.ensure_view("late", {"type": "record", "name": "late", "fields": fields}, [], "topic-1")
     reached = Positions.of([("views.late", 0, 1)])
     covered = Positions.of([("shop.debts", 0, 1)])
-    store.apply([ViewBatch("late", [Change("ada", 1, 0, 1, {"owes": 900})], reached, covered)], {})
+    store.apply([ViewBatch("late", [RowChange("ada", 1, 0, 1, {"owes": 900})], reached, covered)], {})
     file = hub.settings.project / "alerts" / "slowly.yaml"
     file.parent.mkdir(exist_ok=True)
     file.write_text(
@@ -386,10 +386,10 @@ def test_what_is_pending_is_not_pending_anew_after_a_kill(hub: Hub) -> None:
 
 
 def test_the_last_server_that_started_watches(hub: Hub, tmp_path: Path) -> None:
-    other = Desk(
+    other = AlertManager(
         KafkaCluster(hub.settings.bootstrap, 15.0),
         LiveAlerts(tmp_path),
-        Outbox(lambda _name, _channel, _notification: None),
+        NotificationQueues(lambda _name, _channel, _notification: None),
     )
     other.step()
     try:

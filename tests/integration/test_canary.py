@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from hub.api.app import add_canaries
 from hub.cli import app
 from hub.cli.context import environment_of
-from hub.completeness.canary.probes import CanaryState, WayRow, view_file
+from hub.completeness.canary.probes import CanaryRouteRow, CanaryState, view_file
 from hub.completeness.canary.routes import families
 from hub.completeness.canary.runner import Canaries, mirrored
 from hub.config import Settings
@@ -33,7 +33,7 @@ from hub.schema_registry.client.registry_client import RegistryClient
 PATIENCE_S = 240.0
 
 
-def by_way(canaries: Canaries) -> dict[str, WayRow]:
+def by_way(canaries: Canaries) -> dict[str, CanaryRouteRow]:
     return {row.way: row for row in canaries.rows()}
 
 
@@ -50,7 +50,7 @@ def test_canaries_come_on_every_way_that_is_read(kafka: str, hub_server: str) ->
             read = [ways[name] for name in ("ack", "read", "mirror:near")]
             return min(each.read for each in read) >= 10 and {each.state for each in read} == {CanaryState.OK}
 
-        ways: dict[str, WayRow] = {}
+        ways: dict[str, CanaryRouteRow] = {}
         wait_until(enough, PATIENCE_S, lambda: str(canaries.rows()))
         assert (ways["read"].lost, ways["read"].repeated, ways["read"].reordered) == (0, 0, 0)
         away = ways["mirror:away"]
@@ -89,7 +89,7 @@ def test_canaries_go_over_a_running_mirror_through_its_filter_and_tell_when_it_s
             cluster, registry, topic, over.clusters, every_s=0.1, headers=over.headers, closed=over.closed
         )
 
-        def way() -> WayRow:
+        def way() -> CanaryRouteRow:
             return by_way(canaries)[f"mirror:{world.name}"]
 
         def said() -> str:

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.client import Event, Hub
-from hub.completeness.counting import Audit, read_ledger
-from hub.completeness.counts import State, audit_of, bucket_of
-from hub.completeness.minutes import heat_of
-from hub.completeness.receipts import Receipts
+from hub.completeness.counting import TopicCounter, read_counts
+from hub.completeness.counts import CompletenessState, audit_of, bucket_of
+from hub.completeness.minutes import minute_grid_of
+from hub.completeness.receipts import ReceiptWriter
 from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
@@ -44,7 +44,7 @@ def topic(cluster: KafkaCluster) -> str:
 
 
 def audited(cluster: KafkaCluster, topic: str) -> Any:
-    with closing(Audit(cluster, ClusterAccess(bootstrap=cluster.bootstrap), topic)) as audit:
+    with closing(TopicCounter(cluster, ClusterAccess(bootstrap=cluster.bootstrap), topic)) as audit:
         audit.run()
         return audit_of(topic, audit.ledger.of(topic))
 
@@ -82,7 +82,7 @@ def test_every_offset_is_accounted_for(cluster: KafkaCluster, topic: str) -> Non
         0,
         0,
     )
-    heat = heat_of(read_ledger(cluster).of(topic))
+    heat = minute_grid_of(read_counts(cluster).of(topic))
     assert heat is not None and heat.unplaced == 0  # each hole and repeat is in a minute of the map
     assert sum(each.aborted for each in heat.minutes.values()) == 7
     assert sum(each.markers for each in heat.minutes.values()) == 2
@@ -91,13 +91,13 @@ def test_every_offset_is_accounted_for(cluster: KafkaCluster, topic: str) -> Non
     assert again == audit  # nothing new: nothing read, nothing written
     write(cluster, topic, range(5))
     assert audited(cluster, topic).records == 28
-    assert len([each for each in read_ledger(cluster).of(topic) if each.tier == "log"]) == 2
+    assert len([each for each in read_counts(cluster).of(topic) if each.tier == "log"]) == 2
 
 
 def test_receipts_survive_kafka_being_away_and_find_what_is_lost(cluster: KafkaCluster, topic: str) -> None:
     records = write(cluster, topic, range(50))
     place = TopicPartition(topic, 0)
-    away = Receipts(KafkaCluster("127.0.0.1:1", 0.3), "gateway-x")
+    away = ReceiptWriter(KafkaCluster("127.0.0.1:1", 0.3), "gateway-x")
     for offset, new in enumerate(records[:40]):
         away.took(new, place, offset)
     with pytest.raises(PeerError):
@@ -106,13 +106,13 @@ def test_receipts_survive_kafka_being_away_and_find_what_is_lost(cluster: KafkaC
     assert away.flush() == 1
     assert away.flush() == 0
     audit = audited(cluster, topic)
-    assert (audit.state, audit.balances[0].compared) == (State.BALANCED, 40)
+    assert (audit.state, audit.balances[0].compared) == (CompletenessState.BALANCED, 40)
     # A second producer was told of one record that the log does not have, and of one that is another there.
-    liar = Receipts(cluster, "gateway-y")
+    liar = ReceiptWriter(cluster, "gateway-y")
     liar.took(records[40], place, 40)
     liar.took(records[40], place, 41)
     liar.flush()
-    lost = Receipts(cluster, "gateway-z")
+    lost = ReceiptWriter(cluster, "gateway-z")
     writer = cluster.writer(f"{topic}.w")
     writer.append(records[:1])
     writer.close()
@@ -123,11 +123,11 @@ def test_receipts_survive_kafka_being_away_and_find_what_is_lost(cluster: KafkaC
     audit = audited(cluster, topic)
     states = {each.instance: each.state for each in audit.balances}
     assert states == {
-        "gateway-x": State.BALANCED,
-        "gateway-y": State.MISMATCH,
-        "gateway-z": State.SHORT,
+        "gateway-x": CompletenessState.BALANCED,
+        "gateway-y": CompletenessState.MISMATCH,
+        "gateway-z": CompletenessState.SHORT,
     }
-    with closing(Audit(cluster, ClusterAccess(bootstrap=cluster.bootstrap), topic)) as asked:
+    with closing(TopicCounter(cluster, ClusterAccess(bootstrap=cluster.bootstrap), topic)) as asked:
         found = asked.missing(bucket_of(records[0].timestamp_ms or 0))
     named = [(each.instance, each.offset) for each in found if each.kind == "source"]
     assert named == [("gateway-z", 51)]
@@ -139,10 +139,10 @@ def test_minutes_of_a_topic_with_the_brokers_time_are_unknown(cluster: KafkaClus
         name, partitions=1, config={"message.timestamp.type": "LogAppendTime"}, replication_factor=1
     )
     (record,) = write(cluster, name, range(1))
-    receipts = Receipts(cluster, "g")
+    receipts = ReceiptWriter(cluster, "g")
     receipts.took(record, TopicPartition(name, 0), 0)
     receipts.flush()
-    assert audited(cluster, name).state is State.UNKNOWN
+    assert audited(cluster, name).state is CompletenessState.UNKNOWN
 
 
 def test_the_gateway_keeps_receipts_and_the_server_shows_them(
@@ -174,7 +174,7 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
 
     def told() -> bool:  # a gateway tells of what it took by its clock: perhaps in more than one entry
         counts: Counter[str] = Counter()
-        for each in read_ledger(cluster).of(topic):
+        for each in read_counts(cluster).of(topic):
             counts[each.instance.partition("-")[0]] += each.cells.total.count
         return all(
             counts[tier] == count for tier, count in {"gateway": 12, "outbox": 1, "checkout": 7}.items()
@@ -185,8 +185,8 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
     assert run.exit_code == 1, run.output  # the outbox's ids are none of the log's
     assert "MISMATCH" in run.stdout
     tiers = {each.instance.partition("-")[0]: each for each in audited(cluster, topic).balances}
-    assert (tiers["checkout"].state, tiers["checkout"].compared) == (State.BALANCED, 7)
-    assert (tiers["gateway"].state, tiers["gateway"].compared) == (State.BALANCED, 12)
+    assert (tiers["checkout"].state, tiers["checkout"].compared) == (CompletenessState.BALANCED, 7)
+    assert (tiers["gateway"].state, tiers["gateway"].compared) == (CompletenessState.BALANCED, 12)
 
     def shown() -> bool:
         found = httpx2.get(f"{hub_server}/api/audit", params={"topic": topic}, timeout=60.0)

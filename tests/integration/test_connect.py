@@ -16,7 +16,7 @@ from pipeline import wait_until
 from ports import free_ports
 from processes import running_server
 
-from hub.cli.platform.doctor import Verdict, examine
+from hub.cli.platform.doctor import CheckResult, examine
 from hub.config import Settings
 from hub.errors import PeerError
 from hub.observability.cluster import connect_workers
@@ -97,7 +97,9 @@ def test_what_runs_what_failed_and_what_nobody_can_tell(
         assert 'hub_connect_tasks{state="RUNNING"} 1.0' in metrics
         wait_until(lambda: firing() == {"connect-failed": "broken"}, 60.0, lambda: str(firing()))
         finding = next(each for each in examine(own) if each.check == "connect")
-        assert finding.verdict is Verdict.fail and "1 of 2 connectors failed, first broken" in finding.found
+        assert (
+            finding.verdict is CheckResult.fail and "1 of 2 connectors failed, first broken" in finding.found
+        )
 
         connect.pause("steady")
         until({"broken": ["FAILED", "FAILED"], "steady": ["PAUSED", "PAUSED"]})

@@ -38,9 +38,9 @@ from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.formats.protobuf import schema as protobuf
-from hub.topics.conformance.auditor import Known
+from hub.topics.conformance.auditor import SchemaIdCache
 from hub.topics.conformance.rules import copy_of, judge
-from hub.topics.dead_letters.model import Place
+from hub.topics.dead_letters.model import RecordPlace
 from hub.topics.dead_letters.queue import DeadLetters, Repair, sets
 from hub.topics.gateway.producer import Publisher
 
@@ -403,7 +403,7 @@ def test_publishing_auditing_and_repairing_keep_the_rules(form: str, topic: Topi
     minor = frame(
         schema_id, plain_encoder_of(source).body(bad)
     )  # as a producer writes that knows of no rules
-    known = Known(topic.registry)
+    known = SchemaIdCache(topic.registry)
     verdict = judge(Record(topic.name, 0, 1, 0, b"k", minor), known.of(f"{topic.name}-value"))
     assert verdict is not None and verdict.reason == "rule" and '"adult"' in verdict.detail
     assert judge(Record(topic.name, 0, 0, 0, b"k", written), known.of(f"{topic.name}-value")) is None
@@ -415,7 +415,7 @@ def test_publishing_auditing_and_repairing_keep_the_rules(form: str, topic: Topi
     writer = topic.cluster.writer()
     writer.append([copy])
     writer.close()
-    place = [Place(dead, 0, 0)]
+    place = [RecordPlace(dead, 0, 0)]
     with pytest.raises(CallerError, match='"adult"'):
         letters.replay(place, "test")
     with pytest.raises(RuleRefused, match='"adult"'):

@@ -17,7 +17,7 @@ from hub.cli import main
 from hub.cli.context import environment_of
 from hub.record import NewRecord, Record
 from hub.schema_registry.codecs.wire_format import encode, frame, parsed
-from hub.topics.dead_letters.model import LEDGER_TOPIC, Place
+from hub.topics.dead_letters.model import ACTIONS_TOPIC, RecordPlace
 from hub.topics.dead_letters.queue import DeadLetters
 
 START = 1_700_000_000_000 // 3_600_000 * 3_600_000
@@ -80,9 +80,9 @@ class Desk:
         self.pipeline.covers(view, [self.topic], 400.0)
         return {key: plain(row) for key, row in self.pipeline.rows(view).items()}
 
-    def dead(self, view: str, *offsets: int) -> list[Place]:
+    def dead(self, view: str, *offsets: int) -> list[RecordPlace]:
         """Where the view's letters of these events are."""
-        name, found = f"{self.topic}.dlq", dict[int, Place]()
+        name, found = f"{self.topic}.dlq", dict[int, RecordPlace]()
 
         def all_there() -> bool:
             letters = self.letters.letters([name]).letters
@@ -174,7 +174,9 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     reasons |= {"event_time_ahead": 1}
     assert by_reason[f"{desk.topic}.dlq"] == reasons
     assert sum(row["n"] for row in desk.rows(clicks).values()) <= 7
-    assert desk.letters.letters([f"views.{clicks}.late"]).letters[0].letter.of == Place(desk.topic, 0, late)
+    assert desk.letters.letters([f"views.{clicks}.late"]).letters[0].letter.of == RecordPlace(
+        desk.topic, 0, late
+    )
 
     # Repaired by the command line and replayed, twice: it is counted once, and is not the latest.
     for name, text in environment_of(pipeline.settings).items():
@@ -218,7 +220,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     counts = httpx2.get(f"{pipeline.url}/dlq", params={"topic": desk.topic}, timeout=60.0).json()
     assert counts["complete"] and counts["topics"][0]["open"] == 0 and counts["topics"][0]["replayed"] == 5
     assert httpx2.get(f"{pipeline.url}/dlq/nowhere.dlq/0/0", timeout=60.0).status_code == 404
-    assert pipeline.cluster.topic_config([LEDGER_TOPIC])[LEDGER_TOPIC]["cleanup.policy"] == "compact"
+    assert pipeline.cluster.topic_config([ACTIONS_TOPIC])[ACTIONS_TOPIC]["cleanup.policy"] == "compact"
 
     # Computed anew, the view has the same row; it writes its letters again, and they stay what they are.
     before, written = desk.rows(latest)["a"], pipeline.cluster.end_offsets([place.topic])

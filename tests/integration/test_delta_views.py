@@ -21,7 +21,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import encode, parsed
-from hub.topics.dead_letters.model import letter_of
+from hub.topics.dead_letters.model import dead_letter_of
 
 Row = dict[str, Any]
 Rows = dict[str, Row]
@@ -250,7 +250,7 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
         "a tombstone's record key is no (orderid): no number",
         "not in the Confluent wire format (no magic byte 0 and schema id)",
     }
-    assert {letter_of(each).reason for each in reasons.values()} == {"null_key", "tombstone", "framing"}
+    assert {dead_letter_of(each).reason for each in reasons.values()} == {"null_key", "tombstone", "framing"}
     assert all(int(each.header("hub.dlq.timestamp") or b"0") > 0 for each in reasons.values())
     told = [json.loads(each.value or b"{}") for each in records_of(pipeline.cluster, "_hub.progress") if each.key == f"progress:{name}".encode()]  # fmt: skip
     assert told[-1]["dead_records"] == 3

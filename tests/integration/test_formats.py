@@ -10,10 +10,10 @@ from pipeline import EXAMPLES, Pipeline, plain, wait_until
 from pyspark.sql import SparkSession
 
 from hub.cli.view.schemas_source import schemas_of
-from hub.materializers.definition.entity_plan import SourceShape
+from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.definition.load import load_view
 from hub.materializers.golden.values import encoder_of
-from hub.materializers.spark.dataframes import Answered, Input, judged
+from hub.materializers.spark.dataframes import Input, SchemaAnswers, judged
 from hub.materializers.spark.sql_stream import EVENTS
 from hub.materializers.types.source_formats import declared
 from hub.record import NewRecord
@@ -127,11 +127,11 @@ def test_what_becomes_of_a_text(
     spark_session: SparkSession, schema: Any, cases: list[tuple[bytes, dict[str, Any] | str]]
 ) -> None:
     names = [field["name"] for field in schema["fields"]]
-    shaped = SourceShape("s", "t", tuple(sorted(names)), "e_s.a", None, False, None, None)
+    shaped = SourcePlan("s", "t", tuple(sorted(names)), "e_s.a", None, False, None, None)
     events = spark_session.createDataFrame(
         [("t", 0, n, None, None, text) for n, (text, _) in enumerate(cases)], EVENTS
     )
-    found = judged(events, [Input(shaped, ("t",), (), schema)], Answered())
+    found = judged(events, [Input(shaped, ("t",), (), schema)], SchemaAnswers())
     differing = []
     for row in found.select("_offset", "value", "e_s", "_why").collect():
         text, wanted = cases[row["_offset"]]

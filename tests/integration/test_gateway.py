@@ -25,9 +25,9 @@ from hub.kafka import KafkaCluster
 from hub.record import NewRecord, Positions, Record
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import decode, frame, parsed
-from hub.topics.conformance.auditor import Auditor
+from hub.topics.conformance.auditor import ConformanceChecker
 from hub.topics.conformance.rules import AUDIT_TOPIC
-from hub.topics.gateway.gateway import Gateway, Request
+from hub.topics.gateway.gateway import Gateway, ProduceRequest
 
 ORDER = {
     "type": "record",
@@ -285,9 +285,9 @@ def test_a_request_that_comes_twice_is_written_once(topic: Callable[..., Topic],
     forgetful = Gateway(KafkaCluster(kafka, 15.0), mine.registry)
     forgetful.start()
     try:
-        found = forgetful.write(Request(mine.name, body, idempotency_key="a"))
+        found = forgetful.write(ProduceRequest(mine.name, body, idempotency_key="a"))
         assert found.repeated and found.lines[0] == first.json()
-        refused = forgetful.write(Request(mine.name, body + b" ", idempotency_key="a"))
+        refused = forgetful.write(ProduceRequest(mine.name, body + b" ", idempotency_key="a"))
         assert refused.status == 409
         assert len(mine.records()) == 2
     finally:
@@ -298,7 +298,7 @@ def test_what_of_a_batch_is_missing_is_written(topic: Callable[..., Topic], kafk
     """Half of a batch in the log, as after a crash: the same request completes it."""
     mine = topic()
     batch = "\n".join(json.dumps(order(number)) for number in range(4)).encode()
-    asked = Request(mine.name, batch, idempotency_key="half")
+    asked = ProduceRequest(mine.name, batch, idempotency_key="half")
     for _ in range(2):
         gateway = Gateway(KafkaCluster(kafka, 15.0), mine.registry)
         gateway.start()
@@ -323,7 +323,7 @@ def test_kafka_away_is_said_at_once_and_nothing_waits(hub_server: str) -> None:
     gateway = Gateway(KafkaCluster("127.0.0.1:1", 1.0), registry)
     gateway.start()
     try:
-        answer = gateway.write(Request("any", b"{}"))
+        answer = gateway.write(ProduceRequest("any", b"{}"))
         assert answer.status == 503 and answer.lines[0]["code"] == "HUB-3010"
         with pytest.raises(PeerError, match="a moment ago"):
             gateway.admit(1)
@@ -433,7 +433,7 @@ def test_a_report_copies_nothing_and_large_records_are_counted(topic: Callable[.
         f"{large.name}.quarantine", partitions=1, config={"max.message.bytes": "1000"}, replication_factor=1
     )
     large.cluster.writer().append([NewRecord(large.name, None, b"x" * n) for n in (10, 5_000, 20)])
-    auditor = Auditor(
+    auditor = ConformanceChecker(
         mine.cluster, mine.registry, lambda name: "quarantine" if name == large.name else "report"
     )
     try:

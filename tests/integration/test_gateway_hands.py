@@ -14,17 +14,17 @@ from pipeline import records_of, wait_until
 from ports import free_ports
 from processes import call_hub, running_server
 
-from hub.api.write_guard import Hands
+from hub.api.write_guard import WriteGuard
 from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.record import NewRecord
 from hub.replication.clusters.apply_plan import make_own
-from hub.replication.clusters.clusters import Reached, own_topics
+from hub.replication.clusters.clusters import ClusterHandle, own_topics
 from hub.replication.ownership import failover
 from hub.replication.ownership.failover import Control
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.topics.gateway.gateway import Gateway, Request
+from hub.topics.gateway.gateway import Gateway, ProduceRequest
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +53,16 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
     path = tmp_path / "mirrors.yaml"
     registry = RegistryClient(hub_server)
 
-    def write(hands: Hands, topic: str) -> tuple[int, str]:
+    def write(hands: WriteGuard, topic: str) -> tuple[int, str]:
         gateway = Gateway(nyc, registry, refuses=hands.refusal)
         gateway.start()
         try:
-            answer = gateway.write(Request(topic, b'{"value": {"type": "STRING", "data": "x"}}'))
+            answer = gateway.write(ProduceRequest(topic, b'{"value": {"type": "STRING", "data": "x"}}'))
             return answer.status, str(answer.lines[0].get("code", ""))
         finally:
             gateway.stop()
 
-    hands = Hands(path, nyc, plain(nyc))
+    hands = WriteGuard(path, nyc, plain(nyc))
     hands.start()
     try:
         assert write(hands, "lon.chat") == (200, "")  # there is no file
@@ -73,7 +73,7 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
         assert len(records_of(nyc, "lon.chat")) == before
         # Nobody ever changed hands, and nothing of mirrors is in the cluster yet.
         assert write(hands, "nyc.chat") == write(hands, "other") == (200, "")
-        reached = Reached("nyc", nyc, plain(nyc))
+        reached = ClusterHandle("nyc", nyc, plain(nyc))
         make_own([("nyc", step) for step in own_topics(reached)], {"nyc": reached})
         writer = nyc.writer()
         change = failover.begin(
@@ -90,7 +90,7 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
     finally:
         hands.stop()
     # A server that begins now has not read that yet: its very first record is refused all the same.
-    late = Hands(path, nyc, plain(nyc))
+    late = WriteGuard(path, nyc, plain(nyc))
     late.start()
     try:
         assert write(late, "nyc.chat") == (409, "HUB-1972")
@@ -151,7 +151,7 @@ def test_this_cluster_is_known_by_its_own_name_where_addresses_differ(
 ) -> None:
     path = tmp_path / "mirrors.yaml"
     declare(path, nyc.bootstrap.replace("127.0.0.1", "localhost"), owned="eu.**")
-    hands = Hands(path, nyc, plain(nyc), timeout_s=2.0)
+    hands = WriteGuard(path, nyc, plain(nyc), timeout_s=2.0)
     hands.start()
     try:
         assert hands.refusal("lon.chat") is not None  # not known yet

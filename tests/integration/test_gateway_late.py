@@ -14,7 +14,7 @@ from pipeline import records_of
 
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
-from hub.topics.gateway.gateway import Answer, Gateway, Request
+from hub.topics.gateway.gateway import Gateway, GatewayAnswer, ProduceRequest
 from hub.topics.gateway.produce_request import refused_line
 
 
@@ -35,9 +35,9 @@ def test_a_retry_waits_for_what_is_still_on_its_way_and_finds_it(node: LinkedNod
     gateway = Gateway(KafkaCluster(node.through, 3.0), cast(Any, NoSchemas()))
     gateway.start()
 
-    def written(key: str) -> Answer:
+    def written(key: str) -> GatewayAnswer:
         body = b'{"partition_id": 1, "value": {"type": "STRING", "data": "%s"}}' % key.encode()
-        return gateway.write(Request("late", body, idempotency_key=key))
+        return gateway.write(ProduceRequest("late", body, idempotency_key=key))
 
     try:
         assert written("before").status == 200
@@ -60,10 +60,10 @@ def test_a_retry_waits_for_what_is_still_on_its_way_and_finds_it(node: LinkedNod
         gateway.stop()
 
 
-def _tried(written: Any, key: str) -> Answer:
+def _tried(written: Any, key: str) -> GatewayAnswer:
 
     try:
-        made: Answer = written(key)
+        made: GatewayAnswer = written(key)
     except PeerError as error:  # not even admitted
-        return Answer(503, (refused_line(error),))
+        return GatewayAnswer(503, (refused_line(error),))
     return made

@@ -25,16 +25,16 @@ from hub.embedded import KafkaNode
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster, KafkaReader
 from hub.kafka.log_dirs import log_dirs
-from hub.kafka.protocol.sockets import asked
-from hub.kafka.protocol.unpacked_size import Bounds
+from hub.kafka.protocol.sockets import exchange
+from hub.kafka.protocol.unpacked_size import UnpackedBounds
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.materializers.engine.runner import keep_short
 from hub.materializers.progress.records import PROGRESS_CONFIG
 from hub.observability.cluster.health import health_of
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.schema_registry.compat.resolved_schema import Source
-from hub.topics.browse.browse import Browser, Wanted
-from hub.topics.conformance.auditor import Auditor
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.topics.browse.browse import Browser, MessageQuery
+from hub.topics.conformance.auditor import ConformanceChecker
 
 Topic = Callable[..., str]
 PATIENCE_S = patient(60.0)
@@ -68,7 +68,7 @@ def reader(cluster: KafkaCluster) -> Iterator[KafkaReader]:
 @pytest.fixture
 def unbounded(kafka: str) -> Iterator[KafkaReader]:
     """A reader that unpacks whatever its client does."""
-    made = KafkaCluster(kafka, 15.0, bounds=Bounds(batch_bytes=0)).reader()
+    made = KafkaCluster(kafka, 15.0, bounds=UnpackedBounds(batch_bytes=0)).reader()
     yield made
     made.close()
 
@@ -364,14 +364,14 @@ def test_a_batch_that_is_too_large_once_unpacked_is_one_record_that_says_so(
         reader.assign(Positions.of([(name, 0, start)]))
         assert [record.offset for record in read(reader, end)] == list(range(start, 4))
 
-    browsed = Browser(cluster, NoSchemas()).find(Wanted(name))
+    browsed = Browser(cluster, NoSchemas()).find(MessageQuery(name))
     assert [(each.offset, each.value.problem[:16]) for each in browsed.messages] == [
         (3, ""),
         (2, "it is not read: "),
         (1, "it is not read: "),
         (0, ""),
     ]
-    auditor = Auditor(cluster, OneSchema(f"{name}-value"), lambda _: "report")
+    auditor = ConformanceChecker(cluster, OneSchema(f"{name}-value"), lambda _: "report")
     try:
         deadline = time.monotonic() + PATIENCE_S
         while auditor.step() == 0 or auditor.tallies[TopicPartition(name, 0)].position < 4:
@@ -397,7 +397,7 @@ def produce_raw(bootstrap: str, topic: str, header: bytes) -> None:
     request += struct.pack(">iii", 1, 0, len(batch)) + batch
     host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host, int(port)), 20.0) as connection:
-        answer = asked(connection, request, 10_000)
+        answer = exchange(connection, request, 10_000)
     assert struct.unpack_from(">h", answer, 4 + 4 + 2 + len(name) + 4 + 4) == (0,)
 
 
@@ -426,7 +426,7 @@ def test_a_header_that_cannot_be_named_is_said_and_may_be_passed(
     assert reader.position() == Positions.of([(name, 0, 1), (name, 1, 1)])
     reader.assign(Positions.of([(name, 0, 2)]))
     assert [record.value for record in read(reader, Positions.of([(name, 0, 3)]))] == [b"after"]
-    browsed = Browser(cluster, NoSchemas()).find(Wanted(name))
+    browsed = Browser(cluster, NoSchemas()).find(MessageQuery(name))
     assert {each.value.text for each in browsed.messages} == {"before", "after", "beside"}
     assert "partition 0: offsets [1, 2) are passed by" in browsed.unreadable
 
@@ -439,7 +439,7 @@ def test_the_auditor_stops_at_what_cannot_be_read_and_goes_on_beside_it(
     writer.append([NewRecord(name, b"k", b"before", partition=0)])
     produce_raw(kafka, name, b"\xff\xfe")
     writer.append([NewRecord(name, b"k", b"after", partition=0)])
-    auditor = Auditor(cluster, OneSchema(f"{name}-value"), lambda _: "report")
+    auditor = ConformanceChecker(cluster, OneSchema(f"{name}-value"), lambda _: "report")
     try:
         deadline = time.monotonic() + PATIENCE_S
         for number in range(3):
@@ -475,12 +475,12 @@ class OneSchema:
     def subjects_of(self, _schema_id: int) -> frozenset[str]:
         raise NotFound("none")
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         raise NotFound("none")
 
 
 class NoSchemas:
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         raise NotFound("none")
 
     def sees(self, schema_id: int) -> bool:

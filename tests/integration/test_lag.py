@@ -25,7 +25,7 @@ from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster, KafkaWriter
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import Rules
+from hub.observability.lag.status import LagRules
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.monitor import Monitor
 from hub.record import NewRecord, Positions, TopicPartition
@@ -56,7 +56,7 @@ class NoViews:
 @contextmanager
 def measuring(cluster: KafkaCluster) -> Iterator[Monitor]:
     """A collector and monitor that know nothing yet, with short pauses."""
-    rules = Rules.every(SAMPLE_S, objective_s=1.0)
+    rules = LagRules.every(SAMPLE_S, objective_s=1.0)
     with ExitStack() as opened:
         collector = opened.enter_context(Collector(cluster, NoViews(), poll_s=0.1).running())
         yield opened.enter_context(

@@ -19,9 +19,9 @@ from pipeline import wait_until
 from typer.testing import CliRunner
 
 from hub.cli import app
-from hub.completeness.counting import read_ledger, write_entries
+from hub.completeness.counting import read_counts, write_entries
 from hub.completeness.counts import Cells, bucket_of
-from hub.kafka.protocol.broker_client import EARLIEST, Cluster, ClusterAccess
+from hub.kafka.protocol.broker_client import EARLIEST, BrokerCluster, ClusterAccess
 from hub.observability.web.pages.monitor.mirrors import mirror
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.control_state import STATUS_TOPIC
@@ -475,7 +475,7 @@ def everything(world: World) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, cluster in world.clusters.items():
         topics = {topic: each for topic, each in cluster.topics().items() if topic != STATUS_TOPIC}
-        wire = Cluster(ClusterAccess(bootstrap=cluster.bootstrap))
+        wire = BrokerCluster(ClusterAccess(bootstrap=cluster.bootstrap))
         wire.refresh(topics)
         places = [TopicPartition(topic, n) for topic, each in topics.items() for n in range(each.partitions)]
         found[name] = {
@@ -517,7 +517,7 @@ def test_a_mirrors_copy_is_compared_and_what_is_missing_is_named(world: World) -
     bucket_ms = row["buckets"][0]["bucket_ms"]
     # An entry of the mirror that is wrong: as if one record had been another at the target when it was compared.
     cluster = world.clusters["nyc"]
-    copy = next(each for each in read_ledger(cluster).of(topic) if each.tier == "mirror")
+    copy = next(each for each in read_counts(cluster).of(topic) if each.tier == "mirror")
     cell = copy.cells[bucket_of(min(copy.cells))]
     write_entries(
         cluster,

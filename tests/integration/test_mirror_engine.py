@@ -34,7 +34,7 @@ from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import (
     EARLIEST,
     READ_COMMITTED,
-    Cluster,
+    BrokerCluster,
     ClusterAccess,
     FetchFrom,
     fetched,
@@ -43,7 +43,7 @@ from hub.kafka.protocol.broker_client import (
     send_fetch,
     send_produce,
 )
-from hub.kafka.protocol.record_batch import Aborted, CorruptBatch, batches_in, is_intact
+from hub.kafka.protocol.record_batch import AbortedTransactions, CorruptBatch, batches_in, is_intact
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
 from hub.replication.engine.batch_engine import BatchEngine, EngineSettings, PartitionProgress
@@ -60,7 +60,7 @@ from hub.replication.maps.checkpoint import (
     newest,
     offset_map,
 )
-from hub.replication.rewriting.record_filter import NoSchemas, Shape, Shaper
+from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter, RecordRules
 from hub.replication.rewriting.reencode import Fields, RawRecord, batch_of, fields_of, records_in, rest_of
 from hub.runtime import die_with_parent
 
@@ -173,7 +173,7 @@ def digest(records: Sequence[Found]) -> str:
 
 def read(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Found]]:
     """Every committed record, byte for byte (a client's reader cannot show all of them)."""
-    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    cluster = BrokerCluster(ClusterAccess(bootstrap=bootstrap))
     found: dict[TopicPartition, list[Found]] = {tp: [] for tp in tps}
     try:
         cluster.refresh({tp.topic for tp in tps})
@@ -190,7 +190,7 @@ def read(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, 
                 frame, at = connection.receive()
                 _, (part,) = fetched(frame, at, version, cluster.names())
                 raise_for(part.error, str(tp))
-                books = Aborted(part.aborted)
+                books = AbortedTransactions(part.aborted)
                 for batch in batches_in(part.buffer, part.start, part.end):
                     assert is_intact(batch)
                     if not books.covers(batch) and not batch.is_control:
@@ -207,7 +207,7 @@ def read(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, 
 
 def settled(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Found]]:
     """As ``read``, when no transaction is open any more: a broker marks its end a moment after it confirmed it."""
-    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    cluster = BrokerCluster(ClusterAccess(bootstrap=bootstrap))
     try:
         cluster.refresh({tp.topic for tp in tps})
         wait_until(
@@ -283,7 +283,7 @@ def fill(pair: Pair, records: int, seed: int, *, codecs: Sequence[str] = CODECS,
 
 def produce_raw(bootstrap: str, tp: TopicPartition, payload: bytes) -> None:
     """A batch as it is, which no client would write."""
-    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    cluster = BrokerCluster(ClusterAccess(bootstrap=bootstrap))
     try:
         cluster.refresh([tp.topic])
         connection = cluster.connection(cluster.leader(tp).node)
@@ -297,7 +297,7 @@ def produce_raw(bootstrap: str, tp: TopicPartition, payload: bytes) -> None:
 
 def batch_counts(bootstrap: str, tps: Sequence[TopicPartition]) -> list[int]:
     """How many batches each partition has."""
-    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    cluster = BrokerCluster(ClusterAccess(bootstrap=bootstrap))
     counts = []
     try:
         cluster.refresh({tp.topic for tp in tps})
@@ -804,7 +804,7 @@ def test_batches_that_nobody_may_unpack_pass_or_are_a_told_gap(pair: Callable[..
                 link=each.link,
                 shard=0,
                 partitions=each.tps,
-                shapers={each.topic: Shaper(Shape(each.topic), NoSchemas())},
+                shapers={each.topic: RecordRewriter(RecordRules(each.topic), NoSchemas())},
             )
         try:
             progress = done(engine)
@@ -1105,11 +1105,11 @@ def test_passwords_and_tls(pair: Callable[..., Pair], second: SecuredNode, mecha
         engine.close()
     topic.check()
     guarded = ClusterAccess(bootstrap=plain, security_protocol="SASL_PLAINTEXT", **known)
-    Cluster(guarded).refresh([topic.topic])
+    BrokerCluster(guarded).refresh([topic.topic])
     for wrong, said in (
         (replace(guarded, password="wrong"), "does not let us in"),
         (replace(guarded, sasl_mechanism="SCRAM-SHA-512"), "not SCRAM-SHA-512"),
         (replace(right, ssl_cafile=None), "CERTIFICATE_VERIFY_FAILED"),
     ):
         with pytest.raises(HubError, match=said):
-            Cluster(wrong).refresh([topic.topic])
+            BrokerCluster(wrong).refresh([topic.topic])

@@ -19,7 +19,7 @@ from hub.kafka import KafkaCluster
 from hub.kafka.acls import AccessRule
 from hub.observability.web.pages.monitor.mirrors import mirror
 from hub.record import NewRecord, Positions
-from hub.replication.clusters.clusters import read_board
+from hub.replication.clusters.clusters import read_control_state
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def kill(node: SecuredNode) -> None:
 
 def heard_ends(world: World) -> int:
     """The sum of the source's end offsets as the mirror's worker heard them last."""
-    ends = read_board(world.reached["lon"]).ends.get(world.name)
+    ends = read_control_state(world.reached["lon"]).ends.get(world.name)
     return 0 if ends is None else sum(end for _, end in ends.places.values())
 
 
@@ -140,7 +140,7 @@ def test_writers_are_let_in_where_ownership_goes_and_kept_out_where_it_was(
     world.declare([f"{world.label}.**"])
     world.start_worker()
     world.until(well)
-    wait_until(lambda: world.name in read_board(world.reached["lon"]).rights, 60.0, world.logs)
+    wait_until(lambda: world.name in read_control_state(world.reached["lon"]).rights, 60.0, world.logs)
     assert may_write(sides["nyc"], topic, "app") and not may_write(sides["lon"], topic, "app")
 
     # There and back with both sides up: the plan is shown before, and carried out as it was shown.

@@ -18,9 +18,9 @@ from hub.embedded import KafkaNode
 from hub.kafka.acls import AccessRule
 from hub.record import Record, TopicPartition
 from hub.replication.clusters.apply_plan import planned
-from hub.replication.clusters.clusters import reach, read_board, read_progress, read_to_end
+from hub.replication.clusters.clusters import reach, read_control_state, read_progress, read_to_end
 from hub.replication.clusters.control_state import joined
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import load
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
 from hub.replication.ownership.links import links
@@ -151,14 +151,14 @@ def test_what_a_busy_mirror_writes_while_it_is_planned_is_not_taken_for_lost(wor
     world.until(well)
     file = load(world.path)
     clusters = {name: reach(file, name, {}, world.folder) for name in file.clusters}
-    lon, board = clusters["lon"], read_board(clusters["lon"])
+    lon, board = clusters["lon"], read_control_state(clusters["lon"])
 
-    def goes_on() -> Progress:
+    def goes_on() -> WrittenState:
         world.produce(topic, 20, partitions=1, mark="meanwhile")
         world.caught_up({topic: 50})
         return read_progress(lon, maps=False)
 
-    def claims_more() -> Progress:
+    def claims_more() -> WrittenState:
         (mark,) = read_progress(lon, maps=False).of(world.name).values()
         writer = world.clusters["lon"].writer()
         more = replace(mark, source_next=mark.source_next + 5, target_next=mark.target_next + 5)
@@ -166,7 +166,7 @@ def test_what_a_busy_mirror_writes_while_it_is_planned_is_not_taken_for_lost(wor
         writer.close()
         return read_progress(lon, maps=False)
 
-    def refusals(read: Callable[[], Progress]) -> list[str]:
+    def refusals(read: Callable[[], WrittenState]) -> list[str]:
         made = planned(file, links(file)[world.name], clusters, joined([board.control]), board, read)
         return [each.reason for each in made.made.refusals]
 

@@ -13,28 +13,28 @@ from hub.kafka import KafkaCluster
 from hub.log import WriterFenced
 from hub.record import NewRecord, TopicPartition
 from hub.replication.clusters.apply_plan import make_own
-from hub.replication.clusters.clusters import Reached, own_topics, read_progress, read_to_end
+from hub.replication.clusters.clusters import ClusterHandle, own_topics, read_progress, read_to_end
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import MAP_CONFIG, MAP_TOPIC, Checkpoint, MapRecord
 from hub.replication.maps.offset_map import OffsetMap, Run
 from hub.replication.operations import operator as operate
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
-from hub.replication.worker.link_tasks import Chores
+from hub.replication.worker.link_tasks import LinkTasks
 
 PLACE = TopicPartition("nyc.a", 0)
 NUMBER = 600
 
 
 @pytest.fixture
-def lon(kafka: str) -> Reached:
-    reached = Reached("lon", KafkaCluster(kafka, 15.0), None)  # type: ignore[arg-type]
+def lon(kafka: str) -> ClusterHandle:
+    reached = ClusterHandle("lon", KafkaCluster(kafka, 15.0), None)  # type: ignore[arg-type]
     make_own([("lon", step) for step in own_topics(reached)], {"lon": reached})
     return reached
 
 
 @pytest.fixture
-def link(lon: Reached) -> Link:
+def link(lon: ClusterHandle) -> Link:
     """One whose map stands in two partitions, a run in each record."""
     name = f"fold-{uuid.uuid4().hex[:8]}"
     runs = [Run(2 * n, 3 * n, 2) for n in range(NUMBER)]
@@ -47,24 +47,24 @@ def link(lon: Reached) -> Link:
     return Link(name, Mirror(source="nyc", target="lon", topics=["**"], shards=1), name)
 
 
-def chores(lon: Reached, link: Link) -> Chores:
-    made = Chores(None, Shard(link.name, -1), link, {"nyc": lon, "lon": lon}, None, None)  # type: ignore[arg-type]
+def chores(lon: ClusterHandle, link: Link) -> LinkTasks:
+    made = LinkTasks(None, Shard(link.name, -1), link, {"nyc": lon, "lon": lon}, None, None)  # type: ignore[arg-type]
     made._progress = made._open_progress()
     made._progress.refresh()
     return made
 
 
-def table(lon: Reached, link: Link) -> OffsetMap:
+def table(lon: ClusterHandle, link: Link) -> OffsetMap:
     found = read_progress(lon).table(link.name, PLACE)
     assert found is not None
     return found
 
 
-def keys(lon: Reached, link: Link) -> int:
+def keys(lon: ClusterHandle, link: Link) -> int:
     return len(read_progress(lon).keys[link.name, PLACE.topic, "id", 0])
 
 
-def stored(lon: Reached, link: Link) -> int:
+def stored(lon: ClusterHandle, link: Link) -> int:
     """How many records of the link's map the broker still has, tombstones too."""
     found: list[bytes] = []
 
@@ -77,7 +77,7 @@ def stored(lon: Reached, link: Link) -> int:
 
 
 def test_a_fold_is_done_at_once_or_not_at_all_and_the_broker_cleans_up_after_it(
-    kafka: str, lon: Reached, link: Link
+    kafka: str, lon: ClusterHandle, link: Link
 ) -> None:
     before = table(lon, link)
     first = chores(lon, link)
@@ -112,14 +112,14 @@ def test_a_fold_is_done_at_once_or_not_at_all_and_the_broker_cleans_up_after_it(
         )
 
 
-def chores_later(lon: Reached, link: Link) -> Chores:
+def chores_later(lon: ClusterHandle, link: Link) -> LinkTasks:
     """Of another worker, that begins while a transaction of the former one is open: to take the shard ends that."""
     lon.kafka.writer(Shard(link.name, -1).transactional_id).close()
     return chores(lon, link)
 
 
 def test_who_forgets_a_map_and_who_folds_it_do_not_meet(
-    lon: Reached, link: Link, monkeypatch: pytest.MonkeyPatch
+    lon: ClusterHandle, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folding = chores(lon, link)
     assert folding._fold()
@@ -129,7 +129,7 @@ def test_who_forgets_a_map_and_who_folds_it_do_not_meet(
 
     read = operate.read_progress
 
-    def meanwhile(reached: Reached, **more: bool) -> object:
+    def meanwhile(reached: ClusterHandle, **more: bool) -> object:
         found = read(reached, **more)
         reached.kafka.writer(Shard(link.name, -1).transactional_id).append(
             [NewRecord(MAP_TOPIC, f"{link.name}|x|y|0|0".encode(), None, partition=3)]

@@ -13,7 +13,7 @@ from mirror_world import World, own_world, well
 from old_node import OldNode
 from pipeline import wait_until
 
-from hub.kafka.protocol.broker_client import ClusterAccess, Connection
+from hub.kafka.protocol.broker_client import BrokerConnection, ClusterAccess
 from hub.record import Positions
 
 FETCH, PRODUCE = 1, 0
@@ -69,7 +69,7 @@ def write(world: World, topic: str) -> list[bytes]:
 @pytest.mark.timeout(240)
 def test_from_an_old_broker_and_to_one(world: World, old: str) -> None:
     host, _, port = old.partition(":")
-    connection = Connection(ClusterAccess(bootstrap=old), host, int(port))
+    connection = BrokerConnection(ClusterAccess(bootstrap=old), host, int(port))
     try:
         # Kafka 3.7's newest; that of Kafka 4 speaks newer ones, and would prove nothing.
         assert (connection.versions[FETCH][1], connection.versions[PRODUCE][1]) == (16, 10)

@@ -23,7 +23,7 @@ from hub.record import NewRecord
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.client.remote import RemoteRegistry
 from hub.schema_registry.model.facts import Reference
-from hub.schema_registry.registry.snapshot import Version
+from hub.schema_registry.registry.snapshot import SubjectVersion
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_a_subject_is_carried_with_deletions_settings_and_whatever_its_strategy(
     settings, theirs = (RemoteRegistry(hubs[name].url, patient(15.0)) for name in ("nyc", "lon"))
     # Ids from here on are those that the other registry has not given by itself.
     settings.set_mode("ids-value", "IMPORT")
-    settings.import_version("ids-value", Version(1, '"string"', schema_id=5_000))
+    settings.import_version("ids-value", SubjectVersion(1, '"string"', schema_id=5_000))
     settings.set_mode("ids-value", None)
     topic, unmirrored = f"{world.label}.orders", f"nyc.else{world.label[5:]}"
     world.make(topic, 1)

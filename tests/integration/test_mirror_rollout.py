@@ -15,10 +15,10 @@ from mirror_world import World, own_world, well
 from patience import patient
 
 from hub.api.web import Mirrors
-from hub.observability.overview.mirror_readers import Mirrored, readers_of
+from hub.observability.overview.mirror_readers import MirrorStatuses, readers_of
 from hub.observability.web.pages.monitor.mirrors import mirrors_page
 from hub.record import TopicPartition
-from hub.replication.clusters.control_state import Beat
+from hub.replication.clusters.control_state import WorkerHeartbeat
 from hub.replication.ownership.shards import Shard, shards_of
 from hub.replication.status.metrics import families
 
@@ -162,7 +162,7 @@ def test_what_a_worker_of_an_earlier_release_holds_is_its_own_until_it_is_gone(
     def beats() -> None:
         while not halt.is_set():
             held = (Shard(world.name, 2), Shard("another", 1))
-            beat = Beat("earlier", "host", 1, held, 6_000, int(time.time() * 1000))
+            beat = WorkerHeartbeat("earlier", "host", 1, held, 6_000, int(time.time() * 1000))
             sender.send(replace(beat.record(), headers=()))
             sender.flush(patient(10.0))
             halt.wait(1.0)
@@ -241,7 +241,7 @@ def test_a_worker_that_stands_still_does_not_freeze_its_lag(
             page.checks
         )
         (reader,) = readers_of(
-            Mirrored(known.mirrors, frozenset(), {}, known.asked_at_ms), known.asked_at_ms or 0
+            MirrorStatuses(known.mirrors, frozenset(), {}, known.asked_at_ms), known.asked_at_ms or 0
         )
         assert reader.ends is not None
         assert sum(end for end, _ in reader.ends[topic].values()) == 200

@@ -20,7 +20,7 @@ from patience import patient
 from ports import free_pair, free_ports
 from processes import call_hub, run_hub, running_server
 
-from hub.cli.platform.doctor import Verdict, examine
+from hub.cli.platform.doctor import CheckResult, examine
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.errors import ConfigError, Conflict
@@ -256,9 +256,9 @@ def test_down_stops_the_hub_and_nothing_else(hub_elsewhere: subprocess.Popen[byt
 
 def test_doctor_on_a_machine_where_nothing_runs(own_settings: Settings) -> None:
     verdicts = {finding.check: finding.verdict for finding in examine(own_settings)}
-    assert Verdict.fail not in verdicts.values()
-    assert verdicts["java"] is Verdict.ok
-    assert verdicts["kafka"] is Verdict.off
+    assert CheckResult.fail not in verdicts.values()
+    assert verdicts["java"] is CheckResult.ok
+    assert verdicts["kafka"] is CheckResult.off
 
 
 def test_doctor_names_what_fails_and_the_way_out(own_settings: Settings, kafka: str) -> None:
@@ -266,10 +266,10 @@ def test_doctor_names_what_fails_and_the_way_out(own_settings: Settings, kafka: 
         update={"java": Path("/nowhere/java"), "kafka_port": int(kafka.rpartition(":")[2])}
     )
     findings = {finding.check: finding for finding in examine(broken)}
-    assert findings["java"].verdict is Verdict.fail
+    assert findings["java"].verdict is CheckResult.fail
     assert "/nowhere/java" in findings["java"].found
     assert findings["java"].fix
-    assert findings["ports"].verdict is Verdict.fail
+    assert findings["ports"].verdict is CheckResult.fail
     assert "HUB_KAFKA_PORT" in findings["ports"].fix
 
 

@@ -28,10 +28,10 @@ from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
-from hub.materializers.queries.executor import MOST_BYTES, EventTable, Queries, Running
+from hub.materializers.queries.executor import MOST_BYTES, EventTable, QueryExecutor, RunningQuery
 from hub.materializers.queries.parser import SqlError, parse
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import encode, parsed
@@ -46,41 +46,41 @@ def store(postgres: Postgres) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def queries(store: Store) -> Queries:
-    return Queries(store)
+def queries(store: Store) -> QueryExecutor:
+    return QueryExecutor(store)
 
 
 @pytest.mark.parametrize(("sql", "rows"), FRIENDLY, ids=[sql[:60] for sql, _ in FRIENDLY])
-def test_postgres_answers_as_sqlite_does(queries: Queries, sql: str, rows: list[list[Any]]) -> None:
+def test_postgres_answers_as_sqlite_does(queries: QueryExecutor, sql: str, rows: list[list[Any]]) -> None:
     assert ask(queries, sql).rows == rows
 
 
-def test_postgres_refuses_as_sqlite_does(queries: Queries) -> None:
+def test_postgres_refuses_as_sqlite_does(queries: QueryExecutor) -> None:
     for sql, _ in HOSTILE:
         with pytest.raises(SqlError) as refusal:
             ask(queries, sql)
         assert refusal.value.code != "HUB-1450", sql
 
 
-def test_time_and_a_caller_who_left_stop_a_query(queries: Queries) -> None:
+def test_time_and_a_caller_who_left_stop_a_query(queries: QueryExecutor) -> None:
     endless = f"SELECT count(*) FROM {', '.join(f'plant t{n}' for n in range(12))}"
     with pytest.raises(SqlError, match="took too long"):
         ask(queries, endless, seconds=0.5)
-    running = Running(time.monotonic() + 60)
+    running = RunningQuery(time.monotonic() + 60)
     threading.Timer(0.5, running.cancel).start()
     with pytest.raises(SqlError, match="cancelled"):
         queries.run(parse(endless), {}, running, limit=1, now_ms=NOW_MS)
     assert ask(queries, "SELECT 1").rows == [[1]]
 
 
-def test_what_only_the_data_shows_is_an_error_in_words(queries: Queries) -> None:
+def test_what_only_the_data_shows_is_an_error_in_words(queries: QueryExecutor) -> None:
     with pytest.raises(SqlError, match="the database refuses: .*out of range"):
         ask(queries, "SELECT (n + 9223372036854775800) * 5 FROM plant")
 
 
-def test_a_row_that_no_answer_could_carry_stays_where_it_is(store: Store, queries: Queries) -> None:
+def test_a_row_that_no_answer_could_carry_stays_where_it_is(store: Store, queries: QueryExecutor) -> None:
     store.ensure_view("big", schema(t="string"), [], "t6")
-    store.apply([ViewBatch("big", [Change("k", 1, 0, 0, {"t": "x" * 1_000_000})], Positions())])
+    store.apply([ViewBatch("big", [RowChange("k", 1, 0, 0, {"t": "x" * 1_000_000})], Positions())])
     doubled = "SELECT t FROM big"
     for _ in range(5):
         doubled = f"SELECT t || t AS t FROM ({doubled}) x"
@@ -89,10 +89,10 @@ def test_a_row_that_no_answer_could_carry_stays_where_it_is(store: Store, querie
 
 
 def test_nested_values_are_weighed_too_and_what_is_not_shown_does_not_come(
-    store: Store, queries: Queries
+    store: Store, queries: QueryExecutor
 ) -> None:
     store.ensure_view("nested", schema(t={"type": "array", "items": "string"}), [], "t11")
-    rows = [Change(f"k{n}", 1, 0, n, {"t": ["x" * 1_000_000]}) for n in range(100)]
+    rows = [RowChange(f"k{n}", 1, 0, n, {"t": ["x" * 1_000_000]}) for n in range(100)]
     store.apply([ViewBatch("nested", rows, Positions())])
     tracemalloc.start()
     try:
@@ -111,9 +111,9 @@ def test_a_transaction_can_only_read(store: Store) -> None:
         connection.execute(text("DELETE FROM view_plant"))
 
 
-def test_order_survives_many_rows_and_the_answer_is_cut(store: Store, queries: Queries) -> None:
+def test_order_survives_many_rows_and_the_answer_is_cut(store: Store, queries: QueryExecutor) -> None:
     store.ensure_view("many", schema(n="long", t="string"), ["n"], "t7")
-    rows = [Change(f"k{n:06}", 1, 0, n, {"n": n * 7919 % 20_011, "t": "x" * 50}) for n in range(20_000)]
+    rows = [RowChange(f"k{n:06}", 1, 0, n, {"n": n * 7919 % 20_011, "t": "x" * 50}) for n in range(20_000)]
     store.apply([ViewBatch("many", rows, Positions.of([("views.many", 0, 20_000)]))])
     answer = ask(queries, "SELECT n FROM many ORDER BY n DESC", limit=9_000)
     found = [row[0] for row in answer.rows]
@@ -121,7 +121,7 @@ def test_order_survives_many_rows_and_the_answer_is_cut(store: Store, queries: Q
     assert ask(queries, "SELECT DISTINCT n % 10 AS d FROM many ORDER BY d LIMIT 3").rows == [[0], [1], [2]]
 
 
-def test_one_moment_for_all_views_of_a_query(store: Store, queries: Queries) -> None:
+def test_one_moment_for_all_views_of_a_query(store: Store, queries: QueryExecutor) -> None:
     """Rows of two views that always change together are never seen apart."""
     for name in ("left_half", "right_half"):
         store.ensure_view(name, schema(n="long"), [], f"t-{name}")
@@ -132,7 +132,7 @@ def test_one_moment_for_all_views_of_a_query(store: Store, queries: Queries) -> 
         while not stop.is_set():
             number += 1
             batches = [
-                ViewBatch(name, [Change("k", number, 0, number, {"n": number})], Positions())
+                ViewBatch(name, [RowChange("k", number, 0, number, {"n": number})], Positions())
                 for name in ("left_half", "right_half")
             ]
             store.apply(batches)
@@ -155,7 +155,7 @@ def test_one_moment_for_all_views_of_a_query(store: Store, queries: Queries) -> 
 
 
 def test_events_beside_views_of_postgres(
-    store: Store, queries: Queries, monkeypatch: pytest.MonkeyPatch
+    store: Store, queries: QueryExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = EventTable("a.b", {"plant": "string", "delay": "long"}, {}, [("p1", 5), ("p1", 6), ("p3", 7)])
     statement = parse(
@@ -163,7 +163,7 @@ def test_events_beside_views_of_postgres(
         "ON p.key = e.plant GROUP BY 1, 2, 3 ORDER BY 1"
     )
     answer = queries.run(
-        statement, {}, Running(time.monotonic() + 20), limit=10, now_ms=NOW_MS, events=[events]
+        statement, {}, RunningQuery(time.monotonic() + 20), limit=10, now_ms=NOW_MS, events=[events]
     )
     assert answer.rows == [
         ["Oslo", False, "a", "2026-01-01T03:00:00.000Z", 7],
@@ -172,7 +172,9 @@ def test_events_beside_views_of_postgres(
     assert str(answer.positions) == "in:0:7"
     monkeypatch.setattr("hub.materializers.queries.executor.MOST_COPIED", 5)
     with pytest.raises(SqlError, match="too many to copy"):
-        queries.run(statement, {}, Running(time.monotonic() + 20), limit=10, now_ms=NOW_MS, events=[events])
+        queries.run(
+            statement, {}, RunningQuery(time.monotonic() + 20), limit=10, now_ms=NOW_MS, events=[events]
+        )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_pages_in_order_are_the_whole_once(store: Store, order: list[tuple[str, 
 def test_a_store_that_is_away_is_a_peers_error(postgres: Postgres) -> None:
     made = Store(postgres.database("gone"))
     engine = create_engine(postgres.url("postgres"), isolation_level="AUTOCOMMIT")
-    asking = Queries(made)
+    asking = QueryExecutor(made)
     made.engine.dispose()
     with engine.connect() as connection:
         connection.execute(text('DROP DATABASE "gone" WITH (FORCE)'))

@@ -21,7 +21,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hub.kafka import KafkaCluster
 from hub.record import Positions
 from hub.schema_registry.registry.state_machine import RegisterSchema
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 
 def schema(*fields: dict[str, object]) -> str:
@@ -60,7 +60,7 @@ def evolve(
 
 def known_to_another_node(topic: str, kafka: str, new: bytes) -> None:
     """A node started now knows all of it from the log."""
-    node = Node(KafkaCluster(kafka, 15.0))
+    node = RegistryNode(KafkaCluster(kafka, 15.0))
     try:
         assert node.start()
         versions = node.read(lambda registry: registry.live(f"{topic}-value"))
@@ -108,7 +108,7 @@ def test_a_schema_that_is_there_is_answered_without_waiting_for_the_mark_of_the_
 ) -> None:
     """Nodes follow the log and hear late that only a mark is left of it; its end is known nevertheless."""
     mine, others = Counting(kafka, 15.0), Counting(kafka, 15.0)
-    first, second = Node(mine), Node(others)
+    first, second = RegistryNode(mine), RegistryNode(others)
     assert first.start(30.0) and second.start(30.0)
     try:
         for number in range(3):

@@ -23,7 +23,7 @@ from hub.record import Positions, TopicPartition
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, SchemaStored, record_of
 from hub.schema_registry.registry.state_machine import RegisterSchema
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 SEEDS = (1, 2, 3)
 BESIDE = 2_000  # records of the plain producer, for each seed
@@ -57,8 +57,8 @@ class Counting(KafkaCluster):
 
 
 @contextmanager
-def node_of(bootstrap: str, kind: type[KafkaCluster] = KafkaCluster) -> Iterator[Node]:
-    node = Node(kind(bootstrap, patient(15.0)))
+def node_of(bootstrap: str, kind: type[KafkaCluster] = KafkaCluster) -> Iterator[RegistryNode]:
+    node = RegistryNode(kind(bootstrap, patient(15.0)))
     try:
         assert node.start(patient(30.0))
         yield node
@@ -129,7 +129,7 @@ def missing(known: dict[str, object], told: dict[str, object]) -> int:
     return len(told.keys() - known.keys())
 
 
-def http_of(node: Node) -> TestClient:
+def http_of(node: RegistryNode) -> TestClient:
     app = FastAPI()
     app.include_router(create_router(node))
     return TestClient(app)

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from hub.materializers.definition.entity_plan import SourceShape
+from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.golden.values import encoder_of
-from hub.materializers.spark.dataframes import Answered, Input, Writer, judged
+from hub.materializers.spark.dataframes import Input, SchemaAnswers, WriterSchema, judged
 from hub.materializers.spark.sql_stream import EVENTS
 from hub.materializers.types.json_defaults import filled
 from hub.materializers.types.source_formats import of_registry
 from hub.record import NewRecord
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 
 
 def written(schema: Any, value: Any) -> bytes:
@@ -74,8 +74,8 @@ def test_views_decode_every_evolution_as_avro_resolves_it(spark_session: SparkSe
     inputs, rows = [], []
     for n, of in enumerate(every):
         names = tuple(sorted(each["name"] for each in of.reader["fields"]))
-        shaped = SourceShape(f"s{n}", f"t{n}", names, "", None, False, None, None)
-        inputs.append(Input(shaped, (f"t{n}",), (Writer(n + 1, of.writer),), of.reader))
+        shaped = SourcePlan(f"s{n}", f"t{n}", names, "", None, False, None, None)
+        inputs.append(Input(shaped, (f"t{n}",), (WriterSchema(n + 1, of.writer),), of.reader))
         rows.append(
             (
                 f"t{n}",
@@ -83,10 +83,10 @@ def test_views_decode_every_evolution_as_avro_resolves_it(spark_session: SparkSe
                 n,
                 None,
                 b"k",
-                Writer(n + 1, None).head + written(without_logical(of.writer), of.value),
+                WriterSchema(n + 1, None).head + written(without_logical(of.writer), of.value),
             )
         )
-    found = judged(spark_session.createDataFrame(rows, EVENTS), inputs, Answered()).collect()
+    found = judged(spark_session.createDataFrame(rows, EVENTS), inputs, SchemaAnswers()).collect()
     differing = []
     for row in found:
         of = every[row["_offset"]]
@@ -154,13 +154,13 @@ message Line { optional int32 n = 1 [default = 7]; optional string note = 2; }""
 
 
 def test_properties_that_are_missing_have_their_schema_s_default(spark_session: SparkSession) -> None:
-    shape = of_registry(Source.of("JSON", json.dumps(ORDER)))
+    shape = of_registry(SchemaSource.of("JSON", json.dumps(ORDER)))
     names = tuple(sorted(ORDER["properties"]))  # type: ignore[arg-type]
-    shaped = SourceShape("s", "t", names, "", None, False, None, None)
-    head = Writer(1, None).head
+    shaped = SourcePlan("s", "t", names, "", None, False, None, None)
+    head = WriterSchema(1, None).head
     rows = [("t", 0, n, None, None, head + text.encode()) for n, (text, _) in enumerate(JSON)]
-    given = Input(shaped, ("t",), (Writer(1, {}),), shape)
-    found = judged(spark_session.createDataFrame(rows, EVENTS), [given], Answered())
+    given = Input(shaped, ("t",), (WriterSchema(1, {}),), shape)
+    found = judged(spark_session.createDataFrame(rows, EVENTS), [given], SchemaAnswers())
     differing = []
     for row in found.select("_offset", "_why", "e_s").collect():
         text, wanted = JSON[row["_offset"]]
@@ -178,20 +178,22 @@ def test_properties_that_are_missing_have_their_schema_s_default(spark_session: 
 
 def test_messages_have_the_names_and_defaults_of_the_newest_file(spark_session: SparkSession) -> None:
     """By number, as Protobuf's runtime reads them."""
-    shape = of_registry(Source.of("PROTOBUF", PROTO_2))
-    first = encoder_of(of_registry(Source.of("PROTOBUF", PROTO_1)))
+    shape = of_registry(SchemaSource.of("PROTOBUF", PROTO_2))
+    first = encoder_of(of_registry(SchemaSource.of("PROTOBUF", PROTO_1)))
     second = encoder_of(shape)
     bodies = [
         first({"id": 1, "amt": "5"}),
         second({"id": 2, "cur": "USD", "state": "OPEN", "line": {"note": "x"}}),
     ]
-    shaped = SourceShape(
+    shaped = SourcePlan(
         "s", "t", ("amount", "cur", "id", "line", "raw", "state"), "", None, False, None, None
     )
-    rows = [("t", 0, n, None, None, Writer(n + 1, None).head + body) for n, body in enumerate(bodies)]
-    given = Input(shaped, ("t",), (Writer(1, {}), Writer(2, {})), shape)
+    rows = [("t", 0, n, None, None, WriterSchema(n + 1, None).head + body) for n, body in enumerate(bodies)]
+    given = Input(shaped, ("t",), (WriterSchema(1, {}), WriterSchema(2, {})), shape)
     found = (
-        judged(spark_session.createDataFrame(rows, EVENTS), [given], Answered()).orderBy("_offset").collect()
+        judged(spark_session.createDataFrame(rows, EVENTS), [given], SchemaAnswers())
+        .orderBy("_offset")
+        .collect()
     )
     assert [row["_why"] for row in found] == [None, None]
     assert [{name: of for name, of in plain(row["e_s"]).items() if name != "_broken"} for row in found] == [
@@ -223,7 +225,7 @@ def create(pipeline: Pipeline, topic: str) -> None:
 
 
 def write(pipeline: Pipeline, topic: str, schema_id: int, *bodies: bytes) -> None:
-    head = Writer(schema_id, None).head
+    head = WriterSchema(schema_id, None).head
     pipeline.writer.append([NewRecord(topic, b"k", head + body) for body in bodies])
 
 

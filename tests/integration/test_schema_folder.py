@@ -185,7 +185,7 @@ def test_the_log_of_a_real_registry_comes_back_byte_for_byte(
     assert kept
 
     copy = f"schemas-copy-{uuid.uuid4().hex[:8]}"
-    odd = backup.Kept(b"\xff", None, 5, (("h", b"\xfe"),))
+    odd = backup.BackupRecord(b"\xff", None, 5, (("h", b"\xfe"),))
     backup.restore([*kept, odd], cluster, topic=copy)
     assert backup.read_all(cluster, topic=copy) == [*kept, odd]
     with pytest.raises(Conflict, match="has records"):
@@ -205,7 +205,7 @@ def test_a_restore_goes_on_after_one_that_was_cut_off(kafka: str) -> None:
     cut_off.produce(copy, key=b"k", value=b"v", partition=0)
     cut_off.flush()
     cut_off.abort_transaction()
-    kept = [backup.Kept(b"a", b"1", 5), backup.Kept(b"b", None, 6)]
+    kept = [backup.BackupRecord(b"a", b"1", 5), backup.BackupRecord(b"b", None, 6)]
     backup.restore(kept, cluster, topic=copy)
     assert backup.read_all(cluster, topic=copy) == kept
     with pytest.raises(Conflict, match="has records"):

@@ -28,12 +28,12 @@ from hub.log import NewTopic
 from hub.record import NewRecord, Positions, Record
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import decode, parsed
-from hub.schema_registry.compat.resolved_schema import Source
-from hub.topics.browse.browse import Browser, Wanted
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.topics.browse.browse import Browser, MessageQuery
 from hub.topics.browse.describe import describe
 from hub.topics.gateway.producer import Publisher
 from hub.topics.tree.apply_plan import apply, make_plan
-from hub.topics.tree.plan import Allowed, Plan, RegisterSchema
+from hub.topics.tree.plan import Allowed, RegisterSchema, TreePlan
 from hub.topics.tree.saved_plan import read as read_plan
 from hub.topics.tree.saved_plan import write as write_plan
 from hub.topics.tree.tree import load
@@ -67,7 +67,7 @@ class Project:
         topics = {"topic": False, "topics": {"orders": {"schema": "orders.avsc", **node}}}
         (self.folder / "topics.yaml").write_text(json.dumps({"topics": {self.root: topics}}))  # JSON is YAML
 
-    def plan(self, allowed: Allowed | None = None) -> Plan:
+    def plan(self, allowed: Allowed | None = None) -> TreePlan:
         return make_plan(load(self.folder / "topics.yaml"), self.cluster, self.registry, allowed or Allowed())
 
     def apply(self, allowed: Allowed | None = None) -> list[str]:
@@ -88,7 +88,7 @@ def project(kafka: str, hub_server: str, tmp_path: Path, request: pytest.Fixture
     made.registry.close()
 
 
-def reasons(made: Plan) -> str:
+def reasons(made: TreePlan) -> str:
     return "\n".join(refusal.reason for refusal in made.refusals)
 
 
@@ -576,7 +576,7 @@ def test_one_browses_past_a_batch_that_cannot_be_unpacked(project: Project) -> N
                 bomb.produce(name, bytes(40_000_000), partition=0)
             assert bomb.flush(60) == 0
     browser = Browser(project.cluster, NoSchemas())
-    newest = browser.find(Wanted(name))
+    newest = browser.find(MessageQuery(name))
     bombs = [each for each in newest.messages if each.value.problem]
     assert {each.value.text for each in newest.messages if each not in bombs} == {
         "later",
@@ -586,12 +586,12 @@ def test_one_browses_past_a_batch_that_cannot_be_unpacked(project: Project) -> N
     }
     assert len(bombs) == 1 and "it is not read: the batch of 3 records" in str(bombs[0].value.problem)
     assert newest.complete
-    oldest = browser.find(Wanted(name, start={0: 0, 1: 0}))
+    oldest = browser.find(MessageQuery(name, start={0: 0, 1: 0}))
     assert len(oldest.messages) == 5 and oldest.complete
 
 
 class NoSchemas:
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         raise NotFound("none")
 
     def sees(self, schema_id: int) -> bool:

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from hub.kafka.protocol.broker_client import ClusterAccess, Connection, ConnectionLost
+from hub.kafka.protocol.broker_client import BrokerConnection, ClusterAccess, ConnectionLost
 
 Answers = Callable[[socket.socket, int], None]
 
 
 @contextmanager
-def broker(answers: Answers) -> Iterator[Connection]:
+def broker(answers: Answers) -> Iterator[BrokerConnection]:
     """Greets as brokers do, then does what the test says with each request's correlation id."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -36,7 +36,7 @@ def broker(answers: Answers) -> Iterator[Connection]:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    connection = Connection(
+    connection = BrokerConnection(
         ClusterAccess(bootstrap="", request_timeout_s=1.0), "127.0.0.1", listener.getsockname()[1]
     )
     try:
@@ -51,7 +51,7 @@ def framed(correlation: int, body: bytes) -> bytes:
     return struct.pack(">ii", len(body) + 4, correlation) + body
 
 
-def ask(connection: Connection) -> tuple[bytearray, int]:
+def ask(connection: BrokerConnection) -> tuple[bytearray, int]:
     connection.send(1, 0, [b""], flexible=False)
     return connection.receive()
 

@@ -214,8 +214,8 @@ BUGS: dict[str, Bug] = {
     ),
     "subscribers are not told of deletes": Bug(
         _PUSH,
-        'yield Event("delete" if row.values is None else "upsert", mark, _body(row))',
-        'if row.values is None:\n                continue\n            yield Event("upsert", mark, _body(row))',
+        'yield SubscriptionEvent("delete" if row.values is None else "upsert", mark, _body(row))',
+        'if row.values is None:\n                continue\n            yield SubscriptionEvent("upsert", mark, _body(row))',
         _KILLS,
         ("Subscriber", *_ROWS),
     ),
@@ -228,9 +228,9 @@ BUGS: dict[str, Bug] = {
     ),
     "a subscriber resumes behind the last page": Bug(
         _PUSH,
-        "start = place or Place(known.incarnation, Positions()",
-        "place = place and Place(place.incarnation, Positions({tp: at + 20 for tp, at in place.positions}), place.after, place.filters)\n"
-        "            start = place or Place(known.incarnation, Positions()",
+        "start = place or SubscriberPosition(",
+        "place = place and SubscriberPosition(place.incarnation, Positions({tp: at + 20 for tp, at in place.positions}), place.after, place.filters)\n"
+        "            start = place or SubscriberPosition(",
         ("kill -9 server",),
         ("Subscriber", *_ROWS),
     ),

@@ -14,7 +14,7 @@ import yaml
 from odd_yaml import documents
 
 from hub.access.access_yaml import load_access
-from hub.access.live_config import LiveAccess, Rules
+from hub.access.live_config import AccessRules, LiveAccess
 from hub.alerts.config.alerts_yaml import load_query_alert
 from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.config.read_entries import load_alerts
@@ -183,7 +183,7 @@ def _alerts(path: Path) -> object:
 
 def _access(path: Path) -> object:
     LiveAccess(path.parent).refresh()
-    return Rules.of(load_access(path))
+    return AccessRules.of(load_access(path))
 
 
 def _topics(path: Path) -> object:

@@ -15,18 +15,18 @@ from hub.api.web import MEASURED_FOR_MS, Mirrors, StoreFacts
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.observability.overview.collector import wall_clock_ms
-from hub.observability.web.pages.monitor.mirrors import Known, mirrors_page
+from hub.observability.web.pages.monitor.mirrors import MirrorFacts, mirrors_page
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.control_state import Board
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import load
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.ownership.failover import Control, begin, done, ownership
 
 
-def heard(mirrors: Mirrors, seconds: float = 30.0) -> Known:
+def heard(mirrors: Mirrors, seconds: float = 30.0) -> MirrorFacts:
     deadline = time.monotonic() + seconds
     while mirrors.known().asked_at_ms is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -35,7 +35,7 @@ def heard(mirrors: Mirrors, seconds: float = 30.0) -> Known:
 
 def test_without_a_file_there_are_no_mirrors(tmp_path: Path) -> None:
     own = KafkaCluster("127.0.0.1:1", 1.0)
-    assert Mirrors(tmp_path / "mirrors.yaml", 1.0, own).known() == Known(declared=False)
+    assert Mirrors(tmp_path / "mirrors.yaml", 1.0, own).known() == MirrorFacts(declared=False)
 
 
 def test_a_cluster_that_is_away_is_said_and_nobody_waits_for_it(tmp_path: Path) -> None:
@@ -76,14 +76,14 @@ def test_series_are_of_what_was_heard_lately_and_none_of_what_is_old(tmp_path: P
     assert up() == []
     now_ms = wall_clock_ms()
     for known, wanted in (
-        (Known([away], now_ms), [0.0]),
-        (Known([away], now_ms - MEASURED_FOR_MS), []),
-        (Known([away], now_ms, error="mirrors.yaml:1"), []),
+        (MirrorFacts([away], now_ms), [0.0]),
+        (MirrorFacts([away], now_ms - MEASURED_FOR_MS), []),
+        (MirrorFacts([away], now_ms, error="mirrors.yaml:1"), []),
     ):
         mirrors._now = known
         assert up() == wanted
     rest = [{**away, "mirror": name, "state": name} for name in ("paused", "handed over", "trouble")]
-    mirrors._now = Known([*rest, {"mirror": "not told"}], now_ms)
+    mirrors._now = MirrorFacts([*rest, {"mirror": "not told"}], now_ms)
     assert mirrors.resting() == {"paused", "handed over"}
 
 
@@ -92,7 +92,7 @@ def test_mirrors_are_asked_again_after_the_clock_was_set_back(tmp_path: Path) ->
     file.write_text("clusters: 7\n")
     mirrors = Mirrors(file, 0.5, KafkaCluster("127.0.0.1:1", 0.5))
     ahead_ms = wall_clock_ms() + 3_600_000
-    mirrors._now = Known([], ahead_ms)
+    mirrors._now = MirrorFacts([], ahead_ms)
     deadline = time.monotonic() + 30.0
     while (known := mirrors.known()).asked_at_ms == ahead_ms and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -112,11 +112,11 @@ mirrors:
 class Told:
     """What the hub's topics of one cluster say (hub.replication.clusters.clusters.StatusReader)."""
 
-    board: Board
-    progress: Progress
+    board: ControlState
+    progress: WrittenState
     error: str | None = None
 
-    def refresh(self) -> tuple[Board, Progress]:
+    def refresh(self) -> tuple[ControlState, WrittenState]:
         if self.error:
             raise PeerError(self.error)
         return self.board, self.progress
@@ -133,9 +133,9 @@ def test_a_way_back_is_told_of_while_its_target_acts_for_its_source(tmp_path: Pa
     place = TopicPartition("nyc.chat", 0)
     mark = Checkpoint("nyc-lon", 0, "nyc.chat", 0, "s", 100, 1, 110, target_topic_id="t")
     away = Told(
-        board(operation.record(), ownership(operation, 1).record()), Progress({("nyc-lon", *place): mark})
+        board(operation.record(), ownership(operation, 1).record()), WrittenState({("nyc-lon", *place): mark})
     )
-    home = Told(board(), Progress({("nyc-lon~back", *place): replace(mark, link="nyc-lon~back")}))
+    home = Told(board(), WrittenState({("nyc-lon~back", *place): replace(mark, link="nyc-lon~back")}))
     mirrors = Mirrors(path, 0.5, KafkaCluster("127.0.0.1:2", 0.2))
     file = load(path)
     mirrors._readers = {"lon": away, "nyc": home}  # type: ignore[dict-item]
@@ -152,7 +152,7 @@ def test_a_way_back_is_told_of_while_its_target_acts_for_its_source(tmp_path: Pa
         "nyc",
         "no worker",
     )
-    page = mirrors_page(Known([back], 1)).mirrors[0]
+    page = mirrors_page(MirrorFacts([back], 1)).mirrors[0]
     assert page.back_of == "nyc-lon" and "hub mirror failback nyc-lon" in str(page.commands)
     # Home is gone: that nobody can tell is told, by its name.
     home.error = "nyc does not answer"
@@ -180,7 +180,7 @@ def test_a_view_is_told_from_the_store(tmp_path: Path) -> None:
         "reason": None,
         "views": {"people": {"positions": "", "lag": 4, "stopped": None}},
     }
-    batch = ViewBatch("people", [Change("P-1", 1, 0, 0, {"city": "Oslo"})], Positions(), covered)
+    batch = ViewBatch("people", [RowChange("P-1", 1, 0, 0, {"city": "Oslo"})], Positions(), covered)
     store.apply([batch], {"store:main": report})
     told = StoreFacts(store).describe("people")
     assert "city" in told["fields"] and told["indexes"] == ["city"]

@@ -39,8 +39,8 @@ from pydantic import (
 )
 
 from hub.alerts.model.matching import matchers_of
-from hub.alerts.model.rules import RULES, Change, Changes, Rule, Severity
-from hub.alerts.model.state_machine import Route
+from hub.alerts.model.rules import RULES, AlertRule, RuleChange, RuleChanges, Severity
+from hub.alerts.model.state_machine import NotificationRoute
 from hub.errors import ConfigError, nearest
 from hub.topics.tree.tree import duration_ms
 from hub.yaml import load_model, place
@@ -117,24 +117,24 @@ SecondsMs = Annotated[int, BeforeValidator(_duration), Field(ge=1_000)]
 Match = dict[Label, str | list[str]]
 
 
-class _Said(BaseModel):
+class _AlertsModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Webhook(_Said):
+class Webhook(_AlertsModel):
     """JSON as Alertmanager sends it, to a POST."""
 
     url: Annotated[str, AfterValidator(_url)]
     bearer: Secret | None = None
 
 
-class Slack(_Said):
+class Slack(_AlertsModel):
     """An incoming webhook of Slack; its address is a secret."""
 
     url: Secret
 
 
-class Email(_Said):
+class Email(_AlertsModel):
     """Over SMTP. ``tls``: ``starttls``, ``implicit`` (port 465), or ``off`` for a relay on this machine."""
 
     server: str = Field(pattern=r"^[A-Za-z0-9.\[\]:_-]+:\d{1,5}$")
@@ -158,7 +158,7 @@ class Email(_Said):
         return self
 
 
-class Channel(_Said):
+class Channel(_AlertsModel):
     """One way to people. ``timeout``: of one try."""
 
     webhook: Webhook | None = None
@@ -189,13 +189,13 @@ class Channel(_Said):
         return tuple(found[1] for each in said if each and (found := _VARIABLE.fullmatch(each)))
 
 
-class Grouping(_Said):
+class Grouping(_AlertsModel):
     by: list[Label] = Field(default=["owner", "node"], max_length=10)
     wait: DurationMs = 30_000
     repeat: DurationMs = Field(4 * 3_600_000, ge=1_000)
 
 
-class RouteNode(_Said):
+class RouteNode(_AlertsModel):
     match: Match = Field(default_factory=dict)
     to: list[Name] = Field(min_length=1)
     goes_on: bool = Field(False, alias="continue")
@@ -204,7 +204,7 @@ class RouteNode(_Said):
     repeat: SecondsMs | None = None
 
 
-class RuleNode(_Said):
+class RuleNode(_AlertsModel):
     for_: DurationMs | None = Field(None, alias="for")
     keep: DurationMs | None = None
     severity: Severity | None = None
@@ -212,7 +212,7 @@ class RuleNode(_Said):
     off: bool = False
 
 
-class AlertsFile(_Said):
+class AlertsFile(_AlertsModel):
     """alerts.yaml."""
 
     link: str | None = Field(None, pattern=r"^https?://[^\s]+$")
@@ -241,11 +241,11 @@ class AlertsFile(_Said):
                 )
         return given
 
-    def as_routes(self) -> tuple[Route, ...]:
+    def as_routes(self) -> tuple[NotificationRoute, ...]:
         """What the engine asks; without a route everything goes to every channel."""
         nodes = self.routes or ([RouteNode(to=sorted(self.channels))] if self.channels else [])
         return tuple(
-            Route(
+            NotificationRoute(
                 matchers_of(each.match),
                 tuple(each.to),
                 each.goes_on,
@@ -256,16 +256,16 @@ class AlertsFile(_Said):
             for each in nodes
         )
 
-    def changes(self) -> Changes:
-        return Changes(
+    def changes(self) -> RuleChanges:
+        return RuleChanges(
             {
-                name: Change(each.for_, each.keep, each.severity, each.off, each.limit)
+                name: RuleChange(each.for_, each.keep, each.severity, each.off, each.limit)
                 for name, each in self.rules.items()
             }
         )
 
 
-class QueryAlert(_Said):
+class QueryAlert(_AlertsModel):
     """``alerts/NAME.yaml``. ``by``: columns that tell one alert from another; without them the query is one alert."""
 
     alert: Name
@@ -288,9 +288,9 @@ class QueryAlert(_Said):
         return self
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> AlertRule:
         doc = self.doc or f"The query has {self.when}."
-        return Rule(
+        return AlertRule(
             self.alert,
             "query",
             doc,

@@ -19,9 +19,9 @@ from hub.alerts.config.alerts_yaml import (
     load_query_alert,
     query_files,
 )
-from hub.alerts.config.read_entries import Part, Reading, carried_on, read_alerts, text_of
+from hub.alerts.config.read_entries import ParsedEntries, Part, carried_on, read_alerts, text_of
 from hub.errors import ConfigError
-from hub.yaml import Unreadable
+from hub.yaml import UnreadableFile
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class LiveAlerts:
 
     def __init__(self, project: Path) -> None:
         self.project = project
-        self.reading = Reading()
+        self.reading = ParsedEntries()
         self.errors: dict[str, ConfigError] = {}
         self._queries: dict[Path, QueryAlert] = {}
         self._read: dict[Path, Stamp] = {}
@@ -80,7 +80,7 @@ class LiveAlerts:
         path = self.project / ALERTS_FILE
         stamp = _stamp(path)
         if stamp is None:
-            self.reading = Reading()
+            self.reading = ParsedEntries()
             self._forget(path)
         else:
             found = self._loaded(path, stamp, read_alerts)
@@ -119,7 +119,7 @@ class LiveAlerts:
         try:
             found = load(path)
             self.errors.pop(str(path), None)
-        except Unreadable as error:  # it is tried again: who may read it is not in the stamp
+        except UnreadableFile as error:  # it is tried again: who may read it is not in the stamp
             self.errors[str(path)], stamp = error, _UNREAD
         except ConfigError as error:
             self.errors[str(path)] = error

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from hub.alerts.config.alerts_yaml import ALERTS_FILE, AlertsFile
 from hub.alerts.model.matching import Labels, Matchers, fits, labels_of, matchers_of
-from hub.alerts.model.rules import FILE_RULE, Changes, Observation, Rule, Seen, Verdict
-from hub.alerts.model.state_machine import MOST_TOLD, Route, route_of
+from hub.alerts.model.rules import FILE_RULE, AlertRule, Observation, RuleChanges, RuleObservations, Verdict
+from hub.alerts.model.state_machine import MOST_TOLD, NotificationRoute, route_of
 from hub.errors import ConfigError, nearest
 from hub.yaml import load_parts, place
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedEntries:
     """Parsed alerts.yaml. ``file`` has the valid entries; ``faults`` maps the place of each invalid entry to its error."""
 
     file: AlertsFile = field(default_factory=AlertsFile)
@@ -42,21 +42,23 @@ class Reading:
             name: reason for name, reason in {**unknown, **wrong}.items() if name not in self.file.channels
         }
 
-    def routes(self) -> tuple[Route, ...]:
+    def routes(self) -> tuple[NotificationRoute, ...]:
         """Return the routes in order. The first one sends errors of the files to every declared channel."""
         declared = {*self.file.channels, *(str(part[1]) for part in self.faults if _is_channel(part))}
         if not declared:
             return self.file.as_routes()
         group, every = self.file.group, tuple(sorted(declared))
-        own = Route(matchers_of({"alertname": FILE_RULE}), every, False, (), group.wait, group.repeat)
-        everything = Route((), every, False, tuple(group.by), group.wait, group.repeat)
+        own = NotificationRoute(
+            matchers_of({"alertname": FILE_RULE}), every, False, (), group.wait, group.repeat
+        )
+        everything = NotificationRoute((), every, False, tuple(group.by), group.wait, group.repeat)
         return (own, *(self.file.as_routes() if self.file.routes else (everything,)))
 
     def without_readers(self) -> list[str]:
         """Routes that have nobody to tell, in words."""
         unusable = self.unusable
         return [
-            f"route {_words(route.matchers)} has nobody to tell: {_names(route.channels)} cannot be used"
+            f"route {_matchers_text(route.matchers)} has nobody to tell: {_names(route.channels)} cannot be used"
             for route in self.routes()[1:]
             if unusable.keys() >= set(route.channels)
         ]
@@ -71,13 +73,13 @@ def text_of(error: ConfigError) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
-def read_alerts(path: Path) -> Reading:
+def read_alerts(path: Path) -> ParsedEntries:
     """Read alerts.yaml entry by entry; return defaults when the file is missing.
 
     Raises ConfigError for an error outside of ``SECTIONS``.
     """
     if not path.exists():
-        return Reading()
+        return ParsedEntries()
     file, wrong = load_parts(path, AlertsFile, SECTIONS)
     faults: dict[Part, ConfigError] = dict(wrong)
     known = {*file.channels, *(str(part[1]) for part in wrong if _is_channel(part))}
@@ -95,7 +97,7 @@ def read_alerts(path: Path) -> Reading:
                     else f"channels: {', '.join(file.channels) or 'none'}",
                     code="HUB-1105",
                 )
-    return Reading(file, faults)
+    return ParsedEntries(file, faults)
 
 
 def load_alerts(path: Path) -> AlertsFile:
@@ -106,7 +108,7 @@ def load_alerts(path: Path) -> AlertsFile:
     return reading.file
 
 
-def carried_on(before: AlertsFile, now: Reading) -> Reading:
+def carried_on(before: AlertsFile, now: ParsedEntries) -> ParsedEntries:
     """Return ``now`` with each invalid entry replaced by its last valid version, if it had one.
 
     Routes have no names and their order matters, so one invalid route keeps all previous routes.
@@ -125,7 +127,7 @@ def carried_on(before: AlertsFile, now: Reading) -> Reading:
     return replace(now, file=now.file.model_copy(update=update))
 
 
-def seen_of_files(faults: Sequence[tuple[str, str, ConfigError]], changes: Changes) -> Seen:
+def observe_files(faults: Sequence[tuple[str, str, ConfigError]], changes: RuleChanges) -> RuleObservations:
     """Rule ``alerts-file``, of each (file, part of it or "", error)."""
     observations = tuple(
         Observation(
@@ -133,16 +135,18 @@ def seen_of_files(faults: Sequence[tuple[str, str, ConfigError]], changes: Chang
         )
         for file, part, error in faults[:MOST_TOLD]
     )
-    return Seen(changes.rule(FILE_RULE), observations, absent=Verdict.GOOD)
+    return RuleObservations(changes.rule(FILE_RULE), observations, absent=Verdict.GOOD)
 
 
-def tells_nobody(routes: Sequence[Route], labels: Labels, unusable: Mapping[str, str]) -> bool:
+def tells_nobody(routes: Sequence[NotificationRoute], labels: Labels, unusable: Mapping[str, str]) -> bool:
     """Return True when every channel that alerts with these labels go to is unusable."""
     channels = {name for route in route_of(routes, labels) for name in route.channels}
     return bool(channels) and channels <= unusable.keys()
 
 
-def rule_tells_nobody(routes: Sequence[Route], rule: Rule, unusable: Mapping[str, str]) -> bool:
+def rule_tells_nobody(
+    routes: Sequence[NotificationRoute], rule: AlertRule, unusable: Mapping[str, str]
+) -> bool:
     """Return True when every channel that any alert of a rule could go to is unusable.
 
     A route that also asks for labels which the rule alone does not decide may be taken, so it counts as a reader.
@@ -168,7 +172,7 @@ def _is_channel(part: Part) -> bool:
     return part[0] == "channels" and len(part) > 1
 
 
-def _words(matchers: Matchers) -> str:
+def _matchers_text(matchers: Matchers) -> str:
     return ", ".join(f"{name}={'|'.join(values)}" for name, values in matchers) or "of everything"
 
 

@@ -43,7 +43,7 @@ class ChannelStatus:
 
 
 @dataclass
-class _Worker:
+class _ChannelQueue:
     """Queue of one channel. ``channel`` is None while its entry in alerts.yaml is invalid; ``status.error`` has the reason."""
 
     channel: Channel | None
@@ -52,7 +52,7 @@ class _Worker:
     thread: threading.Thread | None = None
 
 
-class Outbox:
+class NotificationQueues:
     """``send`` raises HubError; one that is ``retriable`` is tried again. ``stop`` after use: what waits then is not told
     to ``done``, and is sent after the next start."""
 
@@ -65,7 +65,7 @@ class Outbox:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._send, self._done, self._backoff, self._now_ms = send, done, backoff, now_ms
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, _ChannelQueue] = {}
         self._changed = threading.Condition()
         self._stopped = threading.Event()
 
@@ -80,13 +80,13 @@ class Outbox:
             for name, channel in channels.items():
                 worker = self._workers.get(name)
                 if worker is None:
-                    self._workers[name] = _Worker(channel, ChannelStatus(name, channel.kind))
+                    self._workers[name] = _ChannelQueue(channel, ChannelStatus(name, channel.kind))
                 elif worker.channel != channel:
                     error = worker.status.error if worker.channel is not None else None
                     worker.channel = channel
                     worker.status = replace(worker.status, kind=channel.kind, error=error)
             for name, reason in unusable.items():
-                worker = self._workers.setdefault(name, _Worker(None, ChannelStatus(name, UNUSABLE)))
+                worker = self._workers.setdefault(name, _ChannelQueue(None, ChannelStatus(name, UNUSABLE)))
                 worker.channel = None
                 worker.status = replace(worker.status, kind=UNUSABLE, error=reason)
             for name in self._workers.keys() - channels.keys() - unusable.keys():
@@ -144,7 +144,7 @@ class Outbox:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _run(self, worker: _Worker) -> None:
+    def _run(self, worker: _ChannelQueue) -> None:
         name = worker.status.name
         while True:
             with self._changed:
@@ -170,7 +170,7 @@ class Outbox:
                 except Exception:  # it was sent, and the next one shall be
                     log.exception("notification %s was sent, which could not be noted", notification.id)
 
-    def _tried(self, worker: _Worker, notification: Notification) -> bool | None:
+    def _tried(self, worker: _ChannelQueue, notification: Notification) -> bool | None:
         """Return True when it was taken, False when it was given up, None when the hub stops or the channel became unusable."""
         backoff = self._backoff()
         for left in reversed(range(TRIES)):

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hub.alerts.model.rules import Severity
-from hub.alerts.model.state_machine import FIRING, PENDING, Alert, Silence, State
+from hub.alerts.model.state_machine import FIRING, PENDING, Alert, AlertingState, Silence
 
 _RANK = {FIRING: 0, PENDING: 1}
 _SEVERITY = {str(each): rank for rank, each in enumerate(Severity)}
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedAlert:
     """An alert with what lists ask of it."""
 
     alert: Alert
@@ -23,30 +23,30 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class AlertListing:
     """``open``: the worst and newest first, silenced ones last; ``past``: the newest first. ``firing``: those that somebody is
     told of. It holds until ``until_ms``, when a silence begins or ends (None: none does), or the state is another."""
 
-    state: State
-    open: tuple[Listed, ...]
-    past: tuple[Listed, ...]
+    state: AlertingState
+    open: tuple[ListedAlert, ...]
+    past: tuple[ListedAlert, ...]
     owners: tuple[str, ...]
     firing: int
     pending: int
     silenced: int
     until_ms: int | None
 
-    def holds(self, state: State, now_ms: int) -> bool:
+    def holds(self, state: AlertingState, now_ms: int) -> bool:
         return self.state is state and (self.until_ms is None or now_ms < self.until_ms)
 
 
-def listing(state: State, now_ms: int) -> Listing:
+def listing(state: AlertingState, now_ms: int) -> AlertListing:
     """All of a state at a time."""
     quiet = state.quiet(now_ms)
     found = [_listed(each, quiet) for each in state.alerts.values()]
     past = [_listed(each, {}) for each in state.past.values()]
     turns = [at for each in state.silences.values() for at in (each.starts_ms, each.ends_ms) if at > now_ms]
-    return Listing(
+    return AlertListing(
         state,
         tuple(sorted(found, key=_order)),
         tuple(sorted(past, key=lambda each: (-(each.alert.ended_at_ms or 0), each.alert.key))),
@@ -58,12 +58,12 @@ def listing(state: State, now_ms: int) -> Listing:
     )
 
 
-def _listed(alert: Alert, quiet: Mapping[str, Silence]) -> Listed:
+def _listed(alert: Alert, quiet: Mapping[str, Silence]) -> ListedAlert:
     said = dict(alert.labels)
-    return Listed(alert, said.get("severity", ""), said.get("owner", ""), quiet.get(alert.key))
+    return ListedAlert(alert, said.get("severity", ""), said.get("owner", ""), quiet.get(alert.key))
 
 
-def _order(each: Listed) -> tuple[bool, int, int, int, str]:
+def _order(each: ListedAlert) -> tuple[bool, int, int, int, str]:
     alert = each.alert
     return (
         each.silence is not None,

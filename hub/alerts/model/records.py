@@ -28,11 +28,11 @@ from hub.alerts.model.state_machine import (
     KEPT_EVERY_MS,
     PENDING,
     Alert,
-    Group,
+    AlertingState,
     GroupKey,
     Notification,
+    NotificationGroup,
     Silence,
-    State,
 )
 from hub.errors import HubFault
 from hub.record import NewRecord, Record
@@ -55,20 +55,22 @@ class Claim:
 
 
 @dataclass
-class Kept:
+class StoredAlerts:
     """The fold of the topic. ``unsent``: notifications that are still to be sent, in their order."""
 
     alerts: dict[str, Alert] = field(default_factory=dict)
     pending: dict[str, Alert] = field(default_factory=dict)
     past: dict[tuple[str, int], Alert] = field(default_factory=dict)
-    groups: dict[GroupKey, Group] = field(default_factory=dict)
+    groups: dict[GroupKey, NotificationGroup] = field(default_factory=dict)
     silences: dict[str, Silence] = field(default_factory=dict)
     unsent: dict[str, Notification] = field(default_factory=dict)
     claim: Claim | None = None
 
     @property
-    def state(self) -> State:
-        return State({**self.pending, **self.alerts}, dict(self.past), dict(self.groups), dict(self.silences))
+    def state(self) -> AlertingState:
+        return AlertingState(
+            {**self.pending, **self.alerts}, dict(self.past), dict(self.groups), dict(self.silences)
+        )
 
     def apply(self, record: Record) -> None:
         """Take in a record. Raises HubFault (HUB-5701) for one that is not ours."""
@@ -103,7 +105,7 @@ class Kept:
             ) from None
 
 
-def records_of(before: State, after: State) -> list[NewRecord]:
+def records_of(before: AlertingState, after: AlertingState) -> list[NewRecord]:
     """What must be written for the second to be found again where the first was."""
     found: list[NewRecord] = []
     old = {key: each for key, each in before.alerts.items() if each.firing}
@@ -111,12 +113,12 @@ def records_of(before: State, after: State) -> list[NewRecord]:
     for key, alert in new.items():
         known = old.get(key)
         if known is None or (known.once, known.labels) != (alert.once, alert.labels):
-            found.append(_record(f"firing|{key}", _said(alert)))
+            found.append(_record(f"firing|{key}", _alert_body(alert)))
     found += [_record(f"firing|{key}", None) for key in old.keys() - new.keys()]
     found += _pending_records(before, after)
     for once, alert in after.past.items():
         if once not in before.past:
-            found.append(_record(_past_key(once), _said(alert)))
+            found.append(_record(_past_key(once), _alert_body(alert)))
     found += [_record(_past_key(once), None) for once in before.past.keys() - after.past.keys()]
     for place, group in after.groups.items():
         known_group = before.groups.get(place)
@@ -134,7 +136,7 @@ def records_of(before: State, after: State) -> list[NewRecord]:
     return found
 
 
-def _pending_records(before: State, after: State) -> Iterator[NewRecord]:
+def _pending_records(before: AlertingState, after: AlertingState) -> Iterator[NewRecord]:
     old = {key: each for key, each in before.alerts.items() if each.phase == PENDING}
     new = {key: each for key, each in after.alerts.items() if each.phase == PENDING}
     for key, alert in new.items():
@@ -152,7 +154,7 @@ def _pending_records(before: State, after: State) -> Iterator[NewRecord]:
 
 def pending_record(alert: Alert) -> NewRecord:
     """What it held is told with when it was last seen, and that nobody knows how it is now."""
-    return _record(f"pending|{alert.key}", {**_said(alert), "held_ms": alert.held_ms})
+    return _record(f"pending|{alert.key}", {**_alert_body(alert), "held_ms": alert.held_ms})
 
 
 def silence_record(silence: Silence) -> NewRecord:
@@ -167,7 +169,7 @@ def send_record(notification: Notification) -> NewRecord:
         "channel": notification.channel,
         "route": notification.group.route,
         "labels": notification.group.labels,
-        "alerts": [_said(each) for each in notification.alerts],
+        "alerts": [_alert_body(each) for each in notification.alerts],
         "at_ms": notification.at_ms,
         "left_out": notification.left_out,
     }
@@ -202,7 +204,7 @@ def _put(known: dict[Any, Any], key: Any, value: Any) -> None:
         known[key] = value
 
 
-def _said(alert: Alert) -> dict[str, Any]:
+def _alert_body(alert: Alert) -> dict[str, Any]:
     return asdict(replace(alert, last=Verdict.UNKNOWN, held_ms=0, missing_ms=0))
 
 
@@ -220,8 +222,10 @@ def _alert(body: Mapping[str, Any]) -> Alert:
     return Alert(**known)
 
 
-def _group(key: GroupKey, body: Mapping[str, Any]) -> Group:
-    return Group(key, tuple((str(one), int(fired)) for one, fired in body["told"]), body["notified_ms"])
+def _group(key: GroupKey, body: Mapping[str, Any]) -> NotificationGroup:
+    return NotificationGroup(
+        key, tuple((str(one), int(fired)) for one, fired in body["told"]), body["notified_ms"]
+    )
 
 
 def _silence(id: str, body: Mapping[str, Any]) -> Silence:

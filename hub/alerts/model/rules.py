@@ -32,7 +32,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AlertRule:
     """``kind``: ``slo``, ``health`` of what nobody has to promise, or ``query`` of alerts/*.yaml. ``runbook``: the name of a page of ours, or an address.
     ``limit_ms``: the time that the rule compares with where nobody promised another; None: it compares with none."""
 
@@ -56,8 +56,8 @@ def _rule(
     for_ms: int = 60_000,
     kind: str = "slo",
     limit_ms: int | None = None,
-) -> Rule:
-    return Rule(name, kind, doc, severity, for_ms, runbook=name, limit_ms=limit_ms)
+) -> AlertRule:
+    return AlertRule(name, kind, doc, severity, for_ms, runbook=name, limit_ms=limit_ms)
 
 
 # Whatever the routes say, every channel is told of it.
@@ -67,7 +67,7 @@ CLUSTER_RULES = ("kafka-away", "partitions-offline", "under-replicated", "disk-f
 FEW_FREE = 0.1
 
 # From which objective each follows is said in docs/alerts.md; a page docs/runbooks/NAME.md for each.
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, AlertRule] = {
     rule.name: rule
     for rule in (
         _rule("lag", "A reader is later than slo.lag of the topic."),
@@ -181,11 +181,11 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RuleObservations:
     """A rule and all that was seen of it. ``absent``: what it means that an object is not among them. UNKNOWN: nothing
     yet; when it is missing for ``GONE_MS`` while ``whole`` (all objects were looked at) it counts as gone."""
 
-    rule: Rule
+    rule: AlertRule
     observations: tuple[Observation, ...] = ()
     absent: Verdict = Verdict.UNKNOWN
     whole: bool = True
@@ -202,7 +202,7 @@ def key_of(rule: str, of: Labels) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RuleChange:
     """What alerts.yaml says of a rule; None: as it is."""
 
     for_ms: int | None = None
@@ -213,14 +213,14 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RuleChanges:
     """Of all rules."""
 
-    by_rule: Mapping[str, Change] = field(default_factory=dict)
+    by_rule: Mapping[str, RuleChange] = field(default_factory=dict)
 
-    def rule(self, name: str) -> Rule:
+    def rule(self, name: str) -> AlertRule:
         """A rule as it holds here."""
-        rule, change = RULES[name], self.by_rule.get(name, Change())
+        rule, change = RULES[name], self.by_rule.get(name, RuleChange())
         return replace(
             rule,
             for_ms=rule.for_ms if change.for_ms is None else change.for_ms,

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hub.alerts.model.matching import Labels, Matchers, fits, fits_in, labels_of
-from hub.alerts.model.rules import GONE_MS, Observation, Rule, Seen, Verdict, key_of
+from hub.alerts.model.rules import GONE_MS, AlertRule, Observation, RuleObservations, Verdict, key_of
 
 MOST_ALERTS = 10_000
 MOST_PAST = 500
@@ -99,7 +99,7 @@ class Silence:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class NotificationRoute:
     """Alerts that fit ``matchers`` go to ``channels``, and no further unless ``goes_on``."""
 
     matchers: Matchers
@@ -122,7 +122,7 @@ class GroupKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NotificationGroup:
     """``told``: the firing alerts that its channels heard of, each with when it fired. ``changed_ms``: something is to be
     told since then."""
 
@@ -153,12 +153,12 @@ Past = Mapping[tuple[str, int], Alert]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AlertingState:
     """All that is remembered. ``left_out``: objects that break a rule and for which there was no room."""
 
     alerts: Mapping[str, Alert] = field(default_factory=dict)
     past: Past = field(default_factory=dict)
-    groups: Mapping[GroupKey, Group] = field(default_factory=dict)
+    groups: Mapping[GroupKey, NotificationGroup] = field(default_factory=dict)
     silences: Mapping[str, Silence] = field(default_factory=dict)
     left_out: int = 0
 
@@ -183,13 +183,13 @@ class State:
 
 
 def step(
-    state: State, seen: Sequence[Seen], routes: Sequence[Route], now_ms: int
-) -> tuple[State, tuple[Notification, ...]]:
+    state: AlertingState, seen: Sequence[RuleObservations], routes: Sequence[NotificationRoute], now_ms: int
+) -> tuple[AlertingState, tuple[Notification, ...]]:
     """The state after these observations, and whom to tell what. Nothing but the arguments is read."""
     alerts, past, left_out = _judged(state, seen, now_ms)
     kept = {id: each for id, each in state.silences.items() if each.ends_ms > now_ms - PAST_MS}
-    judged = State(alerts, past, state.groups, kept, left_out)
-    groups, notifications = _told(judged, routes, now_ms)
+    judged = AlertingState(alerts, past, state.groups, kept, left_out)
+    groups, notifications = _notify(judged, routes, now_ms)
     heard = {once for group in groups.values() for once in group.told}
     return replace(judged, groups=groups, past=_trimmed(past, heard, now_ms)), notifications
 
@@ -198,7 +198,7 @@ def step(
 
 
 def _judged(
-    state: State, seen: Sequence[Seen], now_ms: int
+    state: AlertingState, seen: Sequence[RuleObservations], now_ms: int
 ) -> tuple[dict[str, Alert], dict[tuple[str, int], Alert], int]:
     alerts: dict[str, Alert] = {}
     past = dict(state.past)
@@ -241,7 +241,7 @@ def _judged(
     return alerts, past, left_out
 
 
-def judged(rule: Rule, key: str, seen: Observation, before: Alert | None, now_ms: int) -> Alert | None:
+def judged(rule: AlertRule, key: str, seen: Observation, before: Alert | None, now_ms: int) -> Alert | None:
     """An alert after one more observation; None: there is none. One whose ``phase`` is resolved is over."""
     labels = labels_of(
         {
@@ -285,7 +285,7 @@ def judged(rule: Rule, key: str, seen: Observation, before: Alert | None, now_ms
     return _over(after, "well again", now_ms) if held_ms >= rule.keep_ms else after
 
 
-def _absent(seen: Seen, alert: Alert, now_ms: int) -> Alert | None:
+def _absent(seen: RuleObservations, alert: Alert, now_ms: int) -> Alert | None:
     """An alert whose object was not seen."""
     if seen.absent is Verdict.GOOD:
         nothing = Observation(alert.object, Verdict.GOOD, labels=alert.labels)
@@ -316,7 +316,7 @@ def _trimmed(past: Past, heard: set[tuple[str, int]], now_ms: int) -> dict[tuple
 # ---- groups
 
 
-def route_of(routes: Iterable[Route], labels: Labels) -> list[Route]:
+def route_of(routes: Iterable[NotificationRoute], labels: Labels) -> list[NotificationRoute]:
     """Where alerts with these labels go."""
     found = []
     for route in routes:
@@ -327,9 +327,9 @@ def route_of(routes: Iterable[Route], labels: Labels) -> list[Route]:
     return found
 
 
-def _told(
-    state: State, routes: Sequence[Route], now_ms: int
-) -> tuple[dict[GroupKey, Group], tuple[Notification, ...]]:
+def _notify(
+    state: AlertingState, routes: Sequence[NotificationRoute], now_ms: int
+) -> tuple[dict[GroupKey, NotificationGroup], tuple[Notification, ...]]:
     members: dict[GroupKey, list[Alert]] = {}
     silenced: set[tuple[str, int]] = set()
     holding = [each for each in state.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
@@ -342,13 +342,13 @@ def _told(
             of = labels_of({name: said.get(name, "") for name in route.by})
             members.setdefault(GroupKey(route.id, of), []).append(alert)
     by_id = {route.id: route for route in routes}
-    groups: dict[GroupKey, Group] = {}
+    groups: dict[GroupKey, NotificationGroup] = {}
     notifications: list[Notification] = []
     for key in sorted(state.groups.keys() | members.keys()):
         its = by_id.get(key.route)
         if its is None:
             continue  # its route is no more: what it told is told anew by another, if there is one
-        before = state.groups.get(key, Group(key))
+        before = state.groups.get(key, NotificationGroup(key))
         group, alerts = _group(before, its, members.get(key, []), silenced, state.past, now_ms)
         if alerts:
             for channel in its.channels:
@@ -360,13 +360,13 @@ def _told(
 
 
 def _group(
-    group: Group,
-    route: Route,
+    group: NotificationGroup,
+    route: NotificationRoute,
     members: Sequence[Alert],
     silenced: set[tuple[str, int]],
     past: Past,
     now_ms: int,
-) -> tuple[Group | None, list[Alert]]:
+) -> tuple[NotificationGroup | None, list[Alert]]:
     """The group now (None: nothing is left of it) and what is to be told."""
     if max(group.changed_ms or 0, group.notified_ms or 0) > now_ms:  # our clock was set back
         changed_ms, notified_ms = (
@@ -386,7 +386,7 @@ def _group(
         return (replace(group, told=left, changed_ms=None) if left else None), []
     after = tuple(sorted(firing | quiet))
     alerts = sorted(members, key=lambda each: (each.fired_at_ms or 0, each.key)) + ended
-    return (Group(group.key, after, now_ms) if after else None), alerts
+    return (NotificationGroup(group.key, after, now_ms) if after else None), alerts
 
 
 def _id(key: GroupKey, channel: str, now_ms: int) -> str:

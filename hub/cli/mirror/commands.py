@@ -26,15 +26,15 @@ from hub.observability.web.pages.monitor.mirrors import left_behind_lines
 
 if TYPE_CHECKING:
     from hub.replication.clusters.apply_plan import LinkPlan
-    from hub.replication.clusters.clusters import Reached
-    from hub.replication.clusters.control_state import Board
+    from hub.replication.clusters.clusters import ClusterHandle
+    from hub.replication.clusters.control_state import ControlState
     from hub.replication.config.mirrors import MirrorsFile
     from hub.replication.ownership.failover import Control, Kind
     from hub.replication.ownership.links import Link
-    from hub.replication.ownership.loss_report import Report
-    from hub.replication.status.source_ends import EndsAsker
-    from hub.replication.verification.differences import Differing
-    from hub.replication.verification.verify import Compared, Verdict
+    from hub.replication.ownership.loss_report import LossReport
+    from hub.replication.status.source_ends import SourceEndsReader
+    from hub.replication.verification.differences import DifferingRecord
+    from hub.replication.verification.verify import ComparedPartition, PartitionVerdict
 
 EXIT_REFUSED, EXIT_CHANGES = 1, 2
 
@@ -94,7 +94,7 @@ class _World:
 
     path: Path
     file: MirrorsFile
-    clusters: dict[str, Reached]
+    clusters: dict[str, ClusterHandle]
 
     def control(self) -> Control:
         """Owners and operations as every cluster that answers says."""
@@ -102,14 +102,14 @@ class _World:
 
         return joined(board.control for board in self.boards().values())
 
-    def boards(self) -> dict[str, Board]:
+    def boards(self) -> dict[str, ControlState]:
         """The control topics of the clusters that answer."""
-        from hub.replication.clusters.clusters import read_board
+        from hub.replication.clusters.clusters import read_control_state
 
-        found: dict[str, Board] = {}
+        found: dict[str, ControlState] = {}
         for name, reached in self.clusters.items():
             try:
-                found[name] = read_board(reached, status=False)
+                found[name] = read_control_state(reached, status=False)
             except PeerError as error:
                 note(f"! cluster {name} does not answer: {error.message}")
         return found
@@ -306,10 +306,10 @@ def _rules_from_now(world: _World, names: Sequence[str] | None) -> list[str]:
 
 def _plans(world: _World, names: Sequence[str] | None) -> list[LinkPlan]:
     from hub.replication.clusters.apply_plan import planned
-    from hub.replication.clusters.clusters import read_board, read_progress
+    from hub.replication.clusters.clusters import read_control_state, read_progress
     from hub.replication.clusters.control_state import joined
 
-    boards = {name: read_board(reached, status=False) for name, reached in world.clusters.items()}
+    boards = {name: read_control_state(reached, status=False) for name, reached in world.clusters.items()}
     control = joined(board.control for board in boards.values())
     plans = []
     for link in world.chosen(names):
@@ -411,11 +411,11 @@ def status(
 
     Example: hub mirror status nyc-lon --watch 2
     """
-    from hub.replication.status.source_ends import EndsAsker
+    from hub.replication.status.source_ends import SourceEndsReader
 
     world = _world(file)
 
-    asker = EndsAsker()
+    asker = SourceEndsReader()
 
     def look() -> list[dict[str, Any]]:
         found = [_status(world, link, asker) for link in world.chosen(names)]
@@ -428,14 +428,14 @@ def status(
     raise typer.Exit(0 if all(each["ok"] for each in found) else 1)
 
 
-def _status(world: _World, link: Link, asker: EndsAsker) -> dict[str, Any]:
-    from hub.replication.clusters.clusters import read_board, read_progress
+def _status(world: _World, link: Link, asker: SourceEndsReader) -> dict[str, Any]:
+    from hub.replication.clusters.clusters import read_control_state, read_progress
     from hub.replication.operations.left_at_source import losses_now
     from hub.replication.status.mirror_status import places_of, summary_of, with_losses
 
     reached = world.clusters[link.target]
     try:
-        board, progress = read_board(reached), read_progress(reached, maps=False)
+        board, progress = read_control_state(reached), read_progress(reached, maps=False)
     except PeerError as error:
         return {
             "mirror": link.name,
@@ -452,7 +452,7 @@ def _status(world: _World, link: Link, asker: EndsAsker) -> dict[str, Any]:
     return with_losses(found, losses_now(world.file, link, world.clusters, board, progress))
 
 
-def _way_back(world: _World, forward: Mapping[str, Any], asker: EndsAsker) -> dict[str, Any] | None:
+def _way_back(world: _World, forward: Mapping[str, Any], asker: SourceEndsReader) -> dict[str, Any] | None:
     """How the way back of a mirror goes, while its target acts for its source; None when nobody has to declare it."""
     from hub.replication.ownership.links import BACK, links
 
@@ -614,7 +614,7 @@ def verify(
     )
     # Those of former rules too.
     keys = {key for each in every for one in each.ruled if one.rules.shape for key in one.rules.shape.secrets}
-    verdicts: list[Verdict] = []
+    verdicts: list[PartitionVerdict] = []
     with counted(f"verify {name}") as advance:
         done = 0
 
@@ -675,7 +675,7 @@ def verify(
 _DIFFERENCE_COLUMNS = ("topic", "partition", "source_offset", "target_offset", "why")
 
 
-def _difference(verdict: Verdict, each: Differing) -> dict[str, Any]:
+def _difference(verdict: PartitionVerdict, each: DifferingRecord) -> dict[str, Any]:
     """One difference as a row; an offset is None where that side has no such record."""
     return {
         "topic": verdict.place.topic,
@@ -686,7 +686,9 @@ def _difference(verdict: Verdict, each: Differing) -> dict[str, Any]:
     }
 
 
-def _tell_verified(target: Reached, name: str, verdicts: Iterable[tuple[Compared, Verdict]]) -> None:
+def _tell_verified(
+    target: ClusterHandle, name: str, verdicts: Iterable[tuple[ComparedPartition, PartitionVerdict]]
+) -> None:
     """Where status finds it; who may only read has compared all the same."""
     from hub.replication.verification.continuous_check import of_everything
 
@@ -857,7 +859,7 @@ def _wish(world: _World, link: Link, *, paused: bool) -> None:
     _append(world.clusters[link.target], records)
 
 
-def _append(reached: Reached, records: Sequence[Any]) -> None:
+def _append(reached: ClusterHandle, records: Sequence[Any]) -> None:
     from hub.replication.clusters.apply_plan import make_own
     from hub.replication.clusters.clusters import own_topics
 
@@ -895,13 +897,13 @@ def drop(
 
     Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
     """
-    from hub.replication.clusters.clusters import read_board, read_progress
+    from hub.replication.clusters.clusters import read_control_state, read_progress
     from hub.replication.operations.operator import forget_both
 
     world = _world(file)
     link = world.link(name)
     target = world.clusters[link.target]
-    board = read_board(target)
+    board = read_control_state(target)
     if name not in board.paused and not link.mirror.paused:
         raise Conflict(
             f'mirror "{name}" is not paused', hint=f"first: hub mirror pause {name}", code="HUB-1967"
@@ -1001,7 +1003,7 @@ def _rehearse(world: _World, link: Link, kind: Kind, output: Output) -> None:
     for line in rights:
         note(line)
     _show_report(report, old, now_ms)
-    _tell_masked(masked, link)
+    _print_masked(masked, link)
     for topic, why in stuck.items():
         note(f'✗ topic "{topic}" is not mirrored: {why}')
     if stuck and kind != "failover":
@@ -1112,7 +1114,7 @@ def left_behind(
 
     Example: hub mirror left-behind nyc-lon --limit 1000 -o json
     """
-    from hub.replication.clusters.clusters import read_board, read_progress
+    from hub.replication.clusters.clusters import read_control_state, read_progress
     from hub.replication.operations.left_at_source import losses_now, records
 
     world = _world(file)
@@ -1122,7 +1124,7 @@ def left_behind(
         world.file,
         link,
         world.clusters,
-        read_board(target, status=False),
+        read_control_state(target, status=False),
         read_progress(target, maps=False),
     )
     if losses is None:
@@ -1193,7 +1195,7 @@ def _change(
     operator = _operator(world, wait)
     new = link.source if kind == "failback" else link.target
     operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
-    _tell_masked(operator.masked(link.source, operation.old, new), link)
+    _print_masked(operator.masked(link.source, operation.old, new), link)
     for change in operator.rights(operation):
         for line in change.lines():
             note(line)
@@ -1204,7 +1206,7 @@ def _change(
     _finish(operator, operation, output)
 
 
-def _tell_masked(topics: Sequence[str], link: Link) -> None:
+def _print_masked(topics: Sequence[str], link: Link) -> None:
     for topic in topics:
         note(
             f"! {topic}: its copy at {link.target} is masked: what is born of it there is never carried to"
@@ -1214,7 +1216,7 @@ def _tell_masked(topics: Sequence[str], link: Link) -> None:
 
 def _finish(operator: Any, operation: Any, output: Output) -> None:
 
-    before: Report = operator.report(operation.home, operation.old, operation.new)
+    before: LossReport = operator.report(operation.home, operation.old, operation.new)
     now_ms = int(time.time() * 1000)
     try:
         done = operator.carry_on(operation)
@@ -1235,7 +1237,7 @@ def _finish(operator: Any, operation: Any, output: Output) -> None:
         )
 
 
-def _as_json(report: Report, now_ms: int) -> dict[str, Any]:
+def _as_json(report: LossReport, now_ms: int) -> dict[str, Any]:
     """Return the report for `-o json`: an unknown number is null, with its bounds and the age of the last hearing beside it."""
     heard = report.heard_at_ms
     return {
@@ -1279,7 +1281,7 @@ def _as_json(report: Report, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _show_report(report: Report, source: str, now_ms: int) -> None:
+def _show_report(report: LossReport, source: str, now_ms: int) -> None:
     body = _as_json(report, now_ms)
     for part in ("losses", "groups"):
         if body[part]:

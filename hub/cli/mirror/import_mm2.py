@@ -10,9 +10,9 @@ from hub.cli.terminal.progress import counted
 from hub.errors import Conflict
 
 if TYPE_CHECKING:
-    from hub.replication.clusters.clusters import Reached
+    from hub.replication.clusters.clusters import ClusterHandle
     from hub.replication.config.mirrors import MirrorsFile
-    from hub.replication.migration.mirror_maker_import import Takeover, Told
+    from hub.replication.migration.mirror_maker_import import MirrorMakerImport, MirrorMakerState
     from hub.replication.ownership.failover import Control
     from hub.replication.ownership.links import Link
 
@@ -34,7 +34,7 @@ _GROUPS = ("group", "topic", "partition", "state", "source_offset", "position", 
 def take_over(
     file: MirrorsFile,
     link: Link,
-    clusters: Mapping[str, Reached],
+    clusters: Mapping[str, ClusterHandle],
     control: Control,
     confirm: Callable[[str], None],
     *,
@@ -91,15 +91,15 @@ def _runs(moved: tuple[str, ...]) -> Conflict:
     )
 
 
-def _commits(found: Takeover) -> bool:
+def _commits(found: MirrorMakerImport) -> bool:
     return any(each.commit is not None for _, carried in found.groups for each in carried)
 
 
 def _tell(
     link: Link,
-    clusters: Mapping[str, Reached],
-    told: Told,
-    found: Takeover,
+    clusters: Mapping[str, ClusterHandle],
+    told: MirrorMakerState,
+    found: MirrorMakerImport,
     moved: tuple[str, ...],
     dry_run: bool,
     output: Output,

@@ -51,13 +51,13 @@ def write_refusals(settings: Settings, cluster: KafkaCluster) -> Callable[[str],
 def _here(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> tuple[str, Control] | None:
     """What the file calls this cluster, and who acts for whom as written in it; None: it is none of the file's."""
     from hub.kafka import own_connection
-    from hub.replication.clusters.clusters import Reached, access_of, read_board
+    from hub.replication.clusters.clusters import ClusterHandle, access_of, read_control_state
 
     name = _name(file, settings, cluster)
     if name is None:
         return None
-    reached = Reached(name, cluster, access_of(own_connection(settings)))
-    return name, read_board(reached, status=False).control
+    reached = ClusterHandle(name, cluster, access_of(own_connection(settings)))
+    return name, read_control_state(reached, status=False).control
 
 
 def _name(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> str | None:

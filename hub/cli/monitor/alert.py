@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 
-class Form(StrEnum):
+class RulesFormat(StrEnum):
     """How rules are printed."""
 
     table = "table"
@@ -161,34 +161,34 @@ def unsilence(
 @app.command("rules")
 def rules(
     output: Annotated[
-        Form,
+        RulesFormat,
         typer.Option(
             "--output", "-o", help="table, json; prometheus and grafana are made from the files alone."
         ),
-    ] = Form.table,
+    ] = RulesFormat.table,
     watch: WatchOption = False,
 ) -> None:
     """Every rule and what it sees; or the same rules for Prometheus, and a dashboard for Grafana.
 
     Example: hub alert rules --watch; hub alert rules -o prometheus > rules.yaml; hub alert rules -o grafana > hub.json
     """
-    if watch and output in (Form.prometheus, Form.grafana):
+    if watch and output in (RulesFormat.prometheus, RulesFormat.grafana):
         raise CallerError(
             f"-o {output} is made from files: there is nothing to watch", hint="leave out --watch"
         )
-    if output is Form.prometheus:
+    if output is RulesFormat.prometheus:
         from hub.yaml import written
 
         print(written(exported()), end="")
         return
-    if output is Form.grafana:
+    if output is RulesFormat.grafana:
         import json
 
         from hub.alerts.prometheus_export import grafana_dashboard
 
         print(json.dumps(grafana_dashboard(), indent=2))
         return
-    form = Output.json if output is Form.json else Output.table
+    form = Output.json if output is RulesFormat.json else Output.table
     looked(
         lambda: http.get("/api/alerts/rules", timeout_s=TIMEOUT_S),
         lambda found: _rules(found, form),

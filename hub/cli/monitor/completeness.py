@@ -14,15 +14,15 @@ from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.terminal.progress import counted
 from hub.cli.terminal.watch_option import WatchOption, looked
-from hub.cli.view.verify import proof_in_short
+from hub.cli.view.verify import verification_summary
 from hub.errors import HubError
 from hub.observability import format
 from hub.observability.web.pages.monitor.completeness import at_of
 from hub.observability.web.pages.monitor.completeness import minute as minute_of
 
 if TYPE_CHECKING:
-    from hub.completeness.counting import Audit, Copy
-    from hub.completeness.counts import Entry, TopicAudit
+    from hub.completeness.counting import MirrorCopy, TopicCounter
+    from hub.completeness.counts import CountEntry, TopicCompleteness
     from hub.config import Settings
     from hub.kafka import KafkaCluster
 
@@ -128,7 +128,7 @@ def views(
     """
     rows = looked(
         lambda: [each for each in http.get("/api/audit/views")["views"] if view in (None, each["view"])],
-        lambda rows: _tell_proofs(rows, output),
+        lambda rows: _print_verifications(rows, output),
         watch,
         output,
     )
@@ -136,12 +136,12 @@ def views(
         raise typer.Exit(EXIT_DIFFERS)
 
 
-def _tell_proofs(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
+def _print_verifications(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
     if output is Output.json:
         show(rows, output)
     elif rows:
         now_ms = time.time_ns() // 1_000_000
-        lines = [{**each, "proved": proof_in_short(each, now_ms)} for each in rows]
+        lines = [{**each, "proved": verification_summary(each, now_ms)} for each in rows]
         show(lines, output, ("view", "store", "rows", "proved"))
         for each in rows:
             for key in each["differing"]:
@@ -180,9 +180,9 @@ def bucket(text: str) -> int:
     return at_of(text) // 60_000 * 60_000
 
 
-def _run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicAudit]:
+def _run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicCompleteness]:
     """Those that could be audited; of the others is said why not. Raises the first reason when all could not."""
-    audits: list[TopicAudit] = []
+    audits: list[TopicCompleteness] = []
     failed: HubError | None = None
     for topic in topics:
         try:
@@ -196,8 +196,8 @@ def _run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicAudit]:
     return audits
 
 
-def _run(topic: str, *, mirrors: bool) -> TopicAudit:
-    from hub.completeness.counting import read_ledger, write_entries
+def _run(topic: str, *, mirrors: bool) -> TopicCompleteness:
+    from hub.completeness.counting import read_counts, write_entries
     from hub.completeness.counts import audit_of
 
     settings = load_settings()
@@ -207,26 +207,26 @@ def _run(topic: str, *, mirrors: bool) -> TopicAudit:
         if verdicts:
             write_entries(audit.kafka, verdicts, settings.replication_factor)
         names = [copy.name for copy in audit.copies]
-        return audit_of(topic, read_ledger(audit.kafka).of(topic), names)
+        return audit_of(topic, read_counts(audit.kafka).of(topic), names)
 
 
-def _audit(settings: Settings, topic: str, *, mirrors: bool) -> Audit:
-    from hub.completeness.counting import Audit
+def _audit(settings: Settings, topic: str, *, mirrors: bool) -> TopicCounter:
+    from hub.completeness.counting import TopicCounter
     from hub.kafka import bounds_of, own_cluster, own_connection
     from hub.replication.clusters.clusters import access_of
 
     kafka = own_cluster(settings)
     access = access_of(own_connection(settings), "hub-audit", bounds_of(settings))
     copies = _copies(settings, kafka, topic) if mirrors else []
-    return Audit(kafka, access, topic, copies, settings.replication_factor)
+    return TopicCounter(kafka, access, topic, copies, settings.replication_factor)
 
 
-def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
+def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorCopy]:
     """The mirrors of mirrors.yaml whose source is this cluster and that have begun to carry the topic."""
     import os
 
-    from hub.completeness.counting import Copy
-    from hub.replication.clusters.clusters import reach_all, read_board
+    from hub.completeness.counting import MirrorCopy
+    from hub.replication.clusters.clusters import reach_all, read_control_state
     from hub.replication.clusters.control_state import joined
     from hub.replication.config.mirrors import MIRRORS_FILE, load
     from hub.replication.ownership.links import links
@@ -242,7 +242,9 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
         try:
             if clusters[link.source].kafka.cluster_id() != mine:
                 continue
-            boards = [read_board(clusters[end], status=False).control for end in (link.source, link.target)]
+            boards = [
+                read_control_state(clusters[end], status=False).control for end in (link.source, link.target)
+            ]
             every = compared(file, link, clusters, joined(boards), [topic])
         except HubError as error:  # a copy that cannot be read is not compared; all else can be
             note(f"! mirror {name}: not compared: {error.message}")
@@ -254,14 +256,14 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
         if rules := "; or ".join(sorted(made)):
             note(f"! mirror {name}: its copy differs as it should ({rules}): see hub mirror verify {name}")
         elif places:
-            found.append(Copy(name, clusters[link.target], places))
+            found.append(MirrorCopy(name, clusters[link.target], places))
     return found
 
 
-def _of_stores(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Entry]:
+def _of_stores(settings: Settings, kafka: KafkaCluster, topic: str) -> list[CountEntry]:
     """Of a view's changelog: its fold and the rows of each of its stores, as entries."""
     from hub.cli.view.verify import _stores, _verdict
-    from hub.completeness.counts import Cell, Cells, Entry
+    from hub.completeness.counts import Cell, Cells, CountEntry
     from hub.materializers.definition.declared import CHANGELOG_PREFIX
 
     view = topic.removeprefix(CHANGELOG_PREFIX)
@@ -284,7 +286,7 @@ def _of_stores(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Entr
         fold = Cells({0: Cell(verdict.changelog_rows, _hash(verdict.changelog_hash), 0)})
         rows = Cells({0: Cell(verdict.store_rows, _hash(verdict.store_hash), 0)})
         place = (f"{view}@{store}", topic, 0, 0, end, now_ms)
-        found += [Entry("view", *place, fold), Entry("store", *place, rows)]
+        found += [CountEntry("view", *place, fold), CountEntry("store", *place, rows)]
     return found
 
 
@@ -292,7 +294,7 @@ def _hash(text: str) -> int:
     return int(text.rpartition(":")[2], 16) % (1 << 64)
 
 
-def _row(audit: TopicAudit) -> dict[str, Any]:
+def _row(audit: TopicCompleteness) -> dict[str, Any]:
     from hub.completeness.counts_follower import row_of
 
     return row_of(audit, buckets=True)

@@ -20,7 +20,7 @@ BARS = "▁▂▃▄▅▆▇█"
 app = typer.Typer(rich_markup_mode=None)
 
 
-class Kind(StrEnum):
+class ReaderKind(StrEnum):
     """Who reads."""
 
     group = "group"
@@ -40,7 +40,7 @@ def lag(
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Only what belongs to this owner.")] = None,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Only topics that begin so.")] = "",
-    kind: Annotated[Kind | None, typer.Option(help="Only groups, views, appliers or mirrors.")] = None,
+    kind: Annotated[ReaderKind | None, typer.Option(help="Only groups, views, appliers or mirrors.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the worst.")] = 1_000,
     output: OutputOption = Output.table,
     watch: WatchOption = False,

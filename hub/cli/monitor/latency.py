@@ -21,7 +21,7 @@ COLUMNS = (
 )
 
 
-class Origin(StrEnum):
+class EventOrigin(StrEnum):
     """live: events as they come; replay: those that were old when they were read."""
 
     live = "live"
@@ -30,7 +30,9 @@ class Origin(StrEnum):
 
 def latency(
     view: Annotated[str | None, typer.Argument(help="Only this view.")] = None,
-    origin: Annotated[Origin | None, typer.Option(help="Only live events, or only replayed ones.")] = None,
+    origin: Annotated[
+        EventOrigin | None, typer.Option(help="Only live events, or only replayed ones.")
+    ] = None,
     output: OutputOption = Output.table,
     watch: WatchOption = False,
 ) -> None:

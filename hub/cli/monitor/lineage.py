@@ -21,7 +21,7 @@ MIRRORS_S = 10.0
 COLUMNS = ("from", "to", "state", "records", "lag", "bound", "cause")
 
 
-class Form(StrEnum):
+class LineageFormat(StrEnum):
     """How it is printed; ``openlineage``: job events for other catalogues."""
 
     table = "table"
@@ -37,7 +37,9 @@ def lineage(
         ),
     ] = "",
     steps: Annotated[int, typer.Option("--steps", "-n", min=1, max=9, help="So many steps each way.")] = 3,
-    output: Annotated[Form, typer.Option("--output", "-o", help="table, json or openlineage.")] = Form.table,
+    output: Annotated[
+        LineageFormat, typer.Option("--output", "-o", help="table, json or openlineage.")
+    ] = LineageFormat.table,
     watch: WatchOption = False,
 ) -> None:
     """What events go through, from topics over mirrors and views to stores and readers, with the live lag of each step; and of one
@@ -45,7 +47,7 @@ def lineage(
 
     Example: hub lineage customer_360 --watch
     """
-    if output is Form.openlineage:
+    if output is LineageFormat.openlineage:
         looked(
             lambda: http.get("/api/openlineage", timeout_s=TIMEOUT_S),
             lambda found: show(found, Output.json),
@@ -54,9 +56,9 @@ def lineage(
         )
         return
     asked = [("steps", str(steps)), *([("of", of)] if of else [])]
-    as_json = output is Form.json
+    as_json = output is LineageFormat.json
     looked(
-        lambda: told(asked),
+        lambda: fetch_lineage(asked),
         lambda found: show_one(found, Output.json) if as_json else _print(found),
         watch,
         Output.json if as_json else Output.table,
@@ -84,7 +86,7 @@ def _print(found: dict[str, Any]) -> None:
             typer.echo(f"{column or '(which rows there are)'} <- {parts}")
 
 
-def told(asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def fetch_lineage(asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The answer; while the server asks the mirrors' clusters for the first time it is waited for, a few seconds."""
     until_s = time.monotonic() + MIRRORS_S
     while True:
@@ -108,9 +110,9 @@ def line(edge: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def _words(edge: dict[str, Any]) -> str:
+def _edge_text(edge: dict[str, Any]) -> str:
     """How a step goes: ``falling behind: 210 records/s arrive``."""
-    state = format.words(edge["state"] or "UNKNOWN")
+    state = format.state_label(edge["state"] or "UNKNOWN")
     return f"{state}: {edge['cause']}" if edge["cause"] else state
 
 
@@ -125,7 +127,7 @@ def why(late: dict[str, Any]) -> str:
         said = (
             f"an event takes {format.seconds(late['seconds'])} to get here; most of it, "
             f"{format.seconds(slowest['seconds'])}, it waits for {slowest['target']} to read {slowest['source']}: "
-            f"{_words(slowest)}"
+            f"{_edge_text(slowest)}"
         )
     if late["unknown"]:
         said += f" (the lag of {len(late['unknown'])} steps on the way is not known, so it may be more)"

@@ -60,7 +60,7 @@ def top(
     from rich.text import Text
 
     home = load_settings().home
-    processes = Processes(home)
+    processes = ProcessTable(home)
     if output is Output.json or once or not sys.stdout.isatty():
         pause(min(interval, 0.5))  # processor time needs two looks
         console = Console(width=None if sys.stdout.isatty() else 200)
@@ -81,11 +81,11 @@ def top(
                 live.update(Text(printable(error.message)), refresh=True)
 
 
-class Processes:
+class ProcessTable:
     """The hub's processes on this machine, with their processor time between two looks."""
 
     def __init__(self, home: Path) -> None:
-        from hub.observability.cluster.processes import Processes as Table
+        from hub.observability.cluster.processes import ProcessList as Table
 
         self.table = Table(home)
         self.costs()
@@ -105,7 +105,7 @@ def cluster() -> dict[str, Any] | None:
     return {**{name: found[name] for name in names}, "brokers": len(found["brokers"])}
 
 
-def look(processes: Processes) -> dict[str, Any]:
+def look(processes: ProcessTable) -> dict[str, Any]:
     """Everything that is shown, as one value. Raises PeerError when no server answers."""
     overview = http.get("/api/overview", timeout_s=TIMEOUT_S)
     rows = http.get("/api/lag", timeout_s=TIMEOUT_S)

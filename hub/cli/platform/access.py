@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hub.access.access_yaml import ACCESS_FILE, AccessFile, load_access
-from hub.access.decide import ANONYMOUS, Grant, Principal, decide, said
+from hub.access.decide import ANONYMOUS, Grant, Principal, decide, grant_text
 from hub.access.secrets import SALT_BYTES, TOKEN_BYTES, hash_of_password, hash_of_token, token_of
 from hub.caller import HUB, Action, Kind, Resource
 from hub.cli.context import load_settings
@@ -99,7 +99,7 @@ def ls(output: OutputOption = Output.table) -> None:
 def _row(
     kind: str, name: str, groups: list[str], grants: tuple[Grant, ...] | list[Grant], how: str
 ) -> dict[str, object]:
-    granted = "; ".join(f"{each.role} over {said(each)}" for each in grants)
+    granted = "; ".join(f"{each.role} over {grant_text(each)}" for each in grants)
     return {
         "kind": kind,
         "name": name,

@@ -19,7 +19,7 @@ from hub.config import Settings
 from hub.errors import ConfigError, HubError
 
 if TYPE_CHECKING:
-    from hub.demo.customers import Event
+    from hub.demo.customers import DemoEvent
     from hub.demo.feeder import Feeder
     from hub.kafka import KafkaCluster
     from hub.schema_registry.client.registry_client import RegistryClient
@@ -184,7 +184,7 @@ def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
     return own_cluster(settings), RegistryClient(settings.registry)
 
 
-def _load(fed: Feeder, events: Iterable[Event], total: int, what: str, stop: threading.Event) -> None:
+def _load(fed: Feeder, events: Iterable[DemoEvent], total: int, what: str, stop: threading.Event) -> None:
     """Raises KeyboardInterrupt when ``stop`` is set before all are there; what was sent by then is."""
     from hub.demo.feeder import load
 

@@ -26,7 +26,7 @@ from hub.runtime import running_hub
 from hub.schema_registry.client.registry_client import RegistryClient
 
 
-class Verdict(StrEnum):
+class CheckResult(StrEnum):
     """``off``: the hub does not run, so there is nothing to check. ``warn``: it works, and should not stay so."""
 
     ok = "OK"
@@ -40,7 +40,7 @@ class Finding:
     """One line of the report."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckResult
     found: str
     fix: str = ""
 
@@ -56,7 +56,7 @@ def doctor(output: OutputOption = Output.table) -> None:
     settings = load_settings()
     findings = examine(settings)
     show([asdict(finding) for finding in findings], output)
-    if any(finding.verdict is Verdict.fail for finding in findings):
+    if any(finding.verdict is CheckResult.fail for finding in findings):
         raise typer.Exit(1)
 
 
@@ -67,13 +67,13 @@ def examine(settings: Settings) -> list[Finding]:
         try:
             findings.append(check(settings))
         except HubError as error:
-            findings.append(Finding(name, Verdict.fail, error.message, error.hint or ""))
+            findings.append(Finding(name, CheckResult.fail, error.message, error.hint or ""))
     return findings
 
 
 def _java(settings: Settings) -> Finding:
     java = find_java(settings)
-    return Finding("java", Verdict.ok, f"{java.version} at {java.path} ({java.source})")
+    return Finding("java", CheckResult.ok, f"{java.version} at {java.path} ({java.source})")
 
 
 def _jars(settings: Settings) -> Finding:
@@ -81,15 +81,17 @@ def _jars(settings: Settings) -> Finding:
     if missing:
         size_mb = sum(jar.size for jar in missing) / 1e6
         return Finding(
-            "jars", Verdict.off, f"{len(missing)} not fetched yet ({size_mb:.0f} MB): the first start does"
+            "jars",
+            CheckResult.off,
+            f"{len(missing)} not fetched yet ({size_mb:.0f} MB): the first start does",
         )
     count = sum(map(len, ensure_jars(settings).values()))
-    return Finding("jars", Verdict.ok, f"{count} jars, every checksum as locked")
+    return Finding("jars", CheckResult.ok, f"{count} jars, every checksum as locked")
 
 
 def _memory(_settings: Settings) -> Finding:
     check_memory()
-    return Finding("memory", Verdict.ok, f"{psutil.virtual_memory().available / 1e9:.1f} GB available")
+    return Finding("memory", CheckResult.ok, f"{psutil.virtual_memory().available / 1e9:.1f} GB available")
 
 
 def _disk(settings: Settings) -> Finding:
@@ -98,19 +100,19 @@ def _disk(settings: Settings) -> Finding:
         path for path in (settings.home.absolute(), *settings.home.absolute().parents) if path.exists()
     )
     return Finding(
-        "disk", Verdict.ok, f"{shutil.disk_usage(existing).free / 1e9:.0f} GB free under {existing}"
+        "disk", CheckResult.ok, f"{shutil.disk_usage(existing).free / 1e9:.0f} GB free under {existing}"
     )
 
 
 def _processes(settings: Settings) -> Finding:
     hub = running_hub(settings.home)
     if hub is None:
-        return Finding("processes", Verdict.off, f"no hub runs on {settings.home}", "hub up")
+        return Finding("processes", CheckResult.off, f"no hub runs on {settings.home}", "hub up")
     if hub.missing:
         fix = f"it is tried on; see {settings.logs}/<name>.log"
-        return Finding("processes", Verdict.fail, f"not ready yet: {', '.join(hub.missing)}", fix)
+        return Finding("processes", CheckResult.fail, f"not ready yet: {', '.join(hub.missing)}", fix)
     if not hub.healthy:
-        return Finding("processes", Verdict.ok, "the hub is starting or stopping")
+        return Finding("processes", CheckResult.ok, "the hub is starting or stopping")
     names = ", ".join(f"{name} {process.pid}" for name, process in hub.processes.items())
     expected = {"supervisor", "server", "applier", "materializer", "auditor"} | (
         {"kafka"} if settings.embedded_kafka else set()
@@ -118,27 +120,27 @@ def _processes(settings: Settings) -> Finding:
     if missing := expected - set(hub.processes):
         return Finding(
             "processes",
-            Verdict.fail,
+            CheckResult.fail,
             f"not running: {', '.join(sorted(missing))}",
             f"see {settings.logs}/<name>.log",
         )
-    return Finding("processes", Verdict.ok, names)
+    return Finding("processes", CheckResult.ok, names)
 
 
 def _ports(settings: Settings) -> Finding:
     if running_hub(settings.home) is not None:
-        return Finding("ports", Verdict.ok, "in use by this hub")
+        return Finding("ports", CheckResult.ok, "in use by this hub")
     check_port(settings.http_host, settings.http_port, "the hub's server", "take another: HUB_HTTP_PORT=N")
     if settings.embedded_kafka:
         KafkaNode(settings).check_ports()
-    return Finding("ports", Verdict.ok, "free")
+    return Finding("ports", CheckResult.ok, "free")
 
 
 def _kafka(settings: Settings) -> Finding:
     if not settings.embedded_kafka:
         return _their_kafka(settings)
     if kafka_answers(settings):
-        return Finding("kafka", Verdict.ok, f"answers at {settings.bootstrap}")
+        return Finding("kafka", CheckResult.ok, f"answers at {settings.bootstrap}")
     return _silent("kafka", settings, settings.bootstrap, f"see {settings.logs / 'kafka.log'}")
 
 
@@ -156,11 +158,11 @@ def _their_kafka(settings: Settings) -> Finding:
     if sasl is not None and connection.tls is None and sasl.mechanism in ("PLAIN", "OAUTHBEARER"):
         return Finding(
             "kafka",
-            Verdict.warn,
+            CheckResult.warn,
             f"{found}: whoever sees the network reads the {'password' if sasl.mechanism == 'PLAIN' else 'token'}",
             "tls in hub.yaml, where the brokers have a listener with TLS (docs/secured-kafka.md)",
         )
-    return Finding("kafka", Verdict.ok, found)
+    return Finding("kafka", CheckResult.ok, found)
 
 
 def _contact(settings: Settings) -> Finding:
@@ -172,16 +174,16 @@ def _contact(settings: Settings) -> Finding:
     if cut_off:
         said = "; ".join(in_words(each) for each in cut_off)
         fix = "each tries a fresh client every 2 s and goes on by itself; is Kafka well, and does its advertised.listeners lead to it?"
-        return Finding("contact", Verdict.fail, said, fix)
+        return Finding("contact", CheckResult.fail, said, fix)
     if not found:
-        return Finding("contact", Verdict.off, f"no process of the hub runs on {settings.home}", "hub up")
-    return Finding("contact", Verdict.ok, f"Kafka answers {', '.join(note.process for note in found)}")
+        return Finding("contact", CheckResult.off, f"no process of the hub runs on {settings.home}", "hub up")
+    return Finding("contact", CheckResult.ok, f"Kafka answers {', '.join(note.process for note in found)}")
 
 
 def _rights(settings: Settings) -> Finding:
     """Of what is there already; what a right over names that are not there yet is, brokers do not tell."""
     if settings.embedded_kafka:
-        return Finding("rights", Verdict.off, "the embedded Kafka lets everybody do everything")
+        return Finding("rights", CheckResult.off, "the embedded Kafka lets everybody do everything")
     from hub.kafka import own_cluster
 
     missing = missing_rights(own_cluster(settings, CHECK_S).rights_on())
@@ -189,9 +191,9 @@ def _rights(settings: Settings) -> Finding:
         more = f", and {len(missing) - _SHOWN_RIGHTS} more" if len(missing) > _SHOWN_RIGHTS else ""
         said = ", ".join(missing[:_SHOWN_RIGHTS]) + more
         return Finding(
-            "rights", Verdict.fail, f"missing: {said}", "docs/secured-kafka.md lists what the hub needs"
+            "rights", CheckResult.fail, f"missing: {said}", "docs/secured-kafka.md lists what the hub needs"
         )
-    return Finding("rights", Verdict.ok, "on all of the hub's own topics that are there")
+    return Finding("rights", CheckResult.ok, "on all of the hub's own topics that are there")
 
 
 def missing_rights(found: Mapping[str, frozenset[str]]) -> list[str]:
@@ -211,7 +213,7 @@ def missing_rights(found: Mapping[str, frozenset[str]]) -> list[str]:
 
 def _server(settings: Settings) -> Finding:
     if answers_health(settings.url):
-        return Finding("server", Verdict.ok, f"answers at {settings.url}")
+        return Finding("server", CheckResult.ok, f"answers at {settings.url}")
     return _silent("server", settings, settings.url, f"see {settings.logs / 'server.log'}")
 
 
@@ -221,7 +223,7 @@ def _registry(settings: Settings) -> Finding:
     except PeerError:
         address = without_credentials(settings.registry)
         return _silent("registry", settings, address, f"see {settings.logs / 'server.log'}")
-    return Finding("registry", Verdict.ok, f"{len(subjects)} subjects")
+    return Finding("registry", CheckResult.ok, f"{len(subjects)} subjects")
 
 
 def _access(settings: Settings) -> Finding:
@@ -229,20 +231,22 @@ def _access(settings: Settings) -> Finding:
     if open_to_others(settings):
         return Finding(
             "access",
-            Verdict.warn,
+            CheckResult.warn,
             f"everybody who reaches {settings.http_host}:{settings.http_port} may do everything",
             f"write {path} (docs/access.md), or bind to 127.0.0.1: http_host",
         )
     if not path.exists():
         if settings.require_access:
-            return Finding("access", Verdict.fail, f"{path} does not exist: nobody gets in", "docs/access.md")
+            return Finding(
+                "access", CheckResult.fail, f"{path} does not exist: nobody gets in", "docs/access.md"
+            )
         return Finding(
-            "access", Verdict.ok, f"not controlled; only this machine reaches {settings.http_host}"
+            "access", CheckResult.ok, f"not controlled; only this machine reaches {settings.http_host}"
         )
     file = load_access(path)  # a HubError is this check's finding
     read_key(settings.home)
     people = f"{len(file.users)} users, {len(file.tokens)} tokens, {len(file.groups)} groups"
-    return Finding("access", Verdict.ok, f"{people}; anonymous: {len(file.anonymous)} grants")
+    return Finding("access", CheckResult.ok, f"{people}; anonymous: {len(file.anonymous)} grants")
 
 
 def _alerts(settings: Settings) -> Finding:
@@ -255,19 +259,21 @@ def _alerts(settings: Settings) -> Finding:
     if complaints := live.complaints():
         more = f"; and {len(complaints) - _SHOWN_ERRORS} more" if len(complaints) > _SHOWN_ERRORS else ""
         said = "; ".join(complaints[:_SHOWN_ERRORS]) + more
-        return Finding("alerts", Verdict.fail, said, "docs/runbooks/alerts-file.md")
+        return Finding("alerts", CheckResult.fail, said, "docs/runbooks/alerts-file.md")
     if not settings.alerts:
-        return Finding("alerts", Verdict.off, "alerts: false: another server of the hub watches")
+        return Finding("alerts", CheckResult.off, "alerts: false: another server of the hub watches")
     path = settings.project / ALERTS_FILE
     if not live.file.channels:
-        return Finding("alerts", Verdict.off, "nobody is told", f"name channels in {path} (docs/alerts.md)")
-    return Finding("alerts", Verdict.ok, f"channels: {', '.join(live.file.channels)}")
+        return Finding(
+            "alerts", CheckResult.off, "nobody is told", f"name channels in {path} (docs/alerts.md)"
+        )
+    return Finding("alerts", CheckResult.ok, f"channels: {', '.join(live.file.channels)}")
 
 
 def _connect(settings: Settings) -> Finding:
     if not settings.connect_urls:
         return Finding(
-            "connect", Verdict.off, "no worker of Kafka Connect is named", "connect_urls in hub.yaml"
+            "connect", CheckResult.off, "no worker of Kafka Connect is named", "connect_urls in hub.yaml"
         )
     from hub.observability.cluster.connect import ConnectState
     from hub.observability.cluster.connect_workers import ask
@@ -278,15 +284,15 @@ def _connect(settings: Settings) -> Finding:
     if failed:
         first = connectors[failed[0]]
         said = f"{len(failed)} of {len(connectors)} connectors failed, first {first.name}: {first.reason}"
-        return Finding("connect", Verdict.fail, said, "docs/runbooks/connect-failed.md")
-    return Finding("connect", Verdict.ok, f"{len(heard)} workers answer, {len(connectors)} connectors")
+        return Finding("connect", CheckResult.fail, said, "docs/runbooks/connect-failed.md")
+    return Finding("connect", CheckResult.ok, f"{len(heard)} workers answer, {len(connectors)} connectors")
 
 
 def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
     """Nothing answers: a failure only when the hub is said to run, or when the peer is not the hub's own."""
     if running_hub(settings.home) is None and settings.embedded_kafka:
-        return Finding(check, Verdict.off, f"nothing answers at {address}", "hub up")
-    return Finding(check, Verdict.fail, f"nothing answers at {address}", fix)
+        return Finding(check, CheckResult.off, f"nothing answers at {address}", "hub up")
+    return Finding(check, CheckResult.fail, f"nothing answers at {address}", fix)
 
 
 CHECKS: dict[str, Check] = {

@@ -9,7 +9,7 @@ from typing import Annotated, TextIO
 import typer
 
 from hub.cli.query.sql_session import Session
-from hub.cli.terminal.rows import Form
+from hub.cli.terminal.rows import RowFormat
 from hub.errors import CallerError
 
 _MOST_CHARACTERS = 1_000_000
@@ -38,7 +38,7 @@ def sql(
             "--cut", help="All views at one place of the log (views with the same `cut`), or an error"
         ),
     ] = False,
-    output: Annotated[Form | None, typer.Option("--output", "-o", help="table, json or csv")] = None,
+    output: Annotated[RowFormat | None, typer.Option("--output", "-o", help="table, json or csv")] = None,
 ) -> None:
     """SQL over views, and over recent events of topics ("in.double.quotes"). Without a statement: a shell.
 
@@ -50,7 +50,7 @@ def sql(
     session = Session(
         limit=limit, timeout_ms=timeout_ms, events=events, since=since, after=after_write, cut=cut
     )
-    shell = Shell(session, form=output or Form.table, parameters=_given(parameter or ()))
+    shell = Shell(session, form=output or RowFormat.table, parameters=_given(parameter or ()))
     if command:
         if file is not None:
             raise CallerError("FILE and --command do not go together", hint="say one of them")

@@ -10,14 +10,14 @@ from urllib.parse import quote
 
 import httpx2
 
-from hub.cli.http import asking, base_url, refused, told, unreachable
+from hub.cli.http import answer_body, asking, base_url, refused, unreachable
 from hub.errors import HubError
 
 _ANSWER_S = 90.0  # the server ends a query after 60 s
 _FRESH_S = 30.0
 
 
-class Refused(HubError):
+class StatementRefused(HubError):
     """What the server says of a statement; ``caret`` shows the place, or is None."""
 
     def __init__(self, error: HubError, caret: str | None) -> None:
@@ -75,7 +75,7 @@ class Session:
         except httpx2.HTTPError as error:
             raise unreachable(url, error) from None
         if answer.is_success:
-            return told(answer)
+            return answer_body(answer)
         said = refused(answer)
         if not isinstance(said, HubError):
             raise said
@@ -85,4 +85,4 @@ class Session:
             caret = body.get("caret")
         except (ValueError, AttributeError):
             caret = None
-        raise Refused(said, caret) if caret else said
+        raise StatementRefused(said, caret) if caret else said

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hub.cli.query.sql_session import Refused, Session
-from hub.cli.terminal.rows import Form, cell, footer, rendered
+from hub.cli.query.sql_session import Session, StatementRefused
+from hub.cli.terminal.rows import RowFormat, cell, footer, rendered
 from hub.errors import CallerError, HubError, nearest
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Shell:
         self,
         session: Session,
         *,
-        form: Form = Form.table,
+        form: RowFormat = RowFormat.table,
         parameters: Mapping[str, str] | None = None,
         out: TextIO | None = None,
         err: TextIO | None = None,
@@ -86,7 +86,7 @@ class Shell:
         """Statements and commands of a text, until the first error. Raises HubError."""
         try:
             self._lines(text)
-        except Refused as error:
+        except StatementRefused as error:
             self._point(error)
             raise
         finally:
@@ -174,7 +174,7 @@ class Shell:
         try:
             used = placeholders_in(parse(sql).tree)
         except SqlError as error:
-            raise Refused(error, error.caret) from None
+            raise StatementRefused(error, error.caret) from None
         self.last = sql
         started = time.monotonic()
         answer = self.session.ask(
@@ -184,7 +184,7 @@ class Shell:
         at_terminal = self._file is None and self._out.isatty()
         self._write(rendered(answer, self.form, expanded=self.expanded, at_terminal=at_terminal))
         for line in footer(answer, timing_ms=took_ms if self.timing else None):
-            if self.form is Form.table and self._at_terminal:
+            if self.form is RowFormat.table and self._at_terminal:
                 self._write(f"{line}\n")
             elif line.startswith(("Scanned", "Cut", "Time")) or answer.get("more"):
                 self._remark(line)
@@ -352,13 +352,13 @@ class Shell:
         stream.flush()
 
     def _show(self, error: HubError) -> None:
-        if isinstance(error, Refused):
+        if isinstance(error, StatementRefused):
             self._point(error)
         self._remark(f"Error {error.code}: {cell(error.message)}")
         if error.hint:
             self._remark(f"Hint: {cell(error.hint)}")
 
-    def _point(self, error: Refused) -> None:
+    def _point(self, error: StatementRefused) -> None:
         if error.caret:
             shown, _, pointer = error.caret.partition("\n")
             self._remark(f"{cell(shown)}\n{cell(pointer)}")

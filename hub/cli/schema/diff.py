@@ -49,12 +49,12 @@ def diff(
 
     Examples: hub schema diff shop.orders-value; hub schema diff shop.orders-value 1 4
     """
-    from hub.schema_registry.folder.diff import diff_in_words, readers
+    from hub.schema_registry.folder.diff import diff_schemas, readers
 
     with closing(_registry()) as registry:
         since, to = _two(registry, subject, first, second)
         old, new = (registry.parsed(registry.version(subject, each)) for each in (since, to))
-    changes = diff_in_words(new.schema_type, old, new)
+    changes = diff_schemas(new.schema_type, old, new)
     told = readers(old, new)
     if output is Output.json:
         show_one(

@@ -18,9 +18,9 @@ from hub.config import Settings
 if TYPE_CHECKING:
     from hub.schema_registry.client.remote import RemoteRegistry
     from hub.schema_registry.folder.plan import SchemaFile
-    from hub.schema_registry.policy.policy_checks import Violation
+    from hub.schema_registry.policy.policy_checks import PolicyViolation
     from hub.schema_registry.registry.rulebook import Rulebook
-    from hub.schema_registry.registry.snapshot import Parsed
+    from hub.schema_registry.registry.snapshot import ParsedSchema
     from hub.topics.tree.tree import TopicTree
 
 TOPICS_FILE = "topics.yaml"
@@ -93,11 +93,13 @@ def explain(
         print(f"{'!' if each.severity == 'warn' else 'x'} {each}")
 
 
-def _as_json(violation: Violation) -> dict[str, object]:
+def _as_json(violation: PolicyViolation) -> dict[str, object]:
     return {each: getattr(violation, each) for each in ("severity", "path", "what", "fix")}
 
 
-def _broken(settings: Settings, book: Rulebook, subjects: Sequence[str], registered: bool) -> list[Violation]:
+def _broken(
+    settings: Settings, book: Rulebook, subjects: Sequence[str], registered: bool
+) -> list[PolicyViolation]:
     """What the subject's schema breaks; [] and a remark when there is none to judge. Who registers is not asked."""
     from hub.schema_registry.folder.rules import violations_of
 
@@ -108,7 +110,7 @@ def _broken(settings: Settings, book: Rulebook, subjects: Sequence[str], registe
     return [each for each in broken if each.rule != "registrars"]
 
 
-def _registered(settings: Settings, subjects: Sequence[str]) -> tuple[SchemaFile, Parsed]:
+def _registered(settings: Settings, subjects: Sequence[str]) -> tuple[SchemaFile, ParsedSchema]:
     """Raises NotFound, PeerError."""
     from contextlib import closing
 
@@ -133,7 +135,7 @@ def _is_in(registry: RemoteRegistry, subject: str) -> bool:
         return False
 
 
-def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, Parsed] | None:
+def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, ParsedSchema] | None:
     from hub.cli.schema.folder import declared_in
     from hub.schema_registry.folder.plan import load, plan
     from hub.schema_registry.registry.snapshot import RegistryState

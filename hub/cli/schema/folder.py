@@ -21,9 +21,9 @@ from hub.errors import CallerError, ConfigError, HubError, NotFound, PeerError
 
 if TYPE_CHECKING:
     from hub.schema_registry.client.remote import RemoteRegistry
-    from hub.schema_registry.folder.plan import Declared, Folder, Item, Plan
+    from hub.schema_registry.folder.plan import DeclaredSchema, Folder, FolderPlan, Item
     from hub.schema_registry.registry.rulebook import Rulebook
-    from hub.schema_registry.registry.snapshot import Parsed, RegistryState
+    from hub.schema_registry.registry.snapshot import ParsedSchema, RegistryState
 
 _MARKS = {"new": "+", "changed": "~", "refused": "x", "unchanged": "=", "only in the registry": "?"}
 _MOST_CHANGES = 20
@@ -226,29 +226,31 @@ def _load(settings: Settings, folder: Path | None) -> Folder:
     return found
 
 
-def declared_in(project: Path) -> Mapping[Path, Sequence[Declared]]:
+def declared_in(project: Path) -> Mapping[Path, Sequence[DeclaredSchema]]:
     """What topics.yaml says of schema files: their subjects and levels. {} without the file. Raises ConfigError."""
-    from hub.schema_registry.folder.plan import Declared
+    from hub.schema_registry.folder.plan import DeclaredSchema
     from hub.topics.tree.tree import load
     from hub.yaml import is_there
 
     if not is_there(project / "topics.yaml"):
         return {}
-    found: dict[Path, list[Declared]] = {}
+    found: dict[Path, list[DeclaredSchema]] = {}
     for topic in load(project / "topics.yaml").topics:
         if topic.schema is not None:
-            found.setdefault(topic.schema.resolve(), []).append(Declared(topic.subject, topic.compatibility))
+            found.setdefault(topic.schema.resolve(), []).append(
+                DeclaredSchema(topic.subject, topic.compatibility)
+            )
     return found
 
 
-def _online(settings: Settings, folder: Path | None, registry: RemoteRegistry) -> Plan:
+def _online(settings: Settings, folder: Path | None, registry: RemoteRegistry) -> FolderPlan:
     from hub.schema_registry.folder.plan import plan as planned
     from hub.schema_registry.folder.rules import rules_of
 
     found = _load(settings, folder)
     with counted("Asking the registry") as progress:
         state = registry.state([each.subject for each in found.files], progress)
-    return _asked(planned(found, state, rules_of(_rulebook(settings))), state, registry)
+    return _check_compatibility(planned(found, state, rules_of(_rulebook(settings))), state, registry)
 
 
 def _rulebook(settings: Settings) -> Rulebook:
@@ -258,7 +260,7 @@ def _rulebook(settings: Settings) -> Rulebook:
     return LiveRules(settings.project)()
 
 
-def _asked(made: Plan, state: RegistryState, registry: RemoteRegistry) -> Plan:
+def _check_compatibility(made: FolderPlan, state: RegistryState, registry: RemoteRegistry) -> FolderPlan:
     """What the registry itself would refuse, by rules that only it knows, is refused here too. It can be asked of
     subjects that it has, at the level that they have, when it has what the schema refers to."""
     items = []
@@ -335,7 +337,7 @@ def _check_one(settings: Settings, subject: str, file: Path) -> None:
 # ---- stored events
 
 
-def _tried(settings: Settings, made: Plan, registry: RemoteRegistry, sample: int | None) -> Plan:
+def _tried(settings: Settings, made: FolderPlan, registry: RemoteRegistry, sample: int | None) -> FolderPlan:
     """The plan with what stored events say: a schema that cannot read them is refused."""
     from hub.kafka import own_cluster
     from hub.schema_registry.client.stored_events_check import check_stored
@@ -343,9 +345,9 @@ def _tried(settings: Settings, made: Plan, registry: RemoteRegistry, sample: int
 
     cluster = own_cluster(settings)
     topics = cluster.topics()
-    known: dict[int, Parsed] = {}
+    known: dict[int, ParsedSchema] = {}
 
-    def writer_of(schema_id: int) -> Parsed:
+    def writer_of(schema_id: int) -> ParsedSchema:
         if schema_id not in known:
             known[schema_id] = registry.parsed(registry.with_id(schema_id))
         return known[schema_id]
@@ -399,7 +401,7 @@ def _head(item: Item) -> str:
     return f"{_MARKS[item.status.value]} {item.subject}: {said}{file}"
 
 
-def _show(made: Plan, found: Mapping[str, Touched], output: Output) -> None:
+def _show(made: FolderPlan, found: Mapping[str, Touched], output: Output) -> None:
     if output is Output.json:
         show_one(
             {
@@ -469,7 +471,7 @@ def _as_json(item: Item, found: Touched) -> dict[str, object]:
     }
 
 
-def annotated(made: Plan, found: Mapping[str, Touched]) -> Iterator[str]:
+def annotated(made: FolderPlan, found: Mapping[str, Touched]) -> Iterator[str]:
     """GitHub's workflow commands: an error a reason, a warning what breaks, a notice who reads. Paths as they are from here."""
     for item in made.items:
         if item.file is None:

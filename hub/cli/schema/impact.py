@@ -16,10 +16,10 @@ from hub.errors import ConfigError, HubError
 
 if TYPE_CHECKING:
     from hub.materializers.definition.entity_view import View
-    from hub.materializers.definition.schema_impact import Impact
+    from hub.materializers.definition.schema_impact import ColumnImpact
     from hub.materializers.definition.sql_view import SqlView
     from hub.materializers.queries.saved_queries import QueryImpact, SavedQuery
-    from hub.schema_registry.folder.plan import Item, Plan
+    from hub.schema_registry.folder.plan import FolderPlan, Item
     from hub.topics.browse.readers import GroupReader
 
 READERS_WAIT_S = 4.0  # all questions together
@@ -30,7 +30,7 @@ _ANSWER_S = 2.0  # each of them
 class Touched:
     """Of one subject: what breaks, and who reads its topic."""
 
-    views: Sequence[Impact] = ()
+    views: Sequence[ColumnImpact] = ()
     queries: Sequence[QueryImpact] = ()
     readers: Sequence[GroupReader] = ()
 
@@ -61,7 +61,7 @@ NOBODY = Touched()
 
 @dataclass
 class _Found:
-    views: list[Impact] = field(default_factory=list)
+    views: list[ColumnImpact] = field(default_factory=list)
     queries: list[QueryImpact] = field(default_factory=list)
     readers: Sequence[GroupReader] = ()
 
@@ -71,7 +71,7 @@ def topic_of(subject: str) -> str | None:
     return subject.removesuffix("-value") if subject.endswith("-value") else None
 
 
-def touched(project: Path, made: Plan, kafka: Settings | None = None) -> dict[str, Touched]:
+def touched(project: Path, made: FolderPlan, kafka: Settings | None = None) -> dict[str, Touched]:
     """By subject, whom the plan touches; ``kafka`` None: readers are not asked for. Waits some seconds at most."""
     from hub.materializers.definition.entity_view import View
     from hub.materializers.definition.schema_impact import impacts
@@ -123,16 +123,16 @@ def _queries(project: Path) -> list[SavedQuery]:
     return found
 
 
-def _seen_by_readers(item: Item) -> bool:
+def _affects_readers(item: Item) -> bool:
     return any(each.seen_by_readers for each in item.changes)
 
 
-def _readers(settings: Settings, made: Plan) -> dict[str, Sequence[GroupReader]]:
+def _readers(settings: Settings, made: FolderPlan) -> dict[str, Sequence[GroupReader]]:
     """Of the subjects with a change that a reader could notice."""
     topics = {
         item.subject: topic
         for item in made.items
-        if (topic := topic_of(item.subject)) is not None and _seen_by_readers(item)
+        if (topic := topic_of(item.subject)) is not None and _affects_readers(item)
     }
     if not topics:
         return {}

@@ -17,7 +17,7 @@ _NUMBERS = ("long", "double", "decimal")
 IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
-class Form(StrEnum):
+class RowFormat(StrEnum):
     """How rows are printed."""
 
     table = "table"
@@ -26,17 +26,17 @@ class Form(StrEnum):
 
 
 def rendered(
-    answer: Mapping[str, Any], form: Form, *, expanded: bool = False, at_terminal: bool = False
+    answer: Mapping[str, Any], form: RowFormat, *, expanded: bool = False, at_terminal: bool = False
 ) -> str:
     """The rows of an answer of POST /query, with a line's end at the end. CSV has values as they are, but at a terminal."""
     columns, rows = answer["columns"], answer["rows"]
-    if form is Form.json:
+    if form is RowFormat.json:
         if not rows:
             return "[]\n"
         lines = (f"  {json.dumps(row, ensure_ascii=False).translate(IN_JSON)}" for row in rows)
         return "[\n" + ",\n".join(lines) + "\n]\n"
     names = [str(each["name"]) for each in columns]
-    if form is Form.csv:
+    if form is RowFormat.csv:
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)

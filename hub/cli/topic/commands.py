@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hub.log import TopicDescription
     from hub.schema_registry.client.registry_client import RegistryClient
     from hub.topics.browse.describe import TopicFacts
-    from hub.topics.tree.drift import Difference
-    from hub.topics.tree.plan import Plan, Step
+    from hub.topics.tree.drift import SettingDrift
+    from hub.topics.tree.plan import Step, TreePlan
     from hub.topics.tree.saved_plan import Facts
     from hub.topics.tree.tree import TopicSpec, TopicTree
 
@@ -147,12 +147,12 @@ def apply(
         for caution in made.cautions:
             note(str(caution))
         if output is Output.table:
-            _note_kept(made)
+            _print_kept(made)
         _carry_out(made, cluster, registry, output, hold.check)
 
 
 def _carry_out(
-    made: Plan, cluster: KafkaCluster, registry: RegistryClient, output: Output, check: Callable[[], None]
+    made: TreePlan, cluster: KafkaCluster, registry: RegistryClient, output: Output, check: Callable[[], None]
 ) -> None:
     """Carry a plan out. ``check`` is called between steps, and raises when another apply took over."""
     from hub.topics.tree.apply_plan import apply as carry_out
@@ -256,7 +256,7 @@ def _check_pattern(pattern: str) -> None:
         raise ConfigError(f"--under: {error}", hint='write "shop.**" or nyc.*.departures') from None
 
 
-def _differences(settings: Settings, file: Path | None, under: str | None) -> tuple[Difference, ...]:
+def _differences(settings: Settings, file: Path | None, under: str | None) -> tuple[SettingDrift, ...]:
     from hub.schema_registry.policy.label_patterns import fits, labels_of
     from hub.topics.tree.apply_plan import compare
     from hub.topics.tree.drift import drift
@@ -265,7 +265,7 @@ def _differences(settings: Settings, file: Path | None, under: str | None) -> tu
     return tuple(each for each in found if under is None or fits(labels_of(under), labels_of(each.topic)))
 
 
-def _show_drift(found: Sequence[Difference], output: Output) -> None:
+def _show_drift(found: Sequence[SettingDrift], output: Output) -> None:
     rows = [asdict(line) for line in found]
     if rows or output is Output.json:
         show(rows, output, ("topic", "setting", "tree", "cluster", "set_by", "right", "way"))
@@ -505,7 +505,7 @@ def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
 
 def _plan(
     settings: Settings, file: Path | None, destroy: Sequence[str] | None, allow_lower_durability: bool
-) -> tuple[Plan, Facts, KafkaCluster, RegistryClient]:
+) -> tuple[TreePlan, Facts, KafkaCluster, RegistryClient]:
     """The rehearsed plan, digests of what it was made from, and the clients it was made with."""
     from hub.topics.tree.apply_plan import compare, rehearsed
     from hub.topics.tree.plan import Allowed
@@ -517,10 +517,10 @@ def _plan(
     return rehearsed(compared.plan, cluster), compared.facts, cluster, registry
 
 
-def _saved_plan(settings: Settings, file: Path) -> tuple[Plan, KafkaCluster, RegistryClient]:
+def _saved_plan(settings: Settings, file: Path) -> tuple[TreePlan, KafkaCluster, RegistryClient]:
     """The plan in the file. Raises Conflict when what it was made from is not so any more."""
     from hub.topics.tree.apply_plan import check_unchanged
-    from hub.topics.tree.plan import Plan
+    from hub.topics.tree.plan import TreePlan
     from hub.topics.tree.saved_plan import read
 
     try:
@@ -532,10 +532,10 @@ def _saved_plan(settings: Settings, file: Path) -> tuple[Plan, KafkaCluster, Reg
     saved = read(text, str(file))
     cluster, registry = _connect(settings)
     check_unchanged(saved, cluster, registry)
-    return Plan(saved.steps), cluster, registry
+    return TreePlan(saved.steps), cluster, registry
 
 
-def _show_plan(made: Plan, output: Output) -> None:
+def _show_plan(made: TreePlan, output: Output) -> None:
     if output is Output.json:
         from hub.topics.tree.saved_plan import as_json
 
@@ -543,11 +543,11 @@ def _show_plan(made: Plan, output: Output) -> None:
         return
     for line in (*made.steps, *made.cautions, *made.refusals):
         print(line)
-    _note_kept(made)
+    _print_kept(made)
     note(f"{len(made.steps)} to change, {len(made.refusals)} refused.")
 
 
-def _note_kept(made: Plan) -> None:
+def _print_kept(made: TreePlan) -> None:
     from hub.topics.tree.saved_plan import destroy_command
 
     if not made.kept:

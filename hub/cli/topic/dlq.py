@@ -17,7 +17,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
-    from hub.topics.dead_letters.model import Known, Place
+    from hub.topics.dead_letters.model import RecordPlace, TrackedDeadLetter
     from hub.topics.dead_letters.queue import Change, DeadLetters
 
 COLUMNS = (
@@ -33,7 +33,7 @@ COLUMNS = (
     "newest",
 )
 _MOST_LISTED_BYTES = 64 << 20
-LETTER_COLUMNS = ("offset", "state", "reason", "by", "from", "key", "producer", "age", "detail")
+DEAD_LETTER_COLUMNS = ("offset", "state", "reason", "by", "from", "key", "producer", "age", "detail")
 
 app = typer.Typer(
     help="Dead letters: events that could not be taken, as they were written.",
@@ -80,9 +80,9 @@ def list_letters(
 
     Examples: hub dlq ls; hub dlq ls shop.orders -l --reason undecodable
     """
-    from hub.topics.dead_letters.model import Place, page
+    from hub.topics.dead_letters.model import RecordPlace, page
 
-    behind = None if after is None else Place.parse(after)
+    behind = None if after is None else RecordPlace.parse(after)
     found = _open()
     if not (letters or every or reason or behind):
         rows, complete = found.heaps(topic)
@@ -108,7 +108,7 @@ def list_letters(
     columns = (
         *(("topic",) if len(names) > 1 else ()),
         *(("partition",) if any(there[name].partitions > 1 for name in names) else ()),
-        *LETTER_COLUMNS,
+        *DEAD_LETTER_COLUMNS,
     )
     show(made.rows, output, columns)
     if made.after is not None:
@@ -270,16 +270,16 @@ def _one(found: DeadLetters, topic: str) -> str:
     return names[0]
 
 
-def _places(found: DeadLetters, topic: str, partition: int | None, offsets: list[int]) -> list[Place]:
+def _places(found: DeadLetters, topic: str, partition: int | None, offsets: list[int]) -> list[RecordPlace]:
     """The letters of these offsets. Raises CallerError where several partitions have one and none is said."""
-    from hub.topics.dead_letters.model import Place
+    from hub.topics.dead_letters.model import RecordPlace
 
     if partition is not None or found.topics()[topic].partitions == 1:
-        return [Place(topic, partition or 0, offset) for offset in offsets]
+        return [RecordPlace(topic, partition or 0, offset) for offset in offsets]
     there = found.at_offsets(topic, offsets)
     places = []
     for offset in offsets:
-        here = there.get(offset) or [Place(topic, 0, offset)]
+        here = there.get(offset) or [RecordPlace(topic, 0, offset)]
         if len(here) > 1:
             partitions = " and ".join(str(place.partition) for place in here)
             raise CallerError(
@@ -299,7 +299,7 @@ def _chosen(
     states: set[str],
     *,
     every: bool = False,
-) -> list[Place]:
+) -> list[RecordPlace]:
     """The letters that are meant: by offset, or by reason (``every``: all in those states), of one partition if it is said."""
     name = _one(found, topic)
     if offsets:
@@ -390,10 +390,10 @@ def _by(by: str | None) -> str:
 # ---- as people read it
 
 
-def _aged(found: Known, now_ms: int) -> dict[str, Any]:
-    from hub.topics.dead_letters.model import letter_row
+def _aged(found: TrackedDeadLetter, now_ms: int) -> dict[str, Any]:
+    from hub.topics.dead_letters.model import dead_letter_row
 
-    return {**letter_row(found), "age": _age(now_ms - found.letter.written_at_ms)}
+    return {**dead_letter_row(found), "age": _age(now_ms - found.letter.written_at_ms)}
 
 
 def _incomplete(complete: bool) -> None:

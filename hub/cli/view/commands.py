@@ -13,7 +13,7 @@ from hub.cli.http import get
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.view.golden import run_tests
 from hub.cli.view.schemas_source import schemas_of
-from hub.cli.view.show import cut_in_short, in_words, show_view, stores_in_short, versions_in_short
+from hub.cli.view.show import in_words, show_view, snapshot_group_summary, stores_in_short, versions_in_short
 from hub.cli.view.verify import verify_view
 from hub.cli.view.versions import apply_version, drop_version, plan_view, recompute, rewind, rollback
 from hub.errors import CallerError, ConfigError, HubError, NotFound, nearest
@@ -53,7 +53,7 @@ def list_views(output: OutputOption = Output.table) -> None:
                 **each,
                 "stores": stores_in_short(each.get("stores", [])),
                 "version": versions_in_short(each.get("versions", [])),
-                "cut": cut_in_short(each.get("cut")),
+                "cut": snapshot_group_summary(each.get("cut")),
             }
             for each in views
         ]
@@ -198,7 +198,7 @@ def explain(
     found = load_view(files[view])
     schemas, unknown = schemas_of(folder, found)
     if isinstance(found, SqlView):
-        told = _told(found, schemas)
+        told = _view_report(found, schemas)
     else:
         reads = {name: sorted({path[0] for path in paths}) for name, paths in columns_read(found).items()}
         within = found.counted_within
@@ -333,7 +333,7 @@ def _grouped(folder: Path, view: View | SqlView) -> dict[str, object]:
     }
 
 
-def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
+def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
     """What ``explain`` says of a SQL view."""
     from hub.materializers.definition.sql_view import checked
     from hub.materializers.planning.classify import classify

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hub.config import Settings
     from hub.materializers.definition.entity_view import View
     from hub.materializers.definition.sql_view import SqlView
-    from hub.materializers.golden.cases import Case, Verdict
+    from hub.materializers.golden.cases import Case, CaseResult
     from hub.materializers.golden.runner import GoldenRunner
 
 FAILED = 1
@@ -120,14 +120,14 @@ def run_tests(
         raise typer.Exit(FAILED)
 
 
-def _verdict(runner: GoldenRunner, view: str, name: str, case: Case) -> Verdict:
+def _verdict(runner: GoldenRunner, view: str, name: str, case: Case) -> CaseResult:
     """A case that cannot run has failed, and the others go on."""
-    from hub.materializers.golden.cases import Verdict, differences
+    from hub.materializers.golden.cases import CaseResult, differences
 
     try:
-        return Verdict(view, name, differences(case, runner.run(view, case)))
+        return CaseResult(view, name, differences(case, runner.run(view, case)))
     except HubError as error:
-        return Verdict(view, name, [f"{error}{f' ({error.hint})' if error.hint else ''}"])
+        return CaseResult(view, name, [f"{error}{f' ({error.hint})' if error.hint else ''}"])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from hub.errors import ConfigError
 if TYPE_CHECKING:
     from hub.materializers.definition.entity_view import View
     from hub.materializers.definition.sql_view import SqlView
-    from hub.schema_registry.compat.resolved_schema import Source
+    from hub.schema_registry.compat.resolved_schema import SchemaSource
     from hub.schema_registry.folder.plan import Folder, SchemaFile
 
 
@@ -66,16 +66,16 @@ def _of_folder(folder: Path, topic: str) -> Any:
     return None
 
 
-def _source_of(folder: Folder, file: SchemaFile, depth: int) -> Source:
+def _source_of(folder: Folder, file: SchemaFile, depth: int) -> SchemaSource:
     """A file with the files that it refers to."""
-    from hub.schema_registry.compat.resolved_schema import Source
+    from hub.schema_registry.compat.resolved_schema import SchemaSource
 
     named = []
     for each in file.references if depth < _DEEPEST else ():
         other = folder.find(each.subject)
         if other is not None:
             named.append((each.name, _source_of(folder, other, depth + 1)))
-    return Source.of(file.schema_type, file.text, tuple(named))
+    return SchemaSource.of(file.schema_type, file.text, tuple(named))
 
 
 _DEEPEST = 16

@@ -60,7 +60,7 @@ def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
         "columns": in_words(view.get("fields") or ()),
         "indexes": in_words(view.get("indexes") or ()),
         "rows last for": view.get("ttl"),
-        "cut": cut_in_short(view.get("cut")),
+        "cut": snapshot_group_summary(view.get("cut")),
         "changelog": view.get("changelog"),
         "read up to": _lines(_by_topic(view.get("positions"))),
         "last batch": _batch(view.get("last_batch"), now_ms),
@@ -82,7 +82,7 @@ def versions_in_short(versions: Sequence[Mapping[str, Any]]) -> str:
     return " ".join([*served, *([f"({', '.join(beside)})"] if beside else [])])
 
 
-def cut_in_short(group: Mapping[str, Any] | None) -> str:
+def snapshot_group_summary(group: Mapping[str, Any] | None) -> str:
     """``shop``, or ``shop (apart)``"""
     if group is None:
         return ""
@@ -148,7 +148,7 @@ def _batch(batch: Mapping[str, Any] | None, now_ms: int) -> str | None:
 
 def _store(store: Mapping[str, Any], now_ms: int) -> str:
     """``serving, sqlite: live, MATCHES 12 s ago``"""
-    from hub.cli.view.verify import proof_in_short
+    from hub.cli.view.verify import verification_summary
 
     proof = store.get("proof")
     behind = store["lag"]
@@ -156,7 +156,7 @@ def _store(store: Mapping[str, Any], now_ms: int) -> str:
         store["state"],
         f"{behind} behind" if behind else "",
         store["reason"] or "",
-        proof_in_short(proof, now_ms) if proof else "",
+        verification_summary(proof, now_ms) if proof else "",
     ]
     return f"{store['store']}, {store['kind']}: {', '.join(filter(None, said))}"
 

@@ -14,7 +14,7 @@ from hub.errors import NotFound, nearest
 
 if TYPE_CHECKING:
     from hub.config import Settings
-    from hub.materializers.verification.verify import Verdict
+    from hub.materializers.verification.verify import VerificationResult
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,7 @@ def _stores(settings: Settings, view: str, store: str | None) -> list[str]:
     return [store]
 
 
-def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: int) -> Verdict:
+def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: int) -> VerificationResult:
     from hub.kafka import own_cluster
     from hub.materializers.definition.declared import changelog_of, table_of
     from hub.materializers.stores.open_store import open_store
@@ -109,7 +109,7 @@ def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: i
         )
 
 
-def _line(name: str, verdict: Verdict) -> dict[str, Any]:
+def _line(name: str, verdict: VerificationResult) -> dict[str, Any]:
     return {
         "store": name,
         "equal": verdict.equal,
@@ -121,7 +121,7 @@ def _line(name: str, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def proof_in_short(proof: Mapping[str, Any], now_ms: int) -> str:
+def verification_summary(proof: Mapping[str, Any], now_ms: int) -> str:
     """``MATCHES 12 s ago``, ``OPEN: the store catches up (matched 3 min ago)``"""
     matched_ms, said = proof["matched_ms"], f"{proof['state']}"
     ago = "" if matched_ms is None else format.ago(matched_ms, now_ms)

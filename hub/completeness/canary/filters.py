@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hub.completeness.canary.probes import SCHEMA
-from hub.replication.config.mirrors import Where
+from hub.replication.config.mirrors import RecordCondition
 
 HEADER = "hub.canary"
 _ANY = "canary"
@@ -21,21 +21,21 @@ _OWN_FIELDS: Mapping[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class CanaryHeaders:
     """``headers`` that canaries carry; ``closed``: by mirror, why they cannot pass."""
 
     headers: tuple[tuple[str, bytes], ...]
     closed: Mapping[str, str]
 
 
-def fitted(filters: Mapping[str, Sequence[Where]]) -> Fitted:
+def fitted(filters: Mapping[str, Sequence[RecordCondition]]) -> CanaryHeaders:
     """``filters``: what each mirror's records must be, all of it. Mirrors are fitted by name, so it is always the same."""
-    asked: dict[str, list[Where]] = {}
+    asked: dict[str, list[RecordCondition]] = {}
     said: dict[str, str | None] = {}
     closed: dict[str, str] = {}
     for mirror, rules in sorted(filters.items()):
         why = next((f"its filter lets no canary through: {rule}" for rule in rules if _never(rule)), None)
-        wanted: dict[str, list[Where]] = {}
+        wanted: dict[str, list[RecordCondition]] = {}
         for rule in rules:
             if rule.header is not None:
                 wanted.setdefault(rule.header, []).append(rule)
@@ -56,13 +56,13 @@ def fitted(filters: Mapping[str, Sequence[Where]]) -> Fitted:
         for header, mine in wanted.items():
             asked.setdefault(header, []).extend(mine)
     headers = tuple((name, value.encode()) for name, value in sorted(said.items()) if value is not None)
-    return Fitted(headers, closed)
+    return CanaryHeaders(headers, closed)
 
 
 _NOTHING = "\0"
 
 
-def _value(rules: Sequence[Where]) -> str | None:
+def _value(rules: Sequence[RecordCondition]) -> str | None:
     """A header's value that all accept, None for leaving it out; ``_NOTHING`` when there is none."""
     listed = (each for rule in rules for each in rule.in_ or () if isinstance(each, str))
     for candidate in (None, _ANY, *listed):
@@ -71,7 +71,7 @@ def _value(rules: Sequence[Where]) -> str | None:
     return _NOTHING
 
 
-def _never(rule: Where) -> bool:
+def _never(rule: RecordCondition) -> bool:
     """A rule about the canary's own header or fields, or one about a field that it does not have."""
     if rule.header is not None:
         return rule.header == HEADER

@@ -109,13 +109,13 @@ def view_file(topic: str) -> str:
 
 
 @dataclass
-class _Open:
+class _OpenProbe:
     sent_s: float
     lost: bool = False
 
 
 @dataclass
-class Way:
+class CanaryRoute:
     """One way. ``expected`` when a probe was acknowledged, ``came`` when it was read; times in seconds of one clock.
 
     ``why``: nobody reads that way now; then nothing is expected, and nothing is lost."""
@@ -131,14 +131,14 @@ class Way:
     reordered: int = 0
     last_s: float | None = None
     spans: Histogram = field(default_factory=Histogram)
-    open: dict[tuple[int, int], _Open] = field(default_factory=dict)
+    open: dict[tuple[int, int], _OpenProbe] = field(default_factory=dict)
     highest: dict[int, int] = field(default_factory=dict)
     bad: deque[tuple[float, CanaryState]] = field(default_factory=lambda: deque(maxlen=1_000))
 
     def expected(self, probe: Probe, sent_s: float) -> None:
         if self.why is None:
             self.expected_count += 1
-            self.open[probe.partition, probe.seq] = _Open(sent_s)
+            self.open[probe.partition, probe.seq] = _OpenProbe(sent_s)
 
     def came(self, probe: Probe, now_s: float) -> None:
         self.last_s = now_s
@@ -199,7 +199,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class WayRow:
+class CanaryRouteRow:
     """A way as it is told. ``p50_s``, ``p99_s``: over all that came since ``since_ms``; None: none did."""
 
     way: str
@@ -227,13 +227,13 @@ class Canary:
     failed: int = 0
     # Of refused ones the outcome may be unknown: when they come, they are nothing that comes again.
     unsure: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=500))
-    ways: dict[str, Way] = field(default_factory=dict)
+    ways: dict[str, CanaryRoute] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.way(ACK, self.now_s)
 
-    def way(self, name: str, now_s: float) -> Way:
-        return self.ways.setdefault(name, Way(name, now_s))
+    def way(self, name: str, now_s: float) -> CanaryRoute:
+        return self.ways.setdefault(name, CanaryRoute(name, now_s))
 
     def next(self, partition: int, sent_ms: int, now_s: float) -> Probe:
         """The next probe of a partition: counted as sent before it is."""
@@ -276,7 +276,7 @@ class Canary:
         for number in sorted(each for of, each in way.open if of == partition and first <= each <= seq):
             way.came(Probe(self.run, partition, number, 0), now_s)
 
-    def rows(self, now_s: float) -> list[WayRow]:
+    def rows(self, now_s: float) -> list[CanaryRouteRow]:
         """The worst first."""
         found = []
         for way in self.ways.values():
@@ -284,11 +284,11 @@ class Canary:
             waiting = sum(not each.lost for each in way.open.values())
             numbers = (way.expected_count, way.read, waiting, way.lost, way.late, way.repeated, way.reordered)
             spans = (way.spans.quantile(0.5), way.spans.quantile(0.99))
-            found.append(WayRow(way.name, state, cause, *numbers, *spans))
+            found.append(CanaryRouteRow(way.name, state, cause, *numbers, *spans))
         return sorted(found, key=lambda row: (SEVERITY[row.state], row.way))
 
 
-def worst(rows: list[WayRow]) -> tuple[CanaryState, str]:
+def worst(rows: list[CanaryRouteRow]) -> tuple[CanaryState, str]:
     """Of all ways. A way that nobody reads makes the whole no worse than its best reading otherwise is."""
     known = [row for row in rows if row.state is not CanaryState.UNKNOWN]
     if not known:

@@ -27,9 +27,9 @@ from hub.completeness.canary.probes import (
     SEVERITY,
     VIEW,
     Canary,
+    CanaryRouteRow,
     CanaryState,
     Probe,
-    WayRow,
     probe_of,
     worst,
 )
@@ -49,7 +49,7 @@ _STOP_S = 2.0
 _WELL = (CanaryState.OK, CanaryState.LATE)
 
 
-class Registry(Protocol):
+class CanaryRegistry(Protocol):
     def register(self, subject: str, schema: str) -> int: ...
 
 
@@ -64,7 +64,7 @@ class Canaries:
     passes its filter."""
 
     cluster: KafkaCluster
-    registry: Registry
+    registry: CanaryRegistry
     topic: str
     mirrors: Mapping[str, KafkaCluster] = field(default_factory=dict)
     row: Rows | None = None
@@ -113,7 +113,7 @@ class Canaries:
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def rows(self) -> list[WayRow]:
+    def rows(self) -> list[CanaryRouteRow]:
         with self.lock:
             now_s = time.monotonic()
             self.canary.passed(now_s)
@@ -303,7 +303,7 @@ def body_of(canaries: Canaries | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Mirrored:
+class MirroredTopics:
     """The clusters that mirrors copy a topic to, by mirror, and how canaries pass their filters."""
 
     clusters: Mapping[str, KafkaCluster] = field(default_factory=dict)
@@ -311,7 +311,7 @@ class Mirrored:
     closed: Mapping[str, str] = field(default_factory=dict)
 
 
-def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float) -> Mirrored:
+def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float) -> MirroredTopics:
     """Which mirrors of mirrors.yaml copy the topic from this cluster. Raises HubError."""
     from hub.completeness.canary.filters import fitted
     from hub.replication.clusters.clusters import reach
@@ -322,7 +322,7 @@ def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float)
 
     path = project / MIRRORS_FILE
     if not path.exists():
-        return Mirrored()
+        return MirroredTopics()
     file = load(path)
     mine = {name for name, each in file.clusters.items() if each.bootstrap == cluster.bootstrap}
     carrying = {
@@ -337,7 +337,7 @@ def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float)
         for name, link in carrying.items()
         if name not in found.closed
     }
-    return Mirrored(open_, found.headers, found.closed)
+    return MirroredTopics(open_, found.headers, found.closed)
 
 
-__all__: Sequence[str] = ("Canaries", "Mirrored", "body_of", "mirrored")
+__all__: Sequence[str] = ("Canaries", "MirroredTopics", "body_of", "mirrored")

@@ -19,10 +19,10 @@ from confluent_kafka import KafkaError
 
 from hub.errors import HubError
 from hub.kafka.protocol.sockets import (
-    MayNotEnter,
-    NotOffered,
-    NotWanted,
-    asked,
+    AuthenticationFailed,
+    MechanismNotOffered,
+    SaslNotExpected,
+    exchange,
     let_in,
     mechanisms_of,
     request_header,
@@ -35,39 +35,39 @@ _API_VERSIONS, _METADATA = 18, 3
 _MOST_BYTES = 1 << 22
 
 
-class Barred(NamedTuple):
+class ConnectDiagnosis(NamedTuple):
     """Why, in words that go after "Kafka … does not let the hub in", and the way out."""
 
     why: str
     hint: str
 
 
-_NO_TLS = Barred(
+_NO_TLS = ConnectDiagnosis(
     "it does not speak TLS at this port",
     "take `tls` away, or name the port of its TLS listener in `bootstrap`",
 )
-_ONLY_TLS = Barred(
+_ONLY_TLS = ConnectDiagnosis(
     "it speaks TLS at this port, and the hub was not told to",
     "say `tls: true`, or `tls: {ca: FILE}` with the authority that signed its certificate",
 )
-_ONLY_SASL = Barred(
+_ONLY_SASL = ConnectDiagnosis(
     "it wants to know who comes",
     "say `sasl`: mechanism, username and password, as its administrators gave them",
 )
-_NO_SASL = Barred(
+_NO_SASL = ConnectDiagnosis(
     "it asks nobody for a name at this port",
     "take `sasl` away, or name the port of its SASL listener in `bootstrap`",
 )
-_NOT_TRUSTED = Barred(
+_NOT_TRUSTED = ConnectDiagnosis(
     "its certificate is not trusted",
     "`tls.ca` has to be a file with the authority that signed the brokers' certificates, and `bootstrap` a name that stands in "
     "them (verify_hostname: false where that cannot be)",
 )
-_OTHER_NAME = Barred(
+_OTHER_NAME = ConnectDiagnosis(
     "its certificate is for another name than the one in `bootstrap`",
     "write the name that stands in the certificate, or say verify_hostname: false",
 )
-_NOT_OURS = Barred(
+_NOT_OURS = ConnectDiagnosis(
     "it does not take the hub's certificate",
     "it wants one that it trusts: `tls.certificate` and `tls.key`",
 )
@@ -75,7 +75,7 @@ _WRONG_PASSWORD = "look at the user's name, and at the variable that the passwor
 _NO_TOKEN = "look at token_url, client_id, and the variable that client_secret is taken from"
 
 # What librdkafka 2.x and OpenSSL say, the first that fits.
-_WORDS: tuple[tuple[str, Barred], ...] = (
+_WORDS: tuple[tuple[str, ConnectDiagnosis], ...] = (
     (r"certificate verify failed", _NOT_TRUSTED),
     (r"connecting to a PLAINTEXT broker listener|wrong version number", _NO_TLS),
     (r"connecting to a SSL listener", _ONLY_TLS),
@@ -89,7 +89,7 @@ _REFUSED = re.compile(
 )
 
 
-class Heard:
+class DiagnosisCallback:
     """The error callback of a cluster's clients: why they were not let in, as long as it is news. Thread safe."""
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class Heard:
         """Called from C, where an exception of another callback may be under way: it only takes down what is said."""
         self._last = self._last if error.code() == KafkaError._ALL_BROKERS_DOWN else _noted(error, self._last)
 
-    def lately(self) -> Barred | None:
+    def lately(self) -> ConnectDiagnosis | None:
         last = self._last
         if last is None or time.monotonic() - last[0] > _LATELY_S:
             return None
-        return barred(last[1], last[2])
+        return diagnose(last[1], last[2])
 
 
 def _noted(error: KafkaError, last: tuple[float, int, str] | None) -> tuple[float, int, str] | None:
@@ -115,7 +115,7 @@ def _noted(error: KafkaError, last: tuple[float, int, str] | None) -> tuple[floa
     return last
 
 
-def barred(code: int, said: str) -> Barred | None:
+def diagnose(code: int, said: str) -> ConnectDiagnosis | None:
     """What one of librdkafka's errors means; None: nothing about being let in."""
     text = re.sub(r" \(after \d+ms in state \w+\)$", "", said.strip())
     for words, found in _WORDS:
@@ -125,21 +125,23 @@ def barred(code: int, said: str) -> Barred | None:
         if offer := _OFFERED.search(text):
             return _not_offered(offer[1], offer[2])
         if token := _TOKEN.search(text):
-            return Barred(f"there is no token for it ({token[1][:200]})", _NO_TOKEN)
+            return ConnectDiagnosis(f"there is no token for it ({token[1][:200]})", _NO_TOKEN)
         reason = refusal[1] if (refusal := _REFUSED.search(text)) else text
         return unknown(reason)
     if code == KafkaError._SSL:
-        return Barred(f"TLS fails ({text.rpartition(': ')[2][:200]})", _NOT_TRUSTED.hint)
+        return ConnectDiagnosis(f"TLS fails ({text.rpartition(': ')[2][:200]})", _NOT_TRUSTED.hint)
     return None
 
 
-def unknown(reason: str) -> Barred:
+def unknown(reason: str) -> ConnectDiagnosis:
     """The broker refuses the name, or what proves it."""
-    return Barred(f"who comes is not known to it, or the password is wrong ({reason[:200]})", _WRONG_PASSWORD)
+    return ConnectDiagnosis(
+        f"who comes is not known to it, or the password is wrong ({reason[:200]})", _WRONG_PASSWORD
+    )
 
 
-def _not_offered(wanted: str, offered: str) -> Barred:
-    return Barred(
+def _not_offered(wanted: str, offered: str) -> ConnectDiagnosis:
+    return ConnectDiagnosis(
         f"it does not offer {wanted}",
         f"`sasl.mechanism` has to be one of what it offers: {offered or 'nothing'}",
     )
@@ -151,20 +153,20 @@ def looked_at(
     timeout_s: float,
     security: Mapping[str, str],
     tokens: Callable[[], str] | None = None,
-) -> Barred | None:
+) -> ConnectDiagnosis | None:
     """Connect once, step by step; None: we are let in, nobody is there, or who is there goes just now. A broker that hangs up may
     be stopping: what it wants instead is believed when a second connection shows it."""
-    return _Look(host, port, timeout_s, security, tokens).found()
+    return _Probe(host, port, timeout_s, security, tokens).found()
 
 
-class _Look(NamedTuple):
+class _Probe(NamedTuple):
     host: str
     port: int
     timeout_s: float
     security: Mapping[str, str]
     tokens: Callable[[], str] | None
 
-    def found(self) -> Barred | None:
+    def found(self) -> ConnectDiagnosis | None:
         protocol = self.security.get("security.protocol", "PLAINTEXT").upper()
         try:
             with self._plain() as plain:
@@ -180,48 +182,48 @@ class _Look(NamedTuple):
     def _plain(self) -> socket.socket:
         return socket.create_connection((self.host, self.port), self.timeout_s)
 
-    def _no_handshake(self, error: OSError) -> Barred | None:
+    def _no_handshake(self, error: OSError) -> ConnectDiagnosis | None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return _OTHER_NAME if error.verify_code in _OTHER_NAMES else _NOT_TRUSTED
         if isinstance(error, ssl.SSLEOFError | ConnectionError):
             return _NO_TLS if self._answers_openly() else None
-        return barred(KafkaError._SSL, str(error)) if isinstance(error, ssl.SSLError) else None
+        return diagnose(KafkaError._SSL, str(error)) if isinstance(error, ssl.SSLError) else None
 
-    def _greeted(self, made: socket.socket) -> Barred | None:
+    def _greeted(self, made: socket.socket) -> ConnectDiagnosis | None:
         try:
             let_in(made, self.host, self.security, self.tokens)
-        except NotOffered as error:
+        except MechanismNotOffered as error:
             return _not_offered(error.wanted, ",".join(error.offered))
-        except NotWanted:
+        except SaslNotExpected:
             return _NO_SASL
-        except MayNotEnter as error:
+        except AuthenticationFailed as error:
             return unknown(str(error))
         except HubError as error:
-            return Barred(f"there is no token for it ({error.message})", _NO_TOKEN)
+            return ConnectDiagnosis(f"there is no token for it ({error.message})", _NO_TOKEN)
         except OSError as error:
             return self._at_first_word(made, error)
         return None
 
-    def _first_answer(self, made: socket.socket) -> Barred | None:
+    def _first_answer(self, made: socket.socket) -> ConnectDiagnosis | None:
         try:
-            asked(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
+            exchange(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
         except OSError as error:
             return self._at_first_word(made, error)
         try:
-            asked(made, request_header(_METADATA, 1) + struct.pack(">i", 0), _MOST_BYTES)
+            exchange(made, request_header(_METADATA, 1) + struct.pack(">i", 0), _MOST_BYTES)
         except TimeoutError:
             return None
         except OSError:  # it tells its versions to everybody, and nothing else
             return _ONLY_SASL if self._asks_who_comes() else None
         return None
 
-    def _at_first_word(self, made: socket.socket, error: OSError) -> Barred | None:
+    def _at_first_word(self, made: socket.socket, error: OSError) -> ConnectDiagnosis | None:
         if isinstance(error, TimeoutError):
             return None
         if isinstance(
             made, ssl.SSLSocket
         ):  # in TLS 1.3 a client hears with the first answer what the server thinks of it
-            return barred(KafkaError._TRANSPORT, str(error))
+            return diagnose(KafkaError._TRANSPORT, str(error))
         return _ONLY_TLS if self._speaks_tls() else None
 
     # ---- second connections
@@ -229,7 +231,7 @@ class _Look(NamedTuple):
     def _answers_openly(self) -> bool:
         try:
             with self._plain() as made:
-                asked(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
+                exchange(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
                 return True
         except OSError:
             return False
@@ -254,7 +256,7 @@ class _Look(NamedTuple):
                 secured(plain, self.host, self.security) if protocol.endswith("SSL") else plain as made,
             ):
                 mechanisms_of(made, "PLAIN")
-        except NotOffered:
+        except MechanismNotOffered:
             return True
         except OSError:
             return False

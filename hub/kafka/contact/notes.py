@@ -17,7 +17,7 @@ from pathlib import Path
 
 import orjson
 
-from hub.kafka.contact.watchdog import Report, reports
+from hub.kafka.contact.watchdog import ContactReport, reports
 from hub.runtime import began_of, repeating
 
 FOLDER = "contact"
@@ -29,13 +29,13 @@ _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ContactNote:
     """Contact of one process. ``reports`` None: it runs and has written nothing for ``STALE_MS``, so nothing is known."""
 
     process: str
     pid: int
     at_ms: int
-    reports: tuple[Report, ...] | None
+    reports: tuple[ContactReport, ...] | None
 
 
 @contextlib.contextmanager
@@ -76,7 +76,7 @@ def _write(path: Path) -> None:
     written.replace(path)
 
 
-def notes(home: Path, now_ms: int) -> list[Note]:
+def notes(home: Path, now_ms: int) -> list[ContactNote]:
     """Return the notes of running processes, by name. Removes notes of ended processes and skips files of another format."""
     found = []
     with contextlib.suppress(OSError):
@@ -89,17 +89,17 @@ def notes(home: Path, now_ms: int) -> list[Note]:
     return found
 
 
-def _read(path: Path, now_ms: int) -> Note | None:
+def _read(path: Path, now_ms: int) -> ContactNote | None:
     with path.open("rb") as file:
         told = orjson.loads(file.read(_MOST_BYTES))
     if not _still_runs(int(told["pid"]), told["began"]):
         return None
     at_ms = int(told["at_ms"])
     known = tuple(
-        Report(str(each["cluster"]), str(each["client"]), float(each["cut_off_s"]), str(each["why"]))
+        ContactReport(str(each["cluster"]), str(each["client"]), float(each["cut_off_s"]), str(each["why"]))
         for each in told["reports"]
     )
-    return Note(path.stem, int(told["pid"]), at_ms, None if now_ms - at_ms > STALE_MS else known)
+    return ContactNote(path.stem, int(told["pid"]), at_ms, None if now_ms - at_ms > STALE_MS else known)
 
 
 def _still_runs(pid: int, began: object) -> bool:

@@ -89,7 +89,7 @@ class Contact:
         self.answered()
 
 
-class Report(NamedTuple):
+class ContactReport(NamedTuple):
     """Longest time that a client of this kind has had no answer from a cluster; 0 when all are answered."""
 
     cluster: str
@@ -196,11 +196,11 @@ class Contacts:
             self._thread = None
             return True
 
-    def reports(self, now_s: float) -> list[Report]:
+    def reports(self, now_s: float) -> list[ContactReport]:
         """One report for each kind of client: that of the client that has waited longest."""
-        worst: dict[str, Report] = {}
+        worst: dict[str, ContactReport] = {}
         for each in self.all():
-            report = Report(self.cluster, each.client, each.failing_s(now_s), each.why)
+            report = ContactReport(self.cluster, each.client, each.failing_s(now_s), each.why)
             if each.client not in worst or report.cut_off_s > worst[each.client].cut_off_s:
                 worst[each.client] = report
         return [worst[client] for client in sorted(worst)]
@@ -218,10 +218,10 @@ def _look_after(contacts: weakref.ref[Contacts]) -> None:
 _everywhere: weakref.WeakSet[Contacts] = weakref.WeakSet()
 
 
-def reports() -> list[Report]:
+def reports() -> list[ContactReport]:
     """Contact of every kind of client in this process, by cluster; of two clusters objects for one address the worst."""
     now_s = time.monotonic()
-    worst: dict[tuple[str, str], Report] = {}
+    worst: dict[tuple[str, str], ContactReport] = {}
     for contacts in list(_everywhere):
         for each in contacts.reports(now_s):
             key = each.cluster, each.client

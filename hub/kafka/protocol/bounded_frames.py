@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from hub.kafka.protocol.record_batch import CODEC, HEADER, HEADER_BYTES, Batch, CorruptBatch, batches_in
-from hub.kafka.protocol.unpacked_size import Bounds, Judgement
+from hub.kafka.protocol.record_batch import CODEC, HEADER, HEADER_BYTES, CorruptBatch, RecordBatch, batches_in
+from hub.kafka.protocol.unpacked_size import UnpackedBounds, UnpackedSize
 from hub.record import UNREAD_HEADER, TopicPartition
 
 FETCH, METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 1, 3, 10, 17, 18, 36
@@ -38,7 +38,7 @@ _DELETE_HORIZON = 0x40
 
 Place = Callable[[str, int], tuple[str, int]]
 """From a broker's host and port to those of the proxy for it."""
-Judge = Callable[[TopicPartition, Batch, bool], Judgement]
+Judge = Callable[[TopicPartition, RecordBatch, bool], UnpackedSize]
 """Judges a batch of a partition; the last argument: whether its size is needed exactly."""
 
 
@@ -105,7 +105,7 @@ def _put_place(out: bytearray, frame: bytearray, at: int, place: Place) -> tuple
 # ---- Fetch
 
 
-class Part(NamedTuple):
+class PartitionRecords(NamedTuple):
     """A partition's records in a Fetch answer: ``frame[start:end]``, their length in the four bytes before ``start``."""
 
     tp: TopicPartition
@@ -113,7 +113,7 @@ class Part(NamedTuple):
     end: int
 
 
-def parts_of(frame: bytearray, version: int) -> Iterator[Part]:
+def parts_of(frame: bytearray, version: int) -> Iterator[PartitionRecords]:
     """The partitions of an answer to Fetch, versions 4 to 11. Raises CorruptBatch for other versions."""
     if not _OLDEST_FETCH <= version <= CAPS[FETCH]:
         raise CorruptBatch(f"an answer to Fetch of version {version}")
@@ -133,11 +133,13 @@ def parts_of(frame: bytearray, version: int) -> Iterator[Part]:
             at += 4 + 16 * max(0, aborted) + (4 if version >= 11 else 0)
             (size,) = struct.unpack_from(">i", frame, at)
             at += 4
-            yield Part(TopicPartition(name, partition), at, at + max(0, size))
+            yield PartitionRecords(TopicPartition(name, partition), at, at + max(0, size))
             at += max(0, size)
 
 
-def bounded(frame: bytearray, version: int, bounds: Bounds, judge: Judge) -> list[bytes | memoryview] | None:
+def bounded(
+    frame: bytearray, version: int, bounds: UnpackedBounds, judge: Judge
+) -> list[bytes | memoryview] | None:
     """Return an answer to Fetch in pieces, without what no reader may unpack; None: it passes as it is.
 
     Of each partition no more is passed on than unpacks to ``bounds.batch_bytes``, or its first batch: the reader asks for the
@@ -163,7 +165,7 @@ def bounded(frame: bytearray, version: int, bounds: Bounds, judge: Judge) -> lis
 
 
 def _records(
-    frame: bytearray, tp: TopicPartition, start: int, end: int, bounds: Bounds, judge: Judge
+    frame: bytearray, tp: TopicPartition, start: int, end: int, bounds: UnpackedBounds, judge: Judge
 ) -> list[bytes | memoryview] | None:
     """A partition's batches as they are passed on; None: all as they are."""
     batches = list(batches_in(frame, start, end))
@@ -182,11 +184,15 @@ def _records(
     ]
 
 
-_passed = Judgement(0)
+_passed = UnpackedSize(0)
 
 
 def _fitting(
-    tp: TopicPartition, batches: list[Batch], judgements: list[Judgement], bounds: Bounds, judge: Judge
+    tp: TopicPartition,
+    batches: list[RecordBatch],
+    judgements: list[UnpackedSize],
+    bounds: UnpackedBounds,
+    judge: Judge,
 ) -> int:
     """Return the number of batches, at least 1, that unpack to the bound or less together.
 
@@ -202,7 +208,7 @@ def _fitting(
     return len(batches)
 
 
-def stand_in(batch: Batch, why: str) -> bytes:
+def stand_in(batch: RecordBatch, why: str) -> bytes:
     """One record in the place of a batch: see above."""
     body = b"\x00\x00\x00" + unread_record(why)
     records = _varint(len(body)) + body

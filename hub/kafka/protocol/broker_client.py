@@ -43,8 +43,8 @@ from kafka.protocol.producer import (
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from hub.errors import CallerError, HubError, PeerError
-from hub.kafka.protocol.sockets import Bearer
-from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, Bounds
+from hub.kafka.protocol.sockets import TokenProvider
+from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds
 from hub.log import WriterFenced
 from hub.record import TopicPartition
 
@@ -88,7 +88,7 @@ class TransactionLost(PeerError):
     code = "HUB-3603"
 
 
-class Refused(CallerError):
+class BrokerRefused(CallerError):
     """The cluster refuses; ``kafka_code`` is the protocol's error code."""
 
     code = "HUB-1620"
@@ -98,10 +98,10 @@ class Refused(CallerError):
         self.kafka_code = kafka_code
 
 
-class PartitionsRefused(Refused):
+class PartitionsRefused(BrokerRefused):
     """The cluster refuses some partitions; all else could be done. ``places``: which."""
 
-    def __init__(self, error: Refused, places: Iterable[TopicPartition]) -> None:
+    def __init__(self, error: BrokerRefused, places: Iterable[TopicPartition]) -> None:
         super().__init__(error.message, hint=error.hint, kafka_code=error.kafka_code)
         self.places = tuple(places)
 
@@ -157,7 +157,7 @@ def translated(code: int, doing: str, message: str | None = None) -> HubError | 
     if code in _TRANSACTION:
         return TransactionLost(said)
     if code in _REFUSED:
-        return Refused(said, hint=_REFUSED[code], kafka_code=code)
+        return BrokerRefused(said, hint=_REFUSED[code], kafka_code=code)
     return BrokerBusy(said, kafka_code=code)
 
 
@@ -180,7 +180,7 @@ class ClusterAccess:
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
     client_id: str = "hub-mirror"
-    bounds: Bounds = DEFAULT_BOUNDS
+    bounds: UnpackedBounds = DEFAULT_BOUNDS
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     silence_s: float = 10.0
@@ -222,7 +222,7 @@ class Patience:
         self._last_at = self._clock()
 
 
-class Connection:
+class BrokerConnection:
     """A connection to one broker: requests go out at once, answers come back in their order. Not thread safe.
 
     Raises ConnectionLost, after which it is closed; Refused when the broker does not let us in.
@@ -287,7 +287,7 @@ class Connection:
         low, high = self.versions.get(api, (0, -1))
         version = min(wanted, high)
         if version < max(low, least):
-            raise Refused(
+            raise BrokerRefused(
                 f"broker {self.where} speaks versions {low} to {high} of request {api}, {least} to {wanted} are needed",
                 hint=_OLD_BROKER,
                 kafka_code=UNSUPPORTED_VERSION,
@@ -358,7 +358,7 @@ class Connection:
         left = max(0.1, deadline - time.monotonic())
         shaken = self.ask(SaslHandshakeRequest, 1, 1, timeout_s=left, mechanism=name)
         if shaken.error_code:
-            raise Refused(
+            raise BrokerRefused(
                 f"broker {self.where} offers {', '.join(shaken.mechanisms) or 'no mechanism'}, not {name}",
                 hint=_REFUSED[33],
                 kafka_code=33,
@@ -368,7 +368,7 @@ class Connection:
             sasl_mechanism=name,
             sasl_plain_username=access.username or "",
             sasl_plain_password=access.password or "",
-            sasl_oauth_token_provider=None if access.token is None else Bearer(access.token),
+            sasl_oauth_token_provider=None if access.token is None else TokenProvider(access.token),
         )
         for _ in range(8):
             if mechanism.is_done():
@@ -376,7 +376,7 @@ class Connection:
             left = max(0.1, deadline - time.monotonic())
             answer = self.ask(SaslAuthenticateRequest, 1, timeout_s=left, auth_bytes=mechanism.auth_bytes())
             if answer.error_code:
-                raise Refused(
+                raise BrokerRefused(
                     f"broker {self.where} does not let us in: {answer.error_message or error_name(answer.error_code)}",
                     hint=_REFUSED[SASL_FAILED],
                     kafka_code=SASL_FAILED,
@@ -386,7 +386,9 @@ class Connection:
             if lifetime_ms > 0:
                 self.expires_at = time.monotonic() + lifetime_ms / 1000 * _REAUTHENTICATE_AT
         if not mechanism.is_authenticated():
-            raise Refused(f"broker {self.where}: {name} does not come to an end", kafka_code=SASL_FAILED)
+            raise BrokerRefused(
+                f"broker {self.where}: {name} does not come to an end", kafka_code=SASL_FAILED
+            )
 
     def _write(self, parts: list[bytes | memoryview]) -> None:
         try:
@@ -516,7 +518,7 @@ class TopicMetadata:
     leaders: Mapping[int, Leader]
 
 
-class Cluster:
+class BrokerCluster:
     """Brokers of one cluster, connected to when needed, and who leads what. Not thread safe.
 
     ``purpose`` keeps connections apart, so that a long poll never stands before a short request.
@@ -528,14 +530,14 @@ class Cluster:
         self.topics: dict[str, TopicMetadata] = {}
         self.patience = Patience(access)
         self._brokers: dict[int, tuple[str, int]] = {}
-        self._connections: dict[tuple[int, str], Connection] = {}
+        self._connections: dict[tuple[int, str], BrokerConnection] = {}
 
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
-    def connection(self, node: int, purpose: str = "") -> Connection:
+    def connection(self, node: int, purpose: str = "") -> BrokerConnection:
         """A live connection to the broker. Raises ConnectionLost."""
         found = self._connections.get((node, purpose))
         expired = found is not None and not found.in_flight and time.monotonic() > found.expires_at
@@ -545,7 +547,7 @@ class Cluster:
             found.close()
         if node not in self._brokers:
             raise BrokerBusy(f'cluster "{self.name}": broker {node} is not known', kafka_code=8)
-        made = Connection(self.access, *self._brokers[node], self.patience)
+        made = BrokerConnection(self.access, *self._brokers[node], self.patience)
         self._connections[node, purpose] = made
         return made
 
@@ -692,7 +694,7 @@ class Cluster:
                 last = error
         for host, port in addresses(self.access.bootstrap):
             try:
-                connection = Connection(self.access, host, port, self.patience)
+                connection = BrokerConnection(self.access, host, port, self.patience)
             except ConnectionLost as error:
                 last = error
                 continue
@@ -722,7 +724,7 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
     for part in bootstrap.split(","):
         host, _, port = part.strip().rpartition(":")
         if not host or not port.isdecimal():
-            raise Refused(f'bootstrap servers: "{part}" is not host:port')
+            raise BrokerRefused(f'bootstrap servers: "{part}" is not host:port')
         found.append((host.strip("[]"), int(port)))
     return found
 
@@ -761,7 +763,7 @@ class Transactions:
     """The coordinator's requests for one transactional id. Answers that say "not now" are asked again until
     ``timeout_s`` is over; then, and for all else, the errors of ``translated``."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, transaction_timeout_s: float) -> None:
+    def __init__(self, cluster: BrokerCluster, transactional_id: str, transaction_timeout_s: float) -> None:
         self.cluster = cluster
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = int(transaction_timeout_s * 1000)
@@ -772,7 +774,7 @@ class Transactions:
         """Fence everybody else with this id and end what they left open. With ``former``, what this very process had
         before: raises WriterFenced when somebody else took the id since (KIP-360)."""
 
-        def ask(connection: Connection) -> tuple[int, Any]:
+        def ask(connection: BrokerConnection) -> tuple[int, Any]:
             answer = connection.ask(
                 InitProducerIdRequest,
                 4,
@@ -796,7 +798,7 @@ class Transactions:
             topics.setdefault(tp.topic, []).append(tp.partition)
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
-        def ask(connection: Connection) -> tuple[int, Any]:
+        def ask(connection: BrokerConnection) -> tuple[int, Any]:
             answer = connection.ask(
                 AddPartitionsToTxnRequest,
                 3,
@@ -818,7 +820,7 @@ class Transactions:
 
         try:
             self._until_done(ask, "add partitions to the transaction")
-        except Refused as error:
+        except BrokerRefused as error:
             if error.kafka_code == _MAY_NOT and closed:
                 raise PartitionsRefused(error, closed) from None
             raise
@@ -826,7 +828,7 @@ class Transactions:
     def end(self, producer: Producer, *, commit: bool) -> None:
         """Commit or abort. After any error but Refused the outcome is unknown: initialize tells."""
 
-        def ask(connection: Connection) -> tuple[int, Any]:
+        def ask(connection: BrokerConnection) -> tuple[int, Any]:
             answer = connection.ask(
                 EndTxnRequest,
                 4,
@@ -840,7 +842,7 @@ class Transactions:
 
         self._until_done(ask, "commit" if commit else "abort")
 
-    def _until_done(self, ask: Callable[[Connection], tuple[int, Any]], doing: str) -> Any:
+    def _until_done(self, ask: Callable[[BrokerConnection], tuple[int, Any]], doing: str) -> Any:
         deadline = time.monotonic() + self.timeout_s
         pause = 0.002
         said = f'transactional id "{self.transactional_id}": {doing}'
@@ -901,7 +903,7 @@ _NO_SESSION = struct.pack(">ii", 0, -1)
 
 
 def send_fetch(
-    connection: Connection,
+    connection: BrokerConnection,
     wanted: Sequence[FetchFrom],
     *,
     max_wait_ms: int,
@@ -1024,7 +1026,7 @@ _PRODUCE_VERSION = 8
 
 
 def send_produce(
-    connection: Connection,
+    connection: BrokerConnection,
     transactional_id: str | None,
     batches: Sequence[tuple[TopicPartition, bytes | bytearray | memoryview]],
     timeout_s: float,
@@ -1069,7 +1071,7 @@ def produced(frame: bytearray, at: int, version: int = _PRODUCE_VERSION) -> list
     return found
 
 
-def produce_version(connection: Connection) -> int:
+def produce_version(connection: BrokerConnection) -> int:
     return connection.version(PRODUCE, _PRODUCE_VERSION, 7)
 
 

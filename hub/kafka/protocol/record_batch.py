@@ -9,7 +9,7 @@ A batch goes from one cluster to the other without its records being unpacked: o
 
 Brokers take a batch from a client only when its offsets have no holes, its timestamps are the client's, and it is not
 a control batch; so compacted batches, batches with the broker's time, cut heads and old formats are to be written anew
-(``Piece.rewrite``), and tiny neighbours too, because each batch costs a broker about 50 µs whatever its size.
+(``BatchPiece.rewrite``), and tiny neighbours too, because each batch costs a broker about 50 µs whatever its size.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CorruptBatch(PeerError):
     retriable = False
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """One batch where it lies: ``size`` bytes of ``buffer`` from ``start`` on. In formats 0 and 1 it is a message,
     perhaps with others compressed in it; then ``base_offset`` is that of the last one and most fields are unknown."""
 
@@ -103,7 +103,7 @@ class Batch(NamedTuple):
         return memoryview(self.buffer)[self.start : self.start + self.size]
 
 
-def batches_in(buffer: bytearray, start: int = 0, end: int | None = None) -> Iterator[Batch]:
+def batches_in(buffer: bytearray, start: int = 0, end: int | None = None) -> Iterator[RecordBatch]:
     """The whole batches in ``buffer[start:end]``; a last one that was cut off (brokers do that) ends them quietly.
 
     Raises CorruptBatch when a length makes no sense.
@@ -120,22 +120,24 @@ def batches_in(buffer: bytearray, start: int = 0, end: int | None = None) -> Ite
         if buffer[at + _MAGIC_AT] == 2:
             if length < HEADER_BYTES - _PLACE_BYTES:
                 raise CorruptBatch(f"offset {offset}: a batch of {length} bytes")
-            yield Batch(buffer, at, *HEADER.unpack_from(buffer, at))
+            yield RecordBatch(buffer, at, *HEADER.unpack_from(buffer, at))
         else:
             _, _, crc, magic, attributes = _LEGACY.unpack_from(buffer, at)
             attributes &= CODEC | APPEND_TIME
-            yield Batch(buffer, at, offset, length, -1, magic, crc, attributes, 0, -1, -1, -1, -1, -1, 1)
+            yield RecordBatch(
+                buffer, at, offset, length, -1, magic, crc, attributes, 0, -1, -1, -1, -1, -1, 1
+            )
         at = after
 
 
-def is_intact(batch: Batch) -> bool:
+def is_intact(batch: RecordBatch) -> bool:
     """Whether the batch is as it was written: CRC32C for format 2 (older formats are checked when they are unpacked)."""
     if batch.magic != 2:
         return batch.magic in (0, 1)
     return bool(crc32c(batch.view[_CRC_FROM:]) == batch.crc)
 
 
-def patch(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:
+def patch(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:
     """Make the batch one of this producer's transaction, in place, and give its bytes.
 
     The broker sets base offset and leader epoch; of the attributes only the codec stays: the cleaner's delete horizon
@@ -165,7 +167,7 @@ def next_sequence(sequence: int, count: int) -> int:
 # ---- which batches of an answer are carried, and how
 
 
-class Aborted:
+class AbortedTransactions:
     """The aborted transactions of one Fetch answer (read_committed), consumed batch by batch in the log's order.
 
     ``transactions``: (producer id, first offset) as the broker lists them.
@@ -175,7 +177,7 @@ class Aborted:
         self._coming = sorted(transactions, key=lambda each: each[1], reverse=True)
         self._now: set[int] = set()
 
-    def covers(self, batch: Batch) -> bool:
+    def covers(self, batch: RecordBatch) -> bool:
         """Whether the batch belongs to one of them."""
         while self._coming and self._coming[-1][1] <= batch.last_offset:
             self._now.add(self._coming.pop()[0])
@@ -189,7 +191,7 @@ class Aborted:
 ABORT, COMMIT = 0, 1
 
 
-def control_kind(batch: Batch) -> int | None:
+def control_kind(batch: RecordBatch) -> int | None:
     """ABORT, COMMIT, another number for other control records, None when it is empty. Control batches have one
     record, not compressed; its key is two 16-bit numbers: version and kind."""
     if batch.count < 1:
@@ -232,7 +234,7 @@ LEFT_OUT = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY, Fate.BEFORE, Fate.
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What decides between passing a batch and writing it anew. Batches below both ``tiny`` limits are merged with
     tiny neighbours, up to ``merged_bytes`` (as fetched); ``largest_bytes`` is what the target takes."""
 
@@ -242,10 +244,12 @@ class Limits:
     largest_bytes: int = 1_048_588
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = BatchLimits()
 
 
-def fate(batch: Batch, position: int, aborted: Aborted, limits: Limits = DEFAULT_LIMITS) -> Fate:
+def fate(
+    batch: RecordBatch, position: int, aborted: AbortedTransactions, limits: BatchLimits = DEFAULT_LIMITS
+) -> Fate:
     """What becomes of an intact batch that a reader at ``position`` was given."""
     if (  # nearly all of them, and nothing below could say otherwise
         not batch.attributes & _ORDINARY
@@ -276,13 +280,13 @@ def fate(batch: Batch, position: int, aborted: Aborted, limits: Limits = DEFAULT
 
 
 @dataclass(slots=True)
-class Piece:
+class BatchPiece:
     """What becomes one batch at the target (or, when it is written anew, one or a few).
 
     ``rewrite``: unpack the batches' records and write them as new batches of the same codec.
     """
 
-    batches: list[Batch]
+    batches: list[RecordBatch]
     rewrite: bool
     size: int
 
@@ -292,11 +296,11 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Answer:
+class FetchedPartition:
     """One partition's share of a Fetch answer, ready to be carried on. ``next_offset``: where to go on, past what was
     left out; ``end_leader_epoch``: that of the last batch before it, carried or not, -1 without one."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[BatchPiece] = field(default_factory=list)
     next_offset: int = 0
     corrupt: CorruptBatch | None = None
     end_leader_epoch: int = -1
@@ -309,20 +313,20 @@ def answer_of(
     end: int,
     position: int,
     aborted: Sequence[tuple[int, int]] = (),
-    limits: Limits = DEFAULT_LIMITS,
+    limits: BatchLimits = DEFAULT_LIMITS,
     foreign: Sequence[tuple[int, int]] = (),
     anew: bool = False,
-    unpacks_large: Callable[[Batch], bool] = lambda batch: False,
-) -> Answer:
+    unpacks_large: Callable[[RecordBatch], bool] = lambda batch: False,
+) -> FetchedPartition:
     """Cut ``buffer[start:end]``, which a broker gave for ``position``, into pieces in order.
 
     ``foreign``: stretches of offsets, ascending, whose batches are left out (they came from the target; a producer's
     batch is all of one origin). ``anew``: no batch may pass as it is. ``unpacks_large``: a tiny batch for which it is true is not written
     anew with its neighbours. The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
     """
-    answer = Answer(next_offset=position)
-    books = Aborted(aborted)
-    open_piece: Piece | None = None  # the last piece, while small neighbours may join it
+    answer = FetchedPartition(next_offset=position)
+    books = AbortedTransactions(aborted)
+    open_piece: BatchPiece | None = None  # the last piece, while small neighbours may join it
     try:
         for batch in batches_in(buffer, start, end):
             if not is_intact(batch):
@@ -351,7 +355,7 @@ def answer_of(
                 open_piece.rewrite = True
                 open_piece.size += size
                 continue
-            piece = Piece([batch], rewrite, size)
+            piece = BatchPiece([batch], rewrite, size)
             answer.pieces.append(piece)
             open_piece = piece if joins else None
     except CorruptBatch as error:

@@ -30,7 +30,7 @@ class Pipe(Protocol):
     def recv(self, size: int, /) -> bytes: ...
 
 
-class Bearer(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed here
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed here
     """Where kafka-python's OAUTHBEARER takes its tokens from."""
 
     def __init__(self, give: Callable[[], str]) -> None:
@@ -40,7 +40,7 @@ class Bearer(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is no
         return self._give()
 
 
-class NotOffered(OSError):
+class MechanismNotOffered(OSError):
     """The broker has other mechanisms."""
 
     def __init__(self, wanted: str, offered: Sequence[str]) -> None:
@@ -48,11 +48,11 @@ class NotOffered(OSError):
         self.wanted, self.offered = wanted, tuple(offered)
 
 
-class NotWanted(OSError):
+class SaslNotExpected(OSError):
     """At this port nobody is asked who comes."""
 
 
-class MayNotEnter(OSError):
+class AuthenticationFailed(OSError):
     """The name or what proves it is wrong."""
 
 
@@ -78,7 +78,7 @@ def opened(
     return made
 
 
-def asked(connection: Pipe, request: bytes, most_bytes: int) -> bytes:
+def exchange(connection: Pipe, request: bytes, most_bytes: int) -> bytes:
     """The answer's frame to a request with its header. Raises OSError; ConnectionResetError when the broker hangs up."""
     connection.sendall(struct.pack(">i", len(request)) + request)
     (size,) = struct.unpack(">i", _exactly(connection, 4))
@@ -124,19 +124,21 @@ def let_in(connection: Pipe, host: str, said: Mapping[str, str], tokens: Callabl
     try:
         _authenticated(connection, host, name, said, tokens)
     except KafkaError as error:  # of the mechanism: what the broker proves of itself is wrong
-        raise MayNotEnter(f"{name}: {error}") from None
+        raise AuthenticationFailed(f"{name}: {error}") from None
 
 
 def mechanisms_of(connection: Pipe, wanted: str) -> list[str]:
     """What the broker offers, ``wanted`` among it, which is agreed on. Raises OSError: NotOffered, NotWanted among them."""
     text = wanted.encode()
-    shaken = asked(connection, request_header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES)
+    shaken = exchange(
+        connection, request_header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES
+    )
     error, count = struct.unpack_from(">hi", shaken, 4)
     if error == _NO_SASL_HERE:
-        raise NotWanted("it asks nobody for a name at this port")
+        raise SaslNotExpected("it asks nobody for a name at this port")
     offered = _texts(shaken, 10, count)
     if error:
-        raise NotOffered(wanted, offered)
+        raise MechanismNotOffered(wanted, offered)
     return offered
 
 
@@ -152,19 +154,21 @@ def _authenticated(
         sasl_mechanism=name,
         sasl_plain_username=said.get("sasl.username", ""),
         sasl_plain_password=said.get("sasl.password", ""),
-        sasl_oauth_token_provider=None if tokens is None else Bearer(tokens),
+        sasl_oauth_token_provider=None if tokens is None else TokenProvider(tokens),
     )
     for _ in range(_MOST_STEPS):
         if mechanism.is_done():
             break
         words = mechanism.auth_bytes()
-        answer = asked(
+        answer = exchange(
             connection, request_header(_AUTHENTICATE) + struct.pack(">i", len(words)) + words, _MOST_BYTES
         )
         error, length = struct.unpack_from(">hh", answer, 4)
         at = 8 + max(0, length)
         if error:
-            raise MayNotEnter(f"it does not let us in: {answer[8:at].decode(errors='replace') or error}")
+            raise AuthenticationFailed(
+                f"it does not let us in: {answer[8:at].decode(errors='replace') or error}"
+            )
         (size,) = struct.unpack_from(">i", answer, at)
         mechanism.receive(answer[at + 4 : at + 4 + max(0, size)])
     if not mechanism.is_authenticated():

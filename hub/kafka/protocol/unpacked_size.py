@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hub.kafka.protocol.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, XERIAL_HEAD, ZSTD, unpacked_within
-from hub.kafka.protocol.record_batch import HEADER_BYTES, Batch, CorruptBatch
+from hub.kafka.protocol.record_batch import HEADER_BYTES, CorruptBatch, RecordBatch
 
 MIB: Final = 1 << 20
 UNKNOWN: Final = 1 << 62
@@ -38,21 +38,21 @@ _UINT = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class UnpackedBounds:
     """Largest batch and largest record, in bytes once unpacked. ``batch_bytes`` 0: there is no bound."""
 
     batch_bytes: int = 64 * MIB
     record_bytes: int = 16 * MIB
 
 
-DEFAULT_BOUNDS: Final = Bounds()
+DEFAULT_BOUNDS: Final = UnpackedBounds()
 
 
 class NeedsUnpacking(Exception):
     """Headers alone do not tell whether a batch is too large."""
 
 
-class Judgement(NamedTuple):
+class UnpackedSize(NamedTuple):
     """What a batch unpacks to: ``size`` in bytes (an upper limit where it need not be known), and why no reader may
     unpack it, None when it may."""
 
@@ -60,7 +60,7 @@ class Judgement(NamedTuple):
     why: str | None = None
 
 
-def may_unpack_to_more(batch: Batch, than_bytes: int) -> bool:
+def may_unpack_to_more(batch: RecordBatch, than_bytes: int) -> bool:
     """Whether a batch might unpack to more bytes, by the headers of its codec alone."""
     return batch.size * _BEST_RATIO > than_bytes and most_unpacked(batch.codec, _packed(batch)) > than_bytes
 
@@ -83,7 +83,9 @@ def most_unpacked(codec: int, packed: bytes | memoryview) -> int:
     return UNKNOWN
 
 
-def judged(batch: Batch, bounds: Bounds, *, exact: bool = False, may_unpack: bool = True) -> Judgement:
+def judged(
+    batch: RecordBatch, bounds: UnpackedBounds, *, exact: bool = False, may_unpack: bool = True
+) -> UnpackedSize:
     """Judge a batch of any format; unpacks ``bounds.batch_bytes`` at most, and only what may be too large. ``exact``: its size
     is needed, not an upper limit. Raises NeedsUnpacking where it ``may_unpack`` nothing and would have to."""
     codec, count = batch.codec, max(0, batch.count)
@@ -91,24 +93,24 @@ def judged(batch: Batch, bounds: Bounds, *, exact: bool = False, may_unpack: boo
     most, costs = most_unpacked(codec, packed), RECORD_COST * count
     harmless = most <= bounds.record_bytes and most + costs <= bounds.batch_bytes
     if harmless and not exact:
-        return Judgement(most)
+        return UnpackedSize(most)
     if costs > bounds.batch_bytes:
-        return Judgement(costs, f"has {count:,} records")
+        return UnpackedSize(costs, f"has {count:,} records")
     if not may_unpack:
         raise NeedsUnpacking
     try:
         plain = unpacked_within(codec, bytes(packed), bounds.batch_bytes)
     except CorruptBatch:
-        return Judgement(most) if harmless else Judgement(most, _too_many_bytes(codec, packed, bounds))
+        return UnpackedSize(most) if harmless else UnpackedSize(most, _too_many_bytes(codec, packed, bounds))
     if len(plain) + costs > bounds.batch_bytes:
-        return Judgement(len(plain), f"unpacks to {len(plain):,} bytes in {count:,} records")
+        return UnpackedSize(len(plain), f"unpacks to {len(plain):,} bytes in {count:,} records")
     largest = _largest_record(plain, count) if batch.magic == 2 and not harmless else 0
     if largest > bounds.record_bytes:
-        return Judgement(len(plain), f"has a record of {largest:,} bytes once it is unpacked")
-    return Judgement(len(plain))
+        return UnpackedSize(len(plain), f"has a record of {largest:,} bytes once it is unpacked")
+    return UnpackedSize(len(plain))
 
 
-def unread_reason(batch: Batch, bounds: Bounds) -> str | None:
+def unread_reason(batch: RecordBatch, bounds: UnpackedBounds) -> str | None:
     """Why a batch may not be unpacked, as readers are told; None: it may."""
     if not bounds.batch_bytes:
         return None
@@ -116,13 +118,13 @@ def unread_reason(batch: Batch, bounds: Bounds) -> str | None:
     return None if judgement.why is None else described(batch, judgement)
 
 
-def described(batch: Batch, judgement: Judgement) -> str:
+def described(batch: RecordBatch, judgement: UnpackedSize) -> str:
     """Say in half a sentence what a batch is and why it is not unpacked."""
     codec, many = NAMES.get(batch.codec, "unknown codec"), "record" if batch.count == 1 else "records"
     return f"the batch of {batch.count:,} {many}, {batch.size:,} bytes ({codec}), {judgement.why}"
 
 
-def _packed(batch: Batch) -> memoryview:
+def _packed(batch: RecordBatch) -> memoryview:
     """The bytes that the codec made: a batch's records; of formats 0 and 1 the message's value."""
     view = batch.view
     if batch.magic == 2:
@@ -138,7 +140,7 @@ def _packed(batch: Batch) -> memoryview:
     return view[begin:at]
 
 
-def _too_many_bytes(codec: int, packed: memoryview, bounds: Bounds) -> str:
+def _too_many_bytes(codec: int, packed: memoryview, bounds: UnpackedBounds) -> str:
     """Name the size where the codec's headers have it: it may be a lie, so only where it is too large as well."""
     most = UNKNOWN if codec == GZIP else most_unpacked(codec, packed)
     declared = _declared(codec, packed)

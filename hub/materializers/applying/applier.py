@@ -37,12 +37,18 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view, view_files
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.progress.engine_reports import PREFIX as ENGINE
-from hub.materializers.progress.latency import MOST_ROWS, Due, Latencies, latest_event
-from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
-from hub.materializers.snapshot_groups.barrier import Hold, Standing
-from hub.materializers.snapshot_groups.group import CUT, GroupCut, cut_of
+from hub.materializers.progress.latency import MOST_ROWS, ChangedRow, Latencies, latest_event
+from hub.materializers.progress.records import (
+    PROGRESS_TOPIC,
+    Progress,
+    ViewState,
+    position_record,
+    progress_of,
+)
+from hub.materializers.snapshot_groups.barrier import GroupBarrier, MemberStanding
+from hub.materializers.snapshot_groups.group import CUT, GroupSnapshot, group_snapshot_of
 from hub.materializers.stores.sql_store import StoreRefused
-from hub.materializers.stores.store import Change, Meanwhile, ViewBatch, ViewStore
+from hub.materializers.stores.store import Meanwhile, RowChange, ViewBatch, ViewStore
 from hub.materializers.versions.versions import PREFIX as VERSIONS
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.client.registry_client import RegisteredSchema
@@ -63,7 +69,7 @@ CUT_WAIT_S, MOST_WAITING = 10.0, 50_000
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
 
 
-class Log(Cluster, Protocol):
+class ApplierLog(Cluster, Protocol):
     """A cluster that opens readers."""
 
     def gatherer(self) -> Reader: ...
@@ -73,7 +79,7 @@ class Log(Cluster, Protocol):
     def publish_group(self, group: str, positions: Positions) -> None: ...
 
 
-class Schemas(Protocol):
+class ApplierSchemas(Protocol):
     """What the applier asks of the registry."""
 
     def schema(self, schema_id: int) -> str: ...
@@ -82,7 +88,7 @@ class Schemas(Protocol):
 
 
 @dataclass
-class _Followed:
+class _AppliedView:
     """A view whose changelog is applied: where it is, and what its progress said that is not covered yet.
 
     ``generation`` is the latest of its rows; ``swept`` the one whose absent rows are known to be gone.
@@ -101,7 +107,7 @@ class _Followed:
     asked_whole_ms: int = 0
     stopped: str | None = None
     stopped_at_ms: int = 0
-    due: list[Due] = field(default_factory=list)
+    due: list[ChangedRow] = field(default_factory=list)
     covered: list[Progress] = field(default_factory=list)
     traced: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MOST_TRACED))
     traced_to: Positions | None = None
@@ -114,8 +120,8 @@ class _Followed:
         self.read = self.position
 
     @property
-    def standing(self) -> Standing:
-        return Standing(self.position, self.read, len(self.ahead), self.stopped is not None)
+    def standing(self) -> MemberStanding:
+        return MemberStanding(self.position, self.read, len(self.ahead), self.stopped is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,7 @@ class _Newest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _PolledRecords:
     """One poll: its records by topic, where the reader was then, and by changelog what is decoded of it already."""
 
     records: Mapping[str, Sequence[Record]]
@@ -145,11 +151,11 @@ class _Taken:
 
 
 @dataclass
-class _Part:
+class _StepPart:
     """What of a view's rows is applied in a step: those before ``end``. ``cut``: they are a cut of its group's."""
 
     end: Positions
-    cut: GroupCut | None = None
+    cut: GroupSnapshot | None = None
 
 
 class Applier:
@@ -159,8 +165,8 @@ class Applier:
 
     def __init__(
         self,
-        log_: Log,
-        schemas: Schemas,
+        log_: ApplierLog,
+        schemas: ApplierSchemas,
         store: ViewStore,
         group: Callable[[str], str] = "hub.store.{}".format,
         latencies: Latencies | None = None,
@@ -169,7 +175,7 @@ class Applier:
     ) -> None:
         self.latencies = latencies
         self.cut_wait_s, self.most_waiting = cut_wait_s, most_waiting
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[str, GroupBarrier] = {}
         self.paused: set[str] = set()
         self.said_apart: dict[str, str] = {}
         self.clock: Callable[[], float] = time.monotonic
@@ -178,9 +184,9 @@ class Applier:
         self.schemas = schemas
         self.store = store
         self.group = group
-        self.followed: dict[str, _Followed] = {}
+        self.followed: dict[str, _AppliedView] = {}
         self.reader: Reader | None = None
-        self._ahead: _Taken | None = None  # polled while the step before was applied
+        self._ahead: _PolledRecords | None = None  # polled while the step before was applied
         self._decoder = RowDecoder(schemas)
         self._said: set[str] = set()
         # What the progress topic said and is not shown yet: until here it is read once more, and may be of long ago.
@@ -223,7 +229,7 @@ class Applier:
         for key, body in self.store.progress().items():
             if key.startswith(CUT) and body.get("state") == "together":
                 try:
-                    cut = cut_of(body)
+                    cut = group_snapshot_of(body)
                 except HubFault as fault:
                     log.error("%s: %s", key, fault.message)
                     continue
@@ -237,10 +243,10 @@ class Applier:
             if hold.at is not None or hold.why is not None:
                 self.store.apply([], {f"{CUT}{name}": None})
 
-    def _hold(self, name: str) -> Hold:
-        return self.holds.setdefault(name, Hold(name, self.cut_wait_s, self.most_waiting))
+    def _hold(self, name: str) -> GroupBarrier:
+        return self.holds.setdefault(name, GroupBarrier(name, self.cut_wait_s, self.most_waiting))
 
-    def _begin(self, view: View | SqlView, topic_id: str) -> _Followed | None:
+    def _begin(self, view: View | SqlView, topic_id: str) -> _AppliedView | None:
         """Where the store is with a view; its table made or extended. None while its schema is not registered."""
         try:
             latest = self.schemas.latest(f"{view.changelog}-value")
@@ -256,13 +262,13 @@ class Applier:
             if fresh and whole:
                 self.store.apply([], {f"{WHOLE}{view.table}": None})
         except (StoreRefused, CallerError) as error:  # this view's table cannot be; the others' can
-            followed = _Followed(view, start, topic_id, set())
+            followed = _AppliedView(view, start, topic_id, set())
             self.store.apply([], {f"state:{view.table}": self._stop(followed, error.message)})
             return followed
         at = start if fresh else start.advanced(self.store.positions(view.table, "changelog"))
         log.info("view %s: applied from %s%s", view.table, at, " (table made anew)" if fresh else "")
         generation = 0 if fresh else self.store.newest_version(view.table) >> GENERATION_SHIFT
-        return _Followed(view, at, topic_id, {latest.id}, generation)
+        return _AppliedView(view, at, topic_id, {latest.id}, generation)
 
     def _fit(self, view: View | SqlView, topic_id: str, latest: RegisteredSchema) -> bool:
         """Make the table fit the changelog's latest schema. True when it must be filled from the start."""
@@ -288,7 +294,7 @@ class Applier:
         )
         return True
 
-    def _tell_whole(self, followed: _Followed, told: dict[str, Any]) -> None:
+    def _tell_whole(self, followed: _AppliedView, told: dict[str, Any]) -> None:
         """Now and then, that the store has all there is."""
         now_ms = time.time_ns() // 1_000_000
         if now_ms - followed.asked_whole_ms < _WHOLE_EVERY_MS:
@@ -346,7 +352,7 @@ class Applier:
                     batches.append(batch)
                     if followed.view.mode == "realtime":
                         _see(followed, batch)
-            _tell_seen(followed, told)
+            _report_positions(followed, told)
             self._tell_whole(followed, told)
         batches = self._whole(batches, parts, told)
         traced = self._traced(batches, told)
@@ -380,11 +386,11 @@ class Applier:
         self.stirred = self.stirred or any(key.startswith(VERSIONS) for key in told)
         return told
 
-    def _poll(self, reader: Reader, timeout_s: float) -> _Taken:
+    def _poll(self, reader: Reader, timeout_s: float) -> _PolledRecords:
         by_topic: dict[str, list[Record]] = {}
         for record in reader.poll(self.store.rhythm.records, timeout_s):
             by_topic.setdefault(record.topic, []).append(record)
-        return _Taken(by_topic, reader.position())
+        return _PolledRecords(by_topic, reader.position())
 
     def _read_ahead(self) -> None:
         """Poll and decode for the next step. Whatever stands against it, the next step will meet itself."""
@@ -402,12 +408,12 @@ class Applier:
 
     # ---- groups
 
-    def _members(self, name: str) -> dict[str, Standing]:
+    def _members(self, name: str) -> dict[str, MemberStanding]:
         return {table: each.standing for table, each in self.followed.items() if each.view.cut == name}
 
-    def _parts(self, told: dict[str, Any]) -> dict[str, _Part]:
+    def _parts(self, told: dict[str, Any]) -> dict[str, _StepPart]:
         """Of each view whose rows may be applied now, up to where; of those that wait for a cut nothing."""
-        parts = {table: _Part(each.read) for table, each in self.followed.items()}
+        parts = {table: _StepPart(each.read) for table, each in self.followed.items()}
         for name, hold in self.holds.items():
             members = self._members(name)
             verdict, cut = hold.judge(members, self.clock()), hold.cut
@@ -417,7 +423,7 @@ class Applier:
             mine = [table for table in cut.views if table in members]
             for table in mine:
                 if verdict == "apply":
-                    parts[table] = _Part(cut.views[table].changelog, cut)
+                    parts[table] = _StepPart(cut.views[table].changelog, cut)
                 else:
                     del parts[table]
             if verdict == "apply":
@@ -427,7 +433,7 @@ class Applier:
                 told[f"{CUT}{name}"] = here
         return parts
 
-    def _say_apart(self, hold: Hold, told: dict[str, Any]) -> None:
+    def _say_apart(self, hold: GroupBarrier, told: dict[str, Any]) -> None:
         """In the transaction with the first rows that are no cut; said once."""
         if hold.why is None or self.said_apart.get(hold.name) == hold.why:
             return
@@ -437,7 +443,7 @@ class Applier:
         told[f"{CUT}{hold.name}"] = {"state": "apart", "why": hold.why, "since_ms": since_ms}
 
     def _whole(
-        self, batches: list[ViewBatch], parts: Mapping[str, _Part], told: dict[str, Any]
+        self, batches: list[ViewBatch], parts: Mapping[str, _StepPart], told: dict[str, Any]
     ) -> list[ViewBatch]:
         """Without the cuts of which a member stopped just now: its group is no more together here."""
         broken = {
@@ -504,7 +510,7 @@ class Applier:
             found[batch.view] = span
         return found
 
-    def _count(self, followed: _Followed, now_ms: int) -> None:
+    def _count(self, followed: _AppliedView, now_ms: int) -> None:
         """How long the events took that are readable now."""
         if self.latencies is None:
             return
@@ -541,7 +547,7 @@ class Applier:
         self._said = set(stopped)
         return {**told, **{key: stopped[key] for key in stopped if key in told or key in unsaid}}
 
-    def _stop(self, followed: _Followed, reason: str) -> dict[str, Any]:
+    def _stop(self, followed: _AppliedView, reason: str) -> dict[str, Any]:
         followed.stopped, followed.stopped_at_ms = reason, time.time_ns() // 1_000_000
         log.error("view %s stops: %s", followed.view.table, reason)
         return _state(followed)
@@ -559,7 +565,7 @@ class Applier:
             if said is not None and not isinstance(said, dict):
                 raise ValueError("no JSON object")
             if key.startswith(CUT) and said is not None:
-                self._hold(name).hear(cut_of(said), record.offset)
+                self._hold(name).hear(group_snapshot_of(said), record.offset)
                 return  # the store notes it when it is there
             progress = progress_of(record, changelog_of(name))
         except (ValueError, HubFault) as error:
@@ -577,7 +583,7 @@ class Applier:
         if followed is not None and progress is not None:
             followed.waiting = [*followed.waiting[-63:], progress]
 
-    def _batch(self, followed: _Followed, part: _Part, decoded: _Newest | None) -> ViewBatch | None:
+    def _batch(self, followed: _AppliedView, part: _StepPart, decoded: _Newest | None) -> ViewBatch | None:
         """One view's part of a step; None when nothing changes. Raises HubFault."""
         changelog, cut = part.end, part.cut
         taken = followed.ahead  # all of them, where it is no cut's: the usual case looks at no record for it
@@ -618,8 +624,8 @@ class Applier:
         return _Newest(records, kept, self._decoder.rows([record for _, record in kept]))
 
     def _changes(
-        self, followed: _Followed, records: Sequence[Record], decoded: _Newest | None
-    ) -> list[Change]:
+        self, followed: _AppliedView, records: Sequence[Record], decoded: _Newest | None
+    ) -> list[RowChange]:
         """Of the newest row of each key. Raises HubFault naming topic, partition and offset."""
         if decoded is None or not decoded.is_of(records):
             decoded = self._newest(records)
@@ -629,16 +635,18 @@ class Applier:
         every = -(-len(newest) // MOST_ROWS) if self.latencies is not None else 0
         for index, ((version, record), row) in enumerate(zip(newest, decoded.rows, strict=True)):
             deleted_by = provenance(record) if row is None else None
-            changes.append(Change(key_of(record), version, record.partition, record.offset, row, deleted_by))
+            changes.append(
+                RowChange(key_of(record), version, record.partition, record.offset, row, deleted_by)
+            )
             if every and index % every == 0:
                 origins = deleted_by if row is None else row.get("_sources")
                 event = latest_event(origins) if isinstance(origins, dict) else None
                 if event is not None:
                     count = min(every, len(newest) - index)
-                    followed.due.append(Due(*event, record.timestamp_ms, count))
+                    followed.due.append(ChangedRow(*event, record.timestamp_ms, count))
         return changes
 
-    def _know_schemas(self, followed: _Followed, records: Sequence[Record]) -> None:
+    def _know_schemas(self, followed: _AppliedView, records: Sequence[Record]) -> None:
         """Before rows of a schema that the table was not made for are taken: new columns first."""
         seen = {int.from_bytes(record.value[1:5], "big") for record in records if record.value is not None}
         if seen <= followed.schema_ids:
@@ -672,7 +680,7 @@ class Applier:
             self.reader = self._ahead = None
 
 
-def _state(followed: _Followed) -> dict[str, Any]:
+def _state(followed: _AppliedView) -> dict[str, Any]:
     """What the store says of a view that stopped here."""
     view = followed.view
     sources = {name: source.topic for name, source in view.sources.items()}
@@ -700,7 +708,7 @@ def _by_partition(positions: Positions) -> dict[str, int]:
     return {str(tp.partition): offset for tp, offset in positions}
 
 
-def _see(followed: _Followed, batch: ViewBatch) -> None:
+def _see(followed: _AppliedView, batch: ViewBatch) -> None:
     """What the rows' own provenance shows to be read. No proof that everything before it is: good for lag alone."""
     shown: dict[TopicPartition, int] = {}
     for change in batch.changes:
@@ -711,11 +719,11 @@ def _see(followed: _Followed, batch: ViewBatch) -> None:
     followed.seen = followed.seen.advanced(Positions(shown))
 
 
-def _tell_seen(followed: _Followed, told: dict[str, Any]) -> None:
+def _report_positions(followed: _AppliedView, told: dict[str, Any]) -> None:
     now = time.time_ns() // 1_000_000
     if followed.seen != followed.seen_told and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
         followed.seen_told, followed.seen_told_ms = followed.seen, now
-        told[f"seen:{followed.view.table}"] = seen_record(followed.seen, now)
+        told[f"seen:{followed.view.table}"] = position_record(followed.seen, now)
 
 
 class ViewFiles:

@@ -23,7 +23,7 @@ from hub.errors import HubError
 from hub.kafka import KafkaCluster, own_cluster
 from hub.log import Writer
 from hub.materializers.applying.applier import Applier, ViewFiles
-from hub.materializers.applying.ttl_thread import Expirer, Kept
+from hub.materializers.applying.ttl_thread import Expirer, StoredView
 from hub.materializers.definition.declared import table_of
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_of
@@ -36,7 +36,7 @@ from hub.materializers.progress.span_counts import telling
 from hub.materializers.progress.store_reports import (
     PREFIX,
     REPORT_EVERY_S,
-    Reach,
+    StorePosition,
     StoreReport,
     StoreState,
     gone,
@@ -46,7 +46,7 @@ from hub.materializers.progress.store_reports import (
 from hub.materializers.stores.open_store import kind_of, open_store, shown
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import ViewStore
-from hub.materializers.verification.continuous_check import Provable, Prover
+from hub.materializers.verification.continuous_check import ContinuousVerifier, VerifiableView
 from hub.materializers.verification.fingerprint import PREFIX as PROOF
 from hub.materializers.versions.comparison import compare
 from hub.materializers.versions.versions import PREFIX as VERSIONS
@@ -160,24 +160,24 @@ class StoreThread:
             table = view if table == self.served[view] else f"{table}.beside"
         return f"hub.store.{table}" if self.name == SERVING else f"hub.store.{table}@{self.name}"
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[StoredView]:
         """The views that it has now and is not stopped at, each as the version that readers get."""
         store, applier = self.store, self.applier
         if store is None or applier is None:
             return []
         return [
-            Kept(each.view, table, store)
+            StoredView(each.view, table, store)
             for table, each in list(applier.followed.items())
             if each.stopped is None and table == self.served.get(each.view.name, each.view.name)
         ]
 
-    def provable(self) -> tuple[list[Provable], str]:
-        """See hub.materializers.verification.continuous_check.Keeper."""
+    def provable(self) -> tuple[list[VerifiableView], str]:
+        """See hub.materializers.verification.continuous_check.CheckedStoreThread."""
         store, applier = self.store, self.applier
         if store is None or applier is None or applier.reader is None or self.state == "down":
             return [], self.reason or "it is being opened"
         return [
-            Provable(
+            VerifiableView(
                 each.view.name,
                 table,
                 each.view.changelog,
@@ -202,7 +202,7 @@ class StoreThread:
             if store is not None:
                 store.close()
 
-    def report(self, views: Mapping[str, Reach]) -> StoreReport:
+    def report(self, views: Mapping[str, StorePosition]) -> StoreReport:
         state = state_of(views) if self.state == "live" else self.state
         return StoreReport(
             self.name, kind_of(self.url), shown(self.url), state, self.reason, self.since_ms, views
@@ -216,9 +216,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
     threads = [
         threading.Thread(target=each.run, args=(stop,), name=each.name, daemon=True) for each in stores
     ]
-    teller = _Teller(own_cluster(settings), stores)
+    teller = _LagReporter(own_cluster(settings), stores)
     threads.append(threading.Thread(target=teller.run, args=(stop,), name="publish", daemon=True))
-    timer = _Timer(own_cluster(settings), stores)
+    timer = _LatencySampler(own_cluster(settings), stores)
     threads.append(threading.Thread(target=timer.run, args=(stop,), name="latency", daemon=True))
     comparer = _Comparer(own_cluster(settings), stores[0])
     threads.append(threading.Thread(target=comparer.run, args=(stop,), name="compare", daemon=True))
@@ -229,7 +229,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         settings.expiry_rows_per_s,
     )
     threads.append(threading.Thread(target=expirer.run, args=(stop,), name="expire", daemon=True))
-    prover = Prover(
+    prover = ContinuousVerifier(
         own_cluster(settings),
         RegistryClient(settings.registry),
         stores,
@@ -379,7 +379,7 @@ class _Comparer:
 
 
 @dataclass
-class _Timer:
+class _LatencySampler:
     """Samples the events of SQL views, and tells how long events took. Beside the appliers' steps."""
 
     cluster: KafkaCluster
@@ -422,13 +422,13 @@ class _Timer:
 
 
 @dataclass
-class _Teller:
+class _LagReporter:
     """Tells how far the stores are. Beside the appliers' steps, which do not wait for it."""
 
     cluster: KafkaCluster
     stores: list[StoreThread]
     groups: dict[str, Mapping[str, Positions]] = field(default_factory=dict)
-    reaches: dict[str, dict[str, Reach]] = field(default_factory=dict)
+    reaches: dict[str, dict[str, StorePosition]] = field(default_factory=dict)
     told: dict[str, tuple[StoreReport, float]] = field(default_factory=dict)
     """Last report of each store, and when it was written (monotonic seconds)."""
     cleared: bool = False
@@ -470,7 +470,7 @@ class _Teller:
         last, at_s = self.told.get(report.store, (None, 0.0))
         return report != last or now_s - at_s >= REPORT_EVERY_S
 
-    def _reach(self, store: StoreThread) -> dict[str, Reach]:
+    def _reach(self, store: StoreThread) -> dict[str, StorePosition]:
         """Of each view; of a store that is down what was known last, with the lag as it grows."""
         applier = store.applier
         followed = {} if applier is None else dict(applier.followed)

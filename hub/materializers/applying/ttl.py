@@ -22,7 +22,7 @@ from typing import NamedTuple
 import orjson
 
 from hub.materializers.definition.declared import LAST_EVENT_AT
-from hub.materializers.stores.store import Cut
+from hub.materializers.stores.store import StoreSnapshot
 from hub.record import NewRecord
 
 # What was said and did not show in the store is said again after this time: the view may stand still, or the topic of
@@ -32,14 +32,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS = round((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds() * 1000)
 
 
-class Due(NamedTuple):
+class ExpiredRow(NamedTuple):
     """A row that is over: its key, and when its last event was (epoch ms)."""
 
     key: str
     last_ms: int
 
 
-def record(topic: str, due: Due) -> NewRecord:
+def record(topic: str, due: ExpiredRow) -> NewRecord:
     """The event that says it.
 
     >>> record("_hub.expiry.v", Due("C-1", 1_709_290_800_123)).value
@@ -51,33 +51,33 @@ def record(topic: str, due: Due) -> NewRecord:
     return NewRecord(topic, due.key.encode(), orjson.dumps({"cutoff": text}))
 
 
-def among(cut: Cut, until_ms: int, limit: int) -> list[Due]:
+def among(cut: StoreSnapshot, until_ms: int, limit: int) -> list[ExpiredRow]:
     """The first ``limit`` rows of a store's cut that are due, in any order: of stores without an index every row is looked at."""
     names = list(cut.types)
     if LAST_EVENT_AT not in names:
         return []
-    place, found = names.index(LAST_EVENT_AT), list[Due]()
+    place, found = names.index(LAST_EVENT_AT), list[ExpiredRow]()
     for key, _, values in cut.rows():
         if values[place] is not None and values[place] <= until_ms:
-            found.append(Due(key, int(values[place])))
+            found.append(ExpiredRow(key, int(values[place])))
             if len(found) == limit:
                 break
     return found
 
 
-class Said:
+class PendingDeletes:
     """What was said of one view's rows and still shows in its store: a page of them at most."""
 
     def __init__(self) -> None:
-        self._at: dict[Due, float] = {}
+        self._at: dict[ExpiredRow, float] = {}
 
-    def unsaid(self, due: Sequence[Due], now_s: float) -> list[Due]:
+    def unsaid(self, due: Sequence[ExpiredRow], now_s: float) -> list[ExpiredRow]:
         """Those of a page that are to be said now. What is not in the page any more is forgotten: the row is gone, or it had
         an event since."""
         self._at = {each: self._at[each] for each in due if each in self._at}
         return [each for each in due if now_s - self._at.get(each, -AGAIN_S) >= AGAIN_S]
 
-    def said(self, due: Iterable[Due], now_s: float) -> None:
+    def said(self, due: Iterable[ExpiredRow], now_s: float) -> None:
         self._at.update(dict.fromkeys(due, now_s))
 
 

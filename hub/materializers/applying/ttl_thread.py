@@ -18,7 +18,7 @@ from typing import Protocol
 
 from hub.errors import HubError
 from hub.log import Writer
-from hub.materializers.applying.ttl import Due, Said, among, record
+from hub.materializers.applying.ttl import ExpiredRow, PendingDeletes, among, record
 from hub.materializers.definition.declared import LAST_EVENT_AT
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import SqlView
@@ -32,14 +32,14 @@ _PAUSE_PER_LOOK = 20
 _FULL_PAGE_S = 1.0
 
 
-class Log(Protocol):
+class TtlLog(Protocol):
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]: ...
 
     def writer(self) -> Writer: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredView:
     """A view in a store: ``table`` is what the version that is served is called there."""
 
     view: View | SqlView
@@ -47,22 +47,22 @@ class Kept:
     store: ViewStore
 
 
-class Keeper(Protocol):
+class TtlStoreThread(Protocol):
     """A store's thread."""
 
-    def kept(self) -> Sequence[Kept]: ...
+    def kept(self) -> Sequence[StoredView]: ...
 
 
 @dataclass
 class Expirer:
     """``every_s``: the pause between two looks at a view; ``page``: how many of its rows a second."""
 
-    cluster: Log
-    keepers: Sequence[Keeper]
+    cluster: TtlLog
+    keepers: Sequence[TtlStoreThread]
     every_s: float
     page: int
     writer: Writer | None = None
-    said: dict[str, Said] = field(default_factory=dict)
+    said: dict[str, PendingDeletes] = field(default_factory=dict)
     look_at_s: dict[str, float] = field(default_factory=dict)
 
     def run(self, stop: threading.Event) -> None:
@@ -81,7 +81,7 @@ class Expirer:
     def step(self, now_ms: int) -> int:
         """Look at the views whose turn it is. Returns how many rows were said to be over."""
         views = {each.view.name: each for each in self._kept()}
-        self.said = {name: self.said.get(name, Said()) for name in views}
+        self.said = {name: self.said.get(name, PendingDeletes()) for name in views}
         self.look_at_s = {name: self.look_at_s.get(name, 0.0) for name in views}
         written = 0
         for name, kept in views.items():
@@ -97,7 +97,7 @@ class Expirer:
             written += told
         return written
 
-    def _kept(self) -> Iterator[Kept]:
+    def _kept(self) -> Iterator[StoredView]:
         """Each view with a ttl, in the first store that has it."""
         seen: set[str] = set()
         for keeper in self.keepers:
@@ -106,15 +106,15 @@ class Expirer:
                     seen.add(kept.view.name)
                     yield kept
 
-    def _due(self, kept: Kept, now_ms: int) -> list[Due]:
+    def _due(self, kept: StoredView, now_ms: int) -> list[ExpiredRow]:
         until_ms = now_ms - (kept.view.ttl_ms or 0)
         if isinstance(kept.store, Store):
             found = kept.store.due(kept.table, LAST_EVENT_AT, until_ms, self.page)
-            return [Due(key, last_ms) for key, last_ms in found]
+            return [ExpiredRow(key, last_ms) for key, last_ms in found]
         with kept.store.cut(kept.table) as cut:
             return among(cut, until_ms, self.page)
 
-    def _tell(self, kept: Kept, due: Sequence[Due]) -> int:
+    def _tell(self, kept: StoredView, due: Sequence[ExpiredRow]) -> int:
         said, topic = self.said[kept.view.name], kept.view.expiry_topic
         fresh = said.unsaid(due, time.monotonic())
         # The materializer makes the topic: before it reads it, an expiry would be of no use.

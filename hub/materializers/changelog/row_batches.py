@@ -22,7 +22,7 @@ from hub.materializers.types.avro_types import AvroType
 
 Places = NDArray[np.int64]
 # A type's values of some records, and the places behind them. ``ends``: where these records end.
-Column = Callable[["Block", Places, Places], tuple[list[Any], Places]]
+Column = Callable[["RecordBlock", Places, Places], tuple[list[Any], Places]]
 # What reads one value at a place of its bytes: (value, place behind it). Raises one of BROKEN, or ends past the bytes.
 ReadOne = Callable[[bytes, int], tuple[Any, int]]
 ReadMany = Callable[[Sequence[bytes], int], list[dict[str, Any] | None]]
@@ -42,7 +42,7 @@ _ONE = np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RecordBlock:
     """Records one behind the other. ``words[place]``: the eight bytes from there on, little end first."""
 
     data: bytes
@@ -51,7 +51,7 @@ class Block:
     stop: int
 
     @classmethod
-    def of(cls, values: Sequence[bytes]) -> Block:
+    def of(cls, values: Sequence[bytes]) -> RecordBlock:
         data = b"".join((*values, bytes(2 * _WORD)))
         octets = np.frombuffer(data, np.uint8)
         words: NDArray[np.uint64] = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
@@ -86,7 +86,7 @@ def reader_of(
     column = _Columns(read_one, broken, convert).of(schema)
 
     def read(values: Sequence[bytes], start: int) -> list[dict[str, Any] | None]:
-        block = Block.of(values)
+        block = RecordBlock.of(values)
         ends = np.fromiter(accumulate(map(len, values)), np.int64, len(values))
         begins = np.zeros_like(ends)
         begins[1:] = ends[:-1]
@@ -127,7 +127,7 @@ class _Columns:
         return found
 
     def _converted(self, plain: Column, convert: Callable[..., Any], avro_type: Mapping[str, Any]) -> Column:
-        def column(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+        def column(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
             values, behind = plain(block, at, ends)
             for place, value in enumerate(values):
                 try:
@@ -141,7 +141,7 @@ class _Columns:
     def _one_by_one(self, read_one: ReadOne) -> Column:
         """Lists and maps: each in the bytes of its own record, so that a broken count asks for no more than that."""
 
-        def column(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+        def column(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
             values, behind, data = [], [], block.data
             for begin, end in zip(at.tolist(), ends.tolist(), strict=True):
                 try:
@@ -155,34 +155,34 @@ class _Columns:
         return column
 
 
-def _nulls(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+def _nulls(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
     return [None] * len(at), at
 
 
-def _booleans(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+def _booleans(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
     return (block.octets[at] != 0).tolist(), block.past(at, 1)
 
 
-def _longs(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+def _longs(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
     values, behind = block.numbers(at)
     return values.tolist(), behind
 
 
-def _doubles(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+def _doubles(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
     return block.words[at].view("<f8").tolist(), block.past(at, 8)
 
 
-def _floats(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+def _floats(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
     return block.words[at].astype("<u4").view("<f4").tolist(), block.past(at, 4)
 
 
-def _bytes(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+def _bytes(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
     begins, behind = _lengths(block, at, ends)
     data = block.data
     return [data[begin:end] for begin, end in zip(begins.tolist(), behind.tolist(), strict=True)], behind
 
 
-def _texts(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+def _texts(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
     begins, behind = _lengths(block, at, ends)
     data = block.data
     pairs = zip(begins.tolist(), behind.tolist(), strict=True)
@@ -198,7 +198,7 @@ def _texts(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
     return values, behind
 
 
-def _lengths(block: Block, at: Places, ends: Places) -> tuple[Places, Places]:
+def _lengths(block: RecordBlock, at: Places, ends: Places) -> tuple[Places, Places]:
     """Where texts begin and end, each within its record."""
     lengths, begins = block.numbers(at)
     behind = begins + lengths
@@ -220,7 +220,7 @@ _PRIMITIVES: Mapping[str, Column] = {
 
 
 def _union(branches: Sequence[Column], nulls: Sequence[bool]) -> Column:
-    def column(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+    def column(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
         chosen, at = block.octets[at], block.past(at, 1)
         if (
             len(chosen)
@@ -252,7 +252,7 @@ def _record(names: Sequence[str], columns: Sequence[Column]) -> Column:
     source = f"lambda columns: [{{{body}}} for {', '.join(each)}, in zip(*columns)]"
     rows: Callable[[list[list[Any]]], list[Any]] = eval(source, {"__builtins__": {"zip": zip}})
 
-    def column(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+    def column(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
         values = []
         for each in columns:
             found, at = each(block, at, ends)
@@ -263,7 +263,7 @@ def _record(names: Sequence[str], columns: Sequence[Column]) -> Column:
 
 
 def _enum(symbols: Sequence[str]) -> Column:
-    def column(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
+    def column(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
         chosen, behind = block.numbers(at)
         odd = (chosen < 0) | (chosen >= len(symbols))
         chosen[odd], behind[odd] = 0, block.stop

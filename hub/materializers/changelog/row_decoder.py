@@ -39,7 +39,7 @@ class SchemaTexts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _DecodableSchema:
     """A schema, and the functions made of it; None for one that only fastavro knows all of."""
 
     parsed: Any
@@ -52,7 +52,7 @@ class RowDecoder:
 
     def __init__(self, schemas: SchemaTexts) -> None:
         self.schemas = schemas
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _DecodableSchema] = {}
 
     def row(self, record: Record) -> DecodedRow | None:
         """The record's row, times and dates of its columns as numbers; None: deleted. The columns of a SQL view are its author's:
@@ -104,13 +104,13 @@ class RowDecoder:
             raise unreadable(record, "not a row")
         return row
 
-    def _of(self, schema_id: int) -> _Known:
+    def _of(self, schema_id: int) -> _DecodableSchema:
         found = self._known.get(schema_id)
         if found is None:
             schema = as_numbers(orjson.loads(self.schemas.schema(schema_id)))
             read = reader_of(schema)
             many = None if read is None else rows_reader_of(schema)
-            found = self._known[schema_id] = _Known(parsed(schema), read, many)
+            found = self._known[schema_id] = _DecodableSchema(parsed(schema), read, many)
         return found
 
 
@@ -147,13 +147,13 @@ def reader_of(schema: AvroType) -> Read | None:
         return None
     try:
         return _value_reader(schema)
-    except _Unknown:
+    except _UnknownType:
         return None
 
 
 def _value_reader(avro_type: AvroType) -> Callable[[bytes, int], tuple[Any, int]]:
     """The same for a value of any type. Raises _Unknown."""
-    writer = _Writer()
+    writer = _FunctionWriter()
     result = writer.read(avro_type, 1)
     source = "\n".join(["def read(d, p):", *writer.lines, f"    return {result}, p"])
     space: dict[str, Any] = {
@@ -173,7 +173,7 @@ def rows_reader_of(schema: AvroType) -> ReadMany:
     return row_batches.reader_of(schema, _value_reader, BROKEN, LOGICAL_READERS)
 
 
-class _Unknown(Exception):
+class _UnknownType(Exception):
     """A type that is left to fastavro."""
 
 
@@ -207,7 +207,7 @@ def _length(data: bytes, place: int, low: int) -> tuple[int, int]:
     return number, place
 
 
-class _Writer:
+class _FunctionWriter:
     """Writes the lines of one reading function. Names of fields reach the text by ``repr`` only."""
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class _Writer:
     def read(self, avro_type: AvroType, depth: int) -> str:
         """Lines that read a value at ``p``; returns the variable or expression that then holds it."""
         if depth > _DEEPEST:
-            raise _Unknown
+            raise _UnknownType
         if isinstance(avro_type, list):
             return self._union(avro_type, depth)
         if isinstance(avro_type, dict):
@@ -255,12 +255,12 @@ class _Writer:
                 self._say(depth, "n = d[p]; p += 1", "if n & 129: n, p = length(d, p, n)", "else: n >>= 1")
                 self._say(depth, f"e = p + n; {name} = d[p:e]{as_text}; p = e")
             case _:
-                raise _Unknown
+                raise _UnknownType
         return name
 
     def _union(self, branches: list[AvroType], depth: int) -> str:
         if not 0 < len(branches) <= _MOST_BRANCHES:
-            raise _Unknown
+            raise _UnknownType
         name = self._new()
         self._say(depth, "u = d[p]; p += 1")
         for index, branch in enumerate(branches):
@@ -292,7 +292,7 @@ class _Writer:
                 return self._blocks(avro_type, depth)
             case str():
                 return self.read(kind, depth)
-        raise _Unknown
+        raise _UnknownType
 
     def _record(self, avro_type: Mapping[str, Any], depth: int) -> str:
         values = [(each["name"], self.read(each["type"], depth)) for each in avro_type["fields"]]

@@ -105,7 +105,7 @@ class Swap(BaseModel):
     same: list[Name] = Field(default_factory=list)
 
 
-class Proof(BaseModel):
+class VerificationConfig(BaseModel):
     """What proves a view beside what always does. ``recompute``: how often it is computed again from its sources, beside the version that
     serves, and all rows compared."""
 
@@ -222,7 +222,7 @@ def _ttl_ms(text: str) -> int:
     return found
 
 
-class Declared(BaseModel):
+class ViewDeclaration(BaseModel):
     """What every kind of view says of itself, and what its versions are called."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -240,7 +240,7 @@ class Declared(BaseModel):
     ttl: str | None = None
     # The group that it moves in step with, so that one query can ask all of them at one place of the log.
     cut: Name | None = None
-    proof: Proof = Proof()
+    proof: VerificationConfig = VerificationConfig()
     _number: int | None = PrivateAttr(None)
     _table: str | None = PrivateAttr(None)
 

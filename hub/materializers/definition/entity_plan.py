@@ -1,7 +1,7 @@
 """[core] A view as expressions over ONE tagged union: what Spark is to compute, as text, without Spark.
 
 Every event of every source becomes a row ``(_k, n_crm, n_orders, i_orders, s_web, …)`` of what the aggregation keeps of it,
-a struct each (``Entry``); all are null but those of its own source. One aggregation by ``_k`` then holds, per key::
+a struct each (``UnionColumn``); all are null but those of its own source. One aggregation by ``_k`` then holds, per key::
 
     l_<source>   the latest event:   the greatest n_<source>, struct(order, _at, used columns, where it came from)
     u_<source>   only with unique_by: every i_<source>, struct(order, _at, identity, used columns)
@@ -71,7 +71,7 @@ _NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class UnionColumn:
     """A column of the union: a struct of what an aggregate reads of one source's events, null for all others. Made before the
     aggregation, which would make it anew at each comparison."""
 
@@ -83,7 +83,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceShape:
+class SourcePlan:
     """How one source's events become rows of the union. Expressions read ``e_<source>``, the decoded event,
     and the META columns."""
 
@@ -95,7 +95,7 @@ class SourceShape:
     order_is_time: bool
     unique: str | None
     where: str | None
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[UnionColumn, ...] = ()
 
     @property
     def tag(self) -> str:
@@ -117,11 +117,11 @@ class SourceShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class EntityPlan:
     """A view ready for Spark: three stages of (name, SQL), each reading the stage before."""
 
     view: str
-    sources: tuple[SourceShape, ...]
+    sources: tuple[SourcePlan, ...]
     aggregates: tuple[tuple[str, str], ...]
     uniques: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
@@ -129,20 +129,20 @@ class Shape:
     # When a key has no row, because of tombstones; read of the outputs and the latest events.
     absent: str | None = None
     # Of a view with a ttl: the topic of its expiries, and when a row is over. Of any other nothing is added to the plan.
-    expiry: SourceShape | None = None
+    expiry: SourcePlan | None = None
     expired: str | None = None
 
 
-def shape(view: View, schemas: Mapping[str, AvroType], rules: int = RULES) -> Shape:
+def shape(view: View, schemas: Mapping[str, AvroType], rules: int = RULES) -> EntityPlan:
     """Compile a view against the schemas of its sources' events (by source name), by the ``rules`` of that number.
 
     Raises ConfigError that names the view, the field, what is wrong and the nearest thing that is right.
     """
-    return _Compiler(view, {name: field_types(schemas[name]) for name in view.sources}, rules).shape()
+    return _EntityCompiler(view, {name: field_types(schemas[name]) for name in view.sources}, rules).shape()
 
 
 @dataclass
-class _Compiler:
+class _EntityCompiler:
     view: View
     types: Mapping[str, Mapping[str, AvroType]]
     rules: int = RULES
@@ -152,7 +152,7 @@ class _Compiler:
     in_natives: dict[str, dict[str, None]] = field(default_factory=dict)
     natives: dict[str, str] = field(default_factory=dict)
 
-    def shape(self) -> Shape:
+    def shape(self) -> EntityPlan:
         for name in self.view.sources:
             self.used[name], self.latest[name], self.in_sets[name], self.in_natives[name] = {}, {}, {}, {}
             if self.rules:
@@ -165,10 +165,10 @@ class _Compiler:
         if self.view.delete_when is not None:
             delete_when = self._output("delete_when", self.view.delete_when, [known for known, _ in outputs])
         sources = tuple(
-            self._with_entries(SourceShape(name, source.topic, tuple(sorted(self.used[name])), *edges[name]))
+            self._with_entries(SourcePlan(name, source.topic, tuple(sorted(self.used[name])), *edges[name]))
             for name, source in self.view.sources.items()
         )
-        made = Shape(
+        made = EntityPlan(
             self.view.name,
             sources,
             tuple(self._aggregates(sources)),
@@ -179,7 +179,7 @@ class _Compiler:
         )
         return made if self.view.expiry_topic is None else _expiring(made, self.view.expiry_topic)
 
-    def _absent(self, sources: Iterable[SourceShape], outputs: Iterable[tuple[str, str]]) -> str | None:
+    def _absent(self, sources: Iterable[SourcePlan], outputs: Iterable[tuple[str, str]]) -> str | None:
         """When tombstones leave no row: the latest of every source is one, and the view says what deletes a row, or there was
         never an event, or nothing but nulls is left."""
         if not self.rules:
@@ -399,17 +399,17 @@ class _Compiler:
 
     # ---- the stages
 
-    def _with_entries(self, source: SourceShape) -> SourceShape:
+    def _with_entries(self, source: SourcePlan) -> SourcePlan:
         rank, name = _rank(source), source.name
-        entries = [Entry(_newest(source), _each_once(*rank, *self.latest[name], *ORIGIN))]
+        entries = [UnionColumn(_newest(source), _each_once(*rank, *self.latest[name], *ORIGIN))]
         if source.unique is not None:
             kept = _each_once(*rank, "_unique", *self.in_sets[name])
-            entries.append(Entry(_identified(source), kept, "_unique"))
+            entries.append(UnionColumn(_identified(source), kept, "_unique"))
         if self.in_natives[name]:
-            entries.append(Entry(source.tag, tuple(self.in_natives[name])))
+            entries.append(UnionColumn(source.tag, tuple(self.in_natives[name])))
         return replace(source, entries=tuple(entries))
 
-    def _aggregates(self, sources: Iterable[SourceShape]) -> Iterable[tuple[str, str]]:
+    def _aggregates(self, sources: Iterable[SourcePlan]) -> Iterable[tuple[str, str]]:
         for source in sources:
             newest = _newest(source)
             # A struct with a map in it has no order.
@@ -427,7 +427,7 @@ class _Compiler:
             live = (f"COALESCE(BOOL_OR(NOT {_newest(source)}._deleted), FALSE)" for source in sources)
             yield "_live", " OR ".join(live)
 
-    def _uniques(self, sources: Iterable[SourceShape]) -> Iterable[tuple[str, str]]:
+    def _uniques(self, sources: Iterable[SourcePlan]) -> Iterable[tuple[str, str]]:
         """``r_<source>``: the latest entry of each identity. Sorted by order, so that in the map the last wins."""
         for source in sources:
             if source.unique is not None:
@@ -546,10 +546,10 @@ def steps(outputs: Sequence[tuple[str, str]]) -> Iterable[Mapping[str, str]]:
     yield group
 
 
-def _expiring(shape: Shape, topic: str) -> Shape:
+def _expiring(shape: EntityPlan, topic: str) -> EntityPlan:
     """With what a ttl adds. In milliseconds, as stores keep times: the cutoff that is written is a time that was read."""
-    expiry = SourceShape(EXPIRY, topic, ("cutoff",), "_key", None, False, None, None)
-    expiry = replace(expiry, entries=(Entry(expiry.tag, ("cutoff",)),))
+    expiry = SourcePlan(EXPIRY, topic, ("cutoff",), "_key", None, False, None, None)
+    expiry = replace(expiry, entries=(UnionColumn(expiry.tag, ("cutoff",)),))
     times = [f"MAX({_event_time(source)})" for source in shape.sources]
     newest = times[0] if len(times) == 1 else f"GREATEST({', '.join(times)})"
     return replace(
@@ -566,7 +566,7 @@ def _expiring(shape: Shape, topic: str) -> Shape:
     )
 
 
-def _event_time(source: SourceShape) -> str:
+def _event_time(source: SourcePlan) -> str:
     """When an event was: its order where that is a time, but never after its record's own, which the broker bounds: a time
     far ahead would keep the row for ever. LEAST passes over null."""
     newest = _newest(source)
@@ -575,17 +575,17 @@ def _event_time(source: SourceShape) -> str:
     return f"LEAST({newest}._order, {newest}._timestamp)"
 
 
-def _newest(source: SourceShape) -> str:
+def _newest(source: SourcePlan) -> str:
     """The entry that is compared for the source's latest event."""
     return f"n_{source.name}"
 
 
-def _identified(source: SourceShape) -> str:
+def _identified(source: SourcePlan) -> str:
     """The entry that is kept of each event of a source with unique_by."""
     return f"i_{source.name}"
 
 
-def _rank(source: SourceShape) -> tuple[str, ...]:
+def _rank(source: SourcePlan) -> tuple[str, ...]:
     """What says which of a source's events is later. A place says so within a topic only: between several, time does first."""
     place = ("_topic", "_at") if source.several else ("_at",)
     if source.order is not None:

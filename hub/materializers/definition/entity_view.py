@@ -17,10 +17,17 @@ from pydantic import (
 )
 
 from hub.errors import nearest
-from hub.materializers.definition.declared import EXPIRY, LAST_EVENT_AT, Declared, EventFormat, Name, Sql
+from hub.materializers.definition.declared import (
+    EXPIRY,
+    LAST_EVENT_AT,
+    EventFormat,
+    Name,
+    Sql,
+    ViewDeclaration,
+)
 
 
-class Source(EventFormat):
+class EntitySource(EventFormat):
     """Where events of one system come from and which entity they belong to.
 
     ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` gives the entity's key from an event's
@@ -36,10 +43,10 @@ class Source(EventFormat):
     where: Sql | None = None
 
 
-class View(Declared):
+class View(ViewDeclaration):
     """An entity view as its file says it."""
 
-    sources: dict[Name, Source] = Field(min_length=1)
+    sources: dict[Name, EntitySource] = Field(min_length=1)
     fields: dict[Name, Sql] = Field(min_length=1)
     computed: dict[Name, Sql] = Field(default_factory=dict)
     delete_when: Sql | None = None
@@ -83,12 +90,12 @@ class View(Declared):
         }
 
     @property
-    def all_sources(self) -> dict[str, Source]:
+    def all_sources(self) -> dict[str, EntitySource]:
         """Its sources, and with a ttl the topic that says which rows are over: read like one more."""
         topic = self.expiry_topic
         if topic is None:
             return dict(self.sources)
-        said = Source.model_validate(
+        said = EntitySource.model_validate(
             {"topic": topic, "key": "_key", "format": "json", "schema": {"cutoff": "timestamp"}}
         )
         return {**self.sources, EXPIRY: said}

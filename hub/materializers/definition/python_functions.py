@@ -136,10 +136,10 @@ _SAY = 'a value: -> str; of a batch: -> Annotated[pa.Array, "string"], with the 
 
 
 def _is_array(annotation: ast.expr | None) -> bool:
-    return annotation is not None and _said(annotation) in _ARRAYS
+    return annotation is not None and _annotation_text(annotation) in _ARRAYS
 
 
-def _said(annotation: ast.expr) -> str:
+def _annotation_text(annotation: ast.expr) -> str:
     """An annotation as it is written, also when it is written as a text."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.strip()
@@ -162,7 +162,7 @@ def _given(node: ast.FunctionDef, annotation: ast.expr, file: str) -> str:
     elif isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).split(".")[-1] == "Optional":
         return _given(node, annotation.slice, file)
     else:
-        said = _said(annotation)
+        said = _annotation_text(annotation)
         if said in _VALUES:
             return _VALUES[said]
         if isinstance(annotation, ast.Constant):

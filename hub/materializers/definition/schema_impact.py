@@ -5,7 +5,7 @@ and ``where``, by its name alone. Its reader's schema has the columns by name, s
 it, also with an alias. A type that stays of one kind (int to long) breaks nothing; one that does not (long to string)
 changes what the view's SQL means.
 
-``Breaks`` judges one column of any format; the saved queries (``queries/saved_queries.py``) ask it, too.
+``ColumnBreak`` judges one column of any format; the saved queries (``queries/saved_queries.py``) ask it, too.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from hub.materializers.definition.declared import META
-from hub.materializers.definition.entity_view import Source, View
+from hub.materializers.definition.entity_view import EntitySource, View
 from hub.materializers.definition.sql_view import SqlView, query_of
 from hub.materializers.types.avro_types import kind
 from hub.schema_registry.describe import SchemaField, SchemaView, describe
-from hub.schema_registry.folder.diff import Types, said_type
+from hub.schema_registry.folder.diff import Types, type_text
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.registry.snapshot import Parsed
+from hub.schema_registry.registry.snapshot import ParsedSchema
 from hub.topics.tree.tree import matches
 
 _Placed = tuple[Any, str]
@@ -33,7 +33,7 @@ _MOST_NESTED = 64  # types; deeper, nothing is told
 
 
 @dataclass(frozen=True, slots=True)
-class Impact:
+class ColumnImpact:
     """One column that a view reads and that a version takes away or changes."""
 
     view: str
@@ -65,13 +65,13 @@ def columns_read(view: View | SqlView) -> dict[str, set[tuple[str, ...]]]:
 
 
 def impacts(
-    views: Iterable[View | SqlView], topic: str, old: Parsed, new: Parsed, version: int
-) -> list[Impact]:
+    views: Iterable[View | SqlView], topic: str, old: ParsedSchema, new: ParsedSchema, version: int
+) -> list[ColumnImpact]:
     """What in the views breaks when ``new`` becomes that version of the topic's values; [] for other than Avro."""
     if (old.schema_type, new.schema_type) != ("AVRO", "AVRO"):
         return []
-    breaks = Breaks(old, new)
-    found: dict[Impact, None] = {}
+    breaks = ColumnBreak(old, new)
+    found: dict[ColumnImpact, None] = {}
     for view in views:
         read = columns_read(view)
         for name, source in view.sources.items():
@@ -80,7 +80,7 @@ def impacts(
             for path in sorted(read[name]):
                 for inner, what in breaks.of(path):
                     column = ".".join((name, *inner))
-                    found[Impact(view.name, column, f"version {version} {what}")] = None
+                    found[ColumnImpact(view.name, column, f"version {version} {what}")] = None
     return list(found)
 
 
@@ -116,7 +116,7 @@ def _made_of(
     return found
 
 
-def _event_expressions(source: Source) -> Sequence[str | None]:
+def _event_expressions(source: EntitySource) -> Sequence[str | None]:
     return (source.key, source.order, source.unique_by, source.where)
 
 
@@ -132,10 +132,10 @@ def _paths(expressions: Iterable[str | None]) -> Iterator[tuple[str, ...]]:
             yield tuple(part.name for part in column.parts)
 
 
-class Breaks:
+class ColumnBreak:
     """What becomes of a column when one schema follows another. Of two formats nothing is told."""
 
-    def __init__(self, old: Parsed, new: Parsed) -> None:
+    def __init__(self, old: ParsedSchema, new: ParsedSchema) -> None:
         self._avro: tuple[Types, Types] | None = None
         self._views: tuple[SchemaView, SchemaView] | None = None
         if old.schema_type != new.schema_type:
@@ -188,7 +188,7 @@ def _changed_field(
     within: frozenset[str],
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     if _plain(was) != _plain(now):
-        yield path, f"changes from {_said(was)} to {_said(now)}"
+        yield path, f"changes from {_field_text(was)} to {_field_text(now)}"
         return
     if len(was.shape.of) != 1 or len(now.shape.of) != 1 or was.shape.of[0] in within:
         return
@@ -212,7 +212,7 @@ def _plain(field: SchemaField) -> str:
     return _PLAIN.get(field.type, field.type)
 
 
-def _said(field: SchemaField) -> str:
+def _field_text(field: SchemaField) -> str:
     return f"{field.shape.logical} ({field.type})" if field.shape.logical else field.type
 
 
@@ -249,7 +249,7 @@ def _changed(
         return
     kinds = _kind(a), _kind(b)
     if kinds[0] != kinds[1]:
-        yield path, f"changes from {said_type(was[0], was[1])} to {said_type(now[0], now[1])}"
+        yield path, f"changes from {type_text(was[0], was[1])} to {type_text(now[0], now[1])}"
         return
     within = (*within, id(a))
     for part in ("items", "values"):

@@ -25,7 +25,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
 from hub.errors import ConfigError, nearest
-from hub.materializers.definition.declared import CHANGELOG_PREFIX, META, Declared, EventFormat, Name
+from hub.materializers.definition.declared import CHANGELOG_PREFIX, META, EventFormat, Name, ViewDeclaration
 from hub.materializers.definition.python_functions import misused
 from hub.materializers.sql_rules.checks import kinds, problem_in
 from hub.materializers.sql_rules.determinism import refused
@@ -152,7 +152,7 @@ class SqlSource(EventFormat):
         return duration_ms(self.max_ahead)
 
 
-class SqlView(Declared):
+class SqlView(ViewDeclaration):
     """A SQL view as its file says it."""
 
     sources: dict[Name, SqlSource] = Field(min_length=1, max_length=16)
@@ -212,7 +212,7 @@ class SqlView(Declared):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SourceColumn:
     """A column of a source, passed through unchanged."""
 
     source: str
@@ -220,11 +220,11 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Relation:
+class FromRelation:
     """What a FROM has under a name: a source (``source``) or a query. ``columns`` None: any name may be one."""
 
     alias: str
-    columns: Mapping[str, Origin | None] | None
+    columns: Mapping[str, SourceColumn | None] | None
     source: str | None = None
     query: exp.Query | None = None
 
@@ -234,7 +234,7 @@ class Scope:
     """One SELECT: what it reads from, and the names that it makes itself (``LATERAL VIEW … AS item``)."""
 
     select: exp.Select
-    relations: list[Relation] = field(default_factory=list)
+    relations: list[FromRelation] = field(default_factory=list)
     made: set[str] = field(default_factory=set)
     outer: Scope | None = None
 
@@ -253,12 +253,12 @@ class Query:
     seen: dict[str, dict[str, None]] = field(default_factory=dict)
     scopes: dict[int, Scope] = field(default_factory=dict)
     ctes: dict[int, exp.Query] = field(default_factory=dict)
-    micros: frozenset[Origin] = frozenset()
+    micros: frozenset[SourceColumn] = frozenset()
 
     def scope(self, select: exp.Expr) -> Scope:
         return self.scopes[id(select)]
 
-    def column(self, scope: Scope, node: exp.Expr | None) -> tuple[Relation, str] | None:
+    def column(self, scope: Scope, node: exp.Expr | None) -> tuple[FromRelation, str] | None:
         """The column of FROM that an expression is, when it is one and nothing else."""
         if isinstance(node, exp.Alias | exp.Paren):
             return self.column(scope, node.this)
@@ -275,14 +275,14 @@ class Query:
         found = _found(scope, parts)
         return tuple(parts) if found is None else (found[0].alias, found[1], *found[2])
 
-    def origin(self, scope: Scope, node: exp.Expr | None) -> Origin | None:
+    def origin(self, scope: Scope, node: exp.Expr | None) -> SourceColumn | None:
         """The source's column that an expression is, when it is one and nothing else."""
         found = self.column(scope, node)
         if found is None:
             return None
         relation, column = found
         if relation.source is not None:
-            return Origin(relation.source, column)
+            return SourceColumn(relation.source, column)
         return (relation.columns or {}).get(column)
 
     def error(self, what: str, hint: str, node: exp.Expr | Token | None, code: str) -> ConfigError:
@@ -332,7 +332,10 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     query.used = {name: {} for name in view.sources}
     query.seen = {name: {} for name in view.sources}
     query.micros = frozenset(
-        Origin(name, column) for name, of in types.items() for column, each in of.items() if has_micros(each)
+        SourceColumn(name, column)
+        for name, of in types.items()
+        for column, each in of.items()
+        if has_micros(each)
     )
     said = misused(tree, view.functions)
     if said is not None:
@@ -626,7 +629,7 @@ def _tables(tree: exp.Expr) -> set[str]:
 # ---- names to columns
 
 
-def _found(scope: Scope, parts: Sequence[str]) -> tuple[Relation, str, Sequence[str]] | None:
+def _found(scope: Scope, parts: Sequence[str]) -> tuple[FromRelation, str, Sequence[str]] | None:
     """(relation, column, the path within it) that a dotted name means; None when no relation has it."""
     if len(parts) > 1:
         for relation in scope.relations:
@@ -654,9 +657,9 @@ class _Resolver:
     def outputs(
         self,
         node: exp.Expr,
-        ctes: Mapping[str, tuple[exp.Query, Mapping[str, Origin | None]]],
+        ctes: Mapping[str, tuple[exp.Query, Mapping[str, SourceColumn | None]]],
         outer: Scope | None,
-    ) -> dict[str, Origin | None]:
+    ) -> dict[str, SourceColumn | None]:
         """The columns of a query, with the source's column that each is where it is one."""
         if isinstance(node, exp.Subquery):
             return self.outputs(node.this, ctes, outer)
@@ -692,9 +695,9 @@ class _Resolver:
     def _select(
         self,
         select: exp.Select,
-        ctes: Mapping[str, tuple[exp.Query, Mapping[str, Origin | None]]],
+        ctes: Mapping[str, tuple[exp.Query, Mapping[str, SourceColumn | None]]],
         outer: Scope | None,
-    ) -> dict[str, Origin | None]:
+    ) -> dict[str, SourceColumn | None]:
         scope = Scope(select, outer=outer)
         self.query.scopes[id(select)] = scope
         from_ = select.args.get("from_")
@@ -710,7 +713,7 @@ class _Resolver:
             self._relation(scope, table, ctes)
         for lateral in select.args.get("laterals") or ():
             self._made(scope, lateral)
-        projections: dict[str, Origin | None] = {}
+        projections: dict[str, SourceColumn | None] = {}
         for projection in select.expressions:
             for name in self._names(projection):
                 if name in projections:
@@ -737,7 +740,7 @@ class _Resolver:
         scope: Scope,
         node: exp.Expr,
         tables: Sequence[exp.Expr],
-        ctes: Mapping[str, tuple[exp.Query, Mapping[str, Origin | None]]],
+        ctes: Mapping[str, tuple[exp.Query, Mapping[str, SourceColumn | None]]],
     ) -> None:
         """A query within an expression; those in FROM were read with it."""
         if id(node) not in self.query.scopes and not any(
@@ -749,7 +752,7 @@ class _Resolver:
         self,
         scope: Scope,
         table: exp.Expr,
-        ctes: Mapping[str, tuple[exp.Query, Mapping[str, Origin | None]]],
+        ctes: Mapping[str, tuple[exp.Query, Mapping[str, SourceColumn | None]]],
     ) -> None:
         view = self.query.view
         if isinstance(table, exp.Lateral):
@@ -757,7 +760,7 @@ class _Resolver:
             return
         if isinstance(table, exp.Subquery):
             made = self.outputs(table.this, ctes, scope.outer)
-            scope.relations.append(Relation(table.alias, made, query=table.this))
+            scope.relations.append(FromRelation(table.alias, made, query=table.this))
             return
         if not isinstance(table, exp.Table) or isinstance(table.this, exp.Func):
             raise self.query.error(
@@ -770,12 +773,12 @@ class _Resolver:
         alias = table.alias or name
         if not table.args.get("db") and name.lower() in ctes:
             inner, outputs = ctes[name.lower()]
-            scope.relations.append(Relation(alias, outputs, query=inner))
+            scope.relations.append(FromRelation(alias, outputs, query=inner))
         elif not table.args.get("db") and name in view.sources:
-            columns: dict[str, Origin | None] | None = None
+            columns: dict[str, SourceColumn | None] | None = None
             if name in self.types:
-                columns = {each: Origin(name, each) for each in (*self.types[name], *META)}
-            scope.relations.append(Relation(alias, columns, source=name))
+                columns = {each: SourceColumn(name, each) for each in (*self.types[name], *META)}
+            scope.relations.append(FromRelation(alias, columns, source=name))
         else:
             written = ".".join(part.name for part in table.parts)
             guess = nearest(name, [*view.sources, *ctes])
@@ -853,7 +856,7 @@ class _Resolver:
             node = node.parent
         return isinstance(node, exp.Group | exp.Having | exp.Order) and column.name in projections
 
-    def _use(self, relation: Relation, name: str, column: exp.Column) -> None:
+    def _use(self, relation: FromRelation, name: str, column: exp.Column) -> None:
         if relation.source is not None:
             if relation.columns is not None and name not in relation.columns:
                 source = self.query.view.sources[relation.source]

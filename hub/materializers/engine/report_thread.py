@@ -24,7 +24,7 @@ def folder_of(project: Path) -> str:
     return f"{socket.gethostname()}:{project.expanduser().absolute()}"
 
 
-class Pulse:
+class ReportThread:
     """``tell`` which views there are; use ``with pulse.running():``."""
 
     def __init__(self, writer: Writer, folder: str) -> None:

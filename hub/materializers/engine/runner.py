@@ -44,7 +44,7 @@ from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nea
 from hub.kafka import KafkaCluster, own_cluster
 from hub.log import TopicDescription, Writer
 from hub.materializers.definition.declared import META, changelog_of, table_of, table_of_changelog
-from hub.materializers.definition.entity_plan import RULES, Shape, shape
+from hub.materializers.definition.entity_plan import RULES, EntityPlan, shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import (
     body_of,
@@ -58,11 +58,11 @@ from hub.materializers.definition.python_functions import digest
 from hub.materializers.definition.sql_view import SqlSource, SqlView, checked, query_of
 from hub.materializers.engine.disks import full_disk
 from hub.materializers.engine.file_watch import CommitWatch, ViewFolder
-from hub.materializers.engine.report_thread import Pulse, folder_of
-from hub.materializers.engine.stall_clock import Silence
+from hub.materializers.engine.report_thread import ReportThread, folder_of
+from hub.materializers.engine.stall_clock import StallClock
 from hub.materializers.engine.unknown_schema_ids import ASK_AGAIN_S, UnknownIds
 from hub.materializers.isolation.policy import Phase
-from hub.materializers.isolation.processes import Alone, Shared, told_of
+from hub.materializers.isolation.processes import IsolatedProcess, SharedProcess, isolation_message
 from hub.materializers.planning import delta_inputs, exact_sums
 from hub.materializers.planning.classify import Classified, classify
 from hub.materializers.planning.delta_plan import DeltaPlan
@@ -77,20 +77,28 @@ from hub.materializers.progress.records import (
     progress_of,
 )
 from hub.materializers.progress.span_counts import telling
-from hub.materializers.snapshot_groups.coordinator import Cuts, Member
+from hub.materializers.snapshot_groups.coordinator import Member, SnapshotGroups
 from hub.materializers.spark import checkpoint_corruption, delta_engine, delta_stream, sql_stream
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
-from hub.materializers.spark.dataframes import Writer as EventWriter
+from hub.materializers.spark.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Input, SchemaAnswers
+from hub.materializers.spark.dataframes import WriterSchema as EventWriter
 from hub.materializers.spark.delta_stream import DeltaQuery
 from hub.materializers.spark.python_udfs import failure, own_session
-from hub.materializers.spark.read_ends import SparkEnds
+from hub.materializers.spark.read_ends import SparkReadEnds
 from hub.materializers.spark.slots import Slots, local_slots
 from hub.materializers.spark.sql_stream import SqlPlan, Swept
 from hub.materializers.types.avro_types import AvroType, field_types
 from hub.materializers.types.source_formats import of_registry, without_defaults
-from hub.materializers.versions.version_log import UNDECIDED, Ledger
-from hub.materializers.versions.versions import Changed, Definition, Kept, Lost, Opened, Policy, Version
+from hub.materializers.versions.version_log import UNDECIDED, VersionLog
+from hub.materializers.versions.versions import (
+    ComputationKept,
+    DefinitionChanged,
+    SwapPolicy,
+    Version,
+    VersionDefinition,
+    VersionLost,
+    VersionOpened,
+)
 from hub.record import Positions, TopicPartition, lag_records
 from hub.runtime import Backoff, describe_exit
 from hub.schema_registry.client.registry_client import RegisteredSchema, RegistryClient
@@ -143,17 +151,21 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
     cluster.wait_ready(settings.start_timeout_s)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, PROGRESS_CONFIG, settings)
     keep_short(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG)
-    ledger = Ledger(cluster, cluster.writer())
+    ledger = VersionLog(cluster, cluster.writer())
     ledger.open()
-    board = Board(cluster, cluster.writer(), public=ledger.public)
+    board = ProgressQueue(cluster, cluster.writer(), public=ledger.public)
     slots = _slots(settings, cluster)
     session, gateway = spark.open_session(settings, slots)
     registry = RegistryClient(settings.registry)
     runners: Runners = {}
-    isolation: Shared | Alone = Shared(settings) if only is None else Alone(settings, only, decides)
+    isolation: SharedProcess | IsolatedProcess = (
+        SharedProcess(settings) if only is None else IsolatedProcess(settings, only, decides)
+    )
     remover = _Remover(settings, cluster, registry, ledger)
-    cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
-    pulse = Pulse(cluster.writer(), folder_of(settings.project))
+    cuts = SnapshotGroups(
+        cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000
+    )
+    pulse = ReportThread(cluster.writer(), folder_of(settings.project))
     in_step = threading.Thread(target=cuts.run, args=(stop,), name="cuts", daemon=True)
     folder = ViewFolder(settings.project)
     versions_at = counted_at = looked_at = 0.0
@@ -244,7 +256,7 @@ class _Remover:
     settings: Settings
     cluster: KafkaCluster
     registry: RegistryClient
-    ledger: Ledger
+    ledger: VersionLog
     due_at: dict[str, float] = field(default_factory=dict)
 
     def step(self, runners: Runners, read_elsewhere: frozenset[str]) -> None:
@@ -318,7 +330,7 @@ def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
 
 
 @dataclass
-class Board:
+class ProgressQueue:
     """What the views have to say, newest first lost: one progress and one state a view wait at most."""
 
     cluster: KafkaCluster
@@ -420,11 +432,11 @@ class Board:
             self.states = {**states, **self.states}
 
 
-AnyPlan = spark.Plan | SqlPlan
+AnyPlan = spark.ViewPlan | SqlPlan
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _CompiledView:
     """A view compiled against the topics and schemas there are. ``shape`` or ``classified``, as its kind is."""
 
     view: View | SqlView
@@ -432,7 +444,7 @@ class _Made:
     row_schema: AvroType
     fingerprint: str
     rules: int
-    shape: Shape | None = None
+    shape: EntityPlan | None = None
     classified: Classified | None = None
     delta: DeltaPlan | None = None
 
@@ -452,20 +464,20 @@ class Runner:
         slots: Slots,
         cluster: KafkaCluster,
         registry: RegistryClient,
-        board: Board,
-        ledger: Ledger | None = None,
+        board: ProgressQueue,
+        ledger: VersionLog | None = None,
         suffix: int | None = None,
-        isolation: Shared | Alone | None = None,
+        isolation: SharedProcess | IsolatedProcess | None = None,
     ) -> None:
         self.path = path
-        self.isolation = isolation or Shared(settings)
+        self.isolation = isolation or SharedProcess(settings)
         self.stalled: str | None = None  # why it is to be isolated, as half a sentence after "its batch"
         self.undecided = False  # the shared process is to decide about its versions
         self.planning_since_s: float | None = None
-        self.silence = Silence(settings.stalled_batch_s)
+        self.silence = StallClock(settings.stalled_batch_s)
         self.suffix = suffix
         self.table = table_of(path.stem, suffix)
-        self.ledger = ledger or Ledger(cluster, board.writer)
+        self.ledger = ledger or VersionLog(cluster, board.writer)
         self.stamp: tuple[int, ...] = ()  # of its files, when they were read last
         self.trouble: str | None = None  # why the file is not taken
         self.pinned = False  # it reads what it read when it was made, whatever there is now
@@ -481,7 +493,7 @@ class Runner:
         self.replaced = False  # what it still says after this is no news
         self.view: View | SqlView | None = None
         self.inputs: tuple[Input, ...] = ()
-        self.answered = Answered()
+        self.answered = SchemaAnswers()
         self.asked_ids: set[int] = set()
         self.unknown = UnknownIds()
         self.ask_again_at = 0.0
@@ -490,13 +502,13 @@ class Runner:
         self.warm = False
         self.has_slots = False  # they were claimed when it was planned
         self.untold = Positions()  # no batch is told of until it covers this
-        self.last: dict[Path, spark.Batch] = {}  # of its checkpoint, the batch that was told
+        self.last: dict[Path, spark.CommittedBatch] = {}  # of its checkpoint, the batch that was told
         self.swept = Swept()
         self.sweeping: SparkSession | None = None  # made when there is something to sweep
         self.noted_at = 0.0
         self.delta: DeltaQuery | None = None
         self.checkpoint: Path | None = None  # of its plan
-        self.doubt = checkpoint_corruption.Doubt()
+        self.doubt = checkpoint_corruption.CorruptionSuspicion()
         self.causes = ""  # below the failure of its last query
         # See cut_steps.Running.
         self.label: str | None = None
@@ -550,7 +562,9 @@ class Runner:
                 why = (
                     None
                     if full
-                    else checkpoint_corruption.of_words(f"{error}\n{self.causes}", self.checkpoint)
+                    else checkpoint_corruption.corruption_of_message(
+                        f"{error}\n{self.causes}", self.checkpoint
+                    )
                 )
                 if why is not None:
                     self._doubts(why)
@@ -578,7 +592,7 @@ class Runner:
                 break
             except Exception as error:  # whatever it is, this view says it and tries again; the others go on
                 full = self._full_disk(error)
-                why = None if full else delta_engine.damaged(error)
+                why = None if full else delta_engine.corruption_of(error)
                 if why is not None:
                     self._doubts(why)
                     self.stopping.wait(backoff.next_s())
@@ -709,18 +723,18 @@ class Runner:
             self.cluster, view.changelog, partitions, compacted, sum(largest.values()), self.settings
         )
         for topic in read:
-            _ensure_letters(self.cluster, topic + DLQ_SUFFIX, largest[topic], self.settings)
+            _ensure_dead_letter_topic(self.cluster, topic + DLQ_SUFFIX, largest[topic], self.settings)
         if isinstance(view, SqlView) and made.classified is not None and made.classified.late:
-            _ensure_letters(self.cluster, view.late_topic, max(largest.values()), self.settings)
+            _ensure_dead_letter_topic(self.cluster, view.late_topic, max(largest.values()), self.settings)
         schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(made.row_schema).decode())
         ids = {topic: topics[topic].topic_id for topic in read}
         generation, checkpoint, partitions = self._generation(made, ids, partitions)
         self.logs = {topic: (ids[topic], topics[topic].partitions) for topic in read}
         if known is None:
-            self.ledger.tell(self.path.stem, Opened(generation, self._definition(made, text)))
+            self.ledger.tell(self.path.stem, VersionOpened(generation, self._definition(made, text)))
         self._claim(view, topics, partitions)
         # An id that was asked for and became no writer is judged like one that the registry does not have.
-        answered = Answered(
+        answered = SchemaAnswers(
             self.answered.ids - self.asked_ids, self.answered.until, self.unknown.ids, self.unknown.above
         )
         ready = (made.inputs, answered, made.row_schema, schema_id, generation, checkpoint, partitions)
@@ -729,7 +743,7 @@ class Runner:
             self.swept = sql_stream.swept(checkpoint)
             return SqlPlan(view, made.classified, *ready, made.delta)
         assert made.shape is not None
-        return spark.Plan(made.shape, *ready, self.table)
+        return spark.ViewPlan(made.shape, *ready, self.table)
 
     def _claim(self, view: View | SqlView, topics: Mapping[str, TopicDescription], state: int) -> None:
         """Hold the view's slots, when this version is the one that they are for. One that is built is refused when it could not
@@ -757,7 +771,7 @@ class Runner:
         self.stamp = _stamp(self.path)
         return definition_text(self.path)
 
-    def _chosen(self, topics: Mapping[str, TopicDescription], text: str) -> _Made:
+    def _chosen(self, topics: Mapping[str, TopicDescription], text: str) -> _CompiledView:
         """The view as this version computes it. What has come to mean something else is another version's, which is
         opened here."""
         self.pinned = False
@@ -781,7 +795,7 @@ class Runner:
                 made.fingerprint != known.definition.fingerprint
             ):  # it was written down by the rules of a version before it
                 definition = self._definition(made, known.definition.text)
-                self.ledger.tell(self.path.stem, Kept(known.number, definition))
+                self.ledger.tell(self.path.stem, ComputationKept(known.number, definition))
             return made
         if self._follows():
             try:
@@ -795,12 +809,14 @@ class Runner:
                     return made
                 definition = self._definition(made, known.definition.text)
                 self.ledger.tell(
-                    self.path.stem, Changed(definition, "what it reads has changed", by_file=False)
+                    self.path.stem, DefinitionChanged(definition, "what it reads has changed", by_file=False)
                 )
         self.pinned = "latest" in note
         return self._compiled(stored, topics, note if self.pinned else None, self._rules())
 
-    def _candidate(self, known: Version, text: str, topics: Mapping[str, TopicDescription]) -> _Made | None:
+    def _candidate(
+        self, known: Version, text: str, topics: Mapping[str, TopicDescription]
+    ) -> _CompiledView | None:
         """The file's new text as this version's, when its state goes on with it. Else None, and it is said why or built."""
         try:
             view = load_view(self.path).of_version(self.suffix)
@@ -815,10 +831,10 @@ class Runner:
         self.trouble = None
         definition = self._definition(made, text)
         if self._in_place(view):
-            self.ledger.tell(self.path.stem, Kept(known.number, definition))
+            self.ledger.tell(self.path.stem, ComputationKept(known.number, definition))
             return made
         # It may be what another version computes, or this one.
-        self.ledger.tell(self.path.stem, Changed(definition, "its file has changed"))
+        self.ledger.tell(self.path.stem, DefinitionChanged(definition, "its file has changed"))
         own = self.ledger.version(self.path.stem, self.suffix)
         return made if own is not None and own.definition.fingerprint == made.fingerprint else None
 
@@ -828,7 +844,7 @@ class Runner:
         topics: Mapping[str, TopicDescription],
         pinned: Mapping[str, Any] | None = None,
         rules: int = RULES,
-    ) -> _Made:
+    ) -> _CompiledView:
         """``pinned``: the schemas and topics that it read when it was made. ``rules``: what its file means (shape.RULES)."""
         self._allowed(view)
         if not isinstance(view, SqlView):
@@ -840,7 +856,7 @@ class Runner:
             schema = self._typed(
                 fingerprint, inputs, lambda: spark.row_schema(self.session, compiled, inputs)
             )
-            return _Made(view, inputs, schema, fingerprint, rules, shape=compiled)
+            return _CompiledView(view, inputs, schema, fingerprint, rules, shape=compiled)
         view = self._resolved(view, pinned)
         classified, inputs = self._sql_inputs(view, topics, pinned, rules)
         if view.mode == "realtime":
@@ -856,7 +872,7 @@ class Runner:
                 inputs,
                 lambda: sql_stream.row_schema(self.session, view, classified, inputs),
             )
-        return _Made(view, inputs, schema, fingerprint, rules, classified=classified, delta=delta)
+        return _CompiledView(view, inputs, schema, fingerprint, rules, classified=classified, delta=delta)
 
     def _typed(self, fingerprint: str, inputs: tuple[Input, ...], ask: Callable[[], AvroType]) -> AvroType:
         """The schema of the view's rows. A view is planned for each mode anew, and Spark's analysis is most of that."""
@@ -889,9 +905,9 @@ class Runner:
         }
         return view.model_copy(update={"sources": sources})
 
-    def _definition(self, made: _Made, text: str) -> Definition:
+    def _definition(self, made: _CompiledView, text: str) -> VersionDefinition:
         swap = made.view.swap
-        policy = Policy(
+        policy = SwapPolicy(
             swap.when == "manual",
             SERVING in (made.view.stores or (SERVING,)),
             round(swap.keep_hours * 3_600_000),
@@ -908,7 +924,7 @@ class Runner:
                 for name, source in view.sources.items()
             }
             view = view.model_copy(update={"sources": named})
-        return Definition(text, body_of(view), made.fingerprint, policy)
+        return VersionDefinition(text, body_of(view), made.fingerprint, policy)
 
     def _rules(self) -> int:
         """The rules that the state of this version was made by; the current ones where it has no state."""
@@ -959,7 +975,7 @@ class Runner:
         topics: Mapping[str, TopicDescription],
         pinned: Mapping[str, Any] | None,
         rules: int,
-    ) -> tuple[Shape, tuple[Input, ...]]:
+    ) -> tuple[EntityPlan, tuple[Input, ...]]:
         if view.expiry_topic is not None and view.expiry_topic not in topics:
             # The last expiry of a key is its latest: no more than one record a key is ever needed.
             config = {"cleanup.policy": "compact", "retention.ms": "-1"}
@@ -1084,7 +1100,7 @@ class Runner:
         log.info("view %s: planned again for schema id %s of topic %s", self.view.name, *found.groups())
         topics = [topic for each in self.inputs for topic in each.topics]
         until = self.cluster.end_offsets(topics)  # before the question, never after
-        self.answered = Answered(self.registry.ids(), until)
+        self.answered = SchemaAnswers(self.registry.ids(), until)
         schema_id = int(found.group(1))
         self.asked_ids.add(schema_id)
         if schema_id not in self.answered.ids:
@@ -1110,12 +1126,12 @@ class Runner:
             self.table,
             sorted(found)[:20],
         )
-        self.answered = Answered(known, until)
+        self.answered = SchemaAnswers(known, until)
         self.asked_ids |= found
         return True
 
     def _generation(
-        self, made: _Made, topic_ids: Mapping[str, str], partitions: int
+        self, made: _CompiledView, topic_ids: Mapping[str, str], partitions: int
     ) -> tuple[int, Path, int]:
         """(generation, its checkpoint folder, its state partitions): the running one when its state still fits.
 
@@ -1145,13 +1161,13 @@ class Runner:
         if version is None or self._in_place(view):
             generation = max(self._published_generation(), *_generations(folder), 0) + 1
             if version is not None:
-                self.ledger.tell(self.path.stem, Kept(version.number, version.definition, why))
+                self.ledger.tell(self.path.stem, ComputationKept(version.number, version.definition, why))
         elif self.suffix is not None and not sum(
             end for _, end in self.cluster.end_offsets([view.changelog])
         ):
             generation = version.number
         else:
-            self.ledger.tell(self.path.stem, Lost(version.number, why))
+            self.ledger.tell(self.path.stem, VersionLost(version.number, why))
             raise HubError(
                 f"{why}: it is computed anew beside the rows that are there",
                 hint=f"hub view show {view.name} tells how far that is",
@@ -1269,7 +1285,7 @@ class Runner:
         warm_at = time.monotonic() + self.settings.realtime_warm_up_s
         running = ExitStack()
         running.enter_context(self._marked("running"))
-        self.silence = Silence(self._silence_limit_s(mode))
+        self.silence = StallClock(self._silence_limit_s(mode))
         try:
             while True:
                 self.stopping.wait(_POLL_S if self.member is None else _POLL_IN_STEP_S)
@@ -1371,7 +1387,7 @@ class Runner:
         assert self.view is not None
         committed = spark.committed_batch(plan.checkpoint)
         try:
-            ends = SparkEnds(self.session, query, plan.checkpoint)
+            ends = SparkReadEnds(self.session, query, plan.checkpoint)
         except HubError as error:
             self.unheld = str(error)
             return
@@ -1442,7 +1458,9 @@ class Runner:
         self.last = {plan.checkpoint: batch}
         return batch.batch_id
 
-    def _report(self, plan: AnyPlan, batch: spark.Batch, mode: Mode, quiet: set[int] | None = None) -> None:
+    def _report(
+        self, plan: AnyPlan, batch: spark.CommittedBatch, mode: Mode, quiet: set[int] | None = None
+    ) -> None:
         assert self.view is not None
         if self.replaced or not batch.sources.covers(self.untold):
             return
@@ -1525,7 +1543,7 @@ class Runner:
         entry = self.isolation.entry
         if entry is not None:
             now = f"now {state}" + (f": {reason}" if reason else "")
-            state, reason = "isolated", told_of(entry, now)
+            state, reason = "isolated", isolation_message(entry, now)
         self.said = (state, reason)
         view = self.view
         sources = {name: source.topic for name, source in view.sources.items()} if view else {}
@@ -1549,7 +1567,9 @@ def _feeds(pattern: str, topic: str) -> bool:
     return matches(pattern, topic) and (pattern == topic or kind_of(topic) is None)
 
 
-def _timed(committed: spark.Batch | None, told: spark.Batch | None) -> spark.Batch | None:
+def _timed(
+    committed: spark.CommittedBatch | None, told: spark.CommittedBatch | None
+) -> spark.CommittedBatch | None:
     """A batch as its files have it, with its events and how long it took where that was told: they do not say."""
     if committed is None or told is None or committed.batch_id != told.batch_id:
         return committed
@@ -1610,7 +1630,7 @@ def _too_large(said: str, view: View | SqlView | None) -> ConfigError | None:
     )
 
 
-def _ensure_letters(cluster: KafkaCluster, name: str, largest: int, settings: Settings) -> None:
+def _ensure_dead_letter_topic(cluster: KafkaCluster, name: str, largest: int, settings: Settings) -> None:
     """A topic of dead letters keeps them for ever, and takes what its source takes with the headers that say why."""
     _ensure_room(cluster, name, 1, {"retention.ms": "-1"}, largest, settings)
 
@@ -1631,7 +1651,7 @@ def _ensure_room(
         cluster.alter_config(name, {"max.message.bytes": str(room)})
 
 
-def _pins(made: _Made) -> dict[str, Any]:
+def _pins(made: _CompiledView) -> dict[str, Any]:
     """Return the schemas and topics that a version reads, so that it can go on when its topics have other schemas.
     ``resolves``: its columns have the defaults and aliases of these schemas. ``rules``: what its file means (shape.RULES)."""
     return {
@@ -1661,7 +1681,7 @@ def _generations(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
 
 
-def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
+def _fingerprint(compiled: EntityPlan, inputs: tuple[Input, ...]) -> str:
     """Equal exactly when a checkpoint of the one can go on as the other: same expressions over same types."""
     types = {each.source.name: field_types(each.latest) for each in inputs}
     used = {
@@ -1752,7 +1772,7 @@ def _sql_fingerprint(
     topics = {each.source.name: each.source.topic for each in inputs}
     sources = {
         name: {
-            **source.model_dump(mode="json", exclude=_unsaid(source)),
+            **source.model_dump(mode="json", exclude=_unset_fields(source)),
             "topic": topics[name],
         }
         for name, source in view.sources.items()
@@ -1767,7 +1787,7 @@ def _sql_fingerprint(
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _unsaid(source: SqlSource) -> set[str]:
+def _unset_fields(source: SqlSource) -> set[str]:
     """What a source does not say, and could not say once: it is no part of its meaning."""
     return {name for name in ("table", "format", "columns", "csv") if not getattr(source, name)}
 

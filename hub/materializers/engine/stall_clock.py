@@ -12,7 +12,7 @@ _LONG_S = 10.0
 
 
 @dataclass(slots=True)
-class Silence:
+class StallClock:
     """How long a batch has been silent. ``limit_s``: when that is too long; 0: never."""
 
     limit_s: float

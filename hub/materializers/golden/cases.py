@@ -29,7 +29,7 @@ FIRST_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _STEP = timedelta(seconds=1)
 
 
-class Given(BaseModel):
+class GivenEvent(BaseModel):
     """One event: of which source, when its broker had it, the record's key, and its value as JSON would have it.
 
     ``value: null`` is a tombstone. ``text`` in the place of ``value`` are bytes that no schema wrote. ``topic`` says
@@ -48,14 +48,14 @@ class Given(BaseModel):
     partition: int = Field(0, ge=0, le=10_000)
 
     @model_validator(mode="after")
-    def _one_content(self) -> Given:
+    def _one_content(self) -> GivenEvent:
         said = {"value", "text"} & self.model_fields_set
         if len(said) != 1:
             raise ValueError("an event has a value (null: a tombstone) or a text")
         return self
 
 
-class Dead(BaseModel):
+class RefusedEvent(BaseModel):
     """An event that the view must refuse: its number among the case's events, from 1, and a part of the reason."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -70,9 +70,9 @@ class Case(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    events: list[Given | Literal["next batch"]] = Field(min_length=1, max_length=10_000)
+    events: list[GivenEvent | Literal["next batch"]] = Field(min_length=1, max_length=10_000)
     rows: dict[str, dict[str, Any]]
-    dead: list[Dead] = Field(default_factory=list)
+    dead: list[RefusedEvent] = Field(default_factory=list)
     late: int = Field(0, ge=0)
 
 
@@ -127,7 +127,7 @@ def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CaseEvent:
     """An event in its log. ``number`` counts the case's events from 1, ``batch`` from 0; offsets count each partition."""
 
     number: int
@@ -138,15 +138,15 @@ class Event:
     offset: int
     at: datetime
     key: bytes | None
-    given: Given
+    given: GivenEvent
 
 
-def events_of(case: Case, topics: Mapping[str, str]) -> list[Event]:
+def events_of(case: Case, topics: Mapping[str, str]) -> list[CaseEvent]:
     """The case's events in order. ``topics``: the topic of each source that is no pattern.
 
     Raises ConfigError for an event that leaves its topic open.
     """
-    found: list[Event] = []
+    found: list[CaseEvent] = []
     offsets: dict[tuple[str, int], int] = {}
     batch, at = 0, FIRST_AT - _STEP
     for each in case.events:
@@ -163,7 +163,9 @@ def events_of(case: Case, topics: Mapping[str, str]) -> list[Event]:
         at = _utc(each.at) if each.at is not None else at + _STEP
         offset = offsets[topic, each.partition] = offsets.get((topic, each.partition), -1) + 1
         key = None if each.key is None else str(each.key).encode()
-        found.append(Event(len(found) + 1, batch, each.source, topic, each.partition, offset, at, key, each))
+        found.append(
+            CaseEvent(len(found) + 1, batch, each.source, topic, each.partition, offset, at, key, each)
+        )
     return found
 
 
@@ -200,7 +202,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CaseResult:
     """A case and how it ended: ``differences`` is empty when what came out is what must."""
 
     view: str

@@ -23,16 +23,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hub.errors import ConfigError, HubError, NotFound, PeerError
-from hub.materializers.definition.entity_plan import Shape, shape
+from hub.materializers.definition.entity_plan import EntityPlan, shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import VERSION, SqlSource, SqlView, checked
-from hub.materializers.golden.cases import Case, Event, Outcome, as_json, events_of
+from hub.materializers.golden.cases import Case, CaseEvent, Outcome, as_json, events_of
 from hub.materializers.golden.values import Encode, encoder_of
 from hub.materializers.planning import exact_sums
 from hub.materializers.planning.classify import Classified, classify
 from hub.materializers.spark import dataframes, delta_stream, sql_stream
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import VERSION_HEADER, Answered, Input, Writer
+from hub.materializers.spark.dataframes import VERSION_HEADER, Input, SchemaAnswers, WriterSchema
 from hub.materializers.spark.python_udfs import failure, register
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
@@ -57,12 +57,12 @@ _names = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PreparedView:
     """A view ready for its cases: its sources with their schemas, and what it compiled to."""
 
     view: View | SqlView
     inputs: tuple[Input, ...]
-    how: Shape | Classified
+    how: EntityPlan | Classified
     row_schema: AvroType
     encoders: Mapping[str, Encode]
 
@@ -82,7 +82,7 @@ class GoldenRunner:
         for name, value in _settings().items():
             self._session.conf.set(name, value)
         self._views, self._schemas, self._folder = views, schemas, folder
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, PreparedView] = {}
         self._sessions: dict[str, SparkSession] = {}
 
     def analyze(self, view: str) -> AvroType:
@@ -100,12 +100,12 @@ class GoldenRunner:
         events = events_of(case, topics)
         made = replace(plan, inputs=_with_topics(plan.inputs, events))
         records = [self._record(made, event) for event in events]
-        answered = Answered(
+        answered = SchemaAnswers(
             frozenset(writer.schema_id for each in made.inputs for writer in each.writers),
             Positions.of((event.topic, event.partition, event.offset + 1) for event in events),
         )
         try:
-            if isinstance(made.how, Shape):
+            if isinstance(made.how, EntityPlan):
                 return self._entity(made, made.how, events, records, answered)
             if made.how.native:
                 return self._native(made, made.how, events, records, answered)
@@ -119,7 +119,7 @@ class GoldenRunner:
 
     # ---- plan
 
-    def _ready(self, name: str, asked: tuple[str, ...]) -> Made:
+    def _ready(self, name: str, asked: tuple[str, ...]) -> PreparedView:
         """The view's plan, made once. ``asked``: the views that asked for it as their source."""
         if name not in self._made:
             if name in asked:
@@ -127,11 +127,11 @@ class GoldenRunner:
             self._made[name] = self._make(self._views[name], (*asked, name))
         return self._made[name]
 
-    def _make(self, view: View | SqlView, asked: tuple[str, ...]) -> Made:
+    def _make(self, view: View | SqlView, asked: tuple[str, ...]) -> PreparedView:
         sources = view.all_sources
         latest = {name: self._schema(view, name, asked) for name in sources}
         numbered = {
-            name: (Writer(number, latest[name]),) if sources[name].declared is None else ()
+            name: (WriterSchema(number, latest[name]),) if sources[name].declared is None else ()
             for number, name in enumerate(sources, 1)
         }
         encoders = {name: encoder_of(schema) for name, schema in latest.items()}
@@ -142,7 +142,7 @@ class GoldenRunner:
                 for each in (*compiled.sources, *(() if compiled.expiry is None else (compiled.expiry,)))
             )
             schema = spark.row_schema(self._own(view), compiled, inputs)
-            return Made(view, inputs, compiled, schema, encoders)
+            return PreparedView(view, inputs, compiled, schema, encoders)
         query = checked(view, latest)
         found = exact_sums.of_classified(classify(query))
         inputs = sql_stream.inputs_of(
@@ -153,7 +153,7 @@ class GoldenRunner:
             schema = sql_stream.row_schema(self._session, view, found, inputs)
         else:
             _, schema = delta_stream.planned(self._session, view, found, inputs)
-        return Made(view, inputs, found, schema, encoders)
+        return PreparedView(view, inputs, found, schema, encoders)
 
     def _own(self, view: View | SqlView) -> SparkSession:
         """A session that knows the view's Python functions; the shared one when it has none."""
@@ -182,7 +182,7 @@ class GoldenRunner:
             )
         return found
 
-    def _record(self, made: Made, event: Event) -> tuple[Any, ...]:
+    def _record(self, made: PreparedView, event: CaseEvent) -> tuple[Any, ...]:
         """The event as Spark's Kafka source would give it."""
         sources = made.view.all_sources
         given, number = event.given, list(sources).index(event.source) + 1
@@ -202,7 +202,7 @@ class GoldenRunner:
             try:
                 value = made.encoders[event.source](said)
                 if source.declared is None:
-                    value = Writer(number, None).head + value
+                    value = WriterSchema(number, None).head + value
             except Unfit as unfit:
                 raise ConfigError(
                     f"event {event.number}: {unfit}", hint=unfit.hint, code="HUB-2146"
@@ -212,7 +212,12 @@ class GoldenRunner:
     # ---- run
 
     def _entity(
-        self, made: Made, how: Shape, events: Sequence[Event], records: Sequence[Any], answered: Answered
+        self,
+        made: PreparedView,
+        how: EntityPlan,
+        events: Sequence[CaseEvent],
+        records: Sequence[Any],
+        answered: SchemaAnswers,
     ) -> Outcome:
         frame = self._own(made.view).createDataFrame(records, _EVENTS)
         rows = dataframes.rows(dataframes.fold(dataframes.decode(frame, made.inputs, answered), how), how)
@@ -231,7 +236,12 @@ class GoldenRunner:
         return _outcome(columns, live, dead)
 
     def _native(
-        self, made: Made, how: Classified, events: Sequence[Event], records: Sequence[Any], answered: Answered
+        self,
+        made: PreparedView,
+        how: Classified,
+        events: Sequence[CaseEvent],
+        records: Sequence[Any],
+        answered: SchemaAnswers,
     ) -> Outcome:
         view = made.view
         assert isinstance(view, SqlView)
@@ -302,7 +312,12 @@ class GoldenRunner:
         return _outcome(columns, {key: row for key, (_, row) in newest.items()}, _dead(typed, events), late)
 
     def _tables(
-        self, made: Made, how: Classified, events: Sequence[Event], records: Sequence[Any], answered: Answered
+        self,
+        made: PreparedView,
+        how: Classified,
+        events: Sequence[CaseEvent],
+        records: Sequence[Any],
+        answered: SchemaAnswers,
     ) -> Outcome:
         view = made.view
         assert isinstance(view, SqlView)
@@ -333,7 +348,7 @@ def _settings() -> Mapping[str, str]:
     return {**spark.code_settings("live"), "spark.sql.shuffle.partitions": "1"}
 
 
-def _with_topics(inputs: Iterable[Input], events: Iterable[Event]) -> tuple[Input, ...]:
+def _with_topics(inputs: Iterable[Input], events: Iterable[CaseEvent]) -> tuple[Input, ...]:
     """The inputs with the topics that the case's events name, where a source reads a pattern."""
     topics: dict[str, set[str]] = {}
     for event in events:
@@ -397,7 +412,7 @@ def _json(columns: Sequence[str]) -> Column:
     return F.to_json(F.struct(*columns), _JSON)
 
 
-def _dead(typed: Mapping[str, DataFrame], events: Sequence[Event]) -> list[tuple[int, str]]:
+def _dead(typed: Mapping[str, DataFrame], events: Sequence[CaseEvent]) -> list[tuple[int, str]]:
     found = []
     for frame in typed.values():
         why = F.col(sql_stream.WHY)
@@ -406,7 +421,7 @@ def _dead(typed: Mapping[str, DataFrame], events: Sequence[Event]) -> list[tuple
     return found
 
 
-def _number(events: Sequence[Event], row: Any) -> int:
+def _number(events: Sequence[CaseEvent], row: Any) -> int:
     place = (row["_topic"], row["_partition"], row["_offset"])
     for event in events:
         if (event.topic, event.partition, event.offset) == place:

@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from hub.errors import nearest
 from hub.materializers.types.avro_types import AvroType, field_types
-from hub.materializers.types.source_formats import Reading, reading_of
+from hub.materializers.types.source_formats import ValueReading, reading_of
 from hub.schema_registry.codecs.avro_encoder import JsonEncoder, Unfit
 
 Encode = Callable[[Any], bytes]
@@ -39,7 +39,7 @@ def encoder_of(schema: AvroType) -> Encode:
             return _message(reading)
 
 
-def _line(columns: list[str], reading: Reading) -> Encode:
+def _line(columns: list[str], reading: ValueReading) -> Encode:
     def encode(value: Any) -> bytes:
         for name in value:
             if name not in columns:
@@ -66,7 +66,7 @@ def _text(value: Any, null: str) -> str:
             return str(value)
 
 
-def _message(reading: Reading) -> Encode:
+def _message(reading: ValueReading) -> Encode:
     pool = descriptor_pool.DescriptorPool()
     for file in FileDescriptorSet.FromString(reading.files).file:
         pool.Add(file)

@@ -39,7 +39,7 @@ _NEXT_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class ProcessDeath:
     """How a process ended: ``cause`` for people ("Spark ran out of memory"), ``weight`` says how much it accuses a view."""
 
     cause: str
@@ -47,7 +47,7 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DiskState:
     """What the disk says of one version of a view: what its thread does (None: nothing) and since when, the generation of its
     checkpoint, the last batch that was begun and the last that was committed (-1: none). ``realtime``: it runs in real time,
     where a batch is begun in the log only when it ends."""
@@ -73,7 +73,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class DeathStreak:
     """How many deaths in a row met a version at the same place, and how much they accuse it."""
 
     at: str
@@ -82,7 +82,7 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True)
-class Isolated:
+class IsolatedVersion:
     """A version that runs in a process of its own: where it was, and why, as half a sentence with "it" for the view."""
 
     at: str
@@ -96,32 +96,32 @@ class Journal:
     """What is remembered over deaths, by version. ``barred``: isolated until its file changed; it runs in the shared process
     as long as it is the newest version of its view."""
 
-    strikes: Mapping[str, Strike] = field(default_factory=dict)
-    isolated: Mapping[str, Isolated] = field(default_factory=dict)
-    barred: Mapping[str, Isolated] = field(default_factory=dict)
+    strikes: Mapping[str, DeathStreak] = field(default_factory=dict)
+    isolated: Mapping[str, IsolatedVersion] = field(default_factory=dict)
+    barred: Mapping[str, IsolatedVersion] = field(default_factory=dict)
     returned_ms: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def death_of(code: int, out_of_memory_kills: int = 0) -> Death:
+def death_of(code: int, out_of_memory_kills: int = 0) -> ProcessDeath:
     """What the exit code of Spark's JVM says. ``out_of_memory_kills``: processes that the kernel ended since it started,
     because the machine's memory was full."""
     if code in (3, 52):  # -XX:+ExitOnOutOfMemoryError; SparkExitCode.OOM
-        return Death("ended Spark with OutOfMemoryError", "certain")
+        return ProcessDeath("ended Spark with OutOfMemoryError", "certain")
     if code == 50:  # SparkExitCode.UNCAUGHT_EXCEPTION: of a task, such as StackOverflowError
-        return Death(
+        return ProcessDeath(
             "ended Spark with an error that no process survives, such as StackOverflowError", "certain"
         )
     if code == -signal.SIGKILL and out_of_memory_kills > 0:
-        return Death("ended Spark: the machine had no memory left", "certain")
+        return ProcessDeath("ended Spark: the machine had no memory left", "certain")
     if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL):
-        return Death(f"ended Spark with {signal.Signals(-code).name}", "crash")
-    return Death("was under way when Spark was killed", "killed")
+        return ProcessDeath(f"ended Spark with {signal.Signals(-code).name}", "crash")
+    return ProcessDeath("was under way when Spark was killed", "killed")
 
 
 def after_death(
     journal: Journal,
-    death: Death,
-    seen: Mapping[str, Seen],
+    death: ProcessDeath,
+    seen: Mapping[str, DiskState],
     stamps: Mapping[str, tuple[int, ...]],
     now_ms: int,
 ) -> Journal:
@@ -129,11 +129,11 @@ def after_death(
     started last: a view that is isolated by mistake is worse off than with one more death."""
     suspects = {table: each.at for table, each in seen.items() if each.at is not None}
     suspects = {table: at for table, at in suspects.items() if table not in journal.isolated}
-    strikes: dict[str, Strike] = {}
+    strikes: dict[str, DeathStreak] = {}
     for table, at in suspects.items():
         before = journal.strikes.get(table)
         times, points = (before.times, before.points) if before is not None and before.at == at else (0, 0)
-        strikes[table] = Strike(at, times + 1, points + _POINTS[death.weight])
+        strikes[table] = DeathStreak(at, times + 1, points + _POINTS[death.weight])
     alone = death.weight == "certain" and len(suspects) == 1
     guilty = [table for table, strike in strikes.items() if alone or strike.points >= _GUILTY]
     # Of those that started one after the other, the earlier ones had their time without harm.
@@ -144,7 +144,7 @@ def after_death(
     for table in guilty[:1]:
         at = strikes[table].at
         often = f" {strikes[table].times} times" if strikes[table].times > 1 else ""
-        entry = Isolated(at, f"{_named(at)} {death.cause}{often}", now_ms, stamps.get(table, ()))
+        entry = IsolatedVersion(at, f"{_named(at)} {death.cause}{often}", now_ms, stamps.get(table, ()))
         journal = _isolate(journal, table, entry)
     return journal
 
@@ -153,7 +153,7 @@ def after_stall(
     journal: Journal, table: str, at: str, cause: str, stamp: tuple[int, ...], now_ms: int
 ) -> Journal:
     """The journal once a version's batch did not move for too long. Nothing else is suspect."""
-    return _isolate(journal, table, Isolated(at, f"{_named(at)} {cause}", now_ms, stamp))
+    return _isolate(journal, table, IsolatedVersion(at, f"{_named(at)} {cause}", now_ms, stamp))
 
 
 def after_change(journal: Journal, table: str) -> Journal:
@@ -166,7 +166,7 @@ def after_change(journal: Journal, table: str) -> Journal:
     return replace(journal, isolated=isolated, barred={**journal.barred, table: entry}, returned_ms=returned)
 
 
-def after_progress(journal: Journal, seen: Mapping[str, Seen], now_ms: int) -> Journal:
+def after_progress(journal: Journal, seen: Mapping[str, DiskState], now_ms: int) -> Journal:
     """The journal once versions have passed what they were isolated for: they return, unless they did so too often."""
     for table, entry in journal.isolated.items():
         lately = tuple(at for at in journal.returned_ms.get(table, ()) if now_ms - at < _RETURNS_MS)
@@ -217,14 +217,14 @@ def only_of(journal: Journal, tables: Iterable[str]) -> Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RestartTurn:
     """An isolated version's process: whether it runs, and when it may start again (monotonic seconds)."""
 
     runs: bool
     start_at_s: float
 
 
-def to_start(turns: Mapping[str, Turn], most: int, now_s: float) -> list[str]:
+def to_start(turns: Mapping[str, RestartTurn], most: int, now_s: float) -> list[str]:
     """The versions whose processes start now, the longest waiting first; at most ``most`` run at once."""
     room = most - sum(turn.runs for turn in turns.values())
     due = [table for table, turn in turns.items() if not turn.runs and turn.start_at_s <= now_s]
@@ -234,7 +234,7 @@ def to_start(turns: Mapping[str, Turn], most: int, now_s: float) -> list[str]:
 def as_body(journal: Journal) -> dict[str, Any]:
     """The journal as JSON."""
 
-    def of(entry: Isolated) -> list[Any]:
+    def of(entry: IsolatedVersion) -> list[Any]:
         return [entry.at, entry.cause, entry.since_ms, list(entry.stamp)]
 
     return {
@@ -248,13 +248,13 @@ def as_body(journal: Journal) -> dict[str, Any]:
 def journal_of(body: Mapping[str, Any]) -> Journal:
     """The journal from its JSON. Raises KeyError, TypeError or ValueError when it is none."""
 
-    def entry(values: list[Any]) -> Isolated:
+    def entry(values: list[Any]) -> IsolatedVersion:
         at, cause, since_ms, stamp = values
-        return Isolated(str(at), str(cause), int(since_ms), tuple(int(each) for each in stamp))
+        return IsolatedVersion(str(at), str(cause), int(since_ms), tuple(int(each) for each in stamp))
 
     return Journal(
         {
-            table: Strike(str(at), int(times), int(points))
+            table: DeathStreak(str(at), int(times), int(points))
             for table, (at, times, points) in body["strikes"].items()
         },
         {table: entry(each) for table, each in body["isolated"].items()},
@@ -263,7 +263,7 @@ def journal_of(body: Mapping[str, Any]) -> Journal:
     )
 
 
-def _isolate(journal: Journal, table: str, entry: Isolated) -> Journal:
+def _isolate(journal: Journal, table: str, entry: IsolatedVersion) -> Journal:
     def without(part: Mapping[str, Any]) -> dict[str, Any]:
         return {name: each for name, each in part.items() if name != table}
 
@@ -279,7 +279,7 @@ def _named(at: str) -> str:
     return "its start" if at == START else f"its batch {at.partition('/')[2]}"
 
 
-def _is_past(at: str, seen: Seen) -> bool:
+def _is_past(at: str, seen: DiskState) -> bool:
     """Whether a version has committed what was under way, or another generation has committed anything."""
     if at == START:
         return seen.phase == "running" and (seen.done >= 0 or seen.phase_s >= _SETTLED_S)

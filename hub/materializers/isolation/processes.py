@@ -30,10 +30,17 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import files_of, load_view
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.isolation import policy as isolation
-from hub.materializers.isolation.policy import Death, Isolated, Journal, Phase, Seen, Turn
+from hub.materializers.isolation.policy import (
+    DiskState,
+    IsolatedVersion,
+    Journal,
+    Phase,
+    ProcessDeath,
+    RestartTurn,
+)
 from hub.materializers.progress.records import ViewState
-from hub.materializers.snapshot_groups.coordinator import Member, Running
-from hub.materializers.versions.version_log import Ledger
+from hub.materializers.snapshot_groups.coordinator import Member, RunningVersion
+from hub.materializers.versions.version_log import VersionLog
 from hub.runtime import LOG_LIMIT_BYTES, Backoff, die_with_parent
 
 log = logging.getLogger(__name__)
@@ -43,16 +50,16 @@ Key = tuple[Path, int | None]  # a view's file and the version's suffix
 _LOOK_S = 1.0
 _STOP_S = 15.0
 _FIRST_PAUSE_S, _MOST_PAUSE_S, _FACTOR = 5.0, 600.0, 3.0
-_KILLED = Death("was under way when the materializer was killed", "killed")
+_KILLED = ProcessDeath("was under way when the materializer was killed", "killed")
 
 
 @dataclass
-class Apart:
+class IsolatedMember:
     """An isolated version and its process, as the shared process sees it (also cut_steps.Running: its group goes apart)."""
 
     key: Key
     table: str
-    entry: Isolated
+    entry: IsolatedVersion
     served: bool = False
     view: View | SqlView | None = None
     reads: frozenset[str] = frozenset()
@@ -74,7 +81,7 @@ class Apart:
         return self.process is not None
 
 
-class Marks:
+class ThreadMarks:
     """What each version's thread does, on disk. Thread safe: each version has a file of its own."""
 
     def __init__(self, settings: Settings) -> None:
@@ -108,16 +115,16 @@ class Marks:
     def marked(self) -> list[str]:
         return [path.name for path in self._active.iterdir()]
 
-    def see(self, table: str) -> Seen:
+    def see(self, table: str) -> DiskState:
         """What the disk says of a version now."""
         phase, since_s, started_s = self._phase(table)
         folder = self._checkpoints / table
         try:
             generation = int(orjson.loads((folder / "plan.json").read_bytes())["generation"])
         except (OSError, ValueError, KeyError, TypeError):
-            return Seen(phase, since_s, started_s=started_s)
+            return DiskState(phase, since_s, started_s=started_s)
         checkpoint = folder / str(generation)
-        return Seen(
+        return DiskState(
             phase,
             since_s,
             generation,
@@ -137,17 +144,17 @@ class Marks:
         return ("planning" if phase == "planning" else "running"), ages_s[0], ages_s[1]
 
 
-class Shared:
+class SharedProcess:
     """The shared process: its own deaths, and the processes of isolated versions. Called from the materializer's loop only, but
     for ``allows`` and ``marks``."""
 
-    entry: Isolated | None = None
+    entry: IsolatedVersion | None = None
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.marks = Marks(settings)
+        self.marks = ThreadMarks(settings)
         self.journal = Journal()
-        self.apart: dict[str, Apart] = {}
+        self.apart: dict[str, IsolatedMember] = {}
         self.newest: frozenset[str] = frozenset()
         self._news: list[ViewState] = []
         self._kills = out_of_memory_kills()
@@ -161,7 +168,7 @@ class Shared:
         body = self._read()
         if body.get("running"):
             told = body.get("death")
-            death = _KILLED if told is None else Death(str(told[0]), told[1])
+            death = _KILLED if told is None else ProcessDeath(str(told[0]), told[1])
             seen = {table: self.marks.see(table) for table in self.marks.marked()}
             stamps = {table: self._stamp(table) for table in seen}
             before = self.journal
@@ -208,7 +215,7 @@ class Shared:
             return False
         return table not in self.journal.barred or table in self.newest
 
-    def step(self, known: Sequence[Key], ledger: Ledger) -> list[Key]:
+    def step(self, known: Sequence[Key], ledger: VersionLog) -> list[Key]:
         """Look after the isolated versions, and return those of the ``known`` that this process runs."""
         ledger.own = frozenset(path.stem for path, _ in known) - self._owned_elsewhere()
         self.newest = frozenset({key[0]: _table(key) for key in known}.values())
@@ -221,7 +228,7 @@ class Shared:
         said, self._news = self._news, []
         return said
 
-    def in_groups(self, runners: Sequence[Running]) -> list[Running]:
+    def in_groups(self, runners: Sequence[RunningVersion]) -> list[RunningVersion]:
         """The members of groups of views: a group with an isolated one goes apart, and says so."""
         return [*runners, *self.apart.values()]
 
@@ -233,7 +240,7 @@ class Shared:
         """Views about whose versions an isolated process decides, because there is none yet."""
         return frozenset(each.key[0].stem for each in self.apart.values() if each.owns and each.runs)
 
-    def _look(self, known: Sequence[Key], ledger: Ledger) -> None:
+    def _look(self, known: Sequence[Key], ledger: VersionLog) -> None:
         keys = {_table(key): key for key in known}
         for each in self.apart.values():
             self._look_after(each)
@@ -280,8 +287,8 @@ class Shared:
         if self.journal != before:
             self._write(running=True)
 
-    def _made(self, key: Key, table: str, entry: Isolated) -> Apart:
-        each = Apart(key, table, entry)
+    def _made(self, key: Key, table: str, entry: IsolatedVersion) -> IsolatedMember:
+        each = IsolatedMember(key, table, entry)
         with contextlib.suppress(HubError, OSError):  # what is wrong with the file its own process says
             each.view = load_view(key[0])
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -297,7 +304,7 @@ class Shared:
             for table, each in self.apart.items()
             if table in self.journal.isolated and (table in self.newest or each.served)
         }
-        turns = {table: Turn(each.runs, each.start_at_s) for table, each in runnable.items()}
+        turns = {table: RestartTurn(each.runs, each.start_at_s) for table, each in runnable.items()}
         now_s, most = time.monotonic(), self.settings.isolated_processes
         for table in isolation.to_start(turns, most, now_s):
             self._start(self.apart[table])
@@ -307,7 +314,7 @@ class Shared:
             elif each.table in runnable and not each.runs and each.start_at_s <= now_s:
                 self._say(each, f"it waits for one of {most} processes (setting isolated_processes)")
 
-    def _start(self, each: Apart) -> None:
+    def _start(self, each: IsolatedMember) -> None:
         path = self.settings.logs / f"isolated-{each.table}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
@@ -333,7 +340,7 @@ class Shared:
         each.ending_at_s = None
         self._say(each, "a process of its own starts")
 
-    def _look_after(self, each: Apart) -> None:
+    def _look_after(self, each: IsolatedMember) -> None:
         if each.process is None:
             return
         if each.process.poll() is None:
@@ -356,16 +363,16 @@ class Shared:
             why = f"it ended with exit code {code}"
         self._say(each, f"there, too: {why}; next try in {pause_s:g} s")
 
-    def _ask_to_end(self, each: Apart) -> None:
+    def _ask_to_end(self, each: IsolatedMember) -> None:
         if each.process is not None and each.ending_at_s is None:
             each.ending_at_s = time.monotonic() + _STOP_S
             each.process.terminate()
 
-    def _ended(self, each: Apart) -> Path:
+    def _ended(self, each: IsolatedMember) -> Path:
         return self.marks.folder / f"{each.table}.ended"
 
-    def _say(self, each: Apart, now: str) -> None:
-        reason = told_of(each.entry, now)
+    def _say(self, each: IsolatedMember, now: str) -> None:
+        reason = isolation_message(each.entry, now)
         if each.said == ("isolated", reason):
             return
         each.said = ("isolated", reason)
@@ -398,7 +405,7 @@ class Shared:
             return {}
         return body
 
-    def _write(self, *, running: bool, death: Death | None = None) -> None:
+    def _write(self, *, running: bool, death: ProcessDeath | None = None) -> None:
         body = {**isolation.as_body(self.journal), "running": running}
         if death is not None:
             body["death"] = [death.cause, death.weight]
@@ -410,15 +417,15 @@ class Shared:
             log.warning("%s is not written: %s", path, error)
 
 
-class Alone:
-    """The process of one isolated version, with the same calls as ``Shared``."""
+class IsolatedProcess:
+    """The process of one isolated version, with the same calls as ``SharedProcess``."""
 
     def __init__(self, settings: Settings, table: str, decides: bool) -> None:
-        shared = Shared(settings)
+        shared = SharedProcess(settings)
         shared._read()
         self.marks = shared.marks
         self.table = table
-        self.entry = shared.journal.isolated.get(table) or Isolated(
+        self.entry = shared.journal.isolated.get(table) or IsolatedVersion(
             isolation.START, "it was isolated", _now_ms()
         )
         self._decides = decides
@@ -440,7 +447,7 @@ class Alone:
     def allows(self, table: str) -> bool:
         return table == self.table
 
-    def step(self, known: Sequence[Key], ledger: Ledger) -> list[Key]:
+    def step(self, known: Sequence[Key], ledger: VersionLog) -> list[Key]:
         ledger.decides = self._decides
         ledger.own = frozenset([self.table.partition("@")[0]] if self._decides else [])
         return [key for key in known if _table(key) == self.table]
@@ -448,7 +455,7 @@ class Alone:
     def said(self) -> list[ViewState]:
         return []
 
-    def in_groups(self, runners: Sequence[Running]) -> list[Running]:
+    def in_groups(self, runners: Sequence[RunningVersion]) -> list[RunningVersion]:
         return []
 
     def reads(self) -> frozenset[str]:
@@ -459,7 +466,7 @@ class Alone:
             (self.marks.folder / f"{self.table}.ended").write_text(why)
 
 
-def told_of(entry: Isolated, now: str) -> str:
+def isolation_message(entry: IsolatedVersion, now: str) -> str:
     """What is said of an isolated version: why it is, what it does now, and the way out."""
     return f"{entry.cause}, so it runs in a process of its own; {now}. Change its file to have it tried again at once"
 

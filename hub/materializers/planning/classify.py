@@ -31,10 +31,10 @@ from hub.materializers.definition.sql_view import (
     FROM,
     ORIGIN,
     VERSION,
-    Origin,
+    FromRelation,
     Query,
-    Relation,
     Scope,
+    SourceColumn,
     with_columns,
     with_of,
     wrong,
@@ -49,7 +49,7 @@ _WINDOWS = ("window", "session_window")
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateRule:
     """When an event of a source is too late for the view, as SQL over its event time.
 
     ``windows`` is the call ``window(…)`` over the column; then an event is late as soon as one of its windows ends at
@@ -75,7 +75,7 @@ class Classified:
     key: tuple[str, ...]
     key_from: str
     sql: str
-    late: tuple[Late, ...]
+    late: tuple[LateRule, ...]
     traced: str = ""
 
     @property
@@ -129,26 +129,26 @@ def classify(query: Query) -> Classified:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _QueryShape:
     """What is known of a query from the inside out. ``static``: no event of a stream makes a row of it."""
 
     name: Class
     reason: str
     nearest: str = ""
-    late: tuple[Late, ...] = ()
+    late: tuple[LateRule, ...] = ()
     static: bool = False
     bounded_join: bool = False
 
 
-_STATIC = _Shape("A", "a static table", static=True)
+_STATIC = _QueryShape("A", "a static table", static=True)
 
 
 class _Classifier:
     def __init__(self, query: Query) -> None:
         self.query = query
-        self.known: dict[int, _Shape] = {}
+        self.known: dict[int, _QueryShape] = {}
 
-    def of(self, node: exp.Expr) -> _Shape:
+    def of(self, node: exp.Expr) -> _QueryShape:
         if isinstance(node, exp.Subquery):
             return self.of(node.this)
         if id(node) not in self.known:
@@ -158,12 +158,12 @@ class _Classifier:
 
     # ---- set operations
 
-    def _set(self, node: exp.SetOperation) -> _Shape:
+    def _set(self, node: exp.SetOperation) -> _QueryShape:
         self._no_order(node)
         sides = [self.of(node.this), self.of(node.expression)]
         operation = type(node).__name__.upper()
         if not isinstance(node, exp.Union) or node.args.get("distinct"):
-            return _Shape(
+            return _QueryShape(
                 "D",
                 f"{operation} compares rows of both sides: a row leaves when its partner comes",
                 "UNION ALL keeps every row and is stateless",
@@ -172,18 +172,18 @@ class _Classifier:
         if worst is not None:
             return worst
         if any(side.name != "A" for side in sides):
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "UNION ALL over aggregates or joins: each side is a query of its own",
                 "make a view of each side, or UNION ALL the events first and aggregate once",
             )
         if any(side.static for side in sides):
-            return _Shape("D", "UNION ALL of events and a static table, whose rows may change")
-        return _Shape("A", "stateless: UNION ALL of stateless queries")
+            return _QueryShape("D", "UNION ALL of events and a static table, whose rows may change")
+        return _QueryShape("A", "stateless: UNION ALL of stateless queries")
 
     # ---- a SELECT
 
-    def _select(self, node: exp.Expr) -> _Shape:
+    def _select(self, node: exp.Expr) -> _QueryShape:
         assert isinstance(node, exp.Select)
         self._no_order(node)
         scope = self.query.scope(node)
@@ -191,7 +191,7 @@ class _Classifier:
             for cte in with_of(node).expressions:  # type: ignore[union-attr]
                 self.of(cte.this)
         for reason, nearer in self._retracting(node):
-            return _Shape("D", reason, nearer)
+            return _QueryShape("D", reason, nearer)
         base = self._from(node, scope)
         if base.name == "D":
             return base
@@ -201,7 +201,7 @@ class _Classifier:
             return self._distinct(node, base)
         where = node.args.get("where")
         if where is not None and base.name in ("B", "B-session"):
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "WHERE over an aggregate: a row leaves the view when its aggregate no longer passes",
                 "aggregate without it, index the column, and filter when you read the view",
@@ -282,14 +282,14 @@ class _Classifier:
 
     # ---- FROM
 
-    def _from(self, select: exp.Select, scope: Scope) -> _Shape:
+    def _from(self, select: exp.Select, scope: Scope) -> _QueryShape:
         shapes = [self._relation(relation) for relation in scope.relations]
         worst = next((shape for shape in shapes if shape.name == "D"), None)
         if worst is not None:
             return worst
         if len(shapes) == 1:
             if shapes[0].static:
-                return _Shape(
+                return _QueryShape(
                     "D",
                     "reads only a static table, whose rows may change",
                     "read it as a stream: {as: stream}",
@@ -298,17 +298,17 @@ class _Classifier:
         joins = [join for join in select.args.get("joins") or () if not isinstance(join.this, exp.Lateral)]
         return self._join(joins, scope, shapes)
 
-    def _relation(self, relation: Relation) -> _Shape:
+    def _relation(self, relation: FromRelation) -> _QueryShape:
         if relation.query is not None:
             return self.of(relation.query)
         assert relation.source is not None
         source = self.query.view.sources[relation.source]
         if source.read_as == "stream":
-            return _Shape("A", "stateless: each row is made of one event")
+            return _QueryShape("A", "stateless: each row is made of one event")
         if source.read_as == "static":
             return _STATIC
         what = f'the view "{source.view}"' if source.view else f'the topic "{source.topic}" as a table'
-        return _Shape(
+        return _QueryShape(
             "D",
             f"reads {what}: its rows change and go, and what was made of them must follow",
             "with {as: stream}"
@@ -316,7 +316,7 @@ class _Classifier:
             + " every change is an event of its own (a count then counts changes); with {as: static} it only enriches",
         )
 
-    def _join(self, joins: list[exp.Expr], scope: Scope, shapes: list[_Shape]) -> _Shape:
+    def _join(self, joins: list[exp.Expr], scope: Scope, shapes: list[_QueryShape]) -> _QueryShape:
         kinds = [_join_kind(join) for join in joins]
         for join, kind in zip(joins, kinds, strict=True):
             if join.args.get("method"):
@@ -326,33 +326,33 @@ class _Classifier:
                     "name them: JOIN … ON a.id = b.id",
                 )
             if kind == "left anti":
-                return _Shape(
+                return _QueryShape(
                     "D",
                     "LEFT ANTI JOIN: a row leaves when its partner comes",
                     "LEFT JOIN within an interval, and WHERE b.id IS NULL when you read the view",
                 )
         if any(shape.name in ("B", "B-session", "C") for shape in shapes):
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "joins what was aggregated or joined before: its rows change after they were joined",
                 "join the events within an interval and aggregate the result",
             )
         streams = [shape for shape in shapes if not shape.static]
         if not streams:
-            return _Shape("D", "joins static tables only, whose rows may change", "read one as a stream")
+            return _QueryShape("D", "joins static tables only, whose rows may change", "read one as a stream")
         if len(streams) == 1:
             return self._enriched(joins, kinds, shapes)
         if len(shapes) > 2:
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "joins more than two inputs: Spark judges each join's lateness by the watermark of all",
                 "join two streams natively in one view, and enrich its changelog in the next",
             )
         return self._interval(joins[0], kinds[0], scope)
 
-    def _enriched(self, joins: list[exp.Expr], kinds: list[str], shapes: list[_Shape]) -> _Shape:
+    def _enriched(self, joins: list[exp.Expr], kinds: list[str], shapes: list[_QueryShape]) -> _QueryShape:
         if shapes[0].static:
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "begins with the static table: its rows without an event would have to go when one comes",
                 "begin with the stream: FROM events LEFT JOIN names",
@@ -360,7 +360,7 @@ class _Classifier:
         allowed = ("inner", "left", "left semi")
         for join, kind in zip(joins, kinds, strict=True):
             if kind not in allowed:
-                return _Shape(
+                return _QueryShape(
                     "D",
                     f"{kind.upper()} JOIN of a stream with a static table: its rows without an event would have to go",
                     "LEFT JOIN the table to the stream",
@@ -369,13 +369,13 @@ class _Classifier:
                 raise self._never(
                     join, "a join without ON pairs every event with every row", "JOIN … ON a.id = b.id"
                 )
-        return _Shape(
+        return _QueryShape(
             "C",
             "each event is enriched by static tables, as they stand when its batch is read; later changes of a table "
             "do not change rows that are written",
         )
 
-    def _interval(self, join: exp.Expr, kind: str, scope: Scope) -> _Shape:
+    def _interval(self, join: exp.Expr, kind: str, scope: Scope) -> _QueryShape:
         left, right = scope.relations
         times = [self._event_time(relation) for relation in (left, right)]
         condition = join.args.get("on")
@@ -386,7 +386,7 @@ class _Classifier:
             isinstance(term, exp.EQ) and both == {0, 1} for term, both in zip(terms, sides, strict=True)
         )
         if kind == "cross" or not equal:
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "joins two streams without an equality: every event with every other",
                 "JOIN … ON a.id = b.id AND b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR",
@@ -395,37 +395,37 @@ class _Classifier:
             missing = [
                 relation.alias for relation, time in zip((left, right), times, strict=True) if not time
             ]
-            return _Shape(
+            return _QueryShape(
                 "D",
                 f'joins two streams for ever: "{missing[0]}" has no watermark, so none of its events can be forgotten',
                 "declare event_time and watermark on both, and join within an interval of them",
             )
         bounds = self._bounds(scope, terms, times[0], times[1])
         if len(bounds) < 2:
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "joins two streams for ever: no interval between their event times in ON",
                 f"AND {right.alias}.{times[1].column} BETWEEN {left.alias}.{times[0].column} AND "
                 f"{left.alias}.{times[0].column} + INTERVAL 1 HOUR",
             )
-        late = tuple(Late(each.source, each.column) for each in (times[0], times[1]))
+        late = tuple(LateRule(each.source, each.column) for each in (times[0], times[1]))
         waits = (
             ""
             if kind in ("inner", "left semi")
             else "; a row without partner comes when the watermark has passed"
         )
-        return _Shape(
+        return _QueryShape(
             "C",
             f"{kind} join of two streams within an interval of their event times: append{waits}",
             late=late,
             bounded_join=kind == "inner",
         )
 
-    def _event_time(self, relation: Relation) -> Origin | None:
+    def _event_time(self, relation: FromRelation) -> SourceColumn | None:
         """The event time that a relation still has: of its source, passed through by the queries between."""
         if relation.source is not None:
             column = self.query.view.sources[relation.source].event_time
-            return Origin(relation.source, column) if column else None
+            return SourceColumn(relation.source, column) if column else None
         for origin in (relation.columns or {}).values():
             if origin is not None and self.query.view.sources[origin.source].event_time == origin.column:
                 return origin
@@ -444,11 +444,13 @@ class _Classifier:
                     found.add(n)
         return found
 
-    def _bounds(self, scope: Scope, terms: list[exp.Expr], left: Origin, right: Origin) -> set[str]:
+    def _bounds(
+        self, scope: Scope, terms: list[exp.Expr], left: SourceColumn, right: SourceColumn
+    ) -> set[str]:
         """Of {"from", "to"}, what ON says of the right event time against the left one."""
         found: set[str] = set()
 
-        def side(node: exp.Expr) -> set[Origin]:
+        def side(node: exp.Expr) -> set[SourceColumn]:
             return {
                 origin for column in node.find_all(exp.Column) if (origin := self.query.origin(scope, column))
             }
@@ -477,7 +479,7 @@ class _Classifier:
     def _aggregates(self, select: exp.Select) -> bool:
         return select.args.get("group") is not None or any(is_aggregate(node) for node in _own(select))
 
-    def _aggregate(self, select: exp.Select, scope: Scope, base: _Shape) -> _Shape:
+    def _aggregate(self, select: exp.Select, scope: Scope, base: _QueryShape) -> _QueryShape:
         group = select.args.get("group")
         if group is None or (not _group(select) and not group.args.get("all")):
             raise self._never(
@@ -489,14 +491,14 @@ class _Classifier:
             raise self._never(group, "GROUP BY ALL hides the key", "name the columns")
         self._unambiguous(select, scope)
         if base.name in ("B", "B-session"):
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "an aggregate over an aggregate: the inner rows change after the outer one has counted them",
                 "one GROUP BY over the events, or two views",
             )
         calls = [(each, name) for each in self._grouped(select) if (name := _window_call(each)) is not None]
         if base.name == "C" and not (base.bounded_join and calls and calls[0][1] == "window"):
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "an aggregate over a join without a window: Spark can neither close nor correct it",
                 "GROUP BY window(event_time, '1 hour') over an inner interval join is native",
@@ -504,7 +506,7 @@ class _Classifier:
         if len(calls) > 1:
             raise self._never(calls[1][0], "two windows in one GROUP BY", "keep one")
         if not calls:
-            return _Shape(
+            return _QueryShape(
                 "B",
                 "one aggregation by key: each event gives the key's new state; state is kept for every key",
                 "",
@@ -518,16 +520,16 @@ class _Classifier:
             return self._session(call, time if watermarked else None, base)
         if base.name == "C":
             if not watermarked:
-                return _Shape(
+                return _QueryShape(
                     "D",
                     "a window over a join, not of an event time with a watermark",
                     "window(the event_time column, …)",
                 )
-            return _Shape(
+            return _QueryShape(
                 "C", "a window over an inner interval join: append when it has closed", late=base.late
             )
         if not watermarked or time is None:
-            return _Shape(
+            return _QueryShape(
                 "B",
                 "one aggregation by window, without a watermark of its time: state is kept for every window, "
                 "and no event is too late",
@@ -535,24 +537,24 @@ class _Classifier:
             )
         text = _text(call)
         hops = len(call.expressions) > 2 and call.expressions[1] != call.expressions[2]
-        return _Shape(
+        return _QueryShape(
             "B",
             f"one aggregation by {'hopping' if hops else 'tumbling'} window: each event gives the window's new state, "
             "until the watermark closes it",
-            late=(Late(time.source, time.column, _over(text, time.column)),),
+            late=(LateRule(time.source, time.column, _over(text, time.column)),),
         )
 
-    def _session(self, call: exp.Expr, time: Origin | None, base: _Shape) -> _Shape:
+    def _session(self, call: exp.Expr, time: SourceColumn | None, base: _QueryShape) -> _QueryShape:
         if time is None or base.name == "C":
             raise self._never(
                 call,
                 "a session is complete only when a watermark says that nothing more will come",
                 "declare event_time and watermark on its source and use that column: session_window(event_time, '10 minutes')",
             )
-        return _Shape(
+        return _QueryShape(
             "B-session",
             "a session is written once the watermark has closed it: later events may join two of them",
-            late=(Late(time.source, time.column, _over(_text(call), time.column)),),
+            late=(LateRule(time.source, time.column, _over(_text(call), time.column)),),
         )
 
     def _unambiguous(self, select: exp.Select, scope: Scope) -> None:
@@ -579,20 +581,22 @@ class _Classifier:
         for each in _group(select):
             yield _projected(select, each)
 
-    def _distinct(self, select: exp.Select, base: _Shape) -> _Shape:
+    def _distinct(self, select: exp.Select, base: _QueryShape) -> _QueryShape:
         if base.name != "A":
-            return _Shape(
+            return _QueryShape(
                 "D",
                 "DISTINCT over an aggregate or a join: rows change after they were compared",
                 "DISTINCT over the events themselves is native",
             )
-        return _Shape("B", "DISTINCT: the first event of each row makes it; a row of state each, for ever")
+        return _QueryShape(
+            "B", "DISTINCT: the first event of each row makes it; a row of state each, for ever"
+        )
 
 
 # ---- keys and versions
 
 
-def _key(query: Query, shape: _Shape) -> tuple[tuple[str, ...], str]:
+def _key(query: Query, shape: _QueryShape) -> tuple[tuple[str, ...], str]:
     """(the row's key, where it is from): declared, or what makes a row one."""
     declared = tuple(query.view.key)
     tree = query.tree
@@ -782,7 +786,7 @@ def _computed_anew(query: Query, why: Iterable[str]) -> Query:
     return replace(query, tokens=[*query.tokens, *(Token(TokenType.VAR, each) for each in why)])
 
 
-def _was_dropped(query: Query, shape: _Shape) -> bool:
+def _was_dropped(query: Query, shape: _QueryShape) -> bool:
     """Whether Spark may have dropped events by a watermark that is told of no window: an event time, or a column of a query that
     may be one, is in its groups."""
     times = _event_times(query)
@@ -815,7 +819,7 @@ def _is_fine(query: Query, node: exp.Expr, n: int) -> bool:
     if isinstance(made, _GIVES_ONE_OF):
         passed = list(made.find_all(exp.Column))
     for relation, name in filter(None, (query.column(query.scope(node), each) for each in passed)):
-        if relation.source is not None and Origin(relation.source, name) in query.micros:
+        if relation.source is not None and SourceColumn(relation.source, name) in query.micros:
             return True
         below = list(relation.columns or ())
         if (
@@ -827,12 +831,14 @@ def _is_fine(query: Query, node: exp.Expr, n: int) -> bool:
     return False
 
 
-def _event_times(query: Query) -> set[Origin]:
+def _event_times(query: Query) -> set[SourceColumn]:
     sources = query.view.sources.items()
-    return {Origin(name, source.event_time) for name, source in sources if source.event_time is not None}
+    return {
+        SourceColumn(name, source.event_time) for name, source in sources if source.event_time is not None
+    }
 
 
-def _with_note(query: Query, shape: _Shape) -> _Shape:
+def _with_note(query: Query, shape: _QueryShape) -> _QueryShape:
     """Says of a native view which watermarks it is not kept by."""
     told = {late.source for late in shape.late}
     idle = [name for name, source in query.view.sources.items() if source.watermark and name not in told]
@@ -897,7 +903,7 @@ def _origins(query: Query, versions: Mapping[int, str]) -> dict[int, str]:
     return made
 
 
-def _read(query: Query, select: exp.Select) -> Iterable[Relation]:
+def _read(query: Query, select: exp.Select) -> Iterable[FromRelation]:
     """The relations whose columns a row has: not the right side of a semi join."""
     hidden = {
         join.this.alias_or_name
@@ -911,7 +917,7 @@ def is_aggregated(query: Query, node: exp.Expr) -> bool:
     return isinstance(node, exp.Select) and bool(_group(_reached(query, node)))
 
 
-def _qualified(relation: Relation, column: str) -> str:
+def _qualified(relation: FromRelation, column: str) -> str:
     return f"`{relation.alias}`.{column}" if relation.alias else column
 
 

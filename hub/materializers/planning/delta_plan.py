@@ -124,7 +124,7 @@ class DeltaPlan:
         return f"rows whose {columns} = {of} of {leaf.bound.parent} {parent.table}"
 
 
-class Catalog(Protocol):
+class TypeCatalog(Protocol):
     """What Spark knows of the tables: asked for types while planning. None of it runs a query."""
 
     def columns(self, sql: str) -> Mapping[str, str]:

@@ -38,15 +38,15 @@ from sqlglot.optimizer.qualify import qualify
 
 from hub.errors import ConfigError, NotFound
 from hub.materializers.definition.sql_view import trees_of
-from hub.materializers.planning.delta_plan import Bound, Catalog, DeltaPlan, Hops, Leaf, Stage, Table
+from hub.materializers.planning.delta_plan import Bound, DeltaPlan, Hops, Leaf, Stage, Table, TypeCatalog
 from hub.materializers.planning.delta_selections import (
-    Cut,
+    DerivedTableSpan,
     Enough,
     Join,
     Occurrence,
-    Rel,
     Scan,
     Select,
+    SelectRelation,
     SetOperation,
     Sub,
     Tree,
@@ -68,7 +68,7 @@ def plan(
     *,
     view: str = "view",
     whole_rows: int = 0,
-    catalog: Catalog | None = None,
+    catalog: TypeCatalog | None = None,
 ) -> DeltaPlan:
     """How to maintain ``sql`` (Spark SQL, one query) under changes of its tables. Pure but for the catalog.
 
@@ -112,7 +112,7 @@ class _Planning:
     """The tables and stages so far."""
 
     def __init__(
-        self, schema: dict[str, dict[str, str]], catalog: Catalog | None, view: str, whole_rows: int
+        self, schema: dict[str, dict[str, str]], catalog: TypeCatalog | None, view: str, whole_rows: int
     ) -> None:
         self.schema = schema
         self.catalog = catalog
@@ -123,7 +123,7 @@ class _Planning:
         self.derived: dict[str, dict[str, str]] = {}
         self._types: dict[tuple[str, str], str | None] = {}
         self.leaves: list[Occurrence] = []
-        self.cuts: list[Cut] = []
+        self.cuts: list[DerivedTableSpan] = []
 
     def refuse(self, why: str, hint: str, code: str = "HUB-2130") -> ConfigError:
         return ConfigError(f'view "{self.view}": {why}', hint=hint, code=code)
@@ -192,7 +192,9 @@ class _Planning:
             self.catalog.define(stage.name, stage.sql)
         return stage
 
-    def _unbound(self, root: Rel, names: list[str], types: list[str], key: tuple[str, ...]) -> ConfigError:
+    def _unbound(
+        self, root: SelectRelation, names: list[str], types: list[str], key: tuple[str, ...]
+    ) -> ConfigError:
         """Says which table a change of which would touch everything, with the form that would not."""
         best = [leaf.table for leaf in self.leaves]
         for handle in _handles(names, key):
@@ -220,7 +222,7 @@ class _Planning:
     _bound_numbers: frozenset[int] = frozenset()
 
     def _bounds(
-        self, root: Rel, names: list[str], types: list[str], handle: tuple[str, ...]
+        self, root: SelectRelation, names: list[str], types: list[str], handle: tuple[str, ...]
     ) -> tuple[Leaf, ...] | None:
         """Every leaf with its bound, parents first, when all are bound to this handle; breadth first: shortest chains."""
         of_type = dict(zip(names, types, strict=True))
@@ -271,7 +273,7 @@ class _Planning:
 
     # -- from text to relations
 
-    def _read(self, sql: str) -> tuple[Rel, list[str], list[str]]:
+    def _read(self, sql: str) -> tuple[SelectRelation, list[str], list[str]]:
         """The relations of a query; names and types of its columns ("" for a type that is not known)."""
         self.leaves, self.cuts = [], []
         try:
@@ -306,7 +308,7 @@ class _Planning:
                 f"its SQL cannot be resolved: {_first(error)}", "qualify columns with their table's alias"
             ) from None
         assert isinstance(qualified, exp.Query)
-        root = self._query(qualified, {}, _Text(sql))
+        root = self._query(qualified, {}, _SqlText(sql))
         names = list(root.names)
         if known:
             if len(known) != len(names):
@@ -385,7 +387,7 @@ class _Planning:
                             "HUB-2134",
                         )
 
-    def _query(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _Text) -> Rel:
+    def _query(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _SqlText) -> SelectRelation:
         node = node.unnest() if isinstance(node, exp.Subquery) else node
         with_ = node.args.get("with_")
         if with_ is not None:
@@ -407,7 +409,9 @@ class _Planning:
             raise self.refuse(f"{node.sql(_DIALECT)[:60]} is not read", "write it as SELECT … FROM …")
         return self._select(node, ctes, text, limited)
 
-    def _select(self, node: exp.Select, ctes: Mapping[str, _Cte], text: _Text, limited: bool) -> Rel:
+    def _select(
+        self, node: exp.Select, ctes: Mapping[str, _Cte], text: _SqlText, limited: bool
+    ) -> SelectRelation:
         made = Select(self)
         made.limited = limited
         for each in node.expressions:
@@ -448,7 +452,7 @@ class _Planning:
         sub: exp.Expr,
         where: list[exp.Expr],
         ctes: Mapping[str, _Cte],
-        text: _Text,
+        text: _SqlText,
         bindable: bool,
     ) -> Sub:
         equals: list[exp.Expr] = []
@@ -478,7 +482,7 @@ class _Planning:
             [] if any(isinstance(each, (exp.Rollup, exp.Cube, exp.GroupingSets)) for each in found) else found
         )
 
-    def _source(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _Text) -> Scan:
+    def _source(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _SqlText) -> Scan:
         if node.args.get("joins"):
             raise self.refuse("joins in parentheses are not read", "write them one after the other")
         alias = node.alias_or_name.lower()
@@ -500,7 +504,7 @@ class _Planning:
             raise self.refuse(f"{node.sql(_DIALECT)[:60]} in FROM is not read", "use LATERAL VIEW, or a join")
         return Scan(alias, None)
 
-    def _join(self, left: Tree, join: exp.Join, ctes: Mapping[str, _Cte], text: _Text) -> Join:
+    def _join(self, left: Tree, join: exp.Join, ctes: Mapping[str, _Cte], text: _SqlText) -> Join:
         if join.args.get("method") or join.args.get("using"):
             raise self.refuse(f"{join.sql(_DIALECT)[:60]} is not read", "write the join with ON")
         if isinstance(join.this, exp.Lateral):
@@ -513,17 +517,19 @@ class _Planning:
 
     # -- cuts
 
-    def _cut(self, rel: Rel, at: tuple[int, int, str | None] | None) -> Cut | None:
+    def _cut(self, rel: SelectRelation, at: tuple[int, int, str | None] | None) -> DerivedTableSpan | None:
         if at is None or not isinstance(rel, Select):
             return None
         if rel.groups is None and not rel.partitions and not rel.distinct:
             return None
-        cut = Cut(at[0], at[1], at[2], rel)
+        cut = DerivedTableSpan(at[0], at[1], at[2], rel)
         if not any(known.start == cut.start for known in self.cuts):
             self.cuts.insert(0, cut)
         return cut
 
-    def _without(self, sql: str, cut: Cut, name: str) -> tuple[str, str, tuple[str, ...], str] | None:
+    def _without(
+        self, sql: str, cut: DerivedTableSpan, name: str
+    ) -> tuple[str, str, tuple[str, ...], str] | None:
         """(stage, its SQL, its key, the SQL that reads it): the SQL's own text, but for one derived table."""
         rel = cut.rel
         assert isinstance(rel, Select)
@@ -531,7 +537,7 @@ class _Planning:
         if key is None:
             return None
         inner = sql[cut.start : cut.end]
-        before = _Text(sql).ctes_before(cut.start)
+        before = _SqlText(sql).ctes_before(cut.start)
         inner = (
             f"WITH {before} {inner}" if before and not inner.lstrip().lower().startswith("with") else inner
         )
@@ -590,7 +596,7 @@ def _handles(names: Sequence[str], key: tuple[str, ...]) -> Iterator[tuple[str, 
     yield from ((name,) for name in names if name not in key)
 
 
-class _Text:
+class _SqlText:
     """The SQL's text and tokens, to take derived tables out of it word for word."""
 
     def __init__(self, sql: str, *, blind: bool = False) -> None:
@@ -598,9 +604,9 @@ class _Text:
         self.blind = blind
         self.tokens: list[Token] = [] if blind else list(sqlglot.tokenize(sql, read=_DIALECT))
 
-    def none(self) -> _Text:
+    def none(self) -> _SqlText:
         """Where nothing can be cut: inside what is read several times or inside an expression."""
-        return _Text("", blind=True)
+        return _SqlText("", blind=True)
 
     def derived(self, alias: str) -> tuple[int, int, str | None] | None:
         """The inside of ``(…) [AS] alias``, when there is exactly one such."""

@@ -51,8 +51,8 @@ class Scan:
     """A table, derived table or generated rows (``of`` None) under its alias."""
 
     alias: str
-    of: Occurrence | Rel | None
-    cut: Cut | None = None
+    of: Occurrence | SelectRelation | None
+    cut: DerivedTableSpan | None = None
 
     @property
     def aliases(self) -> set[str]:
@@ -78,22 +78,22 @@ Tree = Scan | Join
 class Sub:
     """A subquery in an expression. ``equals``: for a positive IN, what the outer row compares with the first column."""
 
-    rel: Rel
+    rel: SelectRelation
     equals: list[exp.Expr]
     bindable: bool
 
 
 @dataclass
-class Cut:
+class DerivedTableSpan:
     """Where a derived table stands in the SQL's text (between its parentheses), and how it can be a stage of its own."""
 
     start: int
     end: int
     name: str | None
-    rel: Rel
+    rel: SelectRelation
 
 
-class Rel(Protocol):
+class SelectRelation(Protocol):
     names: list[str]
 
     def push(self, given: list[Enough], within: list[Enough]) -> None:
@@ -106,7 +106,7 @@ class Rel(Protocol):
 class SetOperation:
     """UNION [ALL], INTERSECT, EXCEPT: a selection goes into each branch."""
 
-    def __init__(self, branches: list[Rel], limited: bool) -> None:
+    def __init__(self, branches: list[SelectRelation], limited: bool) -> None:
         self.branches = branches
         self.limited = limited
         self.names = branches[0].names
@@ -531,30 +531,30 @@ def _span_us(of: exp.Expr) -> int | None:
     )
 
 
-def obstacle(rel: Rel, name: str) -> tuple[str, str] | None:
+def obstacle(rel: SelectRelation, name: str) -> tuple[str, str] | None:
     """(why no stored row can be found by a column of the result, the nearest form that can); None when it can."""
     of = _made_of(rel, exp.column(name))
     for node in of.walk():
         if isinstance(node, exp.Anonymous) and node.name.lower() == "session_window":
             return (
-                f"which session a row is in, its neighbours decide: {_said(node)}",
+                f"which session a row is in, its neighbours decide: {_sql_text(node)}",
                 "group by a column as well, such as the user whose sessions they are, and make it part of the key",
             )
         if _is_window(node):
             spans = _spans(node)
             if spans is not None and _hops(spans) is None:
                 return (
-                    f"a row is in {-(-spans[0] // spans[1])} windows, more than {_MOST_HOPS}: {_said(node)}",
+                    f"a row is in {-(-spans[0] // spans[1])} windows, more than {_MOST_HOPS}: {_sql_text(node)}",
                     "take windows that are shorter or further apart, or group by a column as well and make it part of the key",
                 )
             if spans is not None and spans[0] != spans[1] and node.parent is not of:
                 return (
-                    f"a row is in several windows: {_said(node)}",
+                    f"a row is in several windows: {_sql_text(node)}",
                     "select its .start or its .end as it is and make that the key, or take windows that do not overlap",
                 )
             if not isinstance(node.parent, exp.Dot):
                 return (
-                    f"a window is two times: {_said(node)}",
+                    f"a window is two times: {_sql_text(node)}",
                     "select its .start or its .end and make that the key",
                 )
         if isinstance(node, exp.AggFunc | exp.Window | exp.Query | exp.UDTF):
@@ -562,18 +562,18 @@ def obstacle(rel: Rel, name: str) -> tuple[str, str] | None:
     if isinstance(of, exp.Column) or storable(of) is not None:
         return None
     return (
-        f"rows are not found by {_said(of)}",
+        f"rows are not found by {_sql_text(of)}",
         "make a view with it as a column of each event (class A), and read that view as a stream",
     )
 
 
-def _said(of: exp.Expr) -> str:
+def _sql_text(of: exp.Expr) -> str:
     bare = mapped(of, lambda column: exp.column(column.name))
     text = bare.sql("spark", normalize_functions=False)
     return f"`{text[:80]}`"
 
 
-def _made_of(rel: Rel, of: exp.Expr) -> exp.Expr:
+def _made_of(rel: SelectRelation, of: exp.Expr) -> exp.Expr:
     """A result's expression in the words of the query that computes it."""
     if not isinstance(rel, Select) or rel.tree is None:
         return of

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from hub.errors import HubError
 from hub.log import Reader
-from hub.materializers.progress.latency_samples import SAMPLES, Log, looked_up
+from hub.materializers.progress.latency_samples import SAMPLES, SampleLog, looked_up
 from hub.materializers.progress.records import Progress
 from hub.record import Positions, TopicPartition
 from hub.tracing import Span, of_headers, spans
@@ -35,7 +35,7 @@ Stretches = dict[TopicPartition, tuple[int, int]]
 class BatchTraces:
     """``told`` each progress before it is written."""
 
-    log: Log
+    log: SampleLog
     chance: random.Random = field(default_factory=random.Random)
     reached: dict[str, Positions] = field(default_factory=dict)
     waiting: deque[tuple[Span, int, Stretches]] = field(default_factory=deque)

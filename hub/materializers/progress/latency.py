@@ -53,7 +53,7 @@ Stage = Literal["read", "changelog", "readable"]
 Origin = Literal["live", "replay"]
 
 
-class Due(NamedTuple):
+class ChangedRow(NamedTuple):
     """A changed row's latest event, and when the row was appended to the changelog (epoch ms). ``rows``: it stands for
     so many. ``read_ms``: when its batch took the event; None: not known (yet)."""
 
@@ -70,7 +70,7 @@ class Due(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-class Stretch(NamedTuple):
+class ReadableRange(NamedTuple):
     """Events [first, end) of one partition became readable together."""
 
     view: str
@@ -84,7 +84,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass
-class _View:
+class _ViewLatency:
     edges: tuple[float, ...]
     objective_s: float | None
     sampled: bool
@@ -92,7 +92,7 @@ class _View:
     skewed: int = 0
     counted: int = 0
     newest_event_ms: int | None = None
-    named: deque[Due] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
+    named: deque[ChangedRow] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
     # Of each series the newest event that was traced: its trace, seconds, and when (epoch ms).
     exemplars: dict[tuple[Stage, Origin], tuple[str, float, int]] = field(default_factory=dict)
 
@@ -117,16 +117,16 @@ class Latencies:
         replay_s: float = REPLAY_S,
     ) -> None:
         self.store, self.since_ms, self.objective_of, self.replay_s = store, since_ms, objective_of, replay_s
-        self._views: dict[str, _View] = {}
+        self._views: dict[str, _ViewLatency] = {}
         self._reached: dict[str, Progress] = {}
-        self._unread: dict[str, list[Due]] = {}
-        self._waiting: deque[Stretch] = deque(maxlen=MOST_WAITING)
-        self._unseen: deque[tuple[str, Due, int]] = deque(maxlen=MOST_UNSEEN)
+        self._unread: dict[str, list[ChangedRow]] = {}
+        self._waiting: deque[ReadableRange] = deque(maxlen=MOST_WAITING)
+        self._unseen: deque[tuple[str, ChangedRow, int]] = deque(maxlen=MOST_UNSEEN)
         self._lock = threading.Lock()
 
     # ---- told by the applier
 
-    def applied(self, view: str, due: Iterable[Due], readable_ms: int) -> None:
+    def applied(self, view: str, due: Iterable[ChangedRow], readable_ms: int) -> None:
         """Rows of a keyed view are readable since ``readable_ms``."""
         with self._lock:
             known, unread = self._of(view, sampled=False), self._unread.setdefault(view, [])
@@ -176,7 +176,7 @@ class Latencies:
                         committed_ms = each.committed_at_ms
                         read_ms = _read_ms(before, each, tp, first, committed_ms)
                         self._waiting.append(
-                            Stretch(view, *tp, first, end, committed_ms, readable_ms, read_ms)
+                            ReadableRange(view, *tp, first, end, committed_ms, readable_ms, read_ms)
                         )
 
     @property
@@ -195,33 +195,33 @@ class Latencies:
 
     # ---- sampling
 
-    def waiting(self) -> list[Stretch]:
+    def waiting(self) -> list[ReadableRange]:
         """Stretches to sample; each is given once."""
         with self._lock:
             found = list(self._waiting)
             self._waiting.clear()
             return found
 
-    def sampled(self, of: Stretch, offset: int, event_ms: int, trace: Trace | None = None) -> None:
+    def sampled(self, of: ReadableRange, offset: int, event_ms: int, trace: Trace | None = None) -> None:
         """The time of one event of a stretch, and the trace that it is of."""
         with self._lock:
-            due = Due(of.topic, of.partition, offset, event_ms, of.committed_ms, read_ms=of.read_ms)
+            due = ChangedRow(of.topic, of.partition, offset, event_ms, of.committed_ms, read_ms=of.read_ms)
             self._count(self._of(of.view, sampled=True), due, of.readable_ms)
             self._exemplify(of.view, due, of.readable_ms, trace)
 
-    def unseen(self) -> list[tuple[str, Due, int]]:
+    def unseen(self) -> list[tuple[str, ChangedRow, int]]:
         """Events of keyed views whose trace nobody has looked up: (view, event, when it was readable). Each is given once."""
         with self._lock:
             found = list(self._unseen)
             self._unseen.clear()
             return found
 
-    def exemplify(self, view: str, due: Due, readable_ms: int, trace: Trace | None) -> None:
+    def exemplify(self, view: str, due: ChangedRow, readable_ms: int, trace: Trace | None) -> None:
         """The trace of an event that was counted."""
         with self._lock:
             self._exemplify(view, due, readable_ms, trace)
 
-    def _exemplify(self, view: str, due: Due, readable_ms: int, trace: Trace | None) -> None:
+    def _exemplify(self, view: str, due: ChangedRow, readable_ms: int, trace: Trace | None) -> None:
         known = self._views.get(view)
         if known is None or trace is None or not trace.sampled:
             return
@@ -262,29 +262,29 @@ class Latencies:
         body = {"store": self.store, "since_ms": self.since_ms, "at_ms": now_ms, "views": views}
         return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{self.store}".encode(), orjson.dumps(body))
 
-    def _of(self, view: str, *, sampled: bool) -> _View:
+    def _of(self, view: str, *, sampled: bool) -> _ViewLatency:
         objective_s = self.objective_of(view)
         known = self._views.get(view)
         if known is None or known.objective_s != objective_s:  # other edges: counts begin anew
-            known = self._views[view] = _View(edges_with(objective_s), objective_s, sampled)
+            known = self._views[view] = _ViewLatency(edges_with(objective_s), objective_s, sampled)
         return known
 
     def _origin(self, span_ms: int) -> Origin:
         return "live" if span_ms <= self.replay_s * 1000 else "replay"
 
-    def _count(self, known: _View, due: Due, readable_ms: int) -> None:
+    def _count(self, known: _ViewLatency, due: ChangedRow, readable_ms: int) -> None:
         for stage, at_ms in _stages(due, readable_ms):
             self._add(known, stage, due, at_ms)
         known.named.append(due)
         known.counted += due.rows
         known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)
 
-    def _add(self, known: _View, stage: Stage, due: Due, at_ms: int) -> None:
+    def _add(self, known: _ViewLatency, stage: Stage, due: ChangedRow, at_ms: int) -> None:
         span_ms = at_ms - due.event_ms
         known.add(stage, self._origin(span_ms), span_ms, due.rows)
 
 
-def _stages(due: Due, readable_ms: int) -> tuple[tuple[Stage, int], ...]:
+def _stages(due: ChangedRow, readable_ms: int) -> tuple[tuple[Stage, int], ...]:
     told: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
     return told if due.read_ms is None else (("read", due.read_ms), *told)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from hub.errors import HubError
 from hub.log import Reader
-from hub.materializers.progress.latency import Latencies, Stretch
+from hub.materializers.progress.latency import Latencies, ReadableRange
 from hub.record import Positions, Record, TopicPartition
 from hub.tracing import of_headers, spans
 
@@ -26,7 +26,7 @@ _LONGEST_S = 1.0
 _QUEUE_KB = 64
 
 
-class Log(Protocol):
+class SampleLog(Protocol):
     def reader(self, *, queue_kb: int = ...) -> Reader: ...
 
 
@@ -34,7 +34,7 @@ class Log(Protocol):
 class Sampler:
     """``step`` now and then; ``chance`` decides which events."""
 
-    log: Log
+    log: SampleLog
     chance: random.Random = field(default_factory=random.Random)
     reader: Reader | None = None
 
@@ -71,9 +71,9 @@ class Sampler:
             self.reader.close()
             self.reader = None
 
-    def _look(self, latencies: Latencies, stretches: Sequence[Stretch]) -> int:
+    def _look(self, latencies: Latencies, stretches: Sequence[ReadableRange]) -> int:
         chosen = self.chance.choices(stretches, [each.end - each.first for each in stretches], k=SAMPLES)
-        wanted: dict[TopicPartition, tuple[Stretch, int]] = {}
+        wanted: dict[TopicPartition, tuple[ReadableRange, int]] = {}
         for each in chosen:
             place = TopicPartition(each.topic, each.partition)
             wanted.setdefault(place, (each, self.chance.randrange(each.first, each.end)))

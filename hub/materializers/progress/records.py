@@ -105,7 +105,7 @@ class ViewState:
         return NewRecord(PROGRESS_TOPIC, f"state:{self.view}".encode(), orjson.dumps(body))
 
 
-def seen_record(positions: Positions, at_ms: int) -> dict[str, Any]:
+def position_record(positions: Positions, at_ms: int) -> dict[str, Any]:
     """What a store notes under ``seen:<view>``: how far its rows show a view's sources to be read, and since when.
 
     A realtime view tells of its positions at checkpoints only; this is what its lag is measured by in between.

@@ -33,7 +33,7 @@ OUTCOMES = ("exported", "failed", "dropped")
 _EVERY_S, _IDLE_S = 5.0, 30.0
 
 
-class Log(Protocol):
+class SpanCountLog(Protocol):
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]: ...
 
     def writer(self) -> Writer: ...
@@ -52,7 +52,7 @@ def record(service: str, counters: Mapping[str, int], now_ms: int) -> NewRecord:
     return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{service}".encode(), orjson.dumps(body))
 
 
-def told(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Count]:
+def read_counts(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Count]:
     """The counts among records of ``_hub.progress``. One that is none of this version's is left out."""
     keys = sorted(key for key in records if key.startswith(PREFIX))
     for key in keys[:MOST_SERVICES]:
@@ -69,7 +69,7 @@ def told(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Coun
 class SpanCounts:
     """``step`` now and then, ``close`` at the end."""
 
-    cluster: Log
+    cluster: SpanCountLog
     service: str
     last: Mapping[str, int] = field(default_factory=dict)
     told_at_s: float = 0.0
@@ -100,7 +100,7 @@ class SpanCounts:
 
 
 @contextmanager
-def telling(cluster: Log, service: str) -> Iterator[None]:
+def telling(cluster: SpanCountLog, service: str) -> Iterator[None]:
     """Tell them for as long as the block runs, in a thread of its own; nothing where nothing is traced."""
     if spans() is None:
         yield

@@ -24,7 +24,7 @@ LIVE_WITHIN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class StorePosition:
     """How far a view is in a store; ``lag`` in records of its changelog, None: not known; ``stopped``: why, if it is."""
 
     positions: Positions
@@ -42,7 +42,7 @@ class StoreReport:
     state: StoreState
     reason: str | None
     since_ms: int
-    views: Mapping[str, Reach] = field(default_factory=dict)
+    views: Mapping[str, StorePosition] = field(default_factory=dict)
 
     def record(self) -> NewRecord:
         views = {
@@ -72,11 +72,11 @@ def silent(report: Mapping[str, Any], why: str) -> dict[str, Any]:
     return {**report, "state": UNKNOWN, "reason": why, "views": views}
 
 
-def reach(position: Positions, end: Positions | None, stopped: str | None) -> Reach:
-    return Reach(position, None if end is None else lag_records(end, position), stopped)
+def reach(position: Positions, end: Positions | None, stopped: str | None) -> StorePosition:
+    return StorePosition(position, None if end is None else lag_records(end, position), stopped)
 
 
-def state_of(views: Mapping[str, Reach]) -> StoreState:
+def state_of(views: Mapping[str, StorePosition]) -> StoreState:
     """Of a store that answers."""
     return "filling" if any((each.lag or 0) > LIVE_WITHIN for each in views.values()) else "live"
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _LOOK_S = 2.0
 
 
-class Log(Cluster, Protocol):
+class StoreWatchLog(Cluster, Protocol):
     def follower(self) -> Reader: ...
 
 
@@ -43,7 +43,7 @@ cover."""
 
 
 @dataclass(frozen=True)
-class Around:
+class ServerFacts:
     """What the server knows beside the log, each asked when it is needed: the tables that are served, why Kafka does not answer,
     what is known of the materializer's and of the applier's process, and which views have a file in the project's folder."""
 
@@ -59,23 +59,23 @@ _MOST_ENGINES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Engine:
+class _MaterializerReport:
     """A materializer as it was heard: its last report, and when this process got it (monotonic)."""
 
     report: EngineReport
     heard_s: float
 
 
-class StoreNews:
+class StoreWatch:
     """``start`` before use, ``stop`` after."""
 
-    def __init__(self, cluster: Log, around: Around | None = None) -> None:
+    def __init__(self, cluster: StoreWatchLog, around: ServerFacts | None = None) -> None:
         self.cluster = cluster
-        self.around = around or Around()
+        self.around = around or ServerFacts()
         self._heard: dict[str, Any] = {}
         self._stores_at_s: dict[str, float] = {}
         """When the last report of each store was heard (monotonic), by its key."""
-        self._engines: dict[str, _Engine] = {}
+        self._engines: dict[str, _MaterializerReport] = {}
         """By project folder, the one heard last at the end."""
         self._catching_up: Positions | None = None  # until there, records may be of long ago
         self._stop = threading.Event()
@@ -206,7 +206,7 @@ class StoreNews:
             log.warning("%s[0]@%d is no report of a materializer: %s", PROGRESS_TOPIC, record.offset, error)
             return
         engines = {folder: each for folder, each in self._engines.items() if folder != report.folder}
-        engines[report.folder] = _Engine(report, time.monotonic() - self._age_s(record))
+        engines[report.folder] = _MaterializerReport(report, time.monotonic() - self._age_s(record))
         self._engines = dict(list(engines.items())[-_MOST_ENGINES:])
 
     def _age_s(self, record: Record) -> float:

@@ -34,7 +34,7 @@ from hub.materializers.queries.functions import (
     made,
     ordered,
 )
-from hub.materializers.queries.parser import SqlError, Statement, placeholders_in
+from hub.materializers.queries.parser import ParsedStatement, SqlError, placeholders_in
 
 MOST_COLUMNS = 500
 # References to tables, each WITH counted as often as it is used: databases plan each of them for itself.
@@ -47,7 +47,7 @@ Value = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class QueryRelation:
     """A table that may be asked. ``source`` is what stands behind FROM: trusted text with exactly these columns.
 
     ``columns`` and ``hidden`` (not in ``*``): name to kind.
@@ -60,10 +60,10 @@ class Relation:
     hidden: Mapping[str, str] = field(default_factory=dict)
 
 
-class Catalog(Protocol):
+class TableCatalog(Protocol):
     """What tables there are."""
 
-    def relation(self, name: str) -> Relation | None: ...
+    def relation(self, name: str) -> QueryRelation | None: ...
 
     def names(self) -> Iterable[str]: ...
 
@@ -85,7 +85,7 @@ class Compiled:
     columns: tuple[OutputColumn, ...]
 
 
-def tables_of(statement: Statement) -> list[str]:
+def tables_of(statement: ParsedStatement) -> list[str]:
     """The names behind FROM and JOIN that are no WITH of the statement."""
     own = {each.alias for each in statement.tree.find_all(exp.CTE)}
     found = [
@@ -94,7 +94,7 @@ def tables_of(statement: Statement) -> list[str]:
     return [name for name in dict.fromkeys(found) if name not in own]
 
 
-def no_table(statement: Statement, name: str, known: Iterable[str]) -> SqlError:
+def no_table(statement: ParsedStatement, name: str, known: Iterable[str]) -> SqlError:
     """The error about a table that is neither a view nor a topic, with the nearest name."""
     tables = (each for each in statement.tree.find_all(exp.Table) if each.name == name)
     whole = next((each for each in tables if each.args.get("db") is not None), None)
@@ -117,13 +117,13 @@ def no_table(statement: Statement, name: str, known: Iterable[str]) -> SqlError:
     )
 
 
-def names_of(statement: Statement) -> frozenset[str]:
+def names_of(statement: ParsedStatement) -> frozenset[str]:
     """Every name in the statement, in lower case as they are matched; ``*`` when it has one that is more than COUNT's."""
     stars = ("*" for each in statement.tree.find_all(exp.Star) if not isinstance(each.parent, exp.Count))
     return frozenset([*stars, *(each.name.lower() for each in statement.tree.find_all(exp.Identifier))])
 
 
-def since_of(statement: Statement, parameters: Mapping[str, Value], now_ms: int) -> int | None:
+def since_of(statement: ParsedStatement, parameters: Mapping[str, Value], now_ms: int) -> int | None:
     """The earliest ``_timestamp`` (milliseconds) that a statement over one topic can want: what its WHERE says.
 
     None when it does not say, or says it in a way that is not understood here: then too much is read, never too little.
@@ -190,15 +190,15 @@ def _constant_ms(node: Any, parameters: Mapping[str, Value], now_ms: int) -> int
 
 
 def compile_query(
-    statement: Statement,
-    catalog: Catalog,
+    statement: ParsedStatement,
+    catalog: TableCatalog,
     *,
     postgres: bool,
     parameters: Mapping[str, Value],
     now_ms: int,
 ) -> Compiled:
     """The statement as the database takes it. Raises SqlError with line, column and a caret."""
-    compiler = _Compiler(statement, catalog, postgres, parameters, now_ms)
+    compiler = _QueryCompiler(statement, catalog, postgres, parameters, now_ms)
     query = _as_sql_error(statement, lambda: compiler.query(statement.tree, None, {}))
     unused = sorted(parameters.keys() - compiler.used)
     if unused:
@@ -212,12 +212,12 @@ def compile_query(
     return Compiled(query.text, compiler.bound_values, shown)
 
 
-def placeholders(statement: Statement) -> list[str]:
+def placeholders(statement: ParsedStatement) -> list[str]:
     """The names of the statement's parameters, each once."""
     return placeholders_in(statement.tree)
 
 
-def _as_sql_error(statement: Statement, act: Callable[[], _Query]) -> _Query:
+def _as_sql_error(statement: ParsedStatement, act: Callable[[], _Query]) -> _Query:
     try:
         return act()
     except RecursionError:
@@ -237,7 +237,7 @@ class _Query:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _FromTable:
     """A table of a FROM under the name that we give it."""
 
     alias: str
@@ -265,7 +265,7 @@ class _Scope:
 
     parent: _Scope | None
     ctes: Mapping[str, tuple[str, _Query]]
-    sources: list[_Source] = field(default_factory=list)
+    sources: list[_FromTable] = field(default_factory=list)
     joined: set[tuple[str, str]] = field(
         default_factory=set
     )  # (alias, column) that USING made one with another
@@ -274,13 +274,13 @@ class _Scope:
     weight: int = 0
 
 
-class _Compiler:
+class _QueryCompiler:
     """See compile_query. One statement each; ``_scope`` is where it is just now."""
 
     def __init__(
         self,
-        statement: Statement,
-        catalog: Catalog,
+        statement: ParsedStatement,
+        catalog: TableCatalog,
         postgres: bool,
         parameters: Mapping[str, Value],
         now_ms: int,
@@ -372,7 +372,7 @@ class _Compiler:
 
     def _in_scope(
         self, scope: _Scope, node: Node, name: str, quoted: bool, table: exp.Identifier | None
-    ) -> tuple[_Source, tuple[str, str]] | None:
+    ) -> tuple[_FromTable, tuple[str, str]] | None:
         sources = scope.sources
         if table is not None:
             sources = [each for each in sources if _same(each.name, table)]
@@ -394,7 +394,7 @@ class _Compiler:
         return found[0] if found else None
 
     def _no_column(self, node: Node, name: str, table: exp.Identifier | None) -> SqlError:
-        sources: list[_Source] = []
+        sources: list[_FromTable] = []
         scope: _Scope | None = self._scope
         while scope is not None:
             sources += scope.sources
@@ -756,7 +756,7 @@ class _Compiler:
                 for column in source.columns:
                     if table is None and (source.alias, column) in self._scope.joined:
                         continue
-                    yield column, _Known(source, column)
+                    yield column, _ResolvedColumn(source, column)
             return
         if isinstance(node, exp.Alias):
             self.only(node, "this", "alias")
@@ -764,7 +764,7 @@ class _Compiler:
             return
         yield _name_of(node), node
 
-    def known(self, node: _Known) -> Piece:
+    def known(self, node: _ResolvedColumn) -> Piece:
         """A column that * stands for."""
         text = f'"{node.source.alias}".{self._quoted(node.column)}'
         size = node.source.sizes.get(node.column, 0)
@@ -901,7 +901,7 @@ class _Compiler:
             )
         return f" {word} {table} ON {self._using(join, scope, before, right)}"
 
-    def _using(self, join: exp.Join, scope: _Scope, before: Sequence[_Source], right: _Source) -> str:
+    def _using(self, join: exp.Join, scope: _Scope, before: Sequence[_FromTable], right: _FromTable) -> str:
         words = []
         for name in join.args["using"]:
             if not isinstance(name, exp.Identifier):
@@ -955,7 +955,7 @@ class _Compiler:
         near = [each for each in scope.ctes if _same(each, node.this)]
         return scope.ctes[near[0]] if len(near) == 1 else None
 
-    def _relation(self, node: exp.Table) -> Relation:
+    def _relation(self, node: exp.Table) -> QueryRelation:
         found = self._catalog.relation(node.name)
         if found is None and not node.this.args.get("quoted"):
             found = self._catalog.relation(node.name.lower())
@@ -1001,7 +1001,7 @@ class _Compiler:
         if name != "subquery" and any(each.name == name for each in scope.sources):
             raise self.fail(f'two tables are called "{name}"', node, "give one another name: AS …")
         alias = self._alias("t")
-        scope.sources.append(_Source(alias, name, noun, columns, hidden, sizes))
+        scope.sources.append(_FromTable(alias, name, noun, columns, hidden, sizes))
         return f'{source} AS "{alias}"'
 
     def _alias(self, letter: str) -> str:
@@ -1013,25 +1013,25 @@ class _Compiler:
         return quoted.replace("%", "%%") if self.postgres else quoted
 
 
-class _Known(exp.Expression):
+class _ResolvedColumn(exp.Expression):
     """A column that * stands for, already found."""
 
-    def __init__(self, source: _Source, column: str) -> None:
+    def __init__(self, source: _FromTable, column: str) -> None:
         super().__init__()
         self.source = source
         self.column = column
 
 
-_OWN: Mapping[type, Callable[[_Compiler, Any], Piece]] = {
-    _Known: _Compiler.known,
-    exp.Column: _Compiler.column,
-    exp.Placeholder: _Compiler.placeholder,
-    exp.In: _Compiler.in_,
-    exp.Exists: _Compiler.exists,
-    exp.Subquery: _Compiler.subquery,
-    exp.Filter: _Compiler.filtered,
-    **dict.fromkeys(AGGREGATES, _Compiler.filtered),
-    exp.Window: _Compiler.windowed,
+_OWN: Mapping[type, Callable[[_QueryCompiler, Any], Piece]] = {
+    _ResolvedColumn: _QueryCompiler.known,
+    exp.Column: _QueryCompiler.column,
+    exp.Placeholder: _QueryCompiler.placeholder,
+    exp.In: _QueryCompiler.in_,
+    exp.Exists: _QueryCompiler.exists,
+    exp.Subquery: _QueryCompiler.subquery,
+    exp.Filter: _QueryCompiler.filtered,
+    **dict.fromkeys(AGGREGATES, _QueryCompiler.filtered),
+    exp.Window: _QueryCompiler.windowed,
 }
 
 

@@ -33,14 +33,14 @@ from hub.materializers.queries.compiler import (
     MOST_ROWS,
     Compiled,
     OutputColumn,
-    Relation,
+    QueryRelation,
     Value,
     compile_query,
     tables_of,
 )
-from hub.materializers.queries.parser import SqlError, Statement
+from hub.materializers.queries.parser import ParsedStatement, SqlError
 from hub.materializers.queries.sqlite_functions import LONGEST, fence, prepare, unfence
-from hub.materializers.snapshot_groups.in_store import Common
+from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.columns import from_sql, plain_type
 from hub.materializers.stores.sql_store import Store, ViewTable
 from hub.materializers.types.avro_types import AvroType
@@ -52,9 +52,9 @@ MOST_COPIED = 100_000
 _STEPS = 2_000
 _FETCH = 200
 
-NO_CUT = Common(None, why="no view is read")
+NO_CUT = CommonSnapshot(None, why="no view is read")
 # They are read up to now.
-EVENTS = Common(None, why="events of topics are at no cut of views")
+EVENTS = CommonSnapshot(None, why="events of topics are at no cut of views")
 
 KINDS: Mapping[str, str] = {
     "int": "long",
@@ -94,15 +94,15 @@ class EventTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoveredPositions:
     """What the views of a query cover, and the cut they are at if they are at one."""
 
     positions: Positions
-    cut: Common
+    cut: CommonSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """Rows as they are shown; ``more``: there are more than the limit, or than an answer may have bytes."""
 
     columns: tuple[OutputColumn, ...]
@@ -110,11 +110,11 @@ class Answer:
     more: bool
     views: tuple[str, ...]
     positions: Positions
-    cut: Common = NO_CUT
+    cut: CommonSnapshot = NO_CUT
 
 
 @dataclass(slots=True)
-class Running:
+class RunningQuery:
     """A query under way: its time, and a way to stop it from elsewhere."""
 
     deadline: float
@@ -163,10 +163,10 @@ class _Tables:
         self._connection = connection
         self.events = {each.name: (number, each) for number, each in enumerate(events)}
 
-    def relation(self, name: str) -> Relation | None:
+    def relation(self, name: str) -> QueryRelation | None:
         if name in self.events:
             number, events = self.events[name]
-            return Relation(name, "topic", f'"events_{number}"', events.columns, events.hidden)
+            return QueryRelation(name, "topic", f'"events_{number}"', events.columns, events.hidden)
         if name not in self.used:
             try:
                 self.used[name] = self._store.definition(self._connection, name)
@@ -179,15 +179,15 @@ class _Tables:
         return [*filter(sees_view, self._store.view_names(self._connection)), *self.events]
 
 
-def view_relation(view: ViewTable) -> Relation:
+def view_relation(view: ViewTable) -> QueryRelation:
     """A view's live rows as a table of a query."""
     table = view.table.name
     source = f'(SELECT *, "_applied_at_ms" AS "_applied_at" FROM "{table}" WHERE NOT "_deleted")'
     columns = {"key": "string", **{name: kind_of(each) for name, each in view.types.items()}}
-    return Relation(view.name, "view", source, columns, {"_version": "long", "_applied_at": "timestamp"})
+    return QueryRelation(view.name, "view", source, columns, {"_version": "long", "_applied_at": "timestamp"})
 
 
-class Queries:
+class QueryExecutor:
     """Read-only queries over one store. Thread safe."""
 
     def __init__(self, store: Store) -> None:
@@ -206,7 +206,7 @@ class Queries:
         if not self._postgres:
             self._reader.dispose()
 
-    def views(self) -> list[tuple[Relation, tuple[str, ...]]]:
+    def views(self) -> list[tuple[QueryRelation, tuple[str, ...]]]:
         """Every view as a table, and its declared indexes."""
         with self._errors(None), self._reader.connect() as connection:
             found = [self._store.definition(connection, name) for name in self._store.view_names(connection)]
@@ -214,15 +214,15 @@ class Queries:
 
     def run(
         self,
-        statement: Statement,
+        statement: ParsedStatement,
         parameters: Mapping[str, Value],
-        running: Running,
+        running: RunningQuery,
         *,
         limit: int = MOST_ROWS,
         now_ms: int,
         events: Sequence[EventTable] = (),
         at_a_cut: bool = False,
-    ) -> Answer:
+    ) -> QueryAnswer:
         """The statement's rows, at most ``limit``. Blocks; ``running`` stops it. With ``at_a_cut`` it is not run where its
         views are at none in its transaction: ``cut`` of the answer says why, and there are no rows.
 
@@ -239,7 +239,9 @@ class Queries:
                     _timed(connection, running)
                 covered = self._covered(connection, tables)
                 if at_a_cut and not covered.cut.together:
-                    return Answer(ready.columns, [], False, (*tables.used,), covered.positions, covered.cut)
+                    return QueryAnswer(
+                        ready.columns, [], False, (*tables.used,), covered.positions, covered.cut
+                    )
                 if self._postgres:
                     return self._on_postgres(connection, tables, ready, running, limit, covered)
                 return self._on_sqlite(connection, tables, ready, running, limit, covered)
@@ -260,7 +262,11 @@ class Queries:
             return self._on_sqlite(scratch, tables, ready, running, limit, covered)
 
     def check(
-        self, statement: Statement, parameters: Mapping[str, Value], now_ms: int, events: Sequence[EventTable]
+        self,
+        statement: ParsedStatement,
+        parameters: Mapping[str, Value],
+        now_ms: int,
+        events: Sequence[EventTable],
     ) -> None:
         """Raises SqlError for a statement that ``run`` would refuse: before events are read for it."""
         with self._errors(None), self._reader.connect() as connection:
@@ -271,7 +277,7 @@ class Queries:
         with self._errors(None), self._reader.connect() as connection:
             return self._store.view_names(connection)
 
-    def views_of(self, statement: Statement) -> list[str]:
+    def views_of(self, statement: ParsedStatement) -> list[str]:
         """The views among the statement's tables."""
         known = set(self.view_names())
         return [
@@ -280,25 +286,25 @@ class Queries:
             if name in known or name.lower() in known
         ]
 
-    def _covered(self, connection: Connection, tables: _Tables) -> Covered:
+    def _covered(self, connection: Connection, tables: _Tables) -> CoveredPositions:
         """What every view of the query covers: of a partition that two of them read, the lesser."""
         least: dict[Any, int] = {}
         for name in tables.used:
             for tp, offset in self._store.covered(connection, name):
                 least[tp] = min(offset, least.get(tp, offset))
         if tables.events:
-            return Covered(Positions(least), EVENTS)
-        return Covered(Positions(least), self._store.common_cut(connection, tables.used))
+            return CoveredPositions(Positions(least), EVENTS)
+        return CoveredPositions(Positions(least), self._store.common_cut(connection, tables.used))
 
     def _on_sqlite(
         self,
         connection: Connection,
         tables: _Tables,
         ready: Compiled,
-        running: Running,
+        running: RunningQuery,
         limit: int,
-        covered: Covered,
-    ) -> Answer:
+        covered: CoveredPositions,
+    ) -> QueryAnswer:
         raw: Any = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
         used = [each.table.name for each in tables.used.values()]
@@ -312,25 +318,25 @@ class Queries:
             raise _refused(running, str(error)) from None
         finally:
             unfence(raw)
-        return Answer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
+        return QueryAnswer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
 
     def _on_postgres(
         self,
         connection: Connection,
         tables: _Tables,
         ready: Compiled,
-        running: Running,
+        running: RunningQuery,
         limit: int,
-        covered: Covered,
-    ) -> Answer:
+        covered: CoveredPositions,
+    ) -> QueryAnswer:
         raw: Any = connection.connection.driver_connection
         streamed = raw.cursor().stream(_guarded(ready, limit), dict(ready.parameters))
         with running.interruptible(raw.cancel), closing(streamed):
             rows, more = _taken(streamed, ready.columns, running, limit)
-        return Answer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
+        return QueryAnswer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
 
     @contextmanager
-    def _errors(self, running: Running | None) -> Iterator[None]:
+    def _errors(self, running: RunningQuery | None) -> Iterator[None]:
         try:
             yield
         except (DBAPIError, psycopg.Error) as error:
@@ -358,7 +364,7 @@ class Queries:
 def _taken(
     rows: Iterable[Sequence[Any]],
     columns: Sequence[OutputColumn],
-    running: Running,
+    running: RunningQuery,
     limit: int,
 ) -> tuple[list[list[Any]], bool]:
     """Rows as they are shown, and whether there are more. Each is judged before the next is fetched."""
@@ -396,7 +402,7 @@ def _whole(value: Any) -> int:
     return int(value)
 
 
-def _refused(running: Running, said: str) -> SqlError:
+def _refused(running: RunningQuery, said: str) -> SqlError:
     if running.over or "interrupted" in said:
         return running.ended()
     if "too big" in said:
@@ -413,7 +419,7 @@ def _refused(running: Running, said: str) -> SqlError:
 # ---- Postgres
 
 
-def _timed(connection: Connection, running: Running) -> None:
+def _timed(connection: Connection, running: RunningQuery) -> None:
     left_ms = max(1, int((running.deadline - time.monotonic()) * 1000))
     for setting, value in (
         ("statement_timeout", str(left_ms)),
@@ -440,7 +446,7 @@ def _guarded(ready: Compiled, limit: int) -> str:
     )
 
 
-def _copy(connection: Connection, scratch: Connection, view: ViewTable, running: Running) -> None:
+def _copy(connection: Connection, scratch: Connection, view: ViewTable, running: RunningQuery) -> None:
     """A view's live rows into the temporary database."""
     names = list(view.table.columns.keys())
     query = select(view.table).where(view.table.c._deleted.is_(False)).limit(MOST_COPIED + 1)
@@ -461,11 +467,11 @@ def _copy(connection: Connection, scratch: Connection, view: ViewTable, running:
                     hint="ask the topic first, then the view with the keys that came out",
                     code="HUB-1451",
                 )
-            plain = [[_kept(value) for value in row] for row in page]
+            plain = [[_stored_value(value) for value in row] for row in page]
             raw.executemany(f'INSERT INTO "{view.table.name}" VALUES ({marks})', plain)
 
 
-def _kept(value: Any) -> Any:
+def _stored_value(value: Any) -> Any:
     return orjson.dumps(value).decode() if isinstance(value, dict | list) else value
 
 
@@ -509,7 +515,7 @@ def _begins(engine: Engine) -> Engine:
     return engine
 
 
-def _load(scratch: Connection, events: Sequence[EventTable], running: Running) -> None:
+def _load(scratch: Connection, events: Sequence[EventTable], running: RunningQuery) -> None:
     """Tables events_0, events_1, … in the temporary database."""
     raw: Any = scratch.connection.driver_connection
     for number, table in enumerate(events):

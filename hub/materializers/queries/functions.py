@@ -59,7 +59,7 @@ class Piece:
     inlined: int = 0
 
 
-class Writer(Protocol):
+class SqlWriter(Protocol):
     """What a handler may ask of the compiler."""
 
     postgres: bool
@@ -76,7 +76,7 @@ class Writer(Protocol):
     def fail(self, message: str, node: Any, hint: str | None = None) -> SqlError: ...
 
 
-Handler = Callable[[Writer, Any], Piece]
+Handler = Callable[[SqlWriter, Any], Piece]
 
 
 def made(text: str, kind: str, *parts: Piece) -> Piece:
@@ -104,7 +104,7 @@ def epoch_ms(text: str) -> int:
     return since.days * _DAY_MS + since.seconds * 1_000 + since.microseconds // 1_000
 
 
-def fitted(w: Writer, piece: Piece, kind: str, node: Any) -> Piece:
+def fitted(w: SqlWriter, piece: Piece, kind: str, node: Any) -> Piece:
     """The piece as a value of this kind. Raises SqlError when it cannot be one without a CAST."""
     if piece.kind == kind or piece.kind == "null":
         return as_number(w, piece) if kind == "decimal" else piece
@@ -121,7 +121,7 @@ def fitted(w: Writer, piece: Piece, kind: str, node: Any) -> Piece:
     )
 
 
-def _read(w: Writer, value: str, kind: str, node: Any) -> Piece:
+def _read(w: SqlWriter, value: str, kind: str, node: Any) -> Piece:
     """A text of the statement (or a parameter) beside a value of another kind."""
     try:
         if kind == "timestamp":
@@ -143,7 +143,7 @@ def _read(w: Writer, value: str, kind: str, node: Any) -> Piece:
     raise w.fail(f"a text where a {kind} is needed", node)
 
 
-def alike(w: Writer, pieces: Sequence[Piece], nodes: Sequence[Any]) -> tuple[str, list[Piece]]:
+def alike(w: SqlWriter, pieces: Sequence[Piece], nodes: Sequence[Any]) -> tuple[str, list[Piece]]:
     """The pieces as values of one kind, and that kind: the operands of a comparison, the branches of a CASE."""
     kinds = list(dict.fromkeys(each.kind for each in pieces if each.kind != "null" and each.value is None))
     kinds = kinds or list(dict.fromkeys(each.kind for each in pieces if each.kind != "null"))
@@ -166,19 +166,19 @@ def alike(w: Writer, pieces: Sequence[Piece], nodes: Sequence[Any]) -> tuple[str
     return ("double" if kind == "decimal" else kind), found
 
 
-def as_number(w: Writer, piece: Piece) -> Piece:
+def as_number(w: SqlWriter, piece: Piece) -> Piece:
     """What one computes with: a decimal (kept as text) as floating point."""
     if piece.kind == "decimal":
         return made(f"CAST({piece.text} AS {_double(w)})", "double", piece)
     return piece
 
 
-def number(w: Writer, node: Any) -> Piece:
+def number(w: SqlWriter, node: Any) -> Piece:
     """The operand as a number. Raises SqlError."""
     return numeric(w, w.expr(node), node)
 
 
-def numeric(w: Writer, piece: Piece, node: Any) -> Piece:
+def numeric(w: SqlWriter, piece: Piece, node: Any) -> Piece:
     """See ``number``."""
     if piece.kind == "null":
         return piece
@@ -189,12 +189,12 @@ def numeric(w: Writer, piece: Piece, node: Any) -> Piece:
     return as_number(w, piece)
 
 
-def string(w: Writer, node: Any) -> Piece:
+def string(w: SqlWriter, node: Any) -> Piece:
     """The operand as text; numbers, times and booleans become it."""
     return as_text(w, w.expr(node), node)
 
 
-def boolean(w: Writer, node: Any) -> Piece:
+def boolean(w: SqlWriter, node: Any) -> Piece:
     """A condition. Raises SqlError."""
     piece = w.expr(node)
     if piece.kind not in ("boolean", "null"):
@@ -202,7 +202,7 @@ def boolean(w: Writer, node: Any) -> Piece:
     return piece
 
 
-def comparable(w: Writer, piece: Piece, node: Any) -> Piece:
+def comparable(w: SqlWriter, piece: Piece, node: Any) -> Piece:
     """Raises SqlError for nested values, which have no order and no equality."""
     if piece.kind == "json":
         raise w.fail(
@@ -211,14 +211,14 @@ def comparable(w: Writer, piece: Piece, node: Any) -> Piece:
     return piece
 
 
-def ordered(w: Writer, piece: Piece) -> str:
+def ordered(w: SqlWriter, piece: Piece) -> str:
     """The piece's text where order matters: texts by code point in every database."""
     if piece.kind == "decimal":
         return as_number(w, piece).text
     return f'({piece.text} COLLATE "C")' if w.postgres and piece.kind == "string" else piece.text
 
 
-def as_text(w: Writer, piece: Piece, node: Any) -> Piece:
+def as_text(w: SqlWriter, piece: Piece, node: Any) -> Piece:
     """See ``string``."""
     text, kind = piece.text, piece.kind
     if kind in ("string", "null"):
@@ -244,11 +244,11 @@ def as_text(w: Writer, piece: Piece, node: Any) -> Piece:
     raise w.fail(f"a {kind} has no text", node)
 
 
-def _double(w: Writer) -> str:
+def _double(w: SqlWriter) -> str:
     return "DOUBLE PRECISION" if w.postgres else "REAL"
 
 
-def _whole(w: Writer, value: int) -> str:
+def _whole(w: SqlWriter, value: int) -> str:
     if not -_LARGEST <= value < _LARGEST:
         raise OverflowError
     # Postgres would take a small one for 32 bits, and overflow in products of two.
@@ -256,7 +256,7 @@ def _whole(w: Writer, value: int) -> str:
     return f"CAST({text} AS BIGINT)" if w.postgres else text
 
 
-def _floating(w: Writer, value: float) -> str:
+def _floating(w: SqlWriter, value: float) -> str:
     if not math.isfinite(value):
         raise OverflowError
     return f"CAST({value!r} AS DOUBLE PRECISION)" if w.postgres else f"CAST({value!r} AS REAL)"
@@ -270,7 +270,7 @@ def _clock(milliseconds: str) -> str:
 # ---- literals
 
 
-def _literal(w: Writer, node: exp.Literal) -> Piece:
+def _literal(w: SqlWriter, node: exp.Literal) -> Piece:
     value = str(node.this)
     if node.is_string:
         return Piece(w.bound(value), "string", value)
@@ -282,7 +282,7 @@ def _literal(w: Writer, node: exp.Literal) -> Piece:
         raise w.fail(f"{value[:40]} is no number that fits 64 bits", node) from None
 
 
-def given(w: Writer, value: Any, node: Any) -> Piece:
+def given(w: SqlWriter, value: Any, node: Any) -> Piece:
     """The value of a parameter."""
     if value is None:
         return Piece("NULL", "null")
@@ -298,7 +298,7 @@ def given(w: Writer, value: Any, node: Any) -> Piece:
     return Piece(w.bound(str(value)), "string", str(value))
 
 
-def _interval(w: Writer, node: exp.Interval) -> Piece:
+def _interval(w: SqlWriter, node: exp.Interval) -> Piece:
     w.only(node, "this", "unit")
     total = interval_ms(node)
     if total is None:
@@ -329,7 +329,7 @@ def interval_ms(node: exp.Interval) -> int | None:
 
 
 def _arithmetic(sign: str) -> Handler:
-    def handle(w: Writer, node: exp.Binary) -> Piece:
+    def handle(w: SqlWriter, node: exp.Binary) -> Piece:
         left, right = w.expr(node.this), w.expr(node.expression)
         moved = _time_arithmetic(w, sign, left, right)
         if moved is not None:
@@ -341,7 +341,7 @@ def _arithmetic(sign: str) -> Handler:
     return handle
 
 
-def _time_arithmetic(w: Writer, sign: str, left: Piece, right: Piece) -> Piece | None:
+def _time_arithmetic(w: SqlWriter, sign: str, left: Piece, right: Piece) -> Piece | None:
     """Times move by intervals, dates by days; the difference of two is milliseconds, or days."""
     kinds = (left.kind, right.kind)
     text = f"({left.text} {sign} {right.text})"
@@ -358,13 +358,13 @@ def _time_arithmetic(w: Writer, sign: str, left: Piece, right: Piece) -> Piece |
     return None
 
 
-def _division(w: Writer, node: exp.Div) -> Piece:
+def _division(w: SqlWriter, node: exp.Div) -> Piece:
     left, right = number(w, node.this), number(w, node.expression)
     kind = "double" if "double" in (left.kind, right.kind) else "long"
     return made(f"({left.text} / NULLIF({right.text}, 0))", kind, left, right)
 
 
-def _modulo(w: Writer, node: exp.Mod) -> Piece:
+def _modulo(w: SqlWriter, node: exp.Mod) -> Piece:
     left, right = number(w, node.this), number(w, node.expression)
     if "double" in (left.kind, right.kind):
         raise w.fail("% takes whole numbers", node)
@@ -373,7 +373,7 @@ def _modulo(w: Writer, node: exp.Mod) -> Piece:
     return made(f"({left.text} % NULLIF({right.text}, 0))", "long", left, right)
 
 
-def _negative(w: Writer, node: exp.Neg) -> Piece:
+def _negative(w: SqlWriter, node: exp.Neg) -> Piece:
     piece = w.expr(node.this)
     if piece.kind == "interval":
         return made(f"(- {piece.text})", "interval", piece)
@@ -382,7 +382,7 @@ def _negative(w: Writer, node: exp.Neg) -> Piece:
 
 
 def _connective(word: str) -> Handler:
-    def handle(w: Writer, node: exp.Connector) -> Piece:
+    def handle(w: SqlWriter, node: exp.Connector) -> Piece:
         parts: list[Any] = []
         left: Any = node
         while type(left) is type(node):  # a chain leans to the left
@@ -394,12 +394,12 @@ def _connective(word: str) -> Handler:
     return handle
 
 
-def _not(w: Writer, node: exp.Not) -> Piece:
+def _not(w: SqlWriter, node: exp.Not) -> Piece:
     piece = boolean(w, node.this)
     return made(f"(NOT {piece.text})", "boolean", piece)
 
 
-def _paren(w: Writer, node: exp.Paren) -> Piece:
+def _paren(w: SqlWriter, node: exp.Paren) -> Piece:
     w.only(node, "this")
     return w.expr(node.this)
 
@@ -407,21 +407,21 @@ def _paren(w: Writer, node: exp.Paren) -> Piece:
 def _comparison(sign: str) -> Handler:
     order = sign not in ("=", "<>")
 
-    def handle(w: Writer, node: exp.Binary) -> Piece:
+    def handle(w: SqlWriter, node: exp.Binary) -> Piece:
         w.only(node, "this", "expression")
         return compared(w, sign, node.this, node.expression, order=order)
 
     return handle
 
 
-def compared(w: Writer, sign: str, left: Any, right: Any, *, order: bool) -> Piece:
+def compared(w: SqlWriter, sign: str, left: Any, right: Any, *, order: bool) -> Piece:
     one, other = equated(w, [left, right])
     if order:
         return made(f"({ordered(w, one)} {sign} {ordered(w, other)})", "boolean", one, other)
     return made(f"({one.text} {sign} {other.text})", "boolean", one, other)
 
 
-def equated(w: Writer, nodes: Sequence[Any]) -> list[Piece]:
+def equated(w: SqlWriter, nodes: Sequence[Any]) -> list[Piece]:
     """What is compared with the first, and the first, as values of one kind. Raises SqlError."""
     kind, pieces = alike(w, [w.expr(each) for each in nodes], nodes)
     comparable(w, pieces[0], nodes[0])
@@ -431,7 +431,7 @@ def equated(w: Writer, nodes: Sequence[Any]) -> list[Piece]:
 
 
 def _distinct_from(same: bool) -> Handler:
-    def handle(w: Writer, node: exp.Binary) -> Piece:
+    def handle(w: SqlWriter, node: exp.Binary) -> Piece:
         words = "IS NOT DISTINCT FROM" if same else "IS DISTINCT FROM"
         if not w.postgres:
             words = "IS" if same else "IS NOT"
@@ -440,7 +440,7 @@ def _distinct_from(same: bool) -> Handler:
     return handle
 
 
-def _is(w: Writer, node: exp.Is) -> Piece:
+def _is(w: SqlWriter, node: exp.Is) -> Piece:
     w.only(node, "this", "expression", "negate")
     right, word = node.expression, "IS NOT" if node.args.get("negate") else "IS"
     if isinstance(right, exp.Null):
@@ -452,7 +452,7 @@ def _is(w: Writer, node: exp.Is) -> Piece:
     raise w.fail("IS takes NULL, TRUE or FALSE", node, "IS NOT DISTINCT FROM compares values")
 
 
-def _between(w: Writer, node: exp.Between) -> Piece:
+def _between(w: SqlWriter, node: exp.Between) -> Piece:
     w.only(node, "this", "low", "high")
     nodes = [node.this, node.args["low"], node.args["high"]]
     _, pieces = alike(w, [w.expr(each) for each in nodes], nodes)
@@ -462,14 +462,14 @@ def _between(w: Writer, node: exp.Between) -> Piece:
 
 
 def _like(*, ignore_case: bool) -> Handler:
-    def handle(w: Writer, node: exp.Binary) -> Piece:
+    def handle(w: SqlWriter, node: exp.Binary) -> Piece:
         w.only(node, "this", "expression", "negate")
         return _matched(w, node, ignore_case, None)
 
     return handle
 
 
-def _escaped(w: Writer, node: exp.Escape) -> Piece:
+def _escaped(w: SqlWriter, node: exp.Escape) -> Piece:
     inner = node.this
     if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(node.expression, exp.Literal):
         raise w.fail("ESCAPE stands behind LIKE, with one character", node)
@@ -479,7 +479,7 @@ def _escaped(w: Writer, node: exp.Escape) -> Piece:
     return _matched(w, inner, isinstance(inner, exp.ILike), str(node.expression.this))
 
 
-def _matched(w: Writer, node: exp.Binary, ignore_case: bool, escape: str | None) -> Piece:
+def _matched(w: SqlWriter, node: exp.Binary, ignore_case: bool, escape: str | None) -> Piece:
     text, pattern = w.expr(node.this), w.expr(node.expression)
     for piece, part in ((text, node.this), (pattern, node.expression)):
         if piece.kind not in ("string", "null"):
@@ -496,12 +496,12 @@ def _matched(w: Writer, node: exp.Binary, ignore_case: bool, escape: str | None)
     return made(f"(NOT ({words}))" if node.args.get("negate") else f"({words})", "boolean", text, pattern)
 
 
-def _joined_texts(w: Writer, node: exp.DPipe) -> Piece:
+def _joined_texts(w: SqlWriter, node: exp.DPipe) -> Piece:
     left, right = string(w, node.this), string(w, node.expression)
     return made(f"({left.text} || {right.text})", "string", left, right)
 
 
-def _json(w: Writer, node: exp.Binary) -> Piece:
+def _json(w: SqlWriter, node: exp.Binary) -> Piece:
     """``->`` and ``->>`` with a name or a place."""
     w.only(node, "this", "expression", "only_json_types")
     piece, path = w.expr(node.this), node.expression
@@ -520,7 +520,7 @@ def _json(w: Writer, node: exp.Binary) -> Piece:
     return made(text, "string" if scalar else "json", piece)
 
 
-def _json_step(w: Writer, text: str, step: Any, node: Any, *, as_text: bool) -> str:
+def _json_step(w: SqlWriter, text: str, step: Any, node: Any, *, as_text: bool) -> str:
     if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
         if '"' in step.this or "\\" in step.this:
             raise w.fail("a name with a quotation mark or a backslash in it", node)
@@ -542,7 +542,7 @@ def _json_step(w: Writer, text: str, step: Any, node: Any, *, as_text: bool) -> 
     )
 
 
-def _case(w: Writer, node: exp.Case) -> Piece:
+def _case(w: SqlWriter, node: exp.Case) -> Piece:
     w.only(node, "this", "ifs", "default")
     ifs, default = node.args["ifs"], node.args.get("default")
     subject: list[Piece] = []
@@ -577,7 +577,7 @@ _INTEGER = r"^\s*[+-]?\d{1,18}\s*$"
 _ISO = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)?)?$"
 
 
-def _cast(w: Writer, node: exp.Cast) -> Piece:
+def _cast(w: SqlWriter, node: exp.Cast) -> Piece:
     w.only(node, "this", "to")
     to = node.args["to"]
     name = getattr(to.this, "value", str(to.this)).lower() if isinstance(to, exp.DataType) else ""
@@ -592,7 +592,7 @@ def _cast(w: Writer, node: exp.Cast) -> Piece:
     return cast(w, piece, kind, node)
 
 
-def cast(w: Writer, piece: Piece, kind: str, node: Any) -> Piece:
+def cast(w: SqlWriter, piece: Piece, kind: str, node: Any) -> Piece:
     """A value as one of another kind; null where it has none."""
     if piece.kind in (kind, "null"):
         return piece
@@ -650,7 +650,7 @@ _CONVERSIONS: Mapping[tuple[str, str], tuple[str, str]] = {
 def _texts(name: str, *, kind: str = "string") -> Handler:
     """A function of one text that both databases have under one name."""
 
-    def handle(w: Writer, node: exp.Func) -> Piece:
+    def handle(w: SqlWriter, node: exp.Func) -> Piece:
         w.only(node, "this")
         piece = string(w, node.this)
         return made(f"{name}({piece.text})", kind, piece)
@@ -659,7 +659,7 @@ def _texts(name: str, *, kind: str = "string") -> Handler:
 
 
 def _changed_case(name: str) -> Handler:
-    def handle(w: Writer, node: exp.Func) -> Piece:
+    def handle(w: SqlWriter, node: exp.Func) -> Piece:
         w.only(node, "this")
         piece = string(w, node.this)
         # SQLite's own know ASCII only.
@@ -668,7 +668,7 @@ def _changed_case(name: str) -> Handler:
     return handle
 
 
-def _substring(w: Writer, node: exp.Substring) -> Piece:
+def _substring(w: SqlWriter, node: exp.Substring) -> Piece:
     w.only(node, "this", "start", "length")
     piece = string(w, node.this)
     start, length = node.args.get("start"), node.args.get("length")
@@ -679,7 +679,7 @@ def _substring(w: Writer, node: exp.Substring) -> Piece:
     return made(f"substr({inner})", "string", piece, *parts)
 
 
-def _count(w: Writer, node: Any, least: int = 1) -> Piece:
+def _count(w: SqlWriter, node: Any, least: int = 1) -> Piece:
     """A number of characters. Databases differ on what is before the first: it is not asked for."""
     piece = w.expr(node)
     if piece.kind != "long":
@@ -689,13 +689,13 @@ def _count(w: Writer, node: Any, least: int = 1) -> Piece:
     return made(f"max(min({piece.text}, 1000000), 0)", "long", piece)
 
 
-def _left(w: Writer, node: exp.Left) -> Piece:
+def _left(w: SqlWriter, node: exp.Left) -> Piece:
     w.only(node, "this", "expression")
     piece, count = string(w, node.this), _count(w, node.expression)
     return made(f"substr({piece.text}, 1, {count.text})", "string", piece, count)
 
 
-def _right(w: Writer, node: exp.Right) -> Piece:
+def _right(w: SqlWriter, node: exp.Right) -> Piece:
     w.only(node, "this", "expression")
     piece, count = string(w, node.this), _count(w, node.expression)
     if w.postgres:
@@ -704,7 +704,7 @@ def _right(w: Writer, node: exp.Right) -> Piece:
     return made(f"substr({piece.text}, {skipped})", "string", piece, count)
 
 
-def _trim(w: Writer, node: exp.Trim) -> Piece:
+def _trim(w: SqlWriter, node: exp.Trim) -> Piece:
     w.only(node, "this", "position", "expression")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or ""), "")
     name = name or ("btrim" if w.postgres else "trim")
@@ -716,13 +716,13 @@ def _trim(w: Writer, node: exp.Trim) -> Piece:
     return made(f"{name}({', '.join(each.text for each in pieces)})", "string", *pieces)
 
 
-def _sought(w: Writer, node: Any) -> Piece:
+def _sought(w: SqlWriter, node: Any) -> Piece:
     """What is looked for in a text. SQLite does so within one step, at every place of the text: it must be short."""
     piece = string(w, node)
     return piece if w.postgres else made(f"hub_sought({piece.text})", "string", piece)
 
 
-def _replace(w: Writer, node: exp.Replace) -> Piece:
+def _replace(w: SqlWriter, node: exp.Replace) -> Piece:
     w.only(node, "this", "expression", "replacement")
     replacement = node.args.get("replacement")
     if replacement is None:
@@ -731,14 +731,14 @@ def _replace(w: Writer, node: exp.Replace) -> Piece:
     return made(f"replace({', '.join(each.text for each in pieces)})", "string", *pieces)
 
 
-def _concat(w: Writer, node: exp.Concat) -> Piece:
+def _concat(w: SqlWriter, node: exp.Concat) -> Piece:
     w.only(node, "expressions", "safe", "coalesce")
     pieces = [string(w, each) for each in node.expressions]
     shown = [f"coalesce({each.text}, '')" for each in pieces]
     return made(f"({' || '.join(shown)})", "string", *pieces)
 
 
-def _concat_ws(w: Writer, node: exp.ConcatWs) -> Piece:
+def _concat_ws(w: SqlWriter, node: exp.ConcatWs) -> Piece:
     w.only(node, "expressions", "safe", "coalesce")
     pieces = [string(w, each) for each in node.expressions]
     if not 2 <= len(pieces) <= 60:
@@ -747,14 +747,14 @@ def _concat_ws(w: Writer, node: exp.ConcatWs) -> Piece:
     return made(f"{name}({', '.join(each.text for each in pieces)})", "string", *pieces)
 
 
-def _position(w: Writer, node: exp.StrPosition) -> Piece:
+def _position(w: SqlWriter, node: exp.StrPosition) -> Piece:
     w.only(node, "this", "substr")
     text, part = string(w, node.this), _sought(w, node.args["substr"])
     name = "strpos" if w.postgres else "instr"
     return made(f"CAST({name}({text.text}, {part.text}) AS BIGINT)", "long", text, part)
 
 
-def _starts_with(w: Writer, node: exp.StartsWith) -> Piece:
+def _starts_with(w: SqlWriter, node: exp.StartsWith) -> Piece:
     w.only(node, "this", "expression")
     text, part = string(w, node.this), string(w, node.expression)
     if w.postgres:
@@ -762,7 +762,7 @@ def _starts_with(w: Writer, node: exp.StartsWith) -> Piece:
     return made(f"(substr({text.text}, 1, length({part.text})) = {part.text})", "boolean", text, part)
 
 
-def _coalesce(w: Writer, node: exp.Coalesce) -> Piece:
+def _coalesce(w: SqlWriter, node: exp.Coalesce) -> Piece:
     w.only(node, "this", "expressions")
     nodes = [node.this, *node.expressions]
     kind, pieces = alike(w, [w.expr(each) for each in nodes], nodes)
@@ -771,7 +771,7 @@ def _coalesce(w: Writer, node: exp.Coalesce) -> Piece:
     return made(f"coalesce({', '.join(each.text for each in pieces)})", kind, *pieces)
 
 
-def _nullif(w: Writer, node: exp.Nullif) -> Piece:
+def _nullif(w: SqlWriter, node: exp.Nullif) -> Piece:
     w.only(node, "this", "expression")
     kind, pieces = alike(w, [w.expr(node.this), w.expr(node.expression)], [node.this, node.expression])
     comparable(w, pieces[0], node.this)
@@ -781,7 +781,7 @@ def _nullif(w: Writer, node: exp.Nullif) -> Piece:
 def _extreme(name: str, sqlite: str) -> Handler:
     """The greatest or least of a row's values that are not null."""
 
-    def handle(w: Writer, node: exp.Func) -> Piece:
+    def handle(w: SqlWriter, node: exp.Func) -> Piece:
         w.only(node, "this", "expressions", "ignore_nulls")
         nodes = [node.this, *node.expressions]
         kind, pieces = alike(w, [w.expr(each) for each in nodes], nodes)
@@ -801,13 +801,13 @@ def _extreme(name: str, sqlite: str) -> Handler:
     return handle
 
 
-def _abs(w: Writer, node: exp.Abs) -> Piece:
+def _abs(w: SqlWriter, node: exp.Abs) -> Piece:
     w.only(node, "this")
     piece = number(w, node.this)
     return made(f"abs({piece.text})", piece.kind, piece)
 
 
-def _round(w: Writer, node: exp.Round) -> Piece:
+def _round(w: SqlWriter, node: exp.Round) -> Piece:
     w.only(node, "this", "decimals")
     piece, places = number(w, node.this), node.args.get("decimals")
     to = _count(w, places) if places is not None else Piece("0", "long")
@@ -818,7 +818,7 @@ def _round(w: Writer, node: exp.Round) -> Piece:
 
 
 def _floor(name: str) -> Handler:
-    def handle(w: Writer, node: exp.Func) -> Piece:
+    def handle(w: SqlWriter, node: exp.Func) -> Piece:
         w.only(node, "this")
         piece = number(w, node.this)
         if piece.kind == "long":
@@ -828,7 +828,7 @@ def _floor(name: str) -> Handler:
     return handle
 
 
-def _sign(w: Writer, node: exp.Sign) -> Piece:
+def _sign(w: SqlWriter, node: exp.Sign) -> Piece:
     w.only(node, "this")
     piece = number(w, node.this)
     if w.postgres:
@@ -836,23 +836,23 @@ def _sign(w: Writer, node: exp.Sign) -> Piece:
     return made(f"hub_sign({piece.text})", "long", piece)
 
 
-def _now(w: Writer, node: exp.Func) -> Piece:
+def _now(w: SqlWriter, node: exp.Func) -> Piece:
     w.only(node)
     return Piece(_whole(w, w.now_ms), "timestamp")
 
 
-def _today(w: Writer, node: exp.Func) -> Piece:
+def _today(w: SqlWriter, node: exp.Func) -> Piece:
     w.only(node)
     return Piece(_whole(w, w.now_ms // _DAY_MS), "date")
 
 
-def _moment(w: Writer, node: Any) -> Piece:
+def _moment(w: SqlWriter, node: Any) -> Piece:
     """An operand that is a time: milliseconds."""
     piece = w.expr(node)
     return fitted(w, piece, "timestamp", node)
 
 
-def _truncated(w: Writer, node: exp.TimestampTrunc) -> Piece:
+def _truncated(w: SqlWriter, node: exp.TimestampTrunc) -> Piece:
     w.only(node, "this", "unit")
     piece = _moment(w, node.this)
     unit = node.args["unit"].name.lower()
@@ -876,7 +876,7 @@ def _truncated(w: Writer, node: exp.TimestampTrunc) -> Piece:
 _PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second", "dow", "doy", "isodow", "week")
 
 
-def _extract(w: Writer, node: exp.Extract) -> Piece:
+def _extract(w: SqlWriter, node: exp.Extract) -> Piece:
     w.only(node, "this", "expression")
     part, piece = node.this.name.lower(), _moment(w, node.expression)
     if part == "epoch":
@@ -888,14 +888,14 @@ def _extract(w: Writer, node: exp.Extract) -> Piece:
     return made(f"hub_part('{part}', {piece.text})", "long", piece)
 
 
-def _to_timestamp(w: Writer, node: exp.UnixToTime) -> Piece:
+def _to_timestamp(w: SqlWriter, node: exp.UnixToTime) -> Piece:
     """Seconds of the epoch as a time."""
     w.only(node, "this")
     piece = number(w, node.this)
     return made(f"CAST(({piece.text} * 1000) AS BIGINT)", "timestamp", piece)
 
 
-def _array_length(w: Writer, node: exp.Anonymous) -> Piece:
+def _array_length(w: SqlWriter, node: exp.Anonymous) -> Piece:
     if len(node.expressions) != 1:
         raise w.fail("json_array_length takes one value", node)
     piece = w.expr(node.expressions[0])
@@ -912,7 +912,7 @@ def _array_length(w: Writer, node: exp.Anonymous) -> Piece:
 # ---- functions of many rows
 
 
-def call(w: Writer, node: Any, tail: str = "", over: bool = False, *extra: Piece) -> Piece:
+def call(w: SqlWriter, node: Any, tail: str = "", over: bool = False, *extra: Piece) -> Piece:
     """An aggregate, or with ``over`` a window function; ``tail`` are the words FILTER (…) and OVER (…) behind it."""
     found = AGGREGATES.get(type(node))
     if found is not None:
@@ -932,7 +932,7 @@ def call(w: Writer, node: Any, tail: str = "", over: bool = False, *extra: Piece
     return replace(made(piece.text, piece.kind, *parts), bare=None, aggregate=True)
 
 
-def _operand(w: Writer, node: Any, check: Callable[[Writer, Any], Piece]) -> tuple[str, Piece]:
+def _operand(w: SqlWriter, node: Any, check: Callable[[SqlWriter, Any], Piece]) -> tuple[str, Piece]:
     """DISTINCT or nothing, and the one operand."""
     inner = node.this
     if isinstance(inner, exp.Distinct):
@@ -946,11 +946,11 @@ def _operand(w: Writer, node: Any, check: Callable[[Writer, Any], Piece]) -> tup
     return "", check(w, inner)
 
 
-def _plain(w: Writer, node: Any) -> Piece:
+def _plain(w: SqlWriter, node: Any) -> Piece:
     return w.expr(node)
 
 
-def _aggregate_count(w: Writer, node: exp.Count, tail: str) -> Piece:
+def _aggregate_count(w: SqlWriter, node: exp.Count, tail: str) -> Piece:
     w.only(node, "this", "big_int")
     if isinstance(node.this, exp.Star):
         w.only(node.this)
@@ -959,13 +959,13 @@ def _aggregate_count(w: Writer, node: exp.Count, tail: str) -> Piece:
     return made(f"COUNT({distinct}{piece.text}){tail}", "long", piece)
 
 
-def _aggregate_count_if(w: Writer, node: exp.CountIf, tail: str) -> Piece:
+def _aggregate_count_if(w: SqlWriter, node: exp.CountIf, tail: str) -> Piece:
     w.only(node, "this")
     piece = boolean(w, node.this)
     return made(f"COUNT(CASE WHEN {piece.text} THEN 1 END){tail}", "long", piece)
 
 
-def _aggregate_sum(w: Writer, node: exp.Sum, tail: str) -> Piece:
+def _aggregate_sum(w: SqlWriter, node: exp.Sum, tail: str) -> Piece:
     w.only(node, "this")
     distinct, piece = _operand(w, node, number)
     text = f"SUM({distinct}{piece.text}){tail}"
@@ -973,15 +973,15 @@ def _aggregate_sum(w: Writer, node: exp.Sum, tail: str) -> Piece:
     return made(f"CAST({text} AS BIGINT)" if w.postgres and kind == "long" else text, kind, piece)
 
 
-def _aggregate_avg(w: Writer, node: exp.Avg, tail: str) -> Piece:
+def _aggregate_avg(w: SqlWriter, node: exp.Avg, tail: str) -> Piece:
     w.only(node, "this")
     distinct, piece = _operand(w, node, number)
     text = f"AVG({distinct}{piece.text}){tail}"
     return made(f"CAST({text} AS DOUBLE PRECISION)" if w.postgres else text, "double", piece)
 
 
-def _aggregate_extreme(name: str) -> Callable[[Writer, Any, str], Piece]:
-    def handle(w: Writer, node: Any, tail: str) -> Piece:
+def _aggregate_extreme(name: str) -> Callable[[SqlWriter, Any, str], Piece]:
+    def handle(w: SqlWriter, node: Any, tail: str) -> Piece:
         w.only(node, "this")
         _, piece = _operand(w, node, _plain)
         comparable(w, piece, node)
@@ -994,8 +994,8 @@ def _aggregate_extreme(name: str) -> Callable[[Writer, Any, str], Piece]:
     return handle
 
 
-def _aggregate_logical(name: str) -> Callable[[Writer, Any, str], Piece]:
-    def handle(w: Writer, node: Any, tail: str) -> Piece:
+def _aggregate_logical(name: str) -> Callable[[SqlWriter, Any, str], Piece]:
+    def handle(w: SqlWriter, node: Any, tail: str) -> Piece:
         w.only(node, "this")
         piece = boolean(w, node.this)
         if w.postgres:
@@ -1005,7 +1005,7 @@ def _aggregate_logical(name: str) -> Callable[[Writer, Any, str], Piece]:
     return handle
 
 
-def _aggregate_texts(w: Writer, node: exp.GroupConcat, tail: str) -> Piece:
+def _aggregate_texts(w: SqlWriter, node: exp.GroupConcat, tail: str) -> Piece:
     w.only(node, "this", "separator")
     if isinstance(node.this, exp.Order | exp.Distinct):
         raise w.fail("string_agg takes no ORDER BY and no DISTINCT here", node)
@@ -1016,16 +1016,16 @@ def _aggregate_texts(w: Writer, node: exp.GroupConcat, tail: str) -> Piece:
     return made(f"{name}({piece.text}, {between.text}){tail}", "string", piece, between)
 
 
-def _numbering(name: str) -> Callable[[Writer, Any, str], Piece]:
-    def handle(w: Writer, node: Any, tail: str) -> Piece:
+def _numbering(name: str) -> Callable[[SqlWriter, Any, str], Piece]:
+    def handle(w: SqlWriter, node: Any, tail: str) -> Piece:
         w.only(node)
         return Piece(f"{name}(){tail}", "long")
 
     return handle
 
 
-def _neighbour(name: str) -> Callable[[Writer, Any, str], Piece]:
-    def handle(w: Writer, node: Any, tail: str) -> Piece:
+def _neighbour(name: str) -> Callable[[SqlWriter, Any, str], Piece]:
+    def handle(w: SqlWriter, node: Any, tail: str) -> Piece:
         w.only(node, "this", "offset", "default")
         offset, default = node.args.get("offset"), node.args.get("default")
         pieces = [w.expr(node.this)]
@@ -1042,7 +1042,7 @@ def _neighbour(name: str) -> Callable[[Writer, Any, str], Piece]:
     return handle
 
 
-AGGREGATES: Mapping[type, Callable[[Writer, Any, str], Piece]] = {
+AGGREGATES: Mapping[type, Callable[[SqlWriter, Any, str], Piece]] = {
     exp.Count: _aggregate_count,
     exp.CountIf: _aggregate_count_if,
     exp.Sum: _aggregate_sum,
@@ -1054,7 +1054,7 @@ AGGREGATES: Mapping[type, Callable[[Writer, Any, str], Piece]] = {
     exp.LogicalAnd: _aggregate_logical("bool_and"),
     exp.GroupConcat: _aggregate_texts,
 }
-_WINDOWS: Mapping[type, Callable[[Writer, Any, str], Piece]] = {
+_WINDOWS: Mapping[type, Callable[[SqlWriter, Any, str], Piece]] = {
     exp.RowNumber: _numbering("ROW_NUMBER"),
     exp.Rank: _numbering("RANK"),
     exp.DenseRank: _numbering("DENSE_RANK"),

@@ -73,7 +73,7 @@ class SqlError(CallerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class ParsedStatement:
     """One SELECT (or UNION of them) and the text that it came from."""
 
     text: str
@@ -142,7 +142,7 @@ def place_of(node: exp.Expr) -> tuple[int | None, int | None]:
     return (min(spans)[0], max(end for _, end in spans)) if spans else (None, None)
 
 
-def parse(text: str) -> Statement:
+def parse(text: str) -> ParsedStatement:
     """The one query in a text. Raises SqlError: too long, too deep, no query, several, or not understood."""
     if len(text) > MOST_CHARACTERS:
         raise SqlError(
@@ -177,7 +177,7 @@ def parse(text: str) -> Statement:
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Subquery):
         raise error_at(text, "only SELECT is answered here", 0, code="HUB-1443")
     _within_limits(text, tree)
-    return Statement(text, tree)
+    return ParsedStatement(text, tree)
 
 
 def placeholders_in(tree: exp.Expr) -> list[str]:

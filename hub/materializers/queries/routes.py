@@ -38,16 +38,16 @@ from hub.materializers.queries.compiler import (
     since_of,
     tables_of,
 )
-from hub.materializers.queries.executor import EVENTS, Answer, EventTable, Queries, Running
+from hub.materializers.queries.executor import EVENTS, EventTable, QueryAnswer, QueryExecutor, RunningQuery
 from hub.materializers.queries.functions import FUNCTIONS, epoch_ms
-from hub.materializers.queries.parser import SqlError, Statement, parse
+from hub.materializers.queries.parser import ParsedStatement, SqlError, parse
 from hub.materializers.queries.saved_queries import SavedQuery, load_queries
-from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, Scanned, Topics
+from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, ScannedRange, TopicTables
 from hub.materializers.serving.pull_query import only
 from hub.materializers.serving.read_your_writes import POSITION_HEADER
 from hub.materializers.serving.routes import no_rows_yet, wait_for
 from hub.materializers.serving.subscriptions import Watcher
-from hub.materializers.snapshot_groups.in_store import Common
+from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.sql_store import Store
 from hub.shares import ASKER, Shares
 
@@ -82,10 +82,10 @@ class QueryBody(BaseModel):
 
 
 def create_router(
-    queries: Queries,
+    queries: QueryExecutor,
     store: Store,
     watcher: Watcher,
-    topics: Topics,
+    topics: TopicTables,
     project: Path,
     query_timeout_ms: int,
     *,
@@ -94,7 +94,7 @@ def create_router(
 ) -> APIRouter:
     """The routes over one store and one cluster; saved queries are read from ``project`` when they are asked for."""
     router = APIRouter(tags=["queries"])
-    gate = _Gate(_AT_ONCE, _WAITING, shares)
+    gate = _QueryGate(_AT_ONCE, _WAITING, shares)
 
     def not_yet(name: str) -> None:
         no_rows_yet(store, name, newest)
@@ -112,8 +112,8 @@ def create_router(
         statement = parse(body.sql)
         since_ms = _since(body.since)
         with gate.admitted():
-            running = Running(deadline)
-            asking = _Asking(queries, topics, statement, body, since_ms, running, not_yet)
+            running = RunningQuery(deadline)
+            asking = _QueryCall(queries, topics, statement, body, since_ms, running, not_yet)
             token = body.after or hub_position
             if token:
                 views = await gate.run(partial(queries.views_of, statement))
@@ -212,13 +212,13 @@ def create_router(
 
 
 def rows_of(
-    queries: Queries, topics: Topics, sql: str, limit: int, timeout_ms: int
+    queries: QueryExecutor, topics: TopicTables, sql: str, limit: int, timeout_ms: int
 ) -> tuple[list[str], list[list[Any]], bool]:
     """A statement's columns and rows, and whether there are more, for who asks within the server; as every query it
     is read-only and bounded. Blocks. Raises SqlError, PeerError."""
     body = QueryBody(sql=sql, limit=limit, timeout_ms=timeout_ms)
-    running = Running(time.monotonic() + timeout_ms / 1000)
-    answer, _ = _Asking(queries, topics, parse(sql), body, None, running).run()
+    running = RunningQuery(time.monotonic() + timeout_ms / 1000)
+    answer, _ = _QueryCall(queries, topics, parse(sql), body, None, running).run()
     return [column.name for column in answer.columns], answer.rows, answer.more
 
 
@@ -238,17 +238,17 @@ def readable(known: Collection[str], sql: str) -> bool:
     return True
 
 
-class _Asking:
+class _QueryCall:
     """One query: what it reads from Kafka first, then its statement. ``run`` blocks."""
 
     def __init__(
         self,
-        queries: Queries,
-        topics: Topics,
-        statement: Statement,
+        queries: QueryExecutor,
+        topics: TopicTables,
+        statement: ParsedStatement,
         body: QueryBody,
         since_ms: int | None,
-        running: Running,
+        running: RunningQuery,
         not_yet: Callable[[str], object] = lambda _name: None,
     ) -> None:
         """``not_yet`` raises PeerError for the name of a view that has no table yet."""
@@ -261,7 +261,7 @@ class _Asking:
         self._not_yet = not_yet
         self._now_ms = time.time_ns() // 1_000_000
 
-    def run(self) -> tuple[Answer, list[Scanned]]:
+    def run(self) -> tuple[QueryAnswer, list[ScannedRange]]:
         parameters: Mapping[str, Value] = self._body.parameters
         # Again where names become tables (stores.queries): no way of writing a statement goes around it.
         known = set(self._queries.views_of(self._statement))
@@ -282,10 +282,10 @@ class _Asking:
                 raise no_table(self._statement, name, near)
             tables.append(found)
         events: list[EventTable] = []
-        scanned: list[Scanned] = []
+        scanned: list[ScannedRange] = []
         if tables:
             if self._body.cut is not None:
-                raise _never_at_a_cut(str(EVENTS.why))
+                raise _no_common_snapshot(str(EVENTS.why))
             self._queries.check(self._statement, parameters, self._now_ms, tables)
             since_ms = self._since_ms
             if since_ms is None:
@@ -309,7 +309,7 @@ class _Asking:
         return answer, scanned
 
 
-class _Gate:
+class _QueryGate:
     """So many queries at once, so many that wait; more are refused while there is still time to say so. Who waits for rows to
     come (a token, a cut) is admitted and holds no slot: other queries run meanwhile."""
 
@@ -374,12 +374,12 @@ class _Gate:
         )
 
 
-async def _until_news(found: Common, watcher: Watcher, seen: int, deadline: float) -> None:
+async def _until_news(found: CommonSnapshot, watcher: Watcher, seen: int, deadline: float) -> None:
     """Until something was applied since ``seen`` that may have brought views to a cut; ``found``: why they were at none.
 
     Raises PeerError with that reason when the time is over, CallerError when they never can be."""
     if found.name is None:
-        raise _never_at_a_cut(str(found.why))
+        raise _no_common_snapshot(str(found.why))
     await watcher.wait(seen, min(max(0.0, deadline - time.monotonic()), _CUT_LOOK_S))
     if time.monotonic() >= deadline:
         detail = f": {found.detail}" if found.detail and all(map(sees_view, _views(found.views))) else ""
@@ -390,7 +390,7 @@ async def _until_news(found: Common, watcher: Watcher, seen: int, deadline: floa
         )
 
 
-def _never_at_a_cut(why: str) -> CallerError:
+def _no_common_snapshot(why: str) -> CallerError:
     return CallerError(
         f"cut: {why}",
         hint="write the same `cut: NAME` into the files of these views; events of topics are at no cut",
@@ -402,7 +402,9 @@ def _views(tables: Iterable[str]) -> set[str]:
     return {table.partition("@")[0] for table in tables}
 
 
-async def _unless_gone(request: Request, asking: _Asking, gate: _Gate) -> tuple[Answer, list[Scanned]]:
+async def _unless_gone(
+    request: Request, asking: _QueryCall, gate: _QueryGate
+) -> tuple[QueryAnswer, list[ScannedRange]]:
     """The answer; the query is stopped when its caller hangs up. The slot is held until it has ended."""
     done = threading.Event()
 
@@ -478,7 +480,7 @@ def _wrong(error: SqlError) -> Response:
     return Response(orjson.dumps(body), 400, media_type="application/json")
 
 
-def _shown(answer: Answer, scanned: list[Scanned], form: Format, elapsed_ms: int) -> Response:
+def _shown(answer: QueryAnswer, scanned: list[ScannedRange], form: Format, elapsed_ms: int) -> Response:
     names = [column.name for column in answer.columns]
     columns = [{"name": column.name, "type": column.kind} for column in answer.columns]
     told = [each.as_json() for each in scanned]

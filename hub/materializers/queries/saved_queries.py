@@ -28,10 +28,10 @@ from hub.errors import ConfigError
 from hub.files import read_bytes
 from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.materializers.definition.entity_view import View
-from hub.materializers.definition.schema_impact import Breaks, columns_by_field
+from hub.materializers.definition.schema_impact import ColumnBreak, columns_by_field
 from hub.schema_registry.describe import describe
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.registry.snapshot import Parsed
+from hub.schema_registry.registry.snapshot import ParsedSchema
 from hub.topics.tree.tree import matches
 
 DIALECT = "duckdb"
@@ -263,7 +263,7 @@ def _mentioned(
 # ---- what breaks
 
 
-def columns_of(parsed: Parsed) -> tuple[str, ...]:
+def columns_of(parsed: ParsedSchema) -> tuple[str, ...]:
     """The columns of a topic as a table: the fields at the top of its schema; () for what is no record."""
     try:
         view = describe(parsed.schema_type, parsed.schema, parsed.named)
@@ -276,10 +276,10 @@ def query_impacts(
     queries: Iterable[SavedQuery],
     views: Sequence[View],
     topic: str,
-    old: Parsed,
-    new: Parsed,
+    old: ParsedSchema,
+    new: ParsedSchema,
     version: int,
-    known: Mapping[str, Parsed] | None = None,
+    known: Mapping[str, ParsedSchema] | None = None,
 ) -> list[QueryImpact]:
     """What in the queries breaks when ``new`` becomes that version of the topic's values, read as a topic or through a
     view. ``known`` are the schemas of other topics, by topic: without them ``*`` and bare names say less."""
@@ -288,7 +288,7 @@ def query_impacts(
     tables[topic] = columns_of(old)
     for view in views:
         tables[view.name] = tables[f"{CHANGELOG_PREFIX}{view.name}"] = (_KEY, *view.columns)
-    breaks = Breaks(old, new)
+    breaks = ColumnBreak(old, new)
     in_views = {name: _broken_columns(view, topic, breaks, version) for name, view in by_view.items()}
     found: dict[QueryImpact, None] = {}
     for query in queries:
@@ -308,7 +308,7 @@ def query_impacts(
     return list(found)
 
 
-def _broken_columns(view: View, topic: str, breaks: Breaks, version: int) -> dict[str, list[str]]:
+def _broken_columns(view: View, topic: str, breaks: ColumnBreak, version: int) -> dict[str, list[str]]:
     """By column of the view ("": every row of it), what it needs that breaks."""
     found: dict[str, list[str]] = {}
     for column, reads in columns_by_field(view).items():

@@ -22,7 +22,7 @@ import orjson
 from hub.caller import sees_schema
 from hub.errors import NotFound, PeerError
 from hub.log import ReadableLog
-from hub.materializers.queries.executor import EventTable, Running, kind_of
+from hub.materializers.queries.executor import EventTable, RunningQuery, kind_of
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.stores.columns import json_text
 from hub.materializers.types.avro_types import AvroType
@@ -30,16 +30,16 @@ from hub.materializers.types.json_defaults import filled, has_defaults
 from hub.materializers.types.source_formats import of_registry
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.client.registry_client import RegisteredSchema
-from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.values import decoder_as, decoder_of
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.avro.format import AvroSchema
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
-from hub.schema_registry.model.lru_cache import Bounded
+from hub.schema_registry.model.lru_cache import LruCache
 
 DEFAULT_EVENTS = 10_000
 MOST_EVENTS = 100_000
@@ -67,18 +67,18 @@ _PYTHON: Mapping[str, type] = {"string": str, "boolean": bool, "bytes": bytes}
 Decode = Callable[[bytes, int], Any]
 
 
-class Schemas(Protocol):
+class TopicSchemas(Protocol):
     """What is asked of the registry."""
 
     def versions(self, subject: str) -> list[RegisteredSchema]: ...
 
-    def source(self, schema_id: int) -> Source: ...
+    def source(self, schema_id: int) -> SchemaSource: ...
 
     def subjects_of(self, schema_id: int) -> frozenset[str]: ...
 
 
 @dataclass(slots=True)
-class Scanned:
+class ScannedRange:
     """Which events of a partition the answer is made of: offsets from ``start`` up to, without, ``end``.
 
     ``before``: the log has events before these that were asked for and are not in it."""
@@ -104,12 +104,12 @@ class Scanned:
 
 
 @dataclass(slots=True)
-class Topics:
+class TopicTables:
     """Reads events of topics as tables. Thread safe: decoders by schema id are shared, an id never changes."""
 
     cluster: ReadableLog
-    schemas: Schemas
-    _decoders: Bounded[tuple[int, int | None], Decode] = field(default_factory=lambda: Bounded(500))
+    schemas: TopicSchemas
+    _decoders: LruCache[tuple[int, int | None], Decode] = field(default_factory=lambda: LruCache(500))
 
     def table(self, topic: str) -> EventTable | None:
         """The topic as a table without rows; None when there is no such topic, or it is Kafka's own. Raises PeerError."""
@@ -153,11 +153,11 @@ class Topics:
         self,
         table: EventTable,
         wanted: frozenset[str],
-        running: Running,
+        running: RunningQuery,
         *,
         last: int = DEFAULT_EVENTS,
         since_ms: int | None = None,
-    ) -> tuple[EventTable, list[Scanned]]:
+    ) -> tuple[EventTable, list[ScannedRange]]:
         """The table with its rows: the last events of each partition, or those since a time, ``MOST_EVENTS`` at most.
 
         ``wanted`` are the names in the statement, in lower case; ``*`` among them: all columns but the hidden ones. Raises
@@ -192,12 +192,20 @@ class Topics:
                 value = self._value(record.value, table.read_as, seen)
                 whole = self._value(record.value, None, seen) if VALUE in kinds else None
                 rows.append([_cell(name, kinds, record, whole if name == VALUE else value) for name in names])
-            except (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, ArithmeticError):
+            except (
+                BrokenValue,
+                Undecodable,
+                InvalidSchema,
+                NotFound,
+                TypeError,
+                ValueError,
+                ArithmeticError,
+            ):
                 scanned.unreadable += 1
         done = replace(table, rows=rows)
         return done, [ranges[tp] for tp in sorted(ranges)]
 
-    def _ranges(self, topic: str, last: int, since_ms: int | None) -> dict[TopicPartition, Scanned]:
+    def _ranges(self, topic: str, last: int, since_ms: int | None) -> dict[TopicPartition, ScannedRange]:
         ends = self.cluster.end_offsets([topic])
         begins = self.cluster.beginning_offsets([topic])
         first = self.cluster.offsets_at([topic], since_ms) if since_ms is not None else None
@@ -206,11 +214,13 @@ class Topics:
             most = MOST_EVENTS if first is not None else min(last, MOST_EVENTS)
             asked = begins.get(tp) if first is None else first.get(tp, end)
             start = max(begins.get(tp), asked, end - most)
-            found[tp] = Scanned(tp.topic, tp.partition, start, end, before=start > max(asked, begins.get(tp)))
+            found[tp] = ScannedRange(
+                tp.topic, tp.partition, start, end, before=start > max(asked, begins.get(tp))
+            )
         return found
 
     def _records(
-        self, topic: str, ranges: Mapping[TopicPartition, Scanned], running: Running
+        self, topic: str, ranges: Mapping[TopicPartition, ScannedRange], running: RunningQuery
     ) -> Iterable[Record]:
         """Every record of the ranges. Ends where they ended when they were asked for."""
         waiting = {tp: each.start for tp, each in ranges.items() if each.start < each.end}
@@ -269,7 +279,7 @@ class Topics:
         return decode if shape is None else lambda value, start: filled(decode(value, start), shape)
 
 
-def _json_shape(reader: Source) -> AvroType | None:
+def _json_shape(reader: SchemaSource) -> AvroType | None:
     """The columns of a JSON Schema, when it has defaults."""
     try:
         shape = of_registry(reader)
@@ -352,7 +362,7 @@ def _cell(name: str, kinds: Mapping[str, str], record: Record, value: Any) -> An
         return _meta(name, record)
     if name == VALUE:
         return None if value is None else json_text(value)
-    return _kept(value.get(name), kind) if isinstance(value, dict) else None
+    return _stored_value(value.get(name), kind) if isinstance(value, dict) else None
 
 
 def _meta(name: str, record: Record) -> Any:
@@ -368,7 +378,7 @@ def _meta(name: str, record: Record) -> Any:
     }[name]
 
 
-def _kept(value: Any, kind: str) -> Any:
+def _stored_value(value: Any, kind: str) -> Any:
     """Raises ValueError, TypeError, ArithmeticError for a value that is none of its column's kind (an event without a
     schema's id may have any): the event counts as unreadable."""
     if value is None:

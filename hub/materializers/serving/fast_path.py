@@ -19,7 +19,7 @@ import orjson
 
 from hub.errors import CallerError
 from hub.materializers.serving.read_your_writes import POSITION_HEADER, row_covers
-from hub.materializers.stores.prepared import Covered, Found, ReadsAtOnce
+from hub.materializers.stores.prepared import Found, ReadsAtOnce, ViewCoverage
 from hub.materializers.stores.prepared_postgres import PostgresReads
 from hub.materializers.stores.sql_store import Store, StoredRow
 from hub.record import Positions
@@ -40,12 +40,12 @@ _MOST_KEYS, _AT_ONCE = 128, 2
 _Asked = tuple[str, asyncio.Future[Found | None]]
 
 
-class QuickReads:
+class FastReads:
     """What reads by key are answered from, once it is open. Of one event loop."""
 
     def __init__(self) -> None:
         self._at_once: ReadsAtOnce | None = None
-        self._together: _Together | None = None
+        self._together: _BatchedReads | None = None
 
     def open(self, store: Store) -> None:
         if store.engine.dialect.name == "sqlite":
@@ -54,7 +54,7 @@ class QuickReads:
             self.open_together(PostgresReads(store))
 
     def open_together(self, reads: PostgresReads) -> None:
-        self._together = _Together(reads)
+        self._together = _BatchedReads(reads)
 
     async def close(self) -> None:
         at_once, together = self._at_once, self._together
@@ -70,7 +70,7 @@ class QuickReads:
         return None if self._at_once is None else self._at_once.find(view, key)
 
 
-class _Together:
+class _BatchedReads:
     """_AT_ONCE questions a view at a time: keys that come meanwhile are the next one's.
 
     Nothing is asked for a key before it came, so an answer is never older than its request. Who waits holds a connection
@@ -132,14 +132,14 @@ def _settle(
             answer.set_result(each)
 
 
-class Quick:
+class FastPath:
     """ASGI middleware: behind the guard, before the routes."""
 
-    def __init__(self, app: App, reads: QuickReads) -> None:
+    def __init__(self, app: App, reads: FastReads) -> None:
         self.app, self.reads = app, reads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = asked_of(scope)
+        asked = parse_request(scope)
         found = None if asked is None else await self.reads.find(*asked[:2])
         if asked is None or found is None or not _answers(found, asked[2]):
             await self.app(scope, receive, send)
@@ -156,7 +156,7 @@ class Quick:
         await send({"type": "http.response.body", "body": body})
 
 
-def asked_of(scope: Scope) -> tuple[str, str, Positions] | None:
+def parse_request(scope: Scope) -> tuple[str, str, Positions] | None:
     """(view, key, the token's positions) of a plain read by key; None of every other request."""
     if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(_PREFIX):
         return None
@@ -180,7 +180,7 @@ def asked_of(scope: Scope) -> tuple[str, str, Positions] | None:
         return None
 
 
-def _answers(found: tuple[StoredRow | None, Covered], token: Positions) -> bool:
+def _answers(found: tuple[StoredRow | None, ViewCoverage], token: Positions) -> bool:
     """Whether there is such a row and it has the write. A token that names a topic which the view does not read is for the
     route to judge."""
     row, covered = found

@@ -33,12 +33,18 @@ from hub.materializers.serving.pull_query import (
 from hub.materializers.serving.read_your_writes import POSITION_HEADER, row_covers, wanted
 from hub.materializers.serving.row_counts import RowCounts
 from hub.materializers.serving.subscription_transport import ServerSentEvents, over_websocket
-from hub.materializers.serving.subscriptions import Event, Wanted, Watcher, parse_event_id, subscribe
+from hub.materializers.serving.subscriptions import (
+    SubscriptionEvent,
+    SubscriptionRequest,
+    Watcher,
+    parse_event_id,
+    subscribe,
+)
 from hub.materializers.snapshot_groups.group import GROUP
-from hub.materializers.snapshot_groups.in_store import Common
+from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql_store import Store, StoredRow, ViewTable
-from hub.materializers.verification.fingerprint import rows_of, shown, told_proofs
+from hub.materializers.verification.fingerprint import reported_verifications, rows_of, shown
 from hub.materializers.versions.routes import recomputed, shown_versions
 from hub.record import Positions
 from hub.shares import Shares
@@ -113,7 +119,7 @@ def create_router(
 
     async def opened(
         view: str, query: QueryParams, snapshot: bool, covered: bool, last: str | None
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[SubscriptionEvent, None]:
         """A subscription; what is wrong with it is said while there is still a status to say it with."""
         table = await anyio.to_thread.run_sync(_table, store, view, newest)
         if shares is not None:
@@ -126,7 +132,7 @@ def create_router(
             )
         parse_event_id(last)
         filters = tuple(_filters(table, query, _OWN_OF_CHANGES))
-        events = subscribe(store, watcher, Wanted(view, filters, snapshot, covered), last)
+        events = subscribe(store, watcher, SubscriptionRequest(view, filters, snapshot, covered), last)
         return events if shares is None else _counted(events, shares)
 
     @router.get("/views/{view}/changes")
@@ -194,7 +200,9 @@ def create_router(
     return router
 
 
-async def _counted(events: AsyncGenerator[Event, None], shares: Shares) -> AsyncGenerator[Event, None]:
+async def _counted(
+    events: AsyncGenerator[SubscriptionEvent, None], shares: Shares
+) -> AsyncGenerator[SubscriptionEvent, None]:
     """Yield the events, and count the subscription to its caller's share meanwhile."""
     with shares.held():
         async with aclosing(events):
@@ -334,21 +342,23 @@ def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
         "fields": list(table.types) if table else [],
         "indexes": list(table.indexes) if table else [],
         "positions": str(store.positions(view, "source")) if table else "",
-        "stores": stores_of(told, served, _proofs(told, view)),
+        "stores": stores_of(told, served, _verifications(told, view)),
         "changelog": changelog_of(served),
     }
 
 
-def _proofs(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
+def _verifications(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
     """By store: whether its rows are what the changelog says."""
     reads = reads_view(view)
     return {
         store: shown(proof, keys=reads)
-        for store, proof in told_proofs(told, time.time_ns() // 1_000_000, only=view)
+        for store, proof in reported_verifications(told, time.time_ns() // 1_000_000, only=view)
     }
 
 
-def _group(views: Sequence[str], common: Common, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def _group(
+    views: Sequence[str], common: CommonSnapshot, view: str, told: Mapping[str, Any]
+) -> dict[str, Any]:
     """The group of a view as lists show it. ``at``: what of the cut is this view's; a reason may name another view, so who may
     not see one of them is not told it."""
     note: Mapping[str, Any] = told.get(f"{GROUP}{common.name}") or {}

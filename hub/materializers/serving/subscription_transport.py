@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from hub.materializers.serving.subscriptions import Event
+from hub.materializers.serving.subscriptions import SubscriptionEvent
 
 SEND_S = 30.0
 _TOGETHER = 16_384  # bytes of events that go out in one piece: a piece costs more than the events in it
@@ -32,7 +32,7 @@ _TRY_AGAIN_LATER = 1013  # RFC 6455's registry of close codes
 _LONGEST_REASON = 123  # bytes that a close frame holds
 
 
-def as_sse(event: Event) -> bytes:
+def as_sse(event: SubscriptionEvent) -> bytes:
     """An event's text. ``alive`` is a comment; its id counts all the same, as the standard has it."""
     head = f"id: {event.mark}\n" if event.mark is not None else ""
     if event.name == "alive":
@@ -40,7 +40,7 @@ def as_sse(event: Event) -> bytes:
     return f"{head}event: {event.name}\ndata: ".encode() + orjson.dumps(event.body) + b"\n\n"
 
 
-def as_message(event: Event) -> str:
+def as_message(event: SubscriptionEvent) -> str:
     """An event's JSON; ``id`` is there when the event has one."""
     message: dict[str, object] = {"event": event.name}
     if event.mark is not None:
@@ -53,7 +53,7 @@ class ServerSentEvents(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
+    def __init__(self, events: AsyncGenerator[SubscriptionEvent, None]) -> None:
         super().__init__((), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self.events = events
 
@@ -77,7 +77,7 @@ class ServerSentEvents(StreamingResponse):
         await _in_time(sent(b"", more=False), _LAST_WORD_S)
 
 
-async def over_websocket(socket: WebSocket, events: AsyncGenerator[Event, None]) -> None:
+async def over_websocket(socket: WebSocket, events: AsyncGenerator[SubscriptionEvent, None]) -> None:
     """Events as messages until the client goes or does not read. A message ``{"event": "ping"}`` is answered with
     ``{"event": "pong"}``, for browsers, which cannot send the protocol's own; everything else a client says is ignored.
     """
@@ -92,7 +92,7 @@ async def over_websocket(socket: WebSocket, events: AsyncGenerator[Event, None])
 
     async def tell() -> None:
         async with aclosing(events):
-            last: Event | None = None
+            last: SubscriptionEvent | None = None
             async for event in events:
                 last = event
                 if event.name == "closing":
@@ -112,13 +112,13 @@ async def over_websocket(socket: WebSocket, events: AsyncGenerator[Event, None])
         group.cancel_scope.cancel()
 
 
-def _has_next(event: Event) -> bool:
+def _has_next(event: SubscriptionEvent) -> bool:
     """Whether another event follows at once: a page of changes ends with one that has an id, a snapshot with ``synced``."""
     return event.name == "snapshot" or (event.name in ("upsert", "delete") and event.mark is None)
 
 
-def _too_slow() -> Event:
-    return Event(
+def _too_slow() -> SubscriptionEvent:
+    return SubscriptionEvent(
         "closing", None, {"reason": f"nothing was read for {SEND_S:g} s; come back with the last id"}
     )
 

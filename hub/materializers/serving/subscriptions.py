@@ -34,7 +34,7 @@ import anyio.to_thread
 
 from hub.errors import CallerError, HubError
 from hub.materializers.serving.pull_query import KEY, Condition
-from hub.materializers.stores.sql_store import BuiltAnew, Changes, Filter, Store, StoredRow
+from hub.materializers.stores.sql_store import BuiltAnew, ChangedRows, Filter, Store, StoredRow
 from hub.record import Positions, lag_records
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Watcher:
     sent: Callable[[str, StoredRow, int], None] | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _asking: dict[Hashable, asyncio.Future[Changes]] = field(default_factory=dict)
+    _asking: dict[Hashable, asyncio.Future[ChangedRows]] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Until cancelled; a store that does not answer is asked again after a pause."""
@@ -102,7 +102,7 @@ class Watcher:
 
     async def changes(
         self, view: str, since: Positions, conditions: Sequence[Filter], incarnation: str
-    ) -> Changes:
+    ) -> ChangedRows:
         """``Store.changes``, a page of it. Who asks the same while it is being asked takes that answer.
 
         Only until the next change is seen: what was asked before may have missed it."""
@@ -114,7 +114,7 @@ class Watcher:
             asking.add_done_callback(lambda done: self._answered(asked, done))
         return await asyncio.shield(self._asking[asked])
 
-    def _answered(self, asked: Hashable, done: asyncio.Future[Changes]) -> None:
+    def _answered(self, asked: Hashable, done: asyncio.Future[ChangedRows]) -> None:
         del self._asking[asked]
         if not done.cancelled():
             done.exception()  # whoever waits hears of it; when all have left, nobody has to
@@ -134,7 +134,7 @@ class Watcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SubscriberPosition:
     """Where a subscriber is: the view's incarnation, changelog positions, in a snapshot the last key it has, and a mark
     of the filters that all this is true for."""
 
@@ -150,7 +150,7 @@ class Place:
         return f"{quote(self.incarnation, safe='')}{filters}/{self.positions}{key}"
 
 
-def parse_event_id(text: str | None) -> Place | None:
+def parse_event_id(text: str | None) -> SubscriberPosition | None:
     """Raises CallerError when the text is no id of ours."""
     if not text:
         return None
@@ -163,11 +163,11 @@ def parse_event_id(text: str | None) -> Place | None:
         )
     incarnation, _, filters = head.partition(";")
     after = unquote(rest[1]) if len(rest) == 2 else None
-    return Place(unquote(incarnation), Positions.parse(rest[0]), after, filters)
+    return SubscriberPosition(unquote(incarnation), Positions.parse(rest[0]), after, filters)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SubscriptionEvent:
     """What a subscriber is told. ``mark``: it may come back with this id once it has seen the event.
 
     snapshot, upsert, delete   ``{"key", "row", "version"}``, row null when it is deleted or has left the filters
@@ -180,12 +180,12 @@ class Event:
     """
 
     name: Name
-    mark: Place | None
+    mark: SubscriberPosition | None
     body: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SubscriptionRequest:
     """What a subscriber asks for. ``covered``: it wants to hear which source positions it has seen."""
 
     view: str
@@ -201,7 +201,7 @@ class Wanted:
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:8]
 
 
-class Held:
+class HeldKeys:
     """Which keys a subscriber with filters may have: only of these it is told that they left.
 
     Exceptions from an assumption, so that memory is bounded: with too many of them the assumption becomes "it may have
@@ -233,8 +233,8 @@ class Held:
 
 
 async def subscribe(
-    store: Store, watcher: Watcher, wanted: Wanted, last_event_id: str | None = None
-) -> AsyncGenerator[Event, None]:
+    store: Store, watcher: Watcher, wanted: SubscriptionRequest, last_event_id: str | None = None
+) -> AsyncGenerator[SubscriptionEvent, None]:
     """``snapshot`` rows, ``synced``, then ``upsert`` and ``delete`` for ever; or, from an id, only what changed since.
     ``reset``: the view was built anew (or the id is of other filters), drop every row and start over.
 
@@ -246,35 +246,37 @@ async def subscribe(
         while True:
             known = await anyio.to_thread.run_sync(store.view, view)
             if place is not None and place.incarnation != known.incarnation:
-                yield Event("reset", None, {"reason": "the view was built anew"})
+                yield SubscriptionEvent("reset", None, {"reason": "the view was built anew"})
                 place = None
             elif place is not None and place.filters != filters:
-                yield Event("reset", None, {"reason": "the id is of another filter"})
+                yield SubscriptionEvent("reset", None, {"reason": "the id is of another filter"})
                 place = None
-            start = place or Place(known.incarnation, Positions(), "" if wanted.snapshot else None, filters)
+            start = place or SubscriberPosition(
+                known.incarnation, Positions(), "" if wanted.snapshot else None, filters
+            )
             try:
                 async with aclosing(_from(store, watcher, wanted, start, fresh=place is None)) as events:
                     async for event in events:
                         yield event
             except BuiltAnew:
-                place = Place("", Positions())  # of no incarnation: reset
+                place = SubscriberPosition("", Positions())  # of no incarnation: reset
     except HubError as error:
         log.warning("subscription to view %s ends: %s", view, error.message)
-        yield Event("closing", None, {"reason": error.message})
+        yield SubscriptionEvent("closing", None, {"reason": error.message})
     finally:
         watcher.subscriptions[view] -= 1
 
 
 async def _from(
-    store: Store, watcher: Watcher, wanted: Wanted, start: Place, *, fresh: bool
-) -> AsyncGenerator[Event, None]:
+    store: Store, watcher: Watcher, wanted: SubscriptionRequest, start: SubscriberPosition, *, fresh: bool
+) -> AsyncGenerator[SubscriptionEvent, None]:
     """Events of one incarnation for ever. Raises BuiltAnew when it ends. ``start.after``: a snapshot comes first."""
     view, conditions = wanted.view, [each.as_tuple() for each in wanted.filters]
     incarnation, at, after = start.incarnation, start.positions, start.after
-    held = Held(assumed=not (fresh and wanted.snapshot))
+    held = HeldKeys(assumed=not (fresh and wanted.snapshot))
 
-    def place(key: str | None = None) -> Place:
-        return Place(incarnation, at, key, start.filters)
+    def place(key: str | None = None) -> SubscriberPosition:
+        return SubscriberPosition(incarnation, at, key, start.filters)
 
     if fresh and after is None:
         _, at = await anyio.to_thread.run_sync(store.snapshot, view, None, 0, conditions, incarnation)
@@ -291,11 +293,11 @@ async def _from(
         for row in rows:
             after = row.key
             held.put(row.key)
-            yield Event("snapshot", place(after), _body(row))
+            yield SubscriptionEvent("snapshot", place(after), _body(row))
         in_snapshot = len(rows) == _PAGE
     if fresh or start.after is not None:
-        yield Event("synced", place(), {"positions": str(at)})
-    pace = _Pace(counts=all(each.column != KEY for each in wanted.filters))
+        yield SubscriptionEvent("synced", place(), {"positions": str(at)})
+    pace = _ReaderPace(counts=all(each.column != KEY for each in wanted.filters))
     told_at, covered, unmarked = time.monotonic(), Positions(), False
     live = False  # what happened while the subscriber was away is not late
     subscriber, reached, nameless = next(watcher.numbers), Positions(), False
@@ -305,14 +307,14 @@ async def _from(
         rows = [row for row in look.rows if not wanted.filters or _concerns(held, row)]
         behind = pace.behind(look.rows, lag_records(look.positions, at))
         if behind is not None:
-            yield Event("behind", None, behind)
+            yield SubscriptionEvent("behind", None, behind)
         unmarked, at = unmarked or at != look.positions, look.positions
         begun_at = time.monotonic()
         for index, row in enumerate(rows):
             # Only the last event of a page carries an id: resuming in the middle repeats rows, never skips one.
             mark = place() if index == len(rows) - 1 else None
             began_ns = time.time_ns() if watcher.sent is not None else 0
-            yield Event("delete" if row.values is None else "upsert", mark, _body(row))
+            yield SubscriptionEvent("delete" if row.values is None else "upsert", mark, _body(row))
             if live:
                 watcher.pushed(view, row.sources)
                 nameless = nameless or row.sources is None
@@ -331,18 +333,18 @@ async def _from(
             reached, nameless = look.sources, False
         if wanted.covered and look.sources != covered:
             covered = look.sources
-            yield Event("covered", place(), {"positions": str(covered)})
+            yield SubscriptionEvent("covered", place(), {"positions": str(covered)})
             told_at, unmarked = time.monotonic(), False
         # By the clock: another view's changes, or those of other rows, wake this one without anything to tell.
         left_s = told_at + _HEARTBEAT_S - time.monotonic()
         if left_s <= 0:
-            yield Event("alive", place() if unmarked else None, {})
+            yield SubscriptionEvent("alive", place() if unmarked else None, {})
             told_at, unmarked = time.monotonic(), False
         else:
             await watcher.wait(seen, left_s)
 
 
-def _concerns(held: Held, row: StoredRow) -> bool:
+def _concerns(held: HeldKeys, row: StoredRow) -> bool:
     if row.values is None:
         return held.drop(row.key)
     held.put(row.key)
@@ -350,7 +352,7 @@ def _concerns(held: Held, row: StoredRow) -> bool:
 
 
 @dataclass
-class _Pace:
+class _ReaderPace:
     """How long the reader took for a page, and what that cost it. ``counts``: the rows that are read are all there are,
     so that records of the changelog without a row of their own are states it did not see."""
 

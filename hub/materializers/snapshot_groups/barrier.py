@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from hub.materializers.snapshot_groups.group import GroupCut
+from hub.materializers.snapshot_groups.group import GroupSnapshot
 from hub.record import Positions
 
 # What may be done with a group's rows: apply all that were read, keep them, or apply those before the cut.
@@ -22,7 +22,7 @@ Verdict = Literal["free", "hold", "apply"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MemberStanding:
     """A member in a store: what of its changelog is applied, what is read, how many rows wait in between."""
 
     applied: Positions
@@ -32,26 +32,26 @@ class Standing:
 
 
 @dataclass
-class Hold:
+class GroupBarrier:
     """A group in one store. ``hear`` of each cut, then ``judge`` in each step, and ``applied`` when that was done."""
 
     name: str
     patience_s: float
     most: int
-    cut: GroupCut | None = None  # the newest that was heard of
-    at: GroupCut | None = None  # that the store was brought to
+    cut: GroupSnapshot | None = None  # the newest that was heard of
+    at: GroupSnapshot | None = None  # that the store was brought to
     why: str | None = None  # it is apart
     holding: bool = True
     heard: int = -1  # offset of the newest record
     since_s: float | None = None  # rows wait
 
-    def hear(self, cut: GroupCut, offset: int) -> None:
+    def hear(self, cut: GroupSnapshot, offset: int) -> None:
         """A record of the log; one that was heard before says nothing new."""
         if self.cut is not None and offset <= self.heard and cut.at_ms <= self.cut.at_ms:
             return
         self.cut, self.heard, self.holding = cut, offset, True
 
-    def judge(self, members: Mapping[str, Standing], now_s: float) -> Verdict:
+    def judge(self, members: Mapping[str, MemberStanding], now_s: float) -> Verdict:
         """What may be done now. ``members``: the views of this group that the store has; those that the cut does not name
         (a version that is being built, a view that has just joined) are free whatever is said of the others."""
         if self.cut is None:
@@ -81,7 +81,7 @@ class Hold:
             return self._part(f"rows have waited for a cut for {self.patience_s:g} s")
         return "hold"
 
-    def full(self, members: Mapping[str, Standing]) -> set[str]:
+    def full(self, members: Mapping[str, MemberStanding]) -> set[str]:
         """Of which members nothing more is to be read now."""
         if self.cut is None or not self.holding:
             return set()

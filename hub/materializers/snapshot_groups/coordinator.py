@@ -28,10 +28,10 @@ from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.snapshot_groups.group import (
     CUT,
     GROUP,
-    GroupCut,
     GroupNote,
+    GroupSnapshot,
     GroupState,
-    Place,
+    MemberPosition,
     joined,
     next_place,
 )
@@ -44,7 +44,7 @@ _LOOK_S = 0.01
 _IDLE_S = 0.5
 
 
-class Ends(Protocol):
+class ReadEnds(Protocol):
     """How far a running query may read."""
 
     def hold(self, begin: Positions) -> Positions | None:
@@ -67,24 +67,24 @@ class Member:
     generation: int
     topics: tuple[str, ...]
     changelog: str
-    ends: Ends
+    ends: ReadEnds
     reached: Positions
     open: bool = True
     views: tuple[str, ...] = ()  # those of its topics that are changelogs of views which it reads
 
 
-class Log(Protocol):
+class GroupLog(Protocol):
     def end_offsets(self, topics: Sequence[str]) -> Positions: ...
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
 
 
 @dataclass
-class Group:
+class SnapshotGroup:
     """One group. ``most``: events from one place to the next; ``pause_s``: between two questions for news."""
 
     name: str
-    log: Log
+    log: GroupLog
     writer: Writer
     most: int
     pause_s: float = 0.0
@@ -202,9 +202,10 @@ class Group:
         if not all(each.open for each in self.members):
             return
         views = {
-            each.table: Place(each.generation, self.written[each.table], each.topics) for each in self.members
+            each.table: MemberPosition(each.generation, self.written[each.table], each.topics)
+            for each in self.members
         }
-        self.writer.append([GroupCut(self.name, place, views, now_ms).record()])
+        self.writer.append([GroupSnapshot(self.name, place, views, now_ms).record()])
         self.told = True
         self.say("together", None, _tables(self.members), now_ms)
 
@@ -256,7 +257,7 @@ def _check(members: Sequence[Member]) -> None:
         left = [each for each in left if each not in free]
 
 
-class Running(Protocol):
+class RunningVersion(Protocol):
     """A version of a view and what its thread does."""
 
     table: str
@@ -272,16 +273,16 @@ class Running(Protocol):
 
 
 @dataclass
-class Cuts:
+class SnapshotGroups:
     """Every group of the project. ``running`` is replaced by the materializer's loop, never changed."""
 
-    log: Log
+    log: GroupLog
     writer: Writer
     most: int
     pause_s: float
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    running: Sequence[Running] = ()
-    groups: dict[str, Group] = field(default_factory=dict)
+    running: Sequence[RunningVersion] = ()
+    groups: dict[str, SnapshotGroup] = field(default_factory=dict)
 
     def run(self, stop: threading.Event) -> None:
         pause_s = _IDLE_S
@@ -299,7 +300,7 @@ class Cuts:
 
     def step(self, now_s: float) -> bool:
         """One step of each group. True when one of them moves."""
-        wanted: dict[str, list[Running]] = {}
+        wanted: dict[str, list[RunningVersion]] = {}
         for each in self.running:
             if each.group is not None and each.served:
                 wanted.setdefault(each.group, []).append(each)
@@ -310,14 +311,16 @@ class Cuts:
         for name, views in wanted.items():
             group = self.groups.get(name)
             if group is None:
-                group = self.groups[name] = Group(name, self.log, self.writer, self.most, self.pause_s)
+                group = self.groups[name] = SnapshotGroup(
+                    name, self.log, self.writer, self.most, self.pause_s
+                )
             try:
                 moving |= self._step(group, views, now_s)
             except HubError as error:
                 log.warning("group %s: %s", name, error.message)
         return moving
 
-    def _step(self, group: Group, views: Sequence[Running], now_s: float) -> bool:
+    def _step(self, group: SnapshotGroup, views: Sequence[RunningVersion], now_s: float) -> bool:
         tables = sorted(each.table for each in views)
         members = [each.member for each in views]  # once: their threads change it
         missing = _missing(views, members)
@@ -342,7 +345,9 @@ class Cuts:
                 log.debug("group %s: %s", group.name, error.message)
 
 
-def _missing(views: Sequence[Running], members: Sequence[Member | None]) -> tuple[GroupState, str] | None:
+def _missing(
+    views: Sequence[RunningVersion], members: Sequence[Member | None]
+) -> tuple[GroupState, str] | None:
     """Why a group cannot move in step now; None: it can."""
     for each in views:
         if each.unheld is not None:

@@ -29,7 +29,7 @@ GroupState = Literal["together", "gathering", "catching up", "apart"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemberPosition:
     """Where a member was: ``changelog`` is the end of what it had written, made of the events of ``topics`` before the cut."""
 
     generation: int
@@ -38,12 +38,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCut:
+class GroupSnapshot:
     """A place of the log that all members stopped at; ``views`` by their versions' names, ``at_ms`` when it was told."""
 
     name: str
     at: Positions
-    views: Mapping[str, Place]
+    views: Mapping[str, MemberPosition]
     at_ms: int
 
     def sources(self, table: str) -> Positions:
@@ -69,8 +69,8 @@ class GroupCut:
         return NewRecord(PROGRESS_TOPIC, f"{CUT}{self.name}".encode(), orjson.dumps(self.body()))
 
 
-def cut_of(body: Mapping[str, Any]) -> GroupCut:
-    """From the JSON of ``GroupCut.body``. Raises HubFault when it is none."""
+def group_snapshot_of(body: Mapping[str, Any]) -> GroupSnapshot:
+    """From the JSON of ``GroupSnapshot.body``. Raises HubFault when it is none."""
     try:
         at = Positions.of(
             (topic, int(partition), offset)
@@ -78,7 +78,7 @@ def cut_of(body: Mapping[str, Any]) -> GroupCut:
             for partition, offset in offsets.items()
         )
         views = {
-            table: Place(
+            table: MemberPosition(
                 each["generation"],
                 Positions.of(
                     (changelog_of(table), int(partition), offset)
@@ -88,7 +88,7 @@ def cut_of(body: Mapping[str, Any]) -> GroupCut:
             )
             for table, each in body["views"].items()
         }
-        return GroupCut(body["cut"], at, views, body["at_ms"])
+        return GroupSnapshot(body["cut"], at, views, body["at_ms"])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise HubFault(f"not the record of a cut ({type(error).__name__}: {error})") from error
 

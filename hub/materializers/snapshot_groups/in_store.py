@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.errors import HubFault
-from hub.materializers.snapshot_groups.group import CUT, GROUP, cut_of, joined
+from hub.materializers.snapshot_groups.group import CUT, GROUP, group_snapshot_of, joined
 from hub.record import Positions
 
 
 @dataclass(frozen=True, slots=True)
-class InStore:
+class StoredMember:
     """A view as a store has it: the version that is read, and what of its changelog is applied."""
 
     table: str
@@ -25,7 +25,7 @@ class InStore:
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class CommonSnapshot:
     """A cut that views are at, and what of it is theirs; or ``why`` they are at none. ``detail`` may name any of ``views``,
     the group's; ``since_ms``: since when it is apart."""
 
@@ -52,17 +52,17 @@ def keys_of(labels: Iterable[str | None]) -> list[str]:
     return [f"{kind}{label}" for label in dict.fromkeys(labels) if label is not None for kind in (CUT, GROUP)]
 
 
-def common_cut(members: Mapping[str, InStore], told: Mapping[str, Any]) -> Common:
+def common_snapshot(members: Mapping[str, StoredMember], told: Mapping[str, Any]) -> CommonSnapshot:
     """``members`` by their views' names; ``told``: the store's records ``state:<table>``, ``cut:<name>``, ``group:<name>``."""
     if not members:
-        return Common(None, why="no view is read")
+        return CommonSnapshot(None, why="no view is read")
     labels = {view: label_of(told, each.table) for view, each in members.items()}
     for view, label in labels.items():
         if label is None:
-            return Common(None, why=f'view "{view}" is of no group: its file does not say `cut`')
+            return CommonSnapshot(None, why=f'view "{view}" is of no group: its file does not say `cut`')
     names = sorted({label for label in labels.values() if label is not None})
     if len(names) > 1:
-        return Common(None, why=f"they are of different groups: {', '.join(names)}")
+        return CommonSnapshot(None, why=f"they are of different groups: {', '.join(names)}")
     (name,) = names
     mark: Mapping[str, Any] = told.get(f"{CUT}{name}") or {}
     note: Mapping[str, Any] = told.get(f"{GROUP}{name}") or {}
@@ -71,16 +71,16 @@ def common_cut(members: Mapping[str, InStore], told: Mapping[str, Any]) -> Commo
     if mark.get("state") != "together":
         said = "has been at no cut yet" if not mark else "is not together in this store"
         detail = "; ".join(each for each in (mark.get("why"), engine) if each) or None
-        return Common(
+        return CommonSnapshot(
             name, why=f'group "{name}" {said}', detail=detail, views=views, since_ms=mark.get("since_ms")
         )
     try:
-        cut = cut_of(mark)
+        cut = group_snapshot_of(mark)
     except HubFault as fault:
-        return Common(name, why=fault.message)
+        return CommonSnapshot(name, why=fault.message)
     for view, each in members.items():
         place = cut.views.get(each.table)
         if place is None or place.changelog != each.changelog:
             said = f'the rows of view "{view}" are not at the cut of group "{name}"'
-            return Common(name, why=said, detail=engine, views=views)
-    return Common(name, joined(cut.sources(each.table) for each in members.values()), views=views)
+            return CommonSnapshot(name, why=said, detail=engine, views=views)
+    return CommonSnapshot(name, joined(cut.sources(each.table) for each in members.values()), views=views)

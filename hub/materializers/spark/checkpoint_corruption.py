@@ -3,7 +3,7 @@
 Two ways to know. ``of_logs`` reads what Spark's query reads first, before it does: its metadata, the offsets that each batch was
 to read, the batches that are committed. A kill leaves none of that half written; a disk, a copy or a power failure does. And one
 of these files too few is worse than one that is garbage: Spark goes on behind a gap among its commits, and what lay in it is
-lost. ``of_words`` judges what Spark or DuckDB says of state that cannot be loaded. What comes and goes (a full disk, no memory,
+lost. ``corruption_of_message`` judges what Spark or DuckDB says of state that cannot be loaded. What comes and goes (a full disk, no memory,
 Kafka away, a function of the view's that raises) is no damage, whatever it is wrapped in.
 
 What is damaged is kept for whoever wants to look: ``set_aside`` moves it to ``<view>.damaged``, one a view.
@@ -88,7 +88,7 @@ def of_logs(checkpoint: Path, *, delta: bool = False) -> str | None:
     return None
 
 
-def of_words(said: str, checkpoint: Path | None = None) -> str | None:
+def corruption_of_message(said: str, checkpoint: Path | None = None) -> str | None:
     """What an error of a query says of its state that was damaged, in a line; None: it is about something else. ``checkpoint``:
     the query's; what cannot be read within it is its state."""
     if _OUTAGE.search(said):
@@ -155,7 +155,7 @@ def _note(aside: Path) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Doubt:
+class CorruptionSuspicion:
     """What is said of a state counts when it is said of the same state twice in a row: once may be of a copy in passing."""
 
     said: str | None = None

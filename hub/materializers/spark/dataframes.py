@@ -10,7 +10,7 @@ record for ``<topic>.dlq``: exactly as durable as the view itself. Its bytes sta
 
 An event whose schema id was not known when the query was planned is different: the id may be seconds old and right.
 The query then fails before the batch is committed (``UNKNOWN_SCHEMA`` in the message), is planned again with what the
-registry knows by now, and reads the same offsets again. Only what ``Answered`` covers is refused: a producer registers
+registry knows by now, and reads the same offsets again. Only what ``SchemaAnswers`` covers is refused: a producer registers
 before it writes, so an event that was in the log before the registry was asked can have no id that it did not know.
 
 An event that was dead and is replayed says whose place it has (``hub.replay.of``). Ranks compare ``_at``, twice the
@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from hub.materializers.definition.declared import CHANGELOG_PREFIX, META
-from hub.materializers.definition.entity_plan import ORIGIN, Entry, Shape, SourceShape, steps
+from hub.materializers.definition.entity_plan import ORIGIN, EntityPlan, SourcePlan, UnionColumn, steps
 from hub.materializers.spark import event_formats
 from hub.materializers.types.avro_types import (
     PROOF,
@@ -38,7 +38,7 @@ from hub.materializers.types.avro_types import (
     projected,
     united,
 )
-from hub.materializers.types.source_formats import Reading, reading_of
+from hub.materializers.types.source_formats import ValueReading, reading_of
 from hub.materializers.types.spark_text import first_of, literal, one_of, quoted, struct
 from hub.record import UNREAD_HEADER, Positions
 from hub.topics.dead_letters.model import REPLAY_FOR, REPLAY_LETTER, REPLAY_OF, UNREAD
@@ -58,7 +58,7 @@ _NO_HEADERS = f"CAST(array() AS {_HEADERS})"
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class WriterSchema:
     """One registered schema of a source's events. ``schema`` is parsed."""
 
     schema_id: int
@@ -74,13 +74,13 @@ class Writer:
 class Input:
     """A source as it is now: its topics, every schema its events may be written with, and the newest of them."""
 
-    source: SourceShape
+    source: SourcePlan
     topics: tuple[str, ...]
-    writers: tuple[Writer, ...]
+    writers: tuple[WriterSchema, ...]
     latest: AvroType
 
     @property
-    def reading(self) -> Reading | None:
+    def reading(self) -> ValueReading | None:
         """How its events are read; None: as Avro."""
         return reading_of(self.latest)
 
@@ -91,7 +91,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class SchemaAnswers:
     """What the registry said when it was asked: every id it had, and how far the log reached before the question.
 
     ``refused`` and every id above ``above`` were asked for in vain before: see ``engine/unknown_schema_ids.py``."""
@@ -134,7 +134,7 @@ def _place(events: DataFrame) -> str:
 
 
 def judged(
-    events: DataFrame, inputs: Sequence[Input], answered: Answered, *, filtered: bool = False
+    events: DataFrame, inputs: Sequence[Input], answered: SchemaAnswers, *, filtered: bool = False
 ) -> DataFrame:
     """Each event with META, its own ``key``, ``value`` and ``_headers``, ``_at`` (its place), ``e_<source>`` (its columns)
     and ``_why`` it cannot be taken. ``filtered``: a filter on these follows at once."""
@@ -164,7 +164,7 @@ def judged(
     return decoded.selectExpr("*", f"{_reason(inputs, answered)} AS _why")
 
 
-def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+def decode(events: DataFrame, inputs: Sequence[Input], answered: SchemaAnswers) -> DataFrame:
     """The tagged union (_k, _bad, and the entries of each source)."""
     entity = first_of((_is_from(each), _fields(each)["_entity"]) for each in inputs)
     taken = judged(events, inputs, answered).selectExpr("*", f"{entity} AS _entity")
@@ -244,7 +244,7 @@ def _fields(given: Input) -> Mapping[str, str]:
     return found | {name: name for name in ("_at", *META)}
 
 
-def _entry(entry: Entry, given: Input, fits: str) -> str:
+def _entry(entry: UnionColumn, given: Input, fits: str) -> str:
     fields = _fields(given)
     mine = f"{fits} AND {_is_from(given)}"
     if entry.wants is not None:
@@ -252,7 +252,7 @@ def _entry(entry: Entry, given: Input, fits: str) -> str:
     return f"IF({mine}, {struct((name, fields[name]) for name in entry.fields)}, NULL)"
 
 
-def _reason(inputs: Sequence[Input], answered: Answered) -> str:
+def _reason(inputs: Sequence[Input], answered: SchemaAnswers) -> str:
     """Why an event cannot be taken; null when it can. Fails the query on a schema id that it cannot judge."""
     cases = [
         ("_topic IS NULL", "''"),
@@ -281,10 +281,10 @@ def _reason(inputs: Sequence[Input], answered: Answered) -> str:
             misfit = f"concat('it does not fit its schema id ', {_SCHEMA_ID}, ': ', {said})"
         cases.append((_is_of(given), f"IF({failed}, {misfit}, NULL)"))
     mine = {writer.schema_id for given in inputs for writer in given.writers}
-    elsewhere = [Writer(schema_id, None).head for schema_id in sorted(answered.ids - mine)]
+    elsewhere = [WriterSchema(schema_id, None).head for schema_id in sorted(answered.ids - mine)]
     judged = f"_offset < {_reach(answered.until)} AND NOT ({one_of('_head', elsewhere)})"
     if answered.refused or answered.above is not None:
-        refused = one_of("_head", [Writer(each, None).head for each in sorted(answered.refused)])
+        refused = one_of("_head", [WriterSchema(each, None).head for each in sorted(answered.refused)])
         if answered.above is not None:
             refused += f" OR CAST({_SCHEMA_ID} AS BIGINT) > {answered.above}L"
         judged = f"({judged}) OR {refused}"
@@ -321,7 +321,7 @@ _NOT_FRAMED = "not in the Confluent wire format (no magic byte 0 and schema id)"
 _SCHEMA_ID = "conv(hex(substring(_head, 2, 4)), 16, 10)"
 
 
-def fold(union: DataFrame, shape: Shape, partitions: int | None = None) -> DataFrame:
+def fold(union: DataFrame, shape: EntityPlan, partitions: int | None = None) -> DataFrame:
     """The one aggregation: a row of state a key. ``partitions``: of the state, where much is read at once.
 
     Spark would fold in each task what it has of a key, send that, and fold it with the others'. Where a set is kept that makes
@@ -336,7 +336,7 @@ def fold(union: DataFrame, shape: Shape, partitions: int | None = None) -> DataF
     )
 
 
-def rows(folded: DataFrame, shape: Shape) -> DataFrame:
+def rows(folded: DataFrame, shape: EntityPlan) -> DataFrame:
     """The view: key, the declared columns in order, _version, _sources, _row_deleted; and _bad events beside them."""
     ready = folded.selectExpr("*", *(f"{sql} AS {name}" for name, sql in shape.uniques))
     for group in steps(shape.outputs):
@@ -360,7 +360,7 @@ def rows(folded: DataFrame, shape: Shape) -> DataFrame:
     )
 
 
-def _origin(source: SourceShape, shape: Shape) -> Iterator[tuple[str, str]]:
+def _origin(source: SourcePlan, shape: EntityPlan) -> Iterator[tuple[str, str]]:
     """Of a row that is over no times: no event of a source deleted it, so nobody may take the last one's for the cause and
     count how long that took."""
     for name in ORIGIN:
@@ -392,7 +392,7 @@ def records(
     """
     columns = ", ".join(quoted(field["name"]) for field in schema["fields"])
     body = to_avro(F.expr(f"STRUCT({columns})"), orjson.dumps(schema).decode())
-    value = F.concat(F.lit(Writer(schema_id, None).head), body)
+    value = F.concat(F.lit(WriterSchema(schema_id, None).head), body)
     dead = [_header("hub.dlq.reason", f"{_BAD}.reason"), _header("hub.dlq.view", literal(view))]
     dead += [_header(f"hub.dlq.{name}", f"{_BAD}._{name}") for name in ("topic", "partition", "offset")]
     dead.append(_header("hub.dlq.timestamp", f"unix_millis({_BAD}._timestamp)"))

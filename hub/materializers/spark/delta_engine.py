@@ -42,7 +42,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from hub.errors import CallerError, ConfigError, HubFault, PeerError
 from hub.log import Writer
-from hub.materializers.definition.declared import CHANGELOG_PREFIX, Declared
+from hub.materializers.definition.declared import CHANGELOG_PREFIX, ViewDeclaration
 from hub.materializers.planning.delta_plan import STREAM_KEY, Bound, DeltaPlan, Leaf, Stage, Table
 from hub.materializers.planning.delta_planner import plan
 from hub.materializers.spark import checkpoint_corruption
@@ -138,7 +138,7 @@ class Timing:
             self.ms[name] = self.ms.get(name, 0.0) + (time.perf_counter() - begun) * 1000
 
 
-def damaged(error: BaseException) -> str | None:
+def corruption_of(error: BaseException) -> str | None:
     """What an error says of a state that is not as it was written; None: it is about something else."""
     if isinstance(error, duckdb.Error) and checkpoint_corruption.of_duckdb(str(error)):
         return f"delta.duckdb: {str(error).splitlines()[0]}"
@@ -149,7 +149,7 @@ class SparkCatalog:
     """The planner's Catalog over empty tables in a session of their own, which knows the functions of a view."""
 
     def __init__(
-        self, session: SparkSession, tables: Sequence[Table], functions: Declared | None = None
+        self, session: SparkSession, tables: Sequence[Table], functions: ViewDeclaration | None = None
     ) -> None:
         self.session = register(session.newSession(), functions)
         for key, value in _FIXED.items():
@@ -193,7 +193,7 @@ def prepare(
     *,
     view: str = "view",
     whole_rows: int = 0,
-    functions: Declared | None = None,
+    functions: ViewDeclaration | None = None,
     catalog: SparkCatalog | None = None,
 ) -> DeltaPlan:
     """``delta.plan`` with Spark's own types. Raises ConfigError as it does; nothing is run. ``functions``: the view whose
@@ -207,7 +207,7 @@ def row_schema(
     made: DeltaPlan,
     view: str = "",
     *,
-    functions: Declared | None = None,
+    functions: ViewDeclaration | None = None,
     catalog: SparkCatalog | None = None,
 ) -> AvroType:
     """The changelog's Avro schema of the view's rows: its columns and ``_version``. ``view``: its name, where that is not
@@ -345,7 +345,7 @@ class DeltaRun:
         *,
         schema: AvroType | None = None,
         schema_id: int = 0,
-        functions: Declared | None = None,
+        functions: ViewDeclaration | None = None,
     ) -> None:
         self.plan = made
         self.state = state

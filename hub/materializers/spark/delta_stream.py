@@ -42,8 +42,8 @@ from hub.materializers.spark.dataframes import (
     DLQ_SUFFIX,
     GENERATION_SHIFT,
     VERSION_HEADER,
-    Answered,
     Input,
+    SchemaAnswers,
     taken_by,
 )
 from hub.materializers.spark.delta_engine import DELETED, ORDER, DeltaRun, DeltaState, Emitted
@@ -75,7 +75,7 @@ def planned(
     empty = register(session.newSession(), view).createDataFrame([], EVENTS)
     frames = {}
     for given in inputs:
-        frames[given.source.name] = typed(empty, given, view.sources[given.source.name], Answered())
+        frames[given.source.name] = typed(empty, given, view.sources[given.source.name], SchemaAnswers())
     types = {
         name: {each.name: each.dataType.simpleString() for each in frame.schema.fields}
         for name, frame in frames.items()

@@ -19,24 +19,24 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
-from hub.materializers.definition.entity_plan import SourceShape
+from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.spark import protobuf_rows
 from hub.materializers.spark.protobuf_rows import BROKEN
 from hub.materializers.types.avro_types import AvroType
 from hub.materializers.types.json_defaults import filled_row
-from hub.materializers.types.source_formats import Reading, columns_ddl, reading_of
+from hub.materializers.types.source_formats import ValueReading, columns_ddl, reading_of
 from hub.materializers.types.spark_text import first_of, literal, quoted
 
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
 _MOST_VALUES = 20_480  # of a line of CSV: of one more univocity throws, which no mode of Spark's catches
 
 
-def parser_of(source: SourceShape) -> str:
+def parser_of(source: SourcePlan) -> str:
     """The column of what the parser said."""
     return f"p_{source.name}"
 
 
-def parsed(source: SourceShape, schema: AvroType, ours: str) -> Column:
+def parsed(source: SourcePlan, schema: AvroType, ours: str) -> Column:
     """``p_<source>`` of the events for which ``ours`` is true; of all others it says nothing."""
     reading = _reading(schema)
     body = f"IF({ours}, {_body(reading)}, NULL)"
@@ -70,7 +70,7 @@ def once(said: Column) -> Column:
     return F.explode(F.array(said))
 
 
-def event(source: SourceShape, schema: AvroType) -> str:
+def event(source: SourcePlan, schema: AvroType) -> str:
     """``e_<source>`` from ``p_<source>``."""
     said, reading = parser_of(source), _reading(schema)
     if reading.form != "json":
@@ -79,7 +79,7 @@ def event(source: SourceShape, schema: AvroType) -> str:
     return filled_row(f"{said}.e[0]", text, schema, _columns(source, schema))
 
 
-def failed(source: SourceShape, schema: AvroType) -> str:
+def failed(source: SourcePlan, schema: AvroType) -> str:
     """Whether the parser could not take one of the source's events."""
     said = parser_of(source)
     broken = f"{said}.{BROKEN} IS NOT NULL"
@@ -88,7 +88,7 @@ def failed(source: SourceShape, schema: AvroType) -> str:
     return f"({broken} OR NOT coalesce(size({said}.e) = 1 AND {said}.e[0] IS NOT NULL, FALSE))"
 
 
-def misfit(source: SourceShape, schema: AvroType) -> str:
+def misfit(source: SourcePlan, schema: AvroType) -> str:
     """Why the parser could not take it."""
     reading, said = _reading(schema), parser_of(source)
     if reading.form == "protobuf":
@@ -117,17 +117,17 @@ def _path(name: str) -> str:
     return f"$['{name}']"
 
 
-def _reading(schema: AvroType) -> Reading:
+def _reading(schema: AvroType) -> ValueReading:
     found = reading_of(schema)
     assert found is not None, "Avro is not read here"
     return found
 
 
-def _body(reading: Reading) -> str:
+def _body(reading: ValueReading) -> str:
     return "substring(value, 6)" if reading.framed else "value"
 
 
-def _text(body: str, reading: Reading, schema: AvroType, columns: list[str]) -> str:
+def _text(body: str, reading: ValueReading, schema: AvroType, columns: list[str]) -> str:
     """The bytes as text; where the parser must not see it, one that it refuses: no element, or a value too many."""
     text, refused = f"CAST({body} AS STRING)", ""
     sound = [f"is_valid_utf8({text})"]
@@ -144,7 +144,7 @@ def _text(body: str, reading: Reading, schema: AvroType, columns: list[str]) -> 
     return f"CASE WHEN {' AND '.join(sound)} THEN {text} WHEN {body} IS NOT NULL THEN {literal(refused)} END"
 
 
-def _huge_decimals(reading: Reading, schema: AvroType, columns: list[str]) -> str | None:
+def _huge_decimals(reading: ValueReading, schema: AvroType, columns: list[str]) -> str | None:
     """A pattern of texts that write one of the decimals with an exponent of four digits or more; None: there are none.
 
     Spark gives a decimal its scale before it looks whether it fits: 1e100000000 are minutes, or the heap. As text a
@@ -193,13 +193,13 @@ def _struct(fields: Iterable[str]) -> str:
     return f"struct<{','.join(fields)}>"
 
 
-def _columns(source: SourceShape, schema: AvroType) -> list[str]:
+def _columns(source: SourcePlan, schema: AvroType) -> list[str]:
     """What is read: the view's columns; one at least, else no parser would look at the text."""
     every = [field["name"] for field in schema["fields"]]
     return [name for name in every if name in source.columns] or every[:1]
 
 
-def _protobuf(schema: AvroType, reading: Reading, columns: list[str], body: Column) -> Column:
+def _protobuf(schema: AvroType, reading: ValueReading, columns: list[str], body: Column) -> Column:
     files, message, names = reading.files, reading.message, tuple(columns)
 
     def read(bodies: pa.Array) -> pa.Array:

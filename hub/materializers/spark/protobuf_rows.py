@@ -49,7 +49,7 @@ def columns_of(bodies: pa.Array, files: bytes, message: str, columns: Sequence[s
     return pa.StructArray.from_arrays([*arrays, pa.array(broken, pa.string())], names=[*columns, BROKEN])
 
 
-class _Reader:
+class _ProtobufReader:
     def __init__(self, files: bytes, message: str, columns: Sequence[str]) -> None:
         pool = descriptor_pool.DescriptorPool()
         for file in FileDescriptorSet.FromString(files).file:
@@ -68,18 +68,18 @@ class _Reader:
             made = self._make()
             made.MergeFromString(value[start:])
             return tuple(_value(made, field, convert) for field, _, convert in self._read), None
-        except _Other as other:
+        except _OtherMessage as other:
             return None, f"{other}; the view reads {self._name}, the file's first message"
         except Exception as error:  # noqa: BLE001 - whatever it is, this event is the one that cannot be read
             return None, f"no {self._name}: {str(error)[:200] or type(error).__name__}"
 
 
 @lru_cache(maxsize=64)
-def _reader(files: bytes, message: str, columns: tuple[str, ...]) -> _Reader:
-    return _Reader(files, message, columns)
+def _reader(files: bytes, message: str, columns: tuple[str, ...]) -> _ProtobufReader:
+    return _ProtobufReader(files, message, columns)
 
 
-class _Other(Exception):
+class _OtherMessage(Exception):
     """It is another message of the file."""
 
 
@@ -94,7 +94,7 @@ def _place(value: bytes) -> int:
         index, at = _varint(value, at)
         indexes.append(index)
     if indexes != [0]:
-        raise _Other(f"it is message {indexes or count} of its file")
+        raise _OtherMessage(f"it is message {indexes or count} of its file")
     return at
 
 

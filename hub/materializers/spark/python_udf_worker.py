@@ -17,7 +17,7 @@ FAILED = "HUB-TRANSFORM"
 
 
 @dataclass(frozen=True)
-class Call:
+class UdfCall:
     """How a function is called. ``kind`` is what it must give."""
 
     function: Callable[..., Any]

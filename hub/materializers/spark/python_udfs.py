@@ -19,13 +19,13 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
 from hub.errors import ConfigError
-from hub.materializers.definition.declared import Declared
-from hub.materializers.spark.python_udf_worker import FAILED, Call
+from hub.materializers.definition.declared import ViewDeclaration
+from hub.materializers.spark.python_udf_worker import FAILED, UdfCall
 
 _FACTS = re.compile(re.escape(FAILED) + r" (\{.*\})")
 
 
-def register(session: SparkSession, view: Declared | None) -> SparkSession:
+def register(session: SparkSession, view: ViewDeclaration | None) -> SparkSession:
     """The session, in which the view's functions are known now. Raises ConfigError when their file cannot be run."""
     if view is None or view.transforms is None:
         return session
@@ -34,12 +34,12 @@ def register(session: SparkSession, view: Declared | None) -> SparkSession:
     space = _run(view.transforms.text, file, view.name)
     for each in view.functions:
         kind = DataType.fromDDL(each.returns)
-        call = Call(space[each.name], each.name, file, to_arrow_type(kind, timezone="UTC"), each.by_value)
+        call = UdfCall(space[each.name], each.name, file, to_arrow_type(kind, timezone="UTC"), each.by_value)
         session.udf.register(each.name, untyped(_called(call), kind))
     return session
 
 
-def own_session(session: SparkSession, view: Declared) -> SparkSession:
+def own_session(session: SparkSession, view: ViewDeclaration) -> SparkSession:
     """A session that knows the view's functions: one of its own, or the given one when it has none."""
     return session if view.transforms is None else register(session.newSession(), view)
 
@@ -62,7 +62,7 @@ def failure(said: str, view: str) -> ConfigError | None:
     )
 
 
-def _called(call: Call) -> Any:
+def _called(call: UdfCall) -> Any:
     def run(*columns: pa.Array) -> pa.Array:
         return call(*columns)
 

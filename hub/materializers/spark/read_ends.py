@@ -32,7 +32,7 @@ _ENDS, _BOUNDED = "allDataForTriggerAvailableNow", "isTriggerAvailableNow"
 _TOPICS = re.compile(r"Subscribe\[(.*?)\]")
 
 
-class SparkEnds:
+class SparkReadEnds:
     """See cut_steps.Ends. Called from one thread."""
 
     def __init__(self, session: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:

@@ -28,10 +28,10 @@ from hub.config import Settings
 from hub.embedded import SparkGateway, ensure_jars, find_java, start_spark_gateway
 from hub.errors import ConfigError, PeerError
 from hub.materializers.definition.declared import changelog_of
-from hub.materializers.definition.entity_plan import Shape
+from hub.materializers.definition.entity_plan import EntityPlan
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import dataframes, kafka_source
-from hub.materializers.spark.dataframes import Answered, Input
+from hub.materializers.spark.dataframes import Input, SchemaAnswers
 from hub.materializers.spark.slots import Slots
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions, TopicPartition
@@ -136,12 +136,12 @@ _starting = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ViewPlan:
     """A view, ready to run: compiled, its topics and writer schemas known, its changelog registered."""
 
-    shape: Shape
+    shape: EntityPlan
     inputs: tuple[Input, ...]
-    answered: Answered
+    answered: SchemaAnswers
     row_schema: AvroType
     row_schema_id: int
     generation: int
@@ -195,7 +195,7 @@ def open_session(
         session = SparkSession.builder.appName("hub").getOrCreate()
     except Py4JError as error:
         raise PeerError(
-            f"{settings.spark_master} did not take the materializer: {_first_said(error)}",
+            f"{settings.spark_master} did not take the materializer: {_java_message(error)}",
             hint="its log says why; the cluster needs the same version of Spark as the hub, and workers that run",
             code="HUB-3058",
         ) from error
@@ -215,7 +215,7 @@ def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None
         slots.capacity = session.sparkContext.defaultParallelism
     except Py4JError as error:
         raise PeerError(
-            f"{settings.spark_master} has ended the materializer's application: {_first_said(error)}",
+            f"{settings.spark_master} has ended the materializer's application: {_java_message(error)}",
             hint="the materializer starts again; the master's log says why",
             code="HUB-3058",
         ) from error
@@ -249,7 +249,7 @@ def _await_executor(session: SparkSession, settings: Settings) -> None:
         time.sleep(0.2)
 
 
-def _first_said(error: Py4JError) -> str:
+def _java_message(error: Py4JError) -> str:
     """Java's own words; the first line only tells which call it was."""
     said = str(error).splitlines()
     return next((line.removeprefix(": ") for line in said if line.startswith(": ")), said[0])
@@ -284,7 +284,7 @@ def refusal(view: str, failure: PySparkException) -> ConfigError | None:
     )
 
 
-def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> AvroType:
+def row_schema(session: SparkSession, shape: EntityPlan, inputs: Sequence[Input]) -> AvroType:
     """The Avro schema of the view's rows, as Spark types its expressions; nothing is run.
 
     Raises ConfigError with Spark's own words when an expression does not type.
@@ -294,7 +294,7 @@ def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> 
         "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary",
     )
     try:
-        return dataframes.row_schema(shape.view, _rows(empty, shape, inputs, Answered()))
+        return dataframes.row_schema(shape.view, _rows(empty, shape, inputs, SchemaAnswers()))
     except PySparkException as error:
         said = str(error).split(";")[0].split("\n")[0]
         raise ConfigError(
@@ -304,7 +304,7 @@ def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> 
         ) from None
 
 
-def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> StreamingQuery:
+def start(session: SparkSession, plan: ViewPlan, settings: Settings, mode: Mode) -> StreamingQuery:
     """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on.
 
     Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
@@ -356,9 +356,9 @@ def in_real_time(writing: DataStreamWriter, settings: Settings) -> DataStreamWri
 
 def _rows(
     events: DataFrame,
-    shape: Shape,
+    shape: EntityPlan,
     inputs: Sequence[Input],
-    answered: Answered,
+    answered: SchemaAnswers,
     partitions: int | None = None,
 ) -> DataFrame:
     union = dataframes.decode(events, inputs, answered)
@@ -366,7 +366,7 @@ def _rows(
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CommittedBatch:
     """A committed micro-batch as Spark reports it."""
 
     batch_id: int
@@ -377,7 +377,7 @@ class Batch:
     parts: Mapping[str, int] = field(default_factory=dict)
 
 
-def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
+def last_batch(query: StreamingQuery, seen: int = -1) -> CommittedBatch | None:
     """The last batch that the query committed since it started, when it is past ``seen``."""
     told = query._jsq.lastProgress()
     if told is None or told.batchId() <= seen:  # asked often: the whole report costs Spark milliseconds
@@ -391,7 +391,9 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
         return None
     reached = _least(positions_of(source.get("endOffset") or {}) for source in progress["sources"])
     parts: dict[str, int] = progress["durationMs"]
-    return Batch(done, reached, progress["numInputRows"], int(parts.get("triggerExecution", 0)), parts)
+    return CommittedBatch(
+        done, reached, progress["numInputRows"], int(parts.get("triggerExecution", 0)), parts
+    )
 
 
 def causes(query: StreamingQuery) -> str:
@@ -437,7 +439,7 @@ def is_stopped(session: SparkSession) -> bool:
     return bool(session.sparkContext._jsc.sc().isStopped())
 
 
-def committed_batch(checkpoint: Path) -> Batch | None:
+def committed_batch(checkpoint: Path) -> CommittedBatch | None:
     """The last batch committed in a checkpoint folder, read from Spark's own logs; None when there is none.
 
     ``commits/<n>`` exists once batch n is done; ``offsets/<n>`` ends with a line a source: JSON, the next offsets.
@@ -447,7 +449,7 @@ def committed_batch(checkpoint: Path) -> Batch | None:
         return None
     last = max(commits)
     reached, _ = logged_offsets(checkpoint, last)
-    return Batch(last, reached, 0, 0)
+    return CommittedBatch(last, reached, 0, 0)
 
 
 def is_uncommitted(checkpoint: Path) -> bool:

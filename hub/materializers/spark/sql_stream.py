@@ -35,9 +35,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError
 from hub.materializers.definition.declared import META
-from hub.materializers.definition.entity_plan import SourceShape
+from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.definition.sql_view import FROM, ORIGIN, VERSION, Query, SqlSource, SqlView
-from hub.materializers.planning.classify import Classified, Late
+from hub.materializers.planning.classify import Classified, LateRule
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import kafka_source
@@ -46,9 +46,9 @@ from hub.materializers.spark.dataframes import (
     GENERATION_SHIFT,
     SOURCES_HEADER,
     VERSION_HEADER,
-    Answered,
     Input,
-    Writer,
+    SchemaAnswers,
+    WriterSchema,
     judged,
     taken_by,
     with_headers,
@@ -79,7 +79,7 @@ class SqlPlan:
     view: SqlView
     classified: Classified
     inputs: tuple[Input, ...]
-    answered: Answered
+    answered: SchemaAnswers
     row_schema: AvroType
     row_schema_id: int
     generation: int
@@ -107,12 +107,12 @@ class SqlPlan:
 
 
 def inputs_of(
-    query: Query, found: Mapping[str, tuple[tuple[str, ...], tuple[Writer, ...], AvroType]]
+    query: Query, found: Mapping[str, tuple[tuple[str, ...], tuple[WriterSchema, ...], AvroType]]
 ) -> tuple[Input, ...]:
     """The sources of a SQL view by what is ``found`` of each: its topics, its writers, the newest schema of its events."""
     return tuple(
         Input(
-            SourceShape(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
+            SourcePlan(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
             *found[name],
         )
         for name, source in query.view.sources.items()
@@ -129,7 +129,7 @@ def row_schema(
     own = register(session.newSession(), view)
     empty = own.createDataFrame([], EVENTS)
     for given in inputs:
-        taken(typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
+        taken(typed(empty, given, view.sources[given.source.name], SchemaAnswers())).createOrReplaceTempView(
             given.source.name
         )
     try:
@@ -228,7 +228,7 @@ def _metric(given: Input) -> str:
 # ---- rows in
 
 
-def typed(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
+def typed(events: DataFrame, given: Input, source: SqlSource, answered: SchemaAnswers) -> DataFrame:
     """Each event as ``_why`` it is not taken (null: it is), the source's columns, META, its bytes, and its headers where
     they were read."""
     known = judged(events, [given], answered, filtered=True)
@@ -262,7 +262,7 @@ def taken(events: DataFrame) -> DataFrame:
     return events.where(F.col(WHY).isNull() & ~F.col("_deleted")).drop(WHY, *BYTES)
 
 
-def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
+def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: SchemaAnswers) -> DataFrame:
     """A table as its topic has it now: the latest event of each record key, without those deleted."""
     rows = typed(events, given, source, answered).where(F.col(WHY).isNull())
     own = F.coalesce("_key", F.concat_ws("-", "_topic", "_partition", "_offset"))
@@ -308,7 +308,7 @@ def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
     return rows.select(
         F.lit(plan.view.changelog).alias("topic"),
         key_text(rows, plan.classified.key).cast("binary").alias("key"),
-        F.concat(F.lit(Writer(plan.row_schema_id, None).head), body).alias("value"),
+        F.concat(F.lit(WriterSchema(plan.row_schema_id, None).head), body).alias("value"),
         F.array(*headers).alias("headers"),
     )
 
@@ -501,7 +501,7 @@ def _dead(events: DataFrame, view: SqlView) -> DataFrame:
     )
 
 
-def too_late(rows: DataFrame, late: Late, view: SqlView, watermark_ms: int) -> DataFrame:
+def too_late(rows: DataFrame, late: LateRule, view: SqlView, watermark_ms: int) -> DataFrame:
     """The events that came too late, once each, as they were written."""
     watermark = F.timestamp_millis(F.lit(watermark_ms))
     time = F.col(late.time)

@@ -32,7 +32,7 @@ _PATTERNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SqlProblem:
     """What is wrong, the way out, and where."""
 
     what: str
@@ -42,7 +42,7 @@ class Problem:
 
 def problem_in(
     tree: exp.Expr, own: Collection[str], kind_of: Callable[[exp.Column], str | None] = lambda _column: None
-) -> Problem | None:
+) -> SqlProblem | None:
     """Return the first thing that Spark would refuse; None when nothing is known. ``own``: the view's Python functions;
     ``kind_of``: the Avro kind of a column, None where it is not known."""
     for node in tree.walk():
@@ -67,7 +67,7 @@ def slow_patterns(tree: exp.Expr) -> list[str]:
     return found
 
 
-def _unknown_function(node: exp.Expr, own: Collection[str]) -> Problem | None:
+def _unknown_function(node: exp.Expr, own: Collection[str]) -> SqlProblem | None:
     if not isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) or isinstance(node.parent, exp.Dot):
         return None
     name = node.name.lower()
@@ -79,7 +79,7 @@ def _unknown_function(node: exp.Expr, own: Collection[str]) -> Problem | None:
         if guess
         else "it is Spark SQL; a function of your own: transforms: FILE.py"
     )
-    return Problem(f"there is no function {name}()", hint, node)
+    return SqlProblem(f"there is no function {name}()", hint, node)
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -89,14 +89,14 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.AggFunc)
 
 
-def _nested_aggregate(node: exp.Expr) -> Problem | None:
+def _nested_aggregate(node: exp.Expr) -> SqlProblem | None:
     if not is_aggregate(node) or isinstance(_around(node).parent, exp.Window):
         return None
     at = node.parent
     while at is not None and not isinstance(at, exp.Query | exp.Lambda):
         if is_aggregate(at) and not isinstance(_around(at).parent, exp.Window):
             said = f"`{at.sql('spark')[:60]}` aggregates an aggregate"
-            return Problem(said, "compute the inner one in a subquery, or in a view of its own", at)
+            return SqlProblem(said, "compute the inner one in a subquery, or in a view of its own", at)
         at = at.parent
     return None
 
@@ -108,20 +108,20 @@ def _around(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _sum_of_list(node: exp.Expr, kind_of: Callable[[exp.Column], str | None]) -> Problem | None:
+def _sum_of_list(node: exp.Expr, kind_of: Callable[[exp.Column], str | None]) -> SqlProblem | None:
     if not isinstance(node, _ADDING) or not isinstance(node.this, exp.Column):
         return None
     what = _NESTED_KINDS.get(kind_of(node.this) or "")
     if what is None:
         return None
-    return Problem(
+    return SqlProblem(
         f"`{node.sql('spark')[:60]}` adds {what}",
         "add its elements: aggregate(items, 0, (total, each) -> total + each), or explode() them first",
         node,
     )
 
 
-def _empty_window(node: exp.Expr) -> Problem | None:
+def _empty_window(node: exp.Expr) -> SqlProblem | None:
     if not isinstance(node, exp.Anonymous) or node.name.lower() not in _WINDOWS:
         return None
     lengths = node.expressions[1:3]
@@ -129,7 +129,7 @@ def _empty_window(node: exp.Expr) -> Problem | None:
         found = _LENGTH.match(_text(each))
         if found is not None and int(found[1]) <= 0:
             what = "slide" if place else ("gap" if node.name.lower() == "session_window" else "length")
-            return Problem(
+            return SqlProblem(
                 f"`{node.sql('spark')[:60]}`: the {what} of a window is more than nothing",
                 "write a number and a unit, such as '10 minutes'",
                 node,

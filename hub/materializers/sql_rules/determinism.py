@@ -68,7 +68,7 @@ _IV = 4  # aes_encrypt(text, key, mode, padding, iv): without one it takes one b
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NondeterministicPart:
     """``at``: where it stands; ``what`` is wrong, with its words; ``hint``: the way out."""
 
     at: Token | exp.Expr
@@ -76,12 +76,12 @@ class Refused:
     hint: str
 
 
-def refused(tokens: Sequence[Token], tree: exp.Expr) -> Refused | None:
+def refused(tokens: Sequence[Token], tree: exp.Expr) -> NondeterministicPart | None:
     """The first thing in an SQL text, tokens and tree, that a view cannot have; None when there is none."""
     return next(_words(tokens, tree), None) or next(_calls(tree), None)
 
 
-def _words(tokens: Sequence[Token], tree: exp.Expr) -> Iterator[Refused]:
+def _words(tokens: Sequence[Token], tree: exp.Expr) -> Iterator[NondeterministicPart]:
     for n, token in enumerate(tokens):
         name = token.text.lower()
         if name not in _REFUSED or token.token_type == TokenType.STRING:
@@ -99,7 +99,7 @@ def _words(tokens: Sequence[Token], tree: exp.Expr) -> Iterator[Refused]:
         )
         if (empty if name in _ONLY_EMPTY else call) or (bare and not call):
             hint = _REFUSED[name]
-            yield Refused(token, f"`{token.text}` {_WHAT.get(hint, _ANOTHER)}", hint)
+            yield NondeterministicPart(token, f"`{token.text}` {_WHAT.get(hint, _ANOTHER)}", hint)
 
 
 _ANOTHER = "gives another value on every replay"
@@ -112,7 +112,7 @@ def _is_column(token: Token, tree: exp.Expr) -> bool:
     )
 
 
-def _calls(tree: exp.Expr) -> Iterator[Refused]:
+def _calls(tree: exp.Expr) -> Iterator[NondeterministicPart]:
     """What depends on its arguments."""
     for node in tree.walk():
         hint = None
@@ -125,7 +125,7 @@ def _calls(tree: exp.Expr) -> Iterator[Refused]:
         elif isinstance(node, exp.Literal) and node.is_string and _WORD_OF_CLOCK.match(node.name):
             hint = _CLOCK if _becomes_time(node) else None
         if hint is not None:
-            yield Refused(node, f"`{node.sql('spark')[:60]}` {_ANOTHER}", hint)
+            yield NondeterministicPart(node, f"`{node.sql('spark')[:60]}` {_ANOTHER}", hint)
 
 
 def _becomes_time(literal: exp.Expr) -> bool:

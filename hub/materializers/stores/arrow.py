@@ -63,7 +63,7 @@ def table_of(schema: pyarrow.Schema, rows: Sequence[Sequence[Any]]) -> pyarrow.T
     return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
-def kept_rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[KeptRow]:
+def stored_rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[KeptRow]:
     """Of batches with the columns key, _version and the kept ones: rows as Cut gives them."""
     return chain.from_iterable(map(_rows_of, batches))
 

@@ -53,7 +53,7 @@ def plain_type(avro_type: AvroType) -> str:
     return avro_type if avro_type in _TYPES else "json"
 
 
-def kept_alike(one: AvroType, other: AvroType) -> bool:
+def stored_alike(one: AvroType, other: AvroType) -> bool:
     """True when a column made for one type holds values of the other."""
     first, second = plain_type(one), plain_type(other)
     return _ALIKE.get(first, first) == _ALIKE.get(second, second)

@@ -27,11 +27,11 @@ import duckdb
 import orjson
 
 from hub.errors import HubError, NotFound, PeerError
-from hub.materializers.stores.arrow import DoesNotFit, kept_rows, schema_of, table_of
+from hub.materializers.stores.arrow import DoesNotFit, schema_of, stored_rows, table_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql_store import StoreRefused
-from hub.materializers.stores.store import Cut, KeptRow, Meanwhile, Rhythm, RowKind, ViewBatch
-from hub.materializers.stores.stored_row import Shaper
+from hub.materializers.stores.store import KeptRow, Meanwhile, Rhythm, RowKind, StoreSnapshot, ViewBatch
+from hub.materializers.stores.stored_row import RowShaper
 from hub.materializers.stores.view_rows import made_anew, newest_rows, types_of
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
@@ -165,7 +165,7 @@ class DuckStore:
 
     def _take(self, connection: Connection, batch: ViewBatch, types: Mapping[str, AvroType]) -> None:
         schema = schema_of(types)
-        stage = table_of(schema, newest_rows(Shaper(types, far=False), batch.changes))
+        stage = table_of(schema, newest_rows(RowShaper(types, far=False), batch.changes))
         columns = ", ".join(_quote(each) for each in schema.names)
         table = _table(batch.view)
         connection.register("hub_batch", stage)
@@ -225,7 +225,7 @@ class DuckStore:
             return int(rows)
 
     @contextmanager
-    def cut(self, view: str) -> Iterator[Cut]:
+    def cut(self, view: str) -> Iterator[StoreSnapshot]:
         """See ViewStore. The file is held open for reading meanwhile, and nothing is applied."""
         with self._reading() as connection:
             topic_id, types = self._known(connection, view)
@@ -234,10 +234,10 @@ class DuckStore:
 
             def rows() -> Iterator[KeptRow]:
                 query = f"SELECT {columns} FROM {_table(view)} WHERE NOT _deleted"
-                return kept_rows(connection.sql(query).to_arrow_reader(_READ_ROWS))
+                return stored_rows(connection.sql(query).to_arrow_reader(_READ_ROWS))
 
             mark = max((offset for _, offset in swept), default=0)
-            yield Cut(topic_id, types, self._positions(connection, view, "changelog"), mark, rows)
+            yield StoreSnapshot(topic_id, types, self._positions(connection, view, "changelog"), mark, rows)
 
     # ---- the file
 

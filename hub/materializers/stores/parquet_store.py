@@ -39,10 +39,10 @@ import pyarrow
 import pyarrow.parquet
 
 from hub.errors import HubError, NotFound, PeerError
-from hub.materializers.stores.arrow import DoesNotFit, kept_rows, schema_of, table_of
+from hub.materializers.stores.arrow import DoesNotFit, schema_of, stored_rows, table_of
 from hub.materializers.stores.sql_store import StoreRefused
-from hub.materializers.stores.store import Cut, KeptRow, Meanwhile, Rhythm, RowKind, ViewBatch
-from hub.materializers.stores.stored_row import Shaper
+from hub.materializers.stores.store import KeptRow, Meanwhile, Rhythm, RowKind, StoreSnapshot, ViewBatch
+from hub.materializers.stores.stored_row import RowShaper
 from hub.materializers.stores.view_rows import made_anew, newest_rows, types_of
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
@@ -234,7 +234,7 @@ class ParquetStore:
         types = self._manifest(batch.view).types
         if not batch.changes:
             return None
-        return table_of(schema_of(types), newest_rows(Shaper(types, far=False), batch.changes))
+        return table_of(schema_of(types), newest_rows(RowShaper(types, far=False), batch.changes))
 
     def _apply(self, batch: ViewBatch, table: pyarrow.Table | None) -> None:
         made = self._manifest(batch.view)
@@ -337,7 +337,7 @@ class ParquetStore:
             return int(rows)
 
     @contextmanager
-    def cut(self, view: str) -> Iterator[Cut]:
+    def cut(self, view: str) -> Iterator[StoreSnapshot]:
         """See ViewStore: one manifest. Its files stay for the grace period."""
         made = self._manifest(view)
         columns = ", ".join(_quote(each) for each in ("key", "_version", *made.types, "_sources"))
@@ -345,9 +345,9 @@ class ParquetStore:
 
             def rows() -> Iterator[KeptRow]:
                 query = f"SELECT {columns} FROM (SELECT * FROM hub_rows {NEWEST}) WHERE NOT _deleted"
-                return kept_rows(database.sql(query).to_arrow_reader(_READ_ROWS))
+                return stored_rows(database.sql(query).to_arrow_reader(_READ_ROWS))
 
-            yield Cut(made.topic_id, made.types, made.changelog, made.swept, rows)
+            yield StoreSnapshot(made.topic_id, made.types, made.changelog, made.swept, rows)
 
     @contextmanager
     def _database(self, made: Manifest, files: Sequence[File]) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -32,7 +32,7 @@ from hub.record import Positions
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class ViewCoverage:
     """What a view's rows cover, and how that is written."""
 
     positions: Positions
@@ -40,7 +40,7 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class PreparedStatement:
     """A view's statement: its text, what is given to the driver for ``wanted``, how the columns of the row are called and made
     into values, and what an answer to it begins with."""
 
@@ -52,25 +52,25 @@ class Statement:
     mark: tuple[Any, ...] = ()
 
 
-Found = tuple[StoredRow | None, Covered]
+Found = tuple[StoredRow | None, ViewCoverage]
 Row = tuple[Any, ...]
 
 
-class Statements:
+class PreparedStatements:
     """The views' statements of one store, each made when it is first asked for, and what their answers mean."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._made: dict[str, Statement] = {}
-        self._covered: dict[str, tuple[str, Covered]] = {}  # with the database's text of it
+        self._made: dict[str, PreparedStatement] = {}
+        self._covered: dict[str, tuple[str, ViewCoverage]] = {}  # with the database's text of it
 
-    def get(self, view: str) -> Statement | None:
+    def get(self, view: str) -> PreparedStatement | None:
         return self._made.get(view)
 
     def forget(self, view: str) -> None:
         self._made.pop(view, None)
 
-    def make(self, view: str) -> Statement:
+    def make(self, view: str) -> PreparedStatement:
         """Raises NotFound, PeerError. It asks the store, over one of its connections."""
         with self._store.reading() as connection:
             query, known = self._store.row_query(connection, view)
@@ -84,7 +84,7 @@ class Statements:
 
             kinds = ((each.name, each.type.dialect_impl(dialect)) for each in known.table.columns)
             made = ((name, kind.result_processor(dialect, None)) for name, kind in kinds)
-            statement = Statement(
+            statement = PreparedStatement(
                 compiled.string,
                 given,
                 known,
@@ -96,7 +96,7 @@ class Statements:
         statement = self._made[view] = replace(statement, mark=mark)
         return statement
 
-    def answers(self, view: str, statement: Statement, rows: Sequence[Row]) -> list[Found] | None:
+    def answers(self, view: str, statement: PreparedStatement, rows: Sequence[Row]) -> list[Found] | None:
         """What the rows of one question say; its first says what the statement must be made for. None: it is forgotten, for
         it is made for something else."""
         if rows[0][:MARKS] != statement.mark:
@@ -106,11 +106,11 @@ class Statements:
         known = self._covered.get(view)
         if known is None or known[0] != told:
             positions = Positions.parse(told)
-            known = self._covered[view] = (told, Covered(positions, str(positions)))
+            known = self._covered[view] = (told, ViewCoverage(positions, str(positions)))
         return [(_row(statement, each), known[1]) for each in rows]
 
 
-def _row(statement: Statement, found: Row) -> StoredRow | None:
+def _row(statement: PreparedStatement, found: Row) -> StoredRow | None:
     row = dict(zip(statement.names, found[MARKS + 1 :], strict=True))
     if row["key"] is None:
         return None
@@ -123,7 +123,7 @@ class ReadsAtOnce:
     """Of SQLite, whose readers wait for no lock: a read waits for nobody and may be made where nothing may wait, in one thread."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._statements = store, Statements(store)
+        self._store, self._statements = store, PreparedStatements(store)
         self._connection: PoolProxiedConnection | None = None
 
     def find(self, view: str, key: str) -> Found | None:
@@ -150,7 +150,9 @@ class ReadsAtOnce:
                 connection.close()
 
 
-def fetch(connection: PoolProxiedConnection, statement: Statement, wanted: str | Sequence[str]) -> list[Row]:
+def fetch(
+    connection: PoolProxiedConnection, statement: PreparedStatement, wanted: str | Sequence[str]
+) -> list[Row]:
     cursor = connection.cursor()
     try:
         cursor.execute(statement.sql, statement.given(wanted))

@@ -18,7 +18,7 @@ import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub.errors import HubError
-from hub.materializers.stores.prepared import Found, Row, Statement, Statements
+from hub.materializers.stores.prepared import Found, PreparedStatement, PreparedStatements, Row
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.stored_row import without_nul
 
@@ -41,7 +41,7 @@ class PostgresReads:
     """Of one store and one event loop. A hundred keys cost little more than one."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._statements = store, Statements(store)
+        self._store, self._statements = store, PreparedStatements(store)
         self._free: list[_Cursor] = []
         self._turns = asyncio.Semaphore(MOST_CONNECTIONS)
         # Who makes statements waits for the database as long as the store does: it keeps nobody else's thread.
@@ -71,7 +71,7 @@ class PostgresReads:
         for cursor in free:
             await cursor.connection.close()
 
-    async def _ask(self, statement: Statement, keys: Sequence[str]) -> list[Row]:
+    async def _ask(self, statement: PreparedStatement, keys: Sequence[str]) -> list[Row]:
         """A connection that fails, or whose answer nobody waited for, is not asked again."""
         cursor = self._free.pop() if self._free else await self._connect()
         try:

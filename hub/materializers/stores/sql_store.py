@@ -78,11 +78,25 @@ from sqlalchemy.exc import (
 
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.materializers.definition.declared import table_of
-from hub.materializers.snapshot_groups.in_store import Common, InStore, common_cut, keys_of, label_of
-from hub.materializers.stores.columns import Convert, from_sql, json_text, kept_alike, sql_type
+from hub.materializers.snapshot_groups.in_store import (
+    CommonSnapshot,
+    StoredMember,
+    common_snapshot,
+    keys_of,
+    label_of,
+)
+from hub.materializers.stores.columns import Convert, from_sql, json_text, sql_type, stored_alike
 from hub.materializers.stores.postgres_copy import copy_and_merge, driver_refused, is_driver_error
-from hub.materializers.stores.store import Change, Cut, KeptRow, Meanwhile, Rhythm, RowKind, ViewBatch
-from hub.materializers.stores.stored_row import Shaper, sources_text, without_nul
+from hub.materializers.stores.store import (
+    KeptRow,
+    Meanwhile,
+    Rhythm,
+    RowChange,
+    RowKind,
+    StoreSnapshot,
+    ViewBatch,
+)
+from hub.materializers.stores.stored_row import RowShaper, sources_text, without_nul
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions, TopicPartition
 
@@ -129,7 +143,7 @@ class StoredRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangedRows:
     """Rows in (partition, offset) order, the changelog positions to ask from next, and the source positions covered."""
 
     rows: list[StoredRow]
@@ -147,13 +161,13 @@ class ViewTable:
     types: Mapping[str, AvroType]
     indexes: tuple[str, ...]
     table: Table
-    shaper: Shaper
+    shaper: RowShaper
     upsert: str
     show: tuple[tuple[str, Convert], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedTable:
     """One of two tables that are compared: its columns' types, the source positions its rows cover, its live rows."""
 
     types: Mapping[str, AvroType]
@@ -254,7 +268,7 @@ class Store:
                 stored is None
                 or stored["topic_id"] != topic_id
                 or any(
-                    not kept_alike(stored["schema"][each], kind)
+                    not stored_alike(stored["schema"][each], kind)
                     for each, kind in types.items()
                     if each in stored["schema"]
                 )
@@ -330,12 +344,12 @@ class Store:
         }
 
     @contextmanager
-    def side_by_side(self, view: str, other: str) -> Iterator[tuple[Side, Side]]:
+    def side_by_side(self, view: str, other: str) -> Iterator[tuple[ComparedTable, ComparedTable]]:
         """Two tables at one moment, rows in the order of their keys."""
         with self.reading() as connection:
             yield self._side(connection, view), self._side(connection, other)
 
-    def _side(self, connection: Connection, name: str) -> Side:
+    def _side(self, connection: Connection, name: str) -> ComparedTable:
         known = self._definition(connection, name)
         columns = known.table.c
         kept = [
@@ -349,7 +363,7 @@ class Store:
             for key, version, *values in streamed:
                 yield key, version, values
 
-        return Side(known.types, self._positions_of(connection, name, "source"), rows)
+        return ComparedTable(known.types, self._positions_of(connection, name, "source"), rows)
 
     # For reads in a transaction of their own (queries/executor.py, stores/prepared.py):
 
@@ -368,18 +382,18 @@ class Store:
         """The source positions that the view's rows cover."""
         return self._positions_of(connection, self._served(connection, view), "source")
 
-    def common_cut(self, connection: Connection, views: Collection[str]) -> Common:
+    def common_cut(self, connection: Connection, views: Collection[str]) -> CommonSnapshot:
         """The cut at which all of these views are, or why they are at none."""
         tables = {view: self._served(connection, view) for view in views}
         told = self._told(connection, [f"state:{table}" for table in tables.values()])
         told |= self._told(connection, keys_of(label_of(told, table) for table in tables.values()))
         members = {
-            view: InStore(table, self._positions_of(connection, table, "changelog"))
+            view: StoredMember(table, self._positions_of(connection, table, "changelog"))
             for view, table in tables.items()
         }
-        return common_cut(members, told)
+        return common_snapshot(members, told)
 
-    def group(self, view: str) -> tuple[list[str], Common] | None:
+    def group(self, view: str) -> tuple[list[str], CommonSnapshot] | None:
         """The views here that are of one group with this one, and the cut at which they all are; None: it is of none."""
         with self.reading() as connection:
             tables = {each: self._served(connection, each) for each in self.view_names(connection)}
@@ -472,7 +486,7 @@ class Store:
             types,
             tuple(indexes),
             table,
-            Shaper(types, nul=not self._postgres),
+            RowShaper(types, nul=not self._postgres),
             _upsert_text(connection, table, "key", "_version"),
             tuple((each, convert) for each, convert in show.items() if convert is not None),
         )
@@ -531,7 +545,7 @@ class Store:
         self,
         connection: Connection,
         known: ViewTable,
-        changes: Sequence[Change],
+        changes: Sequence[RowChange],
         now: int,
         meanwhile: Meanwhile | None,
     ) -> bool:
@@ -601,7 +615,7 @@ class Store:
         for name, comparison, value in conditions:
             if name not in known.table.c:
                 raise CallerError(f'view "{known.name}" has no field "{name}"', code="HUB-1422")
-            wanted = _as_kept(value, known.types[name]) if isinstance(value, Decimal) else value
+            wanted = _decimal_text(value, known.types[name]) if isinstance(value, Decimal) else value
             wanted = self._key(wanted) if isinstance(wanted, str) else _bound(wanted)
             found.append(_COMPARE[comparison](known.table.c[name], wanted))
         return found
@@ -667,7 +681,7 @@ class Store:
         limit: int,
         conditions: Iterable[Filter] = (),
         incarnation: str | None = None,
-    ) -> Changes:
+    ) -> ChangedRows:
         """Rows made by the changelog from ``since`` on, deletes included, coalesced per key, and the positions reached.
 
         At most ``limit``, in (partition, offset) order; the positions are those after the last row returned when there
@@ -692,7 +706,7 @@ class Store:
                 if offset > since.get(tp)
             ]
             if not fresh:
-                return Changes([], reached, sources)
+                return ChangedRows([], reached, sources)
             # A row's key never changes, so no row comes or goes by a condition on it; by any other it may.
             where = [or_(*fresh), *self._meeting(known, [each for each in wanted if each[0] == "key"])]
             meets = and_(true(), *self._meeting(known, [each for each in wanted if each[0] != "key"]))
@@ -707,7 +721,7 @@ class Store:
                 for row in connection.execute(query).mappings()
             ]
         if len(found) <= limit:
-            return Changes(found, reached, sources)
+            return ChangedRows(found, reached, sources)
         kept = found[:limit]
         at = dict(since.offsets)
         for tp, offset in reached:
@@ -715,7 +729,7 @@ class Store:
                 at[tp] = offset
             elif tp.partition == kept[-1].partition:
                 at[tp] = kept[-1].offset + 1
-        return Changes(kept, Positions(at), sources)
+        return ChangedRows(kept, Positions(at), sources)
 
     def _of_incarnation(self, connection: Connection, view: str, incarnation: str | None) -> ViewTable:
         known = self.definition(connection, view)
@@ -775,7 +789,7 @@ class Store:
             return [(key, int(at)) for key, at in connection.execute(query)]
 
     @contextmanager
-    def cut(self, view: str) -> Iterator[Cut]:
+    def cut(self, view: str) -> Iterator[StoreSnapshot]:
         """See ViewStore. The rows are read in the transaction that read the positions."""
         with self.reading() as connection:
             known = self._definition(connection, view)
@@ -794,7 +808,7 @@ class Store:
                 for key, version, *values in streamed:
                     yield key, version, values
 
-            yield Cut(known.topic_id, known.types, positions, int(swept or 0), rows)
+            yield StoreSnapshot(known.topic_id, known.types, positions, int(swept or 0), rows)
 
     def stamp(self) -> int:
         """A number that changes whenever a process applied something: cheap to ask often."""
@@ -910,7 +924,7 @@ def _bound(value: Any) -> Any:
     return literal(value, Boolean) if isinstance(value, bool) else value
 
 
-def _as_kept(value: Decimal, avro_type: AvroType) -> str:
+def _decimal_text(value: Decimal, avro_type: AvroType) -> str:
     """A decimal as its column's text, which has the digits of its type's scale; of one that no row can have, its own text,
     which no row has either."""
     branches = avro_type if isinstance(avro_type, list) else [avro_type]
@@ -1000,7 +1014,7 @@ def _reshape(connection: Connection, table: Table) -> None:
             index.create(connection)
 
 
-def _row(known: ViewTable, key: str, change: Change, now: int) -> tuple[Any, ...]:
+def _row(known: ViewTable, key: str, change: RowChange, now: int) -> tuple[Any, ...]:
     """Values in the order of the table's columns."""
     row = change.row
     values = known.shaper.values(row or {})

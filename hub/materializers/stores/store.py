@@ -18,7 +18,7 @@ from hub.record import Positions
 RowKind = Literal["changelog", "source"]
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A key's latest row in a batch. ``row`` None: deleted, by the events that ``deleted_by`` names as ``_sources`` would."""
 
     key: str
@@ -37,7 +37,7 @@ class ViewBatch:
     """
 
     view: str
-    changes: Sequence[Change]
+    changes: Sequence[RowChange]
     changelog: Positions
     sources: Positions = field(default_factory=Positions)
     expire_below: int = 0
@@ -60,7 +60,7 @@ class Rhythm:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class StoreSnapshot:
     """A view at one moment. ``swept``: rows of versions below it were deleted without a record of their own.
 
     ``rows`` reads the live rows in any order, as often as it is called while the cut is open."""
@@ -108,6 +108,6 @@ class ViewStore(Protocol):
     def count(self, view: str) -> int:
         """How many live rows."""
 
-    def cut(self, view: str) -> AbstractContextManager[Cut]: ...
+    def cut(self, view: str) -> AbstractContextManager[StoreSnapshot]: ...
 
     def close(self) -> None: ...

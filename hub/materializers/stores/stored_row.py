@@ -1,6 +1,6 @@
 """[core] A row as every store keeps it: plain values in column order, and the digest that tells two rows apart.
 
-One ``Shaper`` makes the values for all kinds of stores, so that they hold the same: times as epoch milliseconds, dates
+One ``RowShaper`` makes the values for all kinds of stores, so that they hold the same: times as epoch milliseconds, dates
 as epoch days, decimals as text, nested values as JSON text. ``Digester`` sums what stores read back and what the
 changelog says to one number a row; the number of a table is the sum over its rows, in any order.
 """
@@ -24,14 +24,14 @@ _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis")
 _NUL = "\0"
 
 
-class Shaper:
+class RowShaper:
     """Rows to values in the order of ``types``. For who cannot hold them: ``nul`` False puts U+FFFD in the place of NUL,
     ``far`` False the last time that calendars have in the place of later ones."""
 
     def __init__(self, types: Mapping[str, AvroType], *, nul: bool = True, far: bool = True) -> None:
         self.names = tuple(types)
         self._get = itemgetter(*self.names) if len(self.names) > 1 else None
-        converts = ((place, _kept(kind, nul, far)) for place, kind in enumerate(types.values()))
+        converts = ((place, _converter(kind, nul, far)) for place, kind in enumerate(types.values()))
         self._convert = tuple((place, convert) for place, convert in converts if convert is not None)
 
     def values(self, row: Mapping[str, Any]) -> list[Any]:
@@ -47,7 +47,7 @@ class Shaper:
         return found
 
 
-def _kept(avro_type: AvroType, nul: bool, far: bool) -> Convert | None:
+def _converter(avro_type: AvroType, nul: bool, far: bool) -> Convert | None:
     kind = plain_type(avro_type)
     if kind in _TIMES and not far:
         milliseconds = to_sql(avro_type)

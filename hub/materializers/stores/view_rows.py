@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hub.errors import CallerError
-from hub.materializers.stores.columns import kept_alike
-from hub.materializers.stores.store import Change
-from hub.materializers.stores.stored_row import Shaper, sources_text
+from hub.materializers.stores.columns import stored_alike
+from hub.materializers.stores.store import RowChange
+from hub.materializers.stores.stored_row import RowShaper, sources_text
 from hub.materializers.types.avro_types import AvroType
 
 
@@ -33,12 +33,12 @@ def made_anew(
     """Whether a view known as (topic id, types, indexes) must be filled from the start of its changelog."""
     if known is None or known[0] != topic_id:
         return True
-    return any(not kept_alike(known[1][each], kind) for each, kind in types.items() if each in known[1])
+    return any(not stored_alike(known[1][each], kind) for each, kind in types.items() if each in known[1])
 
 
-def newest_rows(shaper: Shaper, changes: Sequence[Change]) -> list[tuple[Any, ...]]:
+def newest_rows(shaper: RowShaper, changes: Sequence[RowChange]) -> list[tuple[Any, ...]]:
     """Values in the order of ``arrow.schema_of``: of each key the newest."""
-    newest: dict[str, Change] = {}
+    newest: dict[str, RowChange] = {}
     for change in changes:
         if change.key not in newest or newest[change.key].version < change.version:
             newest[change.key] = change

@@ -1,7 +1,7 @@
 """[core] Events that are no Avro, as the columns that a view sees: JSON, CSV, JSON Schema, Protobuf.
 
 Everything that judges a view (its columns, their kinds, what a checkpoint fits) speaks of an Avro record. So the schema
-of any format becomes one, with how it is read beside it under ``hub``: ``Reading``. What Avro itself reads has none,
+of any format becomes one, with how it is read beside it under ``hub``: ``ValueReading``. What Avro itself reads has none,
 and nothing of it changes.
 
 ::
@@ -29,7 +29,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from hub.materializers.types.avro_types import AvroType, spark_types
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
@@ -43,7 +43,7 @@ _DEEPEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ValueReading:
     """How bytes become the columns. ``framed``: behind Confluent's five bytes, else they are the record's whole value.
 
     ``separator`` is CSV's, ``null`` the text that it writes for null. ``files`` is Protobuf's FileDescriptorSet,
@@ -58,15 +58,15 @@ class Reading:
     message: str = ""
 
 
-def reading_of(schema: AvroType) -> Reading | None:
+def reading_of(schema: AvroType) -> ValueReading | None:
     """How events of a schema are read; None: as Avro."""
     note = schema.get(_NOTE) if isinstance(schema, Mapping) else None
     if note is None:
         return None
-    return Reading(**{**note, "files": base64.b64decode(note["files"])})
+    return ValueReading(**{**note, "files": base64.b64decode(note["files"])})
 
 
-def _noted(schema: AvroType, reading: Reading) -> AvroType:
+def _noted(schema: AvroType, reading: ValueReading) -> AvroType:
     body = {
         "form": reading.form,
         "framed": reading.framed,
@@ -87,10 +87,10 @@ def declared(
     """
     fields = [_optional(name, of_ddl(text)) for name, text in columns.items()]
     schema = {"type": "record", "name": "event", "fields": fields}
-    return _noted(schema, Reading(form, False, separator, null))
+    return _noted(schema, ValueReading(form, False, separator, null))
 
 
-def of_registry(source: Source) -> AvroType:
+def of_registry(source: SchemaSource) -> AvroType:
     """A registered schema as columns: Avro's own is itself, of any other format a record.
 
     Raises InvalidSchema when it cannot be read, or describes no object.
@@ -99,7 +99,7 @@ def of_registry(source: Source) -> AvroType:
         return orjson.loads(source.text)
     parsed = source.parsed()
     if isinstance(parsed, JsonSchema):
-        return _noted(of_json_schema(parsed), Reading("json", True))
+        return _noted(of_json_schema(parsed), ValueReading("json", True))
     assert isinstance(parsed, ProtobufSchema)
     return of_protobuf(parsed)
 
@@ -513,7 +513,7 @@ def of_protobuf(schema: ProtobufSchema) -> AvroType:
     package = schema.file.package
     name = f"{package}.{first.name}" if package else first.name
     files = FileDescriptorSet(file=[*schema.imports, _plain(schema.file)])
-    reading = Reading("protobuf", True, files=files.SerializeToString(deterministic=True), message=name)
+    reading = ValueReading("protobuf", True, files=files.SerializeToString(deterministic=True), message=name)
     return _noted(_message_type(name, messages, ()), reading)
 
 

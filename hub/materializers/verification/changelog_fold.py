@@ -15,9 +15,9 @@ from pathlib import Path
 from hub.errors import PeerError
 from hub.materializers.changelog.record import key_of, version_of
 from hub.materializers.changelog.row_decoder import DecodedRow, RowDecoder
-from hub.materializers.stores.stored_row import Digester, Shaper, key_hash, sources_text
-from hub.materializers.verification.fingerprint import Fingerprint, Sums, hashes_of
-from hub.materializers.verification.verify import Difference
+from hub.materializers.stores.stored_row import Digester, RowShaper, key_hash, sources_text
+from hub.materializers.verification.fingerprint import Fingerprint, FingerprintSums, hashes_of
+from hub.materializers.verification.verify import KeyDifference
 from hub.record import Positions, Record
 
 _FORM = "1"
@@ -29,7 +29,7 @@ _CACHE_KB = 4_000
 Row = tuple[int, int, int | None, str]
 
 
-class ProofFold:
+class ChangelogFold:
     """One changelog's fold. Not thread safe; every call raises PeerError (HUB-3063) when the file cannot be written."""
 
     def __init__(self, path: Path, identity: str) -> None:
@@ -62,9 +62,11 @@ class ProofFold:
         if self._meta("identity") is None and self._meta("positions") is None:
             self._put("identity", f"{_FORM} {self.identity}")
 
-    def _known_sums(self) -> Sums:
+    def _known_sums(self) -> FingerprintSums:
         cells = self.file.execute("SELECT generation, region, count, sum FROM sums")
-        return Sums((generation, region, count, int(total, 16)) for generation, region, count, total in cells)
+        return FingerprintSums(
+            (generation, region, count, int(total, 16)) for generation, region, count, total in cells
+        )
 
     def _meta(self, name: str) -> str | None:
         found = self.file.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
@@ -119,7 +121,7 @@ class ProofFold:
             try:
                 yield
             except BaseException:
-                self.sums = Sums()
+                self.sums = FingerprintSums()
                 with suppress(sqlite3.Error):
                     self.file.execute("ROLLBACK")
                     self.sums = self._known_sums()
@@ -155,7 +157,7 @@ class ProofFold:
             found = self.file.execute("SELECT version, row FROM fold WHERE hash = ?", [at]).fetchone()
         return None if found is None else (found[0], found[1])
 
-    def lost(self, region: int, seen: set[int], swept: int) -> Iterator[Difference]:
+    def lost(self, region: int, seen: set[int], swept: int) -> Iterator[KeyDifference]:
         """The live rows of a region that are not among those that were seen in a store, by key."""
         query = (
             "SELECT hash, key, version FROM fold WHERE hash BETWEEN ? AND ? AND row IS NOT NULL AND version >= ? "
@@ -164,7 +166,7 @@ class ProofFold:
         with self._reading():
             for at, key, version in self.file.execute(query, [*hashes_of(region), swept]):
                 if at not in seen:
-                    yield Difference(key, f"the store has not version {version}")
+                    yield KeyDifference(key, f"the store has not version {version}")
 
     def close(self) -> None:
         with suppress(sqlite3.Error):
@@ -188,7 +190,7 @@ def _cannot(path: Path, error: sqlite3.Error) -> PeerError:
 class RowHasher:
     """Changelog records to rows of the fold: of each key the newest version, decoded once. Raises HubFault for what is no row."""
 
-    def __init__(self, digester: Digester, shaper: Shaper, decoder: RowDecoder) -> None:
+    def __init__(self, digester: Digester, shaper: RowShaper, decoder: RowDecoder) -> None:
         self.digester, self.shaper, self.decoder = digester, shaper, decoder
 
     def rows(self, records: Iterable[Record]) -> list[Row]:

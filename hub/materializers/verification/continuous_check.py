@@ -31,21 +31,21 @@ from hub.log import DAY_MS, Cluster, Reader, Writer, tombstones_kept_ms
 from hub.materializers.changelog.row_decoder import RowDecoder, SchemaTexts
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import Cut, KeptRow, ViewStore
-from hub.materializers.stores.stored_row import Digester, Shaper
+from hub.materializers.stores.store import KeptRow, StoreSnapshot, ViewStore
+from hub.materializers.stores.stored_row import Digester, RowShaper
 from hub.materializers.types.avro_types import AvroType
-from hub.materializers.verification.changelog_fold import ProofFold, RowHasher
+from hub.materializers.verification.changelog_fold import ChangelogFold, RowHasher
 from hub.materializers.verification.fingerprint import (
     MOST_NAMED,
     MOST_NEEDED_S,
     MOST_WALKED,
     SOON_S,
     TELL_S,
-    Clock,
+    ComparisonResult,
+    CpuBudget,
     Fingerprint,
-    Found,
-    Proof,
-    State,
+    VerificationState,
+    VerificationStatus,
     aged,
     compared,
     forgotten,
@@ -53,7 +53,7 @@ from hub.materializers.verification.fingerprint import (
     record,
     region_of,
 )
-from hub.materializers.verification.verify import Difference, why_differs
+from hub.materializers.verification.verify import KeyDifference, why_differs
 from hub.record import Positions, lag_records
 
 log = logging.getLogger(__name__)
@@ -76,14 +76,14 @@ _AGAIN_S = 2.0
 _LOOKS, _LOOK_S = 2, 0.5
 
 
-class Log(Cluster, Protocol):
+class VerificationLog(Cluster, Protocol):
     def reader(self) -> Reader: ...
 
     def writer(self) -> Writer: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Provable:
+class VerifiableView:
     """A view in a store as its readers get it. ``store`` None: the store is not open; ``why``: why it cannot be looked at now."""
 
     view: str
@@ -93,18 +93,18 @@ class Provable:
     why: str = ""
 
 
-class Keeper(Protocol):
+class CheckedStoreThread(Protocol):
     """A store's thread."""
 
     @property
     def name(self) -> str: ...
 
-    def provable(self) -> tuple[Sequence[Provable], str]:
+    def provable(self) -> tuple[Sequence[VerifiableView], str]:
         """Its views now; and why the store does not answer, "" while it does."""
 
 
 @dataclass
-class _Reading:
+class _FirstRead:
     """A changelog that is read for a first comparison: when that began, with how many records to go, and how few there were since."""
 
     began_s: float
@@ -121,49 +121,51 @@ class _Reading:
 
 
 @dataclass
-class _Turn:
+class _ViewTurn:
     """One view in one store: what is known, and when it is looked at again."""
 
-    proof: Proof
+    proof: VerificationStatus
     next_s: float = 0.0
     cost_s: float = 0.0
     away: bool = False
-    reading: _Reading | None = None
+    reading: _FirstRead | None = None
 
 
 @dataclass
-class _Fold:
+class _FollowedChangelog:
     """A changelog that is followed."""
 
-    fold: ProofFold
+    fold: ChangelogFold
     hasher: RowHasher
     begun: Positions
     kept_ms: int
 
 
 @dataclass
-class Prover:
+class ContinuousVerifier:
     """``share``: of a core; ``every_s``: the pause between two comparisons of a view in a store, longer where they cost more."""
 
-    cluster: Log
+    cluster: VerificationLog
     schemas: SchemaTexts
-    keepers: Sequence[Keeper]
+    keepers: Sequence[CheckedStoreThread]
     folder: Path
     share: float
     every_s: float
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     rest: Callable[[float], object] = time.sleep
-    turns: dict[tuple[str, str], _Turn] = field(default_factory=dict)
-    folds: dict[str, _Fold] = field(default_factory=dict)
-    told: dict[str, tuple[tuple[tuple[str, State], ...], int, float]] = field(default_factory=dict)
+    turns: dict[tuple[str, str], _ViewTurn] = field(default_factory=dict)
+    folds: dict[str, _FollowedChangelog] = field(default_factory=dict)
+    told: dict[str, tuple[tuple[tuple[str, VerificationState], ...], int, float]] = field(
+        default_factory=dict
+    )
     looked_s: float = field(default_factory=time.monotonic)
     reader: Reader | None = None
     writer: Writer | None = None
-    clock: Clock = field(init=False)
+    clock: CpuBudget = field(init=False)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.clock = Clock(self.share or 1.0)
+        self.clock = CpuBudget(self.share or 1.0)
 
     # ---- the thread
 
@@ -224,9 +226,9 @@ class Prover:
 
     # ---- what there is
 
-    def _look(self) -> dict[tuple[str, str], Provable]:
+    def _look(self) -> dict[tuple[str, str], VerifiableView]:
         """The views that can be looked at; of the others it is said why not."""
-        now_ms, found = self.now_ms(), dict[tuple[str, str], Provable]()
+        now_ms, found = self.now_ms(), dict[tuple[str, str], VerifiableView]()
         known: set[tuple[str, str]] = set()
         for keeper in self.keepers:
             views, down = keeper.provable()
@@ -241,8 +243,10 @@ class Prover:
                 turn = self.turns.get(key)
                 if turn is None or turn.proof.table != each.table:
                     why = "" if turn is None else f"readers get {each.table} since just now: "
-                    fresh = Proof(each.view, each.table, reason=f"{why}not compared yet", since_ms=now_ms)
-                    self.turns[key] = _Turn(fresh)
+                    fresh = VerificationStatus(
+                        each.view, each.table, reason=f"{why}not compared yet", since_ms=now_ms
+                    )
+                    self.turns[key] = _ViewTurn(fresh)
                 if each.why or each.store is None:
                     self._away(key, each.why or "the store is not open")
                 else:
@@ -252,7 +256,7 @@ class Prover:
         for key, turn in self.turns.items():
             if key in found and turn.away:
                 turn.away, turn.next_s = False, 0.0
-                self._say(key, State.OPEN, "it can be looked at again: not compared since")
+                self._say(key, VerificationState.OPEN, "it can be looked at again: not compared since")
         return found
 
     def _age(self) -> None:
@@ -261,9 +265,9 @@ class Prover:
 
     def _away(self, key: tuple[str, str], why: str) -> None:
         self.turns[key].away = True
-        self._say(key, State.UNKNOWN, why)
+        self._say(key, VerificationState.UNKNOWN, why)
 
-    def _say(self, key: tuple[str, str], state: State, reason: str) -> None:
+    def _say(self, key: tuple[str, str], state: VerificationState, reason: str) -> None:
         turn = self.turns[key]
         turn.proof = turn.proof.now(state, reason[:500], self.now_ms())
 
@@ -275,7 +279,7 @@ class Prover:
 
     # ---- a turn
 
-    def _take(self, key: tuple[str, str], each: Provable) -> None:
+    def _take(self, key: tuple[str, str], each: VerifiableView) -> None:
         turn, store = self.turns[key], each.store
         if store is None:
             return
@@ -287,25 +291,27 @@ class Prover:
                 return  # not yet: it was said why
             was = turn.proof.state
             turn.proof = compared(turn.proof, found, self.now_ms())
-            if turn.proof.state is State.DIFFERS and was is not State.DIFFERS:
+            if turn.proof.state is VerificationState.DIFFERS and was is not VerificationState.DIFFERS:
                 log.error(
                     "view %s: store %s is not what its changelog says: %s",
                     *(each.view, key[0], named(found.keys) or turn.proof.reason),
                 )
-            elif turn.proof.state is State.MATCHES and was is State.DIFFERS:
+            elif turn.proof.state is VerificationState.MATCHES and was is VerificationState.DIFFERS:
                 log.info("view %s: store %s is what its changelog says again", each.view, key[0])
             turn.cost_s, turn.reading = (self.clock.worked_s - before_s) / self.share, None
             turn.next_s = time.monotonic() + self.every_s
         except (NotFound, Conflict) as error:  # made anew, or not there yet
-            self._say(key, State.OPEN, error.message)
+            self._say(key, VerificationState.OPEN, error.message)
         except HubError as error:
             self._forget_reader()
             if (fold := self.folds.pop(each.changelog, None)) is not None:
                 fold.fold.close()
-            self._say(key, State.UNKNOWN, error.message)
+            self._say(key, VerificationState.UNKNOWN, error.message)
             turn.next_s = time.monotonic() + min(self.every_s, 5.0)
 
-    def _compared(self, key: tuple[str, str], each: Provable, store: ViewStore) -> Found | None:
+    def _compared(
+        self, key: tuple[str, str], each: VerifiableView, store: ViewStore
+    ) -> ComparisonResult | None:
         """A comparison; None when the fold or the store is not far enough yet."""
         with store.cut(each.table) as cut:
             topic_id, types, at = cut.topic_id, cut.types, cut.positions
@@ -360,17 +366,19 @@ class Prover:
         recent = turn.proof.compared_ms is not None and self.now_ms() - turn.proof.compared_ms < 1000 * (
             self.every_s + 30
         )
-        if turn.proof.state is State.DIFFERS or (turn.proof.state is State.MATCHES and recent):
+        if turn.proof.state is VerificationState.DIFFERS or (
+            turn.proof.state is VerificationState.MATCHES and recent
+        ):
             return
-        self._say(key, State.OPEN, reason)
+        self._say(key, VerificationState.OPEN, reason)
 
-    def _goes_on(self, turn: _Turn, left: int) -> None:
+    def _goes_on(self, turn: _ViewTurn, left: int) -> None:
         now_s = time.monotonic()
         if turn.reading is None or left > turn.reading.first:
-            turn.reading = _Reading(now_s, left, left)
+            turn.reading = _FirstRead(now_s, left, left)
         turn.reading.went_on(left, now_s)
 
-    def _needs_s(self, turn: _Turn) -> float:
+    def _needs_s(self, turn: _ViewTurn) -> float:
         """Until it is compared: all views take turns."""
         cycle_s = self.every_s + sum(each.cost_s for each in self.turns.values())
         return min(MOST_NEEDED_S, cycle_s + (0.0 if turn.reading is None else turn.reading.needs_s))
@@ -380,7 +388,7 @@ class Prover:
     def _deadline(self) -> float:
         return time.monotonic() + _SLICE_S
 
-    def _fold(self, changelog: str, identity: str, types: Mapping[str, AvroType]) -> _Fold:
+    def _fold(self, changelog: str, identity: str, types: Mapping[str, AvroType]) -> _FollowedChangelog:
         """The fold of a changelog, made anew where it is of another log, or was not read on for too long."""
         begin = self.cluster.beginning_offsets([changelog])
         known = self.folds.pop(changelog, None)
@@ -389,13 +397,15 @@ class Prover:
             known = None
         if known is None:
             self._tidy()
-            hasher = RowHasher(Digester(types), Shaper(types), RowDecoder(self.schemas))
-            file = ProofFold(self.folder / f"{changelog}.db", identity)
-            known = _Fold(file, hasher, begin, tombstones_kept_ms(self.cluster, changelog) or DAY_MS)
+            hasher = RowHasher(Digester(types), RowShaper(types), RowDecoder(self.schemas))
+            file = ChangelogFold(self.folder / f"{changelog}.db", identity)
+            known = _FollowedChangelog(
+                file, hasher, begin, tombstones_kept_ms(self.cluster, changelog) or DAY_MS
+            )
         at, old_ms = known.fold.positions, self.now_ms() - known.fold.current_ms
         if at is not None and known.fold.current_ms and (old_ms > known.kept_ms // 2 or not at.covers(begin)):
             known.fold.clear()
-            known = replace(known, fold=ProofFold(known.fold.path, identity))
+            known = replace(known, fold=ChangelogFold(known.fold.path, identity))
         self.folds[changelog] = known  # the one that was used last is the last
         while len(self.folds) > _MOST_OPEN:
             self.folds.pop(next(iter(self.folds))).fold.close()
@@ -415,7 +425,7 @@ class Prover:
         if known is not None:
             known.fold.clear()
 
-    def _read(self, fold: _Fold, end: Positions, deadline_s: float | None) -> bool:
+    def _read(self, fold: _FollowedChangelog, end: Positions, deadline_s: float | None) -> bool:
         """Read the fold on to ``end`` and not past it. Whether it got there; with a deadline it may not. Raises PeerError."""
         at = fold.begun.advanced(fold.fold.positions or Positions())
         if at.covers(end):
@@ -453,7 +463,7 @@ class Prover:
 
     # ---- the store's side
 
-    def _scanned(self, fold: _Fold, cut: Cut, *, paced: bool) -> Found:
+    def _scanned(self, fold: _FollowedChangelog, cut: StoreSnapshot, *, paced: bool) -> ComparisonResult:
         """All rows of a cut against the fold; where they differ, which keys."""
         wanted, store = fold.fold.sums.fingerprint(cut.swept), Fingerprint()
         hashes = fold.hasher.digester.row
@@ -462,15 +472,17 @@ class Prover:
                 store.add(*hashes(key, version, values))
         regions = wanted.differing(store)
         if not regions:
-            return Found(wanted, store, str(cut.positions))
-        return Found(
+            return ComparisonResult(wanted, store, str(cut.positions))
+        return ComparisonResult(
             wanted, store, str(cut.positions), tuple(regions), tuple(self._walked(fold, cut, regions, paced))
         )
 
-    def _walked(self, fold: _Fold, cut: Cut, regions: Sequence[int], paced: bool) -> list[Difference]:
+    def _walked(
+        self, fold: _FollowedChangelog, cut: StoreSnapshot, regions: Sequence[int], paced: bool
+    ) -> list[KeyDifference]:
         """The first keys that differ: what the store has and should not, has otherwise, and has not."""
         walked: dict[int, set[int]] = {region: set() for region in regions[:MOST_WALKED]}
-        found: list[Difference] = []
+        found: list[KeyDifference] = []
         for some in self._paced(cut.rows(), paced):
             for key, version, values in some:
                 at, hashed = fold.hasher.digester.row(key, version, values)
@@ -481,7 +493,7 @@ class Prover:
                 if len(found) < MOST_NAMED:
                     why = why_differs(version, hashed, fold.fold.row(at), cut.swept)
                     if why is not None:
-                        found.append(Difference(key, why))
+                        found.append(KeyDifference(key, why))
         for region, seen in walked.items():
             left = MOST_NAMED - len(found)
             found += islice(fold.fold.lost(region, seen, cut.swept), max(0, left))

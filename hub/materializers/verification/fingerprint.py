@@ -26,10 +26,10 @@ from typing import Any
 import orjson
 
 from hub.alerts.model.matching import labels_of
-from hub.alerts.model.rules import RULES, Changes, Observation, Seen, Verdict
+from hub.alerts.model.rules import RULES, Observation, RuleChanges, RuleObservations, Verdict
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.progress.records import PROGRESS_TOPIC
-from hub.materializers.verification.verify import Difference
+from hub.materializers.verification.verify import KeyDifference
 from hub.materializers.versions.versions import PREFIX as VERSIONS
 from hub.record import NewRecord
 
@@ -49,7 +49,7 @@ MOST_NEEDED_S = 86_400.0
 _PAUSES = 5
 
 
-class State(StrEnum):
+class VerificationState(StrEnum):
     """``MATCHES``: at the positions that are told the store's rows were the log's fold. ``DIFFERS``: they were not, and since then no
     comparison said otherwise. ``OPEN``: not compared yet, or not for a while; ``UNKNOWN``: it cannot be. Both say why."""
 
@@ -59,8 +59,8 @@ class State(StrEnum):
     MATCHES = "MATCHES"
 
 
-_VERDICTS = {State.DIFFERS: Verdict.BAD, State.MATCHES: Verdict.GOOD}
-SEVERITY = {state: rank for rank, state in enumerate(State)}
+_VERDICTS = {VerificationState.DIFFERS: Verdict.BAD, VerificationState.MATCHES: Verdict.GOOD}
+SEVERITY = {state: rank for rank, state in enumerate(VerificationState)}
 
 
 def region_of(hashed: int) -> int:
@@ -118,7 +118,7 @@ class Fingerprint:
         return [region for region in range(REGIONS) if mine[region] != others[region]]
 
 
-class Sums:
+class FingerprintSums:
     """The fold's fingerprint as it goes on: counts and sums by generation and region. ``changed``: cells that were not taken yet."""
 
     def __init__(self, cells: Iterable[tuple[int, int, int, int]] = ()) -> None:
@@ -150,14 +150,14 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class VerificationStatus:
     """What is known of a view in a store. ``reason``: why it is OPEN or UNKNOWN, and how it DIFFERS. ``compared_ms``: when it was compared
     last, at ``positions`` of its changelog; ``matched_ms``: when it matched last. ``regions``: how many differ; ``keys``: the first
     that do. ``needs_s``: how long it may take until it is compared, as far as the prover can tell."""
 
     view: str
     table: str
-    state: State = State.OPEN
+    state: VerificationState = VerificationState.OPEN
     reason: str = "not compared yet"
     since_ms: int = 0
     compared_ms: int | None = None
@@ -166,10 +166,10 @@ class Proof:
     rows: int | None = None
     fingerprint: str = ""
     regions: int = 0
-    keys: tuple[Difference, ...] = ()
+    keys: tuple[KeyDifference, ...] = ()
     needs_s: float = 0.0
 
-    def now(self, state: State, reason: str, now_ms: int) -> Proof:
+    def now(self, state: VerificationState, reason: str, now_ms: int) -> VerificationStatus:
         """The same as ``state``, with what was found before."""
         since_ms = self.since_ms if state is self.state else now_ms
         return replace(self, state=state, reason=reason, since_ms=since_ms)
@@ -191,12 +191,12 @@ class Proof:
         }
 
 
-def proof_of(view: str, body: Mapping[str, Any]) -> Proof:
+def verification_of(view: str, body: Mapping[str, Any]) -> VerificationStatus:
     """Raises KeyError, TypeError or ValueError for what this version of the hub does not write."""
-    return Proof(
+    return VerificationStatus(
         view,
         str(body["table"]),
-        State(body["state"]),
+        VerificationState(body["state"]),
         str(body["reason"] or ""),
         int(body["since_ms"]),
         body["compared_ms"],
@@ -205,25 +205,25 @@ def proof_of(view: str, body: Mapping[str, Any]) -> Proof:
         body["rows"],
         str(body["fingerprint"]),
         int(body["regions"]),
-        tuple(Difference(str(each["key"]), str(each["why"])) for each in body["differing"]),
+        tuple(KeyDifference(str(each["key"]), str(each["why"])) for each in body["differing"]),
         float(body.get("needs_s") or 0),  # earlier versions of the hub did not tell it
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ComparisonResult:
     """A comparison at ``positions``; ``keys``: the first that differ, of ``walked`` regions of those that do."""
 
     wanted: Fingerprint
     store: Fingerprint
     positions: str
     regions: tuple[int, ...] = ()
-    keys: tuple[Difference, ...] = ()
+    keys: tuple[KeyDifference, ...] = ()
 
 
-def compared(before: Proof, found: Found, now_ms: int) -> Proof:
+def compared(before: VerificationStatus, found: ComparisonResult, now_ms: int) -> VerificationStatus:
     """What is known after a comparison."""
-    state = State.DIFFERS if found.regions else State.MATCHES
+    state = VerificationState.DIFFERS if found.regions else VerificationState.MATCHES
     reason = _reason(found) if found.regions else ""
     return replace(
         before.now(state, reason, now_ms),
@@ -237,27 +237,27 @@ def compared(before: Proof, found: Found, now_ms: int) -> Proof:
     )
 
 
-def _reason(found: Found) -> str:
+def _reason(found: ComparisonResult) -> str:
     """Without keys: they are rows of the view, and not everybody who sees the view may read it."""
     rows = f"{found.store.rows:,} rows, the changelog says {found.wanted.rows:,}; "
     many = f"{len(found.regions)} of {REGIONS} regions of keys differ"
     return f"{rows if found.store.rows != found.wanted.rows else ''}{many}"
 
 
-def aged(proof: Proof, every_s: float, cost_s: float, now_ms: int) -> Proof:
+def aged(proof: VerificationStatus, every_s: float, cost_s: float, now_ms: int) -> VerificationStatus:
     """A match that is older than some turns is one no more. ``cost_s``: what a comparison takes, pauses included."""
-    if proof.state is not State.MATCHES or proof.compared_ms is None:
+    if proof.state is not VerificationState.MATCHES or proof.compared_ms is None:
         return proof
     age_s, most_s = (now_ms - proof.compared_ms) / 1000, _PAUSES * (every_s + cost_s) + STALE_S
     if age_s <= most_s:
         return proof
-    return proof.now(State.OPEN, f"not compared for {age_s:.0f} s", now_ms)
+    return proof.now(VerificationState.OPEN, f"not compared for {age_s:.0f} s", now_ms)
 
 
 # ---- as it is told
 
 
-def record(store: str, proofs: Iterable[Proof], now_ms: int) -> NewRecord:
+def record(store: str, proofs: Iterable[VerificationStatus], now_ms: int) -> NewRecord:
     body = {"store": store, "at_ms": now_ms, "views": {each.view: each.body() for each in proofs}}
     return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{store}".encode(), orjson.dumps(body))
 
@@ -267,7 +267,9 @@ def forgotten(store: str) -> NewRecord:
     return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{store}".encode(), None)
 
 
-def told_proofs(told: Mapping[str, Any], now_ms: int, only: str | None = None) -> list[tuple[str, Proof]]:
+def reported_verifications(
+    told: Mapping[str, Any], now_ms: int, only: str | None = None
+) -> list[tuple[str, VerificationStatus]]:
     """(store, proof) of every view (or ``only`` one), out of progress records by their keys. What was told too long ago is UNKNOWN."""
     found = []
     for key in sorted(key for key in told if key.startswith(PREFIX)):
@@ -276,17 +278,17 @@ def told_proofs(told: Mapping[str, Any], now_ms: int, only: str | None = None) -
         wanted = sorted(views) if only is None else [only] if only in views else []
         for view, body in ((name, views[name]) for name in wanted):
             try:
-                proof, at_ms = proof_of(view, body), int(report["at_ms"])
+                proof, at_ms = verification_of(view, body), int(report["at_ms"])
             except (KeyError, TypeError, ValueError):
                 continue  # another version of the hub wrote it, and will write it again
             if now_ms - at_ms > STALE_S * 1000:
                 why = f"the applier has not told for {(now_ms - at_ms) // 1000} s"
-                proof = replace(proof, state=State.UNKNOWN, reason=why, since_ms=at_ms)
+                proof = replace(proof, state=VerificationState.UNKNOWN, reason=why, since_ms=at_ms)
             found.append((str(report["store"]), proof))
     return found
 
 
-def shown(proof: Proof, *, keys: bool) -> dict[str, Any]:
+def shown(proof: VerificationStatus, *, keys: bool) -> dict[str, Any]:
     """As programs see it; ``keys``: whether who asks may read the view's rows."""
     body = proof.body()
     return body if keys else {**body, "differing": []}
@@ -296,17 +298,19 @@ def rows_of(
     told: Mapping[str, Any], now_ms: int, sees: Callable[[str], bool], reads: Callable[[str], bool]
 ) -> list[dict[str, Any]]:
     """Every view and store, what differs first."""
-    found = [(store, proof) for store, proof in told_proofs(told, now_ms) if sees(proof.view)]
+    found = [(store, proof) for store, proof in reported_verifications(told, now_ms) if sees(proof.view)]
     found.sort(key=lambda each: (SEVERITY[each[1].state], each[1].view, each[0]))
     return [
         {"view": proof.view, "store": store, **shown(proof, keys=reads(proof.view))} for store, proof in found
     ]
 
 
-def seen_of_proofs(told: Mapping[str, Any], changes: Changes, now_ms: int, owners: Mapping[str, str]) -> Seen:
+def observe_verifications(
+    told: Mapping[str, Any], changes: RuleChanges, now_ms: int, owners: Mapping[str, str]
+) -> RuleObservations:
     """Rule ``view-differs``, of every view and store that is proved, and of every second opinion."""
     observations = []
-    for store, proof in told_proofs(told, now_ms):
+    for store, proof in reported_verifications(told, now_ms):
         verdict = _VERDICTS.get(proof.state, Verdict.UNKNOWN)
         words = f"store {store} of view {proof.view} is not what its changelog says"
         observations.append(
@@ -320,28 +324,28 @@ def seen_of_proofs(told: Mapping[str, Any], changes: Changes, now_ms: int, owner
                 proof.reason,
             )
         )
-    return Seen(changes.rule(RULE), (*observations, *_opinions(told, owners)))
+    return RuleObservations(changes.rule(RULE), (*observations, *_opinions(told, owners)))
 
 
-def is_unproved(proof: Proof, now_ms: int) -> bool:
+def is_unproved(proof: VerificationStatus, now_ms: int) -> bool:
     """Whether nobody can say if the rows are the log's. One that is still read for the first time, and needs longer than the rule
     ``view-unproved`` waits, has the difference for itself; what nobody tells of any more (UNKNOWN) has not."""
     if proof.state in _VERDICTS:
         return False
     own_ms = proof.needs_s * 1000 - RULES[UNPROVED].for_ms
-    return proof.state is not State.OPEN or now_ms - proof.since_ms >= own_ms
+    return proof.state is not VerificationState.OPEN or now_ms - proof.since_ms >= own_ms
 
 
-def seen_of_unproved(
-    told: Mapping[str, Any], changes: Changes, now_ms: int, owners: Mapping[str, str], *, on: bool
-) -> Seen:
+def observe_unverified(
+    told: Mapping[str, Any], changes: RuleChanges, now_ms: int, owners: Mapping[str, str], *, on: bool
+) -> RuleObservations:
     """Rule ``view-unproved``, of every view and store that was told of. How long it is so already the rule's ``for`` counts: over
     restarts of the applier, which begin with OPEN. ``on``: whether views are to be proved at all."""
     rule = changes.rule(UNPROVED)
     if not on:
-        return Seen(rule, absent=Verdict.GOOD)
+        return RuleObservations(rule, absent=Verdict.GOOD)
     observations = []
-    for store, proof in told_proofs(told, now_ms):
+    for store, proof in reported_verifications(told, now_ms):
         if proof.state in _VERDICTS:
             verdict = Verdict.GOOD  # it was compared: that it differs is the other rule's
         else:
@@ -360,7 +364,7 @@ def seen_of_unproved(
                 "" if verdict is Verdict.GOOD else f"{proof.state}: {proof.reason}",
             )
         )
-    for view, (state, why, at_ms) in told_opinions(told).items():
+    for view, (state, why, at_ms) in reported_states(told).items():
         bad = state not in _VERDICTS
         observations.append(
             Observation(
@@ -372,22 +376,22 @@ def seen_of_unproved(
                 why if bad else "",
             )
         )
-    return Seen(rule, tuple(observations))
+    return RuleObservations(rule, tuple(observations))
 
 
-def told_opinions(told: Mapping[str, Any]) -> dict[str, tuple[State, str, int]]:
+def reported_states(told: Mapping[str, Any]) -> dict[str, tuple[VerificationState, str, int]]:
     """What the last second opinion of each view said: (state, why, epoch ms)."""
     found = {}
     for key in sorted(key for key in told if key.startswith(VERSIONS)):
         opinion = told[key].get("recomputed")
         if opinion is not None:
-            said = State(opinion["state"]), str(opinion["reason"] or ""), int(opinion["at_ms"])
+            said = VerificationState(opinion["state"]), str(opinion["reason"] or ""), int(opinion["at_ms"])
             found[key.removeprefix(VERSIONS)] = said
     return found
 
 
 def _opinions(told: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[Observation]:
-    for view, (state, why, _) in told_opinions(told).items():
+    for view, (state, why, _) in reported_states(told).items():
         verdict = _VERDICTS.get(state, Verdict.UNKNOWN)
         words = f"view {view}, computed again from its sources, has other rows: {why}"
         yield Observation(
@@ -400,13 +404,13 @@ def _opinions(told: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[Ob
         )
 
 
-def named(keys: Sequence[Difference]) -> str:
+def named(keys: Sequence[KeyDifference]) -> str:
     """For a line of a log."""
     return "; ".join(f'key "{each.key}": {each.why}' for each in keys[:3])
 
 
 @dataclass
-class Clock:
+class CpuBudget:
     """How much of a core may be taken, and how much was: seconds of work are paid with seconds of rest."""
 
     share: float

@@ -13,20 +13,20 @@ from prometheus_client.core import Metric
 
 from hub.materializers.verification.fingerprint import (
     SEVERITY,
-    State,
+    VerificationState,
     is_unproved,
-    told_opinions,
-    told_proofs,
+    reported_states,
+    reported_verifications,
 )
 from hub.metrics.gauges import gauge
 
 MOST = 200
-_MATCH = {State.MATCHES: 1, State.DIFFERS: 0}
+_MATCH = {VerificationState.MATCHES: 1, VerificationState.DIFFERS: 0}
 
 
 def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
     """``told``: the progress records by their keys."""
-    found = told_proofs(told, now_ms)
+    found = reported_verifications(told, now_ms)
     worst = sorted(found, key=lambda each: (SEVERITY[each[1].state], each[1].view, each[0]))[:MOST]
     names = ("view", "store")
     yield gauge(
@@ -47,7 +47,7 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
             for store, proof in worst
         ),
     )
-    opinions = list(told_opinions(told).items())[:MOST]
+    opinions = list(reported_states(told).items())[:MOST]
     yield gauge(
         "hub_view_state_unproved",
         "1: nobody can say whether a store's rows are the fold of the view's changelog; 0: it was compared, or soon will be."
@@ -69,5 +69,5 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
         "hub_view_state_proofs",
         "Views in stores by what is known of them: MATCHES, DIFFERS, OPEN, UNKNOWN",
         ("state",),
-        (((str(state),), numbers[state] if found else None) for state in State),
+        (((str(state),), numbers[state] if found else None) for state in VerificationState),
     )

@@ -6,7 +6,7 @@
     store ─ once it covers that end: rows and positions of one moment ──▶ count, sum of row hashes ┴ equal?
 
 The store goes on meanwhile, so its moment is past the end that was fixed; the fold is then read on to exactly the
-positions of that moment. Rows of an earlier generation that the store swept out (``Cut.swept``) are swept out of the
+positions of that moment. Rows of an earlier generation that the store swept out (``StoreSnapshot.swept``) are swept out of the
 fold too. The fold is kept in a file that is gone afterwards: memory is bounded however many keys there are.
 
 What it cannot tell: compaction keeps a key's LAST record. When a zombie wrote an older version last, and the newer one
@@ -29,8 +29,8 @@ from hub.log import Cluster, Reader
 from hub.materializers.changelog.record import key_of, version_of
 from hub.materializers.changelog.row_decoder import DecodedRow, RowDecoder, SchemaTexts
 from hub.materializers.definition.declared import changelog_of
-from hub.materializers.stores.store import Cut, KeptRow, ViewStore
-from hub.materializers.stores.stored_row import Digester, Shaper, key_hash, sources_text
+from hub.materializers.stores.store import KeptRow, StoreSnapshot, ViewStore
+from hub.materializers.stores.stored_row import Digester, RowShaper, key_hash, sources_text
 from hub.record import Positions, Record, lag_records
 
 _RECORDS = 10_000
@@ -42,12 +42,12 @@ _MODULUS = 1 << 64
 Told = Callable[[int, int], None]
 
 
-class Log(Cluster, Protocol):
+class VerifyLog(Cluster, Protocol):
     def reader(self) -> Reader: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class KeyDifference:
     """A key on which the two do not agree."""
 
     key: str
@@ -55,7 +55,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerificationResult:
     """Counts and order-free hashes of live rows at ``positions``. ``differing``: the first of them, none when equal."""
 
     view: str
@@ -65,11 +65,11 @@ class Verdict:
     changelog_hash: str
     store_hash: str
     positions: Positions
-    differing: tuple[Difference, ...] = ()
+    differing: tuple[KeyDifference, ...] = ()
 
 
 def verify(
-    log: Log,
+    log: VerifyLog,
     schemas: SchemaTexts,
     view: str,
     store: ViewStore,
@@ -78,7 +78,7 @@ def verify(
     timeout_s: float = 60.0,
     most: int = 20,
     told: Told = lambda _done, _all: None,
-) -> Verdict:
+) -> VerificationResult:
     """``view``: the table's name in the store. ``told`` hears of (records read, records in all); ``timeout_s``: how long the store may take to get there.
 
     Raises NotFound (no such changelog or view), PeerError (the store or the log does not get on), Conflict (the view
@@ -91,18 +91,24 @@ def verify(
     with store.cut(view) as cut:
         types = cut.types
         _same(view, cut, description.topic_id, cut)
-    with closing(log.reader()) as reader, _fold(Digester(types), Shaper(types), RowDecoder(schemas)) as fold:
+    with (
+        closing(log.reader()) as reader,
+        _fold(Digester(types), RowShaper(types), RowDecoder(schemas)) as fold,
+    ):
         _read(reader, fold, begin, end, told)
         _wait(store, view, end, timeout_s)
         with store.cut(view) as cut:
             _same(
-                view, cut, description.topic_id, Cut(cut.topic_id, types, cut.positions, cut.swept, cut.rows)
+                view,
+                cut,
+                description.topic_id,
+                StoreSnapshot(cut.topic_id, types, cut.positions, cut.swept, cut.rows),
             )
             _read(reader, fold, end, cut.positions, lambda _done, _all: None)
             return _compared(view, fold, cut, most)
 
 
-def _same(view: str, cut: Cut, topic_id: str, before: Cut) -> None:
+def _same(view: str, cut: StoreSnapshot, topic_id: str, before: StoreSnapshot) -> None:
     if cut.topic_id != topic_id or (list(cut.types), cut.types) != (list(before.types), before.types):
         raise Conflict(
             f'view "{view}" is made anew or got other columns just now',
@@ -111,7 +117,7 @@ def _same(view: str, cut: Cut, topic_id: str, before: Cut) -> None:
         )
 
 
-def _read(reader: Reader, fold: _Fold, start: Positions, end: Positions, told: Told) -> None:
+def _read(reader: Reader, fold: _NewestOfKeys, start: Positions, end: Positions, told: Told) -> None:
     """All records from ``start`` to ``end`` into the fold."""
     reader.assign(start)
     total, heard_at = lag_records(end, start), time.monotonic()
@@ -138,7 +144,7 @@ def _wait(store: ViewStore, view: str, end: Positions, timeout_s: float) -> None
         time.sleep(_PAUSE_S)
 
 
-def _compared(view: str, fold: _Fold, cut: Cut, most: int) -> Verdict:
+def _compared(view: str, fold: _NewestOfKeys, cut: StoreSnapshot, most: int) -> VerificationResult:
     rows, total = 0, 0
     for row in cut.rows():
         rows, total = rows + 1, total + fold.digester.row(*row)[1]
@@ -146,15 +152,15 @@ def _compared(view: str, fold: _Fold, cut: Cut, most: int) -> Verdict:
     total %= _MODULUS
     equal = (rows, total) == (wanted, wanted_total)
     differing = () if equal else tuple(fold.differing(cut.rows(), cut.swept, most))
-    return Verdict(
+    return VerificationResult(
         view, equal, wanted, rows, f"{wanted_total:016x}", f"{total:016x}", cut.positions, differing
     )
 
 
-class _Fold:
+class _NewestOfKeys:
     """Of each key the newest version and the hash of its row (null: deleted), in a file."""
 
-    def __init__(self, path: Path, digester: Digester, shaper: Shaper, decoder: RowDecoder) -> None:
+    def __init__(self, path: Path, digester: Digester, shaper: RowShaper, decoder: RowDecoder) -> None:
         self.digester, self.shaper, self.decoder = digester, shaper, decoder
         self.file = sqlite3.connect(path, isolation_level=None)
         for statement in (
@@ -201,7 +207,7 @@ class _Fold:
         count, high, low = self.file.execute(query, [swept]).fetchone()
         return count, ((high << _HALF) + low) % _MODULUS
 
-    def differing(self, rows: Iterable[KeptRow], swept: int, most: int) -> Iterator[Difference]:
+    def differing(self, rows: Iterable[KeptRow], swept: int, most: int) -> Iterator[KeyDifference]:
         """The first ``most``: what the store has and should not, has otherwise, and has not."""
         found = 0
         for key, version, values in rows:
@@ -211,14 +217,14 @@ class _Fold:
             why = why_differs(version, hashed, wanted, swept)
             if why is not None and found < most:
                 found += 1
-                yield Difference(key, why)
+                yield KeyDifference(key, why)
         lost = self.file.execute(
             "SELECT key, version FROM fold WHERE row IS NOT NULL AND version >= ? AND hash NOT IN (SELECT hash FROM seen) "
             "ORDER BY key LIMIT ?",
             [swept, most - found],
         )
         for key, version in lost:
-            yield Difference(key, f"the store has not version {version}")
+            yield KeyDifference(key, f"the store has not version {version}")
 
 
 def why_differs(version: int, hashed: int, wanted: Sequence[int | None] | None, swept: int) -> str | None:
@@ -234,9 +240,9 @@ def why_differs(version: int, hashed: int, wanted: Sequence[int | None] | None, 
 
 
 @contextmanager
-def _fold(digester: Digester, shaper: Shaper, decoder: RowDecoder) -> Iterator[_Fold]:
+def _fold(digester: Digester, shaper: RowShaper, decoder: RowDecoder) -> Iterator[_NewestOfKeys]:
     with tempfile.TemporaryDirectory(prefix="hub-verify-") as folder:
-        fold = _Fold(Path(folder) / "fold.db", digester, shaper, decoder)
+        fold = _NewestOfKeys(Path(folder) / "fold.db", digester, shaper, decoder)
         try:
             yield fold
         finally:

@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 
-from hub.materializers.stores.columns import kept_alike
-from hub.materializers.stores.sql_store import Side
+from hub.materializers.stores.columns import stored_alike
+from hub.materializers.stores.sql_store import ComparedTable
 from hub.materializers.stores.store import KeptRow
 from hub.materializers.stores.stored_row import Digester
 from hub.materializers.types.avro_types import AvroType
@@ -29,7 +29,7 @@ _LONGEST = 200
 
 
 @dataclass(slots=True)
-class Comparison:
+class VersionComparison:
     """``columns``: which both have, alike. ``moving``: rows left out because one side has read what the other has not."""
 
     columns: tuple[str, ...]
@@ -66,15 +66,15 @@ class Comparison:
         }
 
 
-def compare(before: Side, after: Side, most: int = MOST_SAMPLES) -> Comparison:
+def compare(before: ComparedTable, after: ComparedTable, most: int = MOST_SAMPLES) -> VersionComparison:
     """One pass over both. The hashes are sums over rows: equal whatever the order."""
     columns = tuple(
         name
         for name, kind in after.types.items()
-        if name in before.types and kept_alike(before.types[name], kind)
+        if name in before.types and stored_alike(before.types[name], kind)
     )
     both = _topics(before.sources) & _topics(after.sources)
-    found = Comparison(
+    found = VersionComparison(
         columns,
         tuple(name for name in after.types if name not in columns),
         tuple(name for name in before.types if name not in columns),
@@ -111,7 +111,7 @@ def compare(before: Side, after: Side, most: int = MOST_SAMPLES) -> Comparison:
 
 
 def _note_differing(
-    found: Comparison,
+    found: VersionComparison,
     digester: Digester,
     columns: Sequence[str],
     key: str,
@@ -131,7 +131,7 @@ def _note_differing(
     _sample(found, most, {"key": key, "why": "differs", "columns": told})
 
 
-def _sample(found: Comparison, most: int, sample: dict[str, Any]) -> None:
+def _sample(found: VersionComparison, most: int, sample: dict[str, Any]) -> None:
     if len(found.samples) < most:
         found.samples.append(sample)
 

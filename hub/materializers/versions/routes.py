@@ -21,18 +21,18 @@ from hub.log import Writer
 from hub.materializers.definition.declared import changelog_of, table_of
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.versions.versions import PREFIX, Asked, wanted_record
+from hub.materializers.versions.versions import PREFIX, CommandReceived, wanted_record
 
 _HIDDEN = ("text", "body", "fingerprint", "plain")
 
 
-class Log(Protocol):
+class CommandLog(Protocol):
     """What the commands are appended to."""
 
     def writer(self) -> Writer: ...
 
 
-class Command(BaseModel):
+class VersionCommand(BaseModel):
     """``drop`` may say which version."""
 
     model_config = ConfigDict(extra="forbid")
@@ -41,7 +41,7 @@ class Command(BaseModel):
     version: int | None = None
 
 
-def create_router(store: Store, log: Log, newest: Newest = dict) -> APIRouter:
+def create_router(store: Store, log: CommandLog, newest: Newest = dict) -> APIRouter:
     """The routes of one store and the log behind it. ``newest``: see ``hub.materializers.serving.routes``."""
     router = APIRouter(tags=["views"])
 
@@ -51,10 +51,10 @@ def create_router(store: Store, log: Log, newest: Newest = dict) -> APIRouter:
         return _json(view_versions(store, view, newest))
 
     @router.post("/view-versions/{view}", status_code=202)
-    async def command(view: str, body: Command) -> Response:
+    async def command(view: str, body: VersionCommand) -> Response:
         """Ask for a swap, a rollback, a drop, a rewind or a second opinion. The answer's ``id`` is ``answered`` when it was looked at."""
         await anyio.to_thread.run_sync(view_versions, store, view)  # NotFound is said here
-        asked = Asked(uuid.uuid4().hex, body.action, body.version)
+        asked = CommandReceived(uuid.uuid4().hex, body.action, body.version)
 
         def send() -> None:
             writer = log.writer()

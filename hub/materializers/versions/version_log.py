@@ -24,15 +24,15 @@ from hub.materializers.versions.versions import (
     COMPARED,
     PREFIX,
     WANTED,
-    Asked,
-    CaughtUp,
-    Compared,
+    CommandReceived,
     Event,
-    Removed,
-    Ticked,
+    TimePassed,
     Version,
+    VersionCaughtUp,
+    VersionCompared,
+    VersionRemoved,
     Versions,
-    asked_of,
+    command_of,
     decide,
     is_recompute_due,
     versions_of,
@@ -46,21 +46,21 @@ _READ = 1_000
 _START_S = 60.0
 
 
-class Log(Cluster, Protocol):
+class VersionLogCluster(Cluster, Protocol):
     def reader(self) -> Reader: ...
 
     def writer(self) -> Writer: ...
 
 
 @dataclass
-class Ledger:
+class VersionLog:
     """Thread safe. ``open`` first, then ``step`` now and then."""
 
-    cluster: Log
+    cluster: VersionLogCluster
     writer: Writer
     state: dict[str, Versions] = field(default_factory=dict)
     # Said by others and not yet decided upon.
-    asked: dict[str, Asked] = field(default_factory=dict)
+    asked: dict[str, CommandReceived] = field(default_factory=dict)
     compared: dict[str, tuple[int, str, Mapping[str, Any]]] = field(default_factory=dict)
     # What was told last of each version.
     told: dict[str, Progress] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Ledger:
                 return before
             self.writer.append([after.record()])
             self.state[view] = after
-        log.info("view %s: %s: %s", view, type(event).__name__, _said(after))
+        log.info("view %s: %s: %s", view, type(event).__name__, _state_text(after))
         return after
 
     def step(self) -> None:
@@ -148,18 +148,18 @@ class Ledger:
                     and told.mode != "bulk"
                     and (other is None or self._has_read(told, state.served, other))
                 ):
-                    self.tell(view, CaughtUp(coming.number, told.changelog))
+                    self.tell(view, VersionCaughtUp(coming.number, told.changelog))
             number, at, report = self.compared.get(view, (0, "", {}))
             ready = self._coming(view)
             if ready is not None and (ready.number, ready.at) == (number, at):
-                self.tell(view, Compared(number, report))
+                self.tell(view, VersionCompared(number, report))
             asked = self.asked.get(view)
             if asked is not None:
                 self.tell(view, asked)
                 self.asked.pop(view, None)  # not before it is noted
             former, now_ms = state.former, time.time_ns() // 1_000_000
             if (former is not None and (former.until_ms or 0) <= now_ms) or is_recompute_due(state, now_ms):
-                self.tell(view, Ticked())
+                self.tell(view, TimePassed())
 
     def _has_read(self, told: Progress, served: Version, other: Progress) -> bool:
         """Whether a version that is built (``told``) has read what the served one (``other``) shows."""
@@ -200,7 +200,7 @@ class Ledger:
         self.shown.pop(table, None)
         keys = [f"{kind}:{table}".encode() for kind in ("progress", "state")]
         self.writer.append([NewRecord(PROGRESS_TOPIC, key, None) for key in keys])
-        self.tell(view, Removed(suffix))
+        self.tell(view, VersionRemoved(suffix))
 
     def _hear(self, record: Record) -> None:
         key = (record.key or b"").decode(errors="replace")
@@ -213,7 +213,7 @@ class Ledger:
                         if record.value is not None:
                             self.state[view] = versions_of(orjson.loads(record.value))
             elif key.startswith(WANTED) and record.value is not None:
-                asked = asked_of(orjson.loads(record.value))
+                asked = command_of(orjson.loads(record.value))
                 if asked is not None:
                     self.asked[view] = asked
             elif kind == "progress":
@@ -234,7 +234,7 @@ def _covers(told: Progress, wanted: Positions) -> bool:
     return told.sources.covers(wanted.of_topics(tp.topic for tp, _ in told.sources))
 
 
-def _said(state: Versions) -> str:
+def _state_text(state: Versions) -> str:
     return ", ".join(
         f"{each.number} {each.state}" + (" (lost)" if each.lost else "") for each in state.versions
     )

@@ -39,7 +39,7 @@ PREFIX, WANTED, COMPARED = "versions:", "wanted:", "compared:"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SwapPolicy:
     """How a version takes over. ``compares``: a store says how it differs first. ``rows_within``: by which share the row
     count may differ; ``same``: columns of which no row may differ. What breaks these waits for ``apply``. ``recompute_ms``: how often
     the view is computed again from its sources and compared; None: when it is asked for."""
@@ -53,14 +53,14 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class VersionDefinition:
     """What a version computes. ``text``: the file as it was; ``body``: the checked view as JSON; ``fingerprint``: equal
     for two that can go on from one another's state."""
 
     text: str
     body: str
     fingerprint: str
-    policy: Policy = Policy()
+    policy: SwapPolicy = SwapPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Version:
     number: int
     plain: bool
     state: State
-    definition: Definition
+    definition: VersionDefinition
     why: str
     since_ms: int
     at: str | None = None
@@ -133,33 +133,33 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class VersionOpened:
     """The view runs for the first time: what it has is its first version."""
 
     number: int
-    definition: Definition
+    definition: VersionDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ComputationKept:
     """The same computation goes on under another text, or is computed anew in its place: then ``why``."""
 
     number: int
-    definition: Definition
+    definition: VersionDefinition
     why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class DefinitionChanged:
     """The view means something else now: its file changed, or what it reads did."""
 
-    definition: Definition
+    definition: VersionDefinition
     why: str
     by_file: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class VersionLost:
     """A version's state is gone or fits no more."""
 
     number: int
@@ -167,7 +167,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class CaughtUp:
+class VersionCaughtUp:
     """It has read what the served one has; ``at`` are the positions of its changelog then."""
 
     number: int
@@ -175,7 +175,7 @@ class CaughtUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class VersionCompared:
     """The store that serves has all rows of a ready version, and tells how they differ from those served."""
 
     number: int
@@ -183,7 +183,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CommandReceived:
     """Somebody wants something. ``number``: of which version, where that is a question."""
 
     id: str
@@ -192,18 +192,28 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
+class TimePassed:
     """Time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class VersionRemoved:
     """Nothing is left of a dropped version."""
 
     suffix: int | None
 
 
-Event = Opened | Kept | Changed | Lost | CaughtUp | Compared | Asked | Ticked | Removed
+Event = (
+    VersionOpened
+    | ComputationKept
+    | DefinitionChanged
+    | VersionLost
+    | VersionCaughtUp
+    | VersionCompared
+    | CommandReceived
+    | TimePassed
+    | VersionRemoved
+)
 
 
 # ---- what follows from it
@@ -211,7 +221,7 @@ Event = Opened | Kept | Changed | Lost | CaughtUp | Compared | Asked | Ticked | 
 
 def decide(state: Versions | None, event: Event, view: str, now_ms: int) -> Versions | None:
     """The next state; the same object when nothing changes. None: there is none yet."""
-    if isinstance(event, Opened):
+    if isinstance(event, VersionOpened):
         if state is not None:
             return state
         first = Version(event.number, True, "served", event.definition, "first", now_ms)
@@ -219,24 +229,24 @@ def decide(state: Versions | None, event: Event, view: str, now_ms: int) -> Vers
     if state is None:
         return None
     match event:
-        case Kept():
-            return _kept(state, event.number, event.definition, event.why)
-        case Changed():
+        case ComputationKept():
+            return _keep_computation(state, event.number, event.definition, event.why)
+        case DefinitionChanged():
             return _changed(state, event, now_ms)
-        case Lost():
+        case VersionLost():
             return _lost(state, event.number, event.why, now_ms)
-        case CaughtUp():
+        case VersionCaughtUp():
             return _caught_up(state, event, now_ms)
-        case Compared():
+        case VersionCompared():
             return _compared(state, event, now_ms)
-        case Asked():
-            return _asked(state, event, now_ms)
-        case Ticked():
+        case CommandReceived():
+            return _apply_command(state, event, now_ms)
+        case TimePassed():
             former = state.former
             over = former is not None and former.until_ms is not None and former.until_ms <= now_ms
             state = _without(state, former.number) if former is not None and over else state
             return _recompute(state, now_ms) if is_recompute_due(state, now_ms) else state
-        case Removed():
+        case VersionRemoved():
             left = tuple(each for each in state.dropping if each != event.suffix)
             return state if left == state.dropping else replace(state, dropping=left)
         case _:
@@ -275,7 +285,9 @@ def _without(state: Versions, number: int) -> Versions:
     return replace(state, versions=left, dropping=(*state.dropping, gone.suffix))
 
 
-def _kept(state: Versions, number: int, definition: Definition, why: str | None = None) -> Versions:
+def _keep_computation(
+    state: Versions, number: int, definition: VersionDefinition, why: str | None = None
+) -> Versions:
     known = state.number(number)
     if known is None:
         return state
@@ -283,7 +295,7 @@ def _kept(state: Versions, number: int, definition: Definition, why: str | None 
     return found if found.judged == definition.text else replace(found, judged=definition.text)
 
 
-def _build(state: Versions, definition: Definition, why: str, now_ms: int) -> Versions:
+def _build(state: Versions, definition: VersionDefinition, why: str, now_ms: int) -> Versions:
     """A new version from the start of the log; one that was on its way is given up for it."""
     if state.coming is not None:
         state = _without(state, state.coming.number)
@@ -292,7 +304,7 @@ def _build(state: Versions, definition: Definition, why: str, now_ms: int) -> Ve
     return replace(_put(state, version), last=number, judged=definition.text)
 
 
-def _changed(state: Versions, event: Changed, now_ms: int) -> Versions:
+def _changed(state: Versions, event: DefinitionChanged, now_ms: int) -> Versions:
     definition = event.definition
     if not event.by_file and definition.fingerprint in state.refused:
         return state  # it was built, and somebody did not want it
@@ -306,7 +318,7 @@ def _changed(state: Versions, event: Changed, now_ms: int) -> Versions:
     )
 
 
-def _changed_to(state: Versions, definition: Definition, why: str, now_ms: int) -> Versions:
+def _changed_to(state: Versions, definition: VersionDefinition, why: str, now_ms: int) -> Versions:
     same = [
         each
         for each in state.versions
@@ -316,7 +328,7 @@ def _changed_to(state: Versions, definition: Definition, why: str, now_ms: int) 
         return _build(state, definition, why, now_ms)
     # The change was taken back, or came before: that version is there already.
     version = next((each for each in same if each.state == "served"), same[-1])
-    state = _kept(state, version.number, definition)
+    state = _keep_computation(state, version.number, definition)
     version = replace(version, definition=definition)
     if version.state in ("building", "ready"):
         return state
@@ -339,7 +351,7 @@ def _lost(state: Versions, number: int, why: str, now_ms: int) -> Versions:
     return replace(_build(state, version.definition, why, now_ms), judged=state.judged)
 
 
-def _caught_up(state: Versions, event: CaughtUp, now_ms: int) -> Versions:
+def _caught_up(state: Versions, event: VersionCaughtUp, now_ms: int) -> Versions:
     version = state.number(event.number)
     if version is None or version.state != "building":
         return state
@@ -352,7 +364,7 @@ def _caught_up(state: Versions, event: CaughtUp, now_ms: int) -> Versions:
     return _swap(_put(state, ready), ready, now_ms)
 
 
-def _compared(state: Versions, event: Compared, now_ms: int) -> Versions:
+def _compared(state: Versions, event: VersionCompared, now_ms: int) -> Versions:
     version = state.number(event.number)
     if version is None or version.state != "ready" or version.comparison is not None:
         return state
@@ -383,7 +395,7 @@ def _opinion(version: Version, report: Mapping[str, Any], now_ms: int) -> dict[s
     return {"state": state, "reason": why or None, "at_ms": now_ms, "at": version.at, "report": dict(report)}
 
 
-def broken(policy: Policy, report: Mapping[str, Any]) -> str | None:
+def broken(policy: SwapPolicy, report: Mapping[str, Any]) -> str | None:
     """Which expectation a comparison does not meet; None: none."""
     if "error" in report:
         return f"the comparison failed: {report['error']}"
@@ -416,7 +428,7 @@ def _swap(state: Versions, version: Version, now_ms: int) -> Versions:
     return _put(state, replace(version, state="served", since_ms=now_ms, until_ms=None, held=None))
 
 
-def _asked(state: Versions, event: Asked, now_ms: int) -> Versions:
+def _apply_command(state: Versions, event: CommandReceived, now_ms: int) -> Versions:
     if state.answered == event.id:
         return state
     done = _carried_out(state, event, now_ms)
@@ -425,7 +437,7 @@ def _asked(state: Versions, event: Asked, now_ms: int) -> Versions:
     return replace(done, answered=event.id, refusal=None)
 
 
-def _carried_out(state: Versions, event: Asked, now_ms: int) -> Versions | str:
+def _carried_out(state: Versions, event: CommandReceived, now_ms: int) -> Versions | str:
     """The next state, or why not."""
     coming, former, served = state.coming, state.former, state.served
     if coming is not None and coming.why == RECOMPUTE:
@@ -554,7 +566,7 @@ def _version(body: Mapping[str, Any]) -> Version:
         body["number"],
         body["plain"],
         body["state"],
-        Definition(body["text"], body["body"], body["fingerprint"], Policy(**policy)),
+        VersionDefinition(body["text"], body["body"], body["fingerprint"], SwapPolicy(**policy)),
         body["why"],
         body["since_ms"],
         body["at"],
@@ -565,15 +577,15 @@ def _version(body: Mapping[str, Any]) -> Version:
     )
 
 
-def asked_of(body: Mapping[str, Any]) -> Asked | None:
+def command_of(body: Mapping[str, Any]) -> CommandReceived | None:
     """A command's record; None when it is none that this hub knows."""
     if body.get("action") not in ACTIONS or not isinstance(body.get("id"), str):
         return None
     number = body.get("version")
-    return Asked(body["id"], body["action"], number if isinstance(number, int) else None)
+    return CommandReceived(body["id"], body["action"], number if isinstance(number, int) else None)
 
 
-def wanted_record(view: str, asked: Asked) -> NewRecord:
+def wanted_record(view: str, asked: CommandReceived) -> NewRecord:
     """What a command is sent as."""
     body = {"id": asked.id, "action": asked.action, "version": asked.number}
     return NewRecord(PROGRESS_TOPIC, f"{WANTED}{view}".encode(), orjson.dumps(body))

@@ -67,7 +67,7 @@ class Connector:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class WorkerAnswer:
     """What one address said last, and when; ``error``: why it says nothing now. ``peers``: every worker that it ever named."""
 
     url: str
@@ -79,15 +79,17 @@ class Heard:
     def is_stale(self, now_ms: int) -> bool:
         return self.answered_at_ms is not None and now_ms - self.answered_at_ms > STALE_MS
 
-    def answered(self, connectors: Sequence[Connector], now_ms: int) -> Heard:
+    def answered(self, connectors: Sequence[Connector], now_ms: int) -> WorkerAnswer:
         """After one more answer."""
         named = frozenset(name for connector in connectors for name in connector.workers)
         peers = named | self.peers
-        return Heard(self.url, tuple(connectors), now_ms, None, peers if len(peers) <= _MOST_PEERS else named)
+        return WorkerAnswer(
+            self.url, tuple(connectors), now_ms, None, peers if len(peers) <= _MOST_PEERS else named
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class ConnectWorker:
     """An address that is asked. ``state``: connecting before its first answer, then up or down."""
 
     url: str
@@ -100,7 +102,7 @@ class Worker:
 class Connect:
     """Every cluster of Connect together. Numbers are None while no worker answers: that is not 0."""
 
-    workers: tuple[Worker, ...]
+    workers: tuple[ConnectWorker, ...]
     connectors: tuple[Connector, ...]
 
     @property
@@ -143,12 +145,14 @@ class Connect:
         return {state.value: numbers[state] for state in ConnectState}
 
 
-def connect_of(heard: Sequence[Heard], now_ms: int) -> Connect:
+def connect_of(heard: Sequence[WorkerAnswer], now_ms: int) -> Connect:
     """All that the addresses said, each cluster once, the worst first."""
     workers = tuple(_worker(each, now_ms) for each in heard)
     clusters: list[tuple[frozenset[str], list[Connector]]] = []
 
-    def is_one(worker: Worker, each: Heard, known: frozenset[str], those: Sequence[Connector]) -> bool:
+    def is_one(
+        worker: ConnectWorker, each: WorkerAnswer, known: frozenset[str], those: Sequence[Connector]
+    ) -> bool:
         names = {one.name for one in those}
         alike = worker.state != "up" or any(one.name in names for one in each.connectors)
         return bool(each.peers & known) and alike
@@ -163,15 +167,15 @@ def connect_of(heard: Sequence[Heard], now_ms: int) -> Connect:
     return Connect(workers, tuple(sorted(found, key=lambda one: (RANK[one.state], one.name))))
 
 
-def _worker(heard: Heard, now_ms: int) -> Worker:
+def _worker(heard: WorkerAnswer, now_ms: int) -> ConnectWorker:
     url = without_password(heard.url)
     if heard.error is not None:
-        return Worker(url, "down", heard.answered_at_ms, heard.error)
+        return ConnectWorker(url, "down", heard.answered_at_ms, heard.error)
     if heard.answered_at_ms is None:
-        return Worker(url, "connecting", None, None)
+        return ConnectWorker(url, "connecting", None, None)
     if heard.is_stale(now_ms):
-        return Worker(url, "down", heard.answered_at_ms, "it has not answered for a minute")
-    return Worker(url, "up", heard.answered_at_ms, None)
+        return ConnectWorker(url, "down", heard.answered_at_ms, "it has not answered for a minute")
+    return ConnectWorker(url, "up", heard.answered_at_ms, None)
 
 
 def unknown(connector: Connector, why: str) -> Connector:
@@ -221,12 +225,12 @@ def _connector(name: str, body: object) -> Connector:
         first = next(task for task in tasks if task.state is worst)
         reason = f"task {first.id}: {first.reason}" if first.reason else ""
     return Connector(
-        _cut(name),
-        _cut(status.get("type") or info.get("type")),
-        _cut(_part(info.get("config")).get("connector.class")),
+        _shortened(name),
+        _shortened(status.get("type") or info.get("type")),
+        _shortened(_part(info.get("config")).get("connector.class")),
         worst,
         own,
-        _cut(about.get("worker_id")),
+        _shortened(about.get("worker_id")),
         reason,
         tasks,
     )
@@ -237,7 +241,7 @@ def _task(body: object) -> Task:
     state, number = _state(said.get("state")), said.get("id")
     if not isinstance(number, int):
         raise TypeError("a task without an id")
-    return Task(number, state, _cut(said.get("worker_id")), _reason(said, state))
+    return Task(number, state, _shortened(said.get("worker_id")), _reason(said, state))
 
 
 def _state(said: object) -> ConnectState:
@@ -249,16 +253,16 @@ def _state(said: object) -> ConnectState:
 def _reason(said: Mapping[str, Any], state: ConnectState) -> str:
     if state is ConnectState.UNKNOWN:
         word = said.get("state")
-        return "its worker tells no state of it" if word is None else f"its worker says {_cut(word)}"
+        return "its worker tells no state of it" if word is None else f"its worker says {_shortened(word)}"
     lines = str(said.get("trace") or "").strip().splitlines()
-    return _cut(lines[0]) if lines else ""
+    return _shortened(lines[0]) if lines else ""
 
 
 def _part(body: object) -> Mapping[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _cut(said: object) -> str:
+def _shortened(said: object) -> str:
     text = "" if said is None else str(said).strip()
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 

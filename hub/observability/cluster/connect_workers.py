@@ -21,7 +21,7 @@ from hub.errors import HubError, PeerError
 from hub.observability.cluster.connect import (
     Connect,
     Connector,
-    Heard,
+    WorkerAnswer,
     connect_of,
     connectors_of,
     without_password,
@@ -53,7 +53,7 @@ def ask(url: str, timeout_s: float = TIMEOUT_S) -> tuple[Connector, ...]:
                 if len(body) > MOST_BYTES or time.monotonic() > deadline_s:
                     raise _trouble(shown, f"its answer is longer than {MOST_BYTES} bytes or {timeout_s:g} s")
         if answer.status_code != 200:
-            raise _trouble(shown, f"HTTP {answer.status_code}{_said(bytes(body))}")
+            raise _trouble(shown, f"HTTP {answer.status_code}{_error_message(bytes(body))}")
         return connectors_of(orjson.loads(body))
     except httpx2.TimeoutException:
         raise _trouble(shown, f"no answer within {timeout_s:g} s") from None
@@ -71,7 +71,7 @@ def _trouble(url: str, why: str) -> PeerError:
     )
 
 
-def _said(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     try:
         told = orjson.loads(body)
     except ValueError:
@@ -88,12 +88,12 @@ class ConnectWorkers:
     ask: Ask = ask
     every_s: float = EVERY_S
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    heard: dict[str, Heard] = field(default_factory=dict)
-    drawn: tuple[list[Heard], list[bool], Connect] | None = None
+    heard: dict[str, WorkerAnswer] = field(default_factory=dict)
+    drawn: tuple[list[WorkerAnswer], list[bool], Connect] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.heard = {url: Heard(url) for url in dict.fromkeys(self.urls)}
+        self.heard = {url: WorkerAnswer(url) for url in dict.fromkeys(self.urls)}
 
     @contextmanager
     def running(self) -> Iterator[ConnectWorkers]:
@@ -119,7 +119,7 @@ class ConnectWorkers:
             return
         self._hear(self.heard[url].answered(found, self.now_ms()))
 
-    def _hear(self, heard: Heard) -> None:
+    def _hear(self, heard: WorkerAnswer) -> None:
         with self.lock:
             before, self.heard[heard.url] = self.heard[heard.url], heard
         if heard.error is not None and before.error is None:

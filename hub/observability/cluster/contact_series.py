@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from prometheus_client.core import Metric
 
-from hub.kafka.contact.notes import Note
+from hub.kafka.contact.notes import ContactNote
 from hub.metrics.gauges import gauge
 
 
-def family(notes: Iterable[Note]) -> Metric:
+def family(notes: Iterable[ContactNote]) -> Metric:
     """``hub_kafka_cut_off_seconds``: for each process, cluster and kind of client."""
     return gauge(
         "hub_kafka_cut_off_seconds",

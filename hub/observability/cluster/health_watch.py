@@ -19,7 +19,7 @@ from hub.errors import HubError
 from hub.kafka.log_dirs import log_dirs
 from hub.log import LogDir, Placement
 from hub.observability.cluster.health import Health, health_of
-from hub.observability.cluster.processes import Process, Processes
+from hub.observability.cluster.processes import Process, ProcessList
 from hub.runtime import repeating
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class HealthWatch:
     """Use ``with watch.running():``; ``known()`` and ``processes()`` answer at once."""
 
     cluster: HasPlacement
-    costs: Processes | None = None
+    costs: ProcessList | None = None
     ask_dirs: Callable[[str, int, float], tuple[LogDir, ...]] = log_dirs
     every_s: float = EVERY_S
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000

@@ -25,7 +25,7 @@ class Process:
 
 
 @dataclass
-class Processes:
+class ProcessList:
     """Those of the hub that runs on a home folder; ``with_own``: this very process too, where no hub supervises it."""
 
     home: Path

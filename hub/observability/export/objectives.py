@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from hub.alerts.model.matching import Labels, labels_of
-from hub.alerts.model.rules import CLUSTER_RULES, FEW_FREE, Changes, Observation, Promise, Seen, Verdict
+from hub.alerts.model.rules import (
+    CLUSTER_RULES,
+    FEW_FREE,
+    Observation,
+    Promise,
+    RuleChanges,
+    RuleObservations,
+    Verdict,
+)
 from hub.log import LogDir
 from hub.observability import format
-from hub.observability.cluster.connect import Connect, Connector, ConnectState, Worker
+from hub.observability.cluster.connect import Connect, Connector, ConnectState, ConnectWorker
 from hub.observability.cluster.health import Broker, Health, free_of
 from hub.observability.lag.anchors import Ring
 from hub.observability.lag.consumers import LagRow
@@ -28,7 +36,9 @@ Tree = Mapping[str, TopicSpec]
 Rings = Mapping[str, Mapping[int, Ring]]
 
 
-def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, measured: bool) -> list[Seen]:
+def observe_readers(
+    rows: Sequence[LagRow], tree: Tree, changes: RuleChanges, *, measured: bool
+) -> list[RuleObservations]:
     """Rules ``lag`` and ``loss``: every reader of a topic with ``slo.lag``; mirrors have rules of their own. ``measured``: all
     readers were, at least once."""
     late: list[Observation] = []
@@ -60,8 +70,8 @@ def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, mea
             Observation(about, verdict, f"{reader} {words} {spec.name}", row.loss_s, labels, row.cause)
         )
     return [
-        Seen(changes.rule("lag"), tuple(late), whole=measured),
-        Seen(changes.rule("loss"), tuple(losing), whole=measured),
+        RuleObservations(changes.rule("lag"), tuple(late), whole=measured),
+        RuleObservations(changes.rule("loss"), tuple(losing), whole=measured),
     ]
 
 
@@ -72,7 +82,7 @@ def _may_be_more(row: LagRow, promised_s: float) -> bool:
     return not bounded and row.seconds is not None and row.seconds <= promised_s
 
 
-def seen_of_topics(rings: Rings, tree: Tree, changes: Changes, now_ms: int) -> Seen:
+def observe_topics(rings: Rings, tree: Tree, changes: RuleChanges, now_ms: int) -> RuleObservations:
     """Rule ``topic-freshness``: every topic with ``slo.freshness``, from the polls of its end (``rings`` of those, at least)."""
     found = []
     for spec in tree.values():
@@ -91,7 +101,7 @@ def seen_of_topics(rings: Rings, tree: Tree, changes: Changes, now_ms: int) -> S
                 detail,
             )
         )
-    return Seen(changes.rule("topic-freshness"), tuple(found), whole=bool(rings))
+    return RuleObservations(changes.rule("topic-freshness"), tuple(found), whole=bool(rings))
 
 
 def _freshness(rings: Mapping[int, Ring], promised_ms: int, now_ms: int) -> tuple[Verdict, int | None, str]:
@@ -112,14 +122,14 @@ def _freshness(rings: Mapping[int, Ring], promised_ms: int, now_ms: int) -> tupl
     )
 
 
-def seen_of_views(
+def observe_views(
     promises: Iterable[Promise],
     latency: Sequence[LatencyRow],
     lags: Sequence[LagRow],
-    changes: Changes,
+    changes: RuleChanges,
     *,
     measured: bool,
-) -> list[Seen]:
+) -> list[RuleObservations]:
     """Rules ``latency`` and ``view-freshness``."""
     by_view = {
         row.view: row
@@ -138,51 +148,51 @@ def seen_of_views(
         if promise.freshness_ms is not None:
             old.append(_age(promise, lag, promise.freshness_ms, about, labels))
     return [
-        Seen(changes.rule("latency"), tuple(slow), whole=measured),
-        Seen(changes.rule("view-freshness"), tuple(old), whole=measured),
+        RuleObservations(changes.rule("latency"), tuple(slow), whole=measured),
+        RuleObservations(changes.rule("view-freshness"), tuple(old), whole=measured),
     ]
 
 
-def seen_of_connect(connect: Connect, changes: Changes) -> list[Seen]:
+def observe_connect(connect: Connect, changes: RuleChanges) -> list[RuleObservations]:
     """Rules ``connect-failed``, of each connector, and ``connect-unreachable``, of each address. Of a connector whose workers do
     not answer nothing is known; one that no worker tells of is gone only when all answer."""
     by_name: dict[str, Connector] = {}
     for one in connect.connectors:  # the worst first: of two clusters' with one name that one is told
         by_name.setdefault(one.name, one)
-    by_url: dict[str, Worker] = {}
+    by_url: dict[str, ConnectWorker] = {}
     for worker in sorted(
         connect.workers, key=lambda each: each.state != "down"
     ):  # one address may be said twice
         by_url.setdefault(worker.url, worker)
     return [
-        Seen(
+        RuleObservations(
             changes.rule("connect-failed"),
             tuple(map(_connector, by_name.values())),
             whole=connect.whole,
         ),
-        Seen(
+        RuleObservations(
             changes.rule("connect-unreachable"),
             tuple(map(_worker, by_url.values())),
         ),
     ]
 
 
-def seen_of_store(trouble: str | None, changes: Changes, *, heard: bool) -> list[Seen]:
+def observe_store(trouble: str | None, changes: RuleChanges, *, heard: bool) -> list[RuleObservations]:
     """Rule ``store-away``. ``trouble``: why the server's store cannot be read; ``heard``: whether it ever answered."""
     rule = changes.rule("store-away")
     if trouble is None and not heard:
-        return [Seen(rule, whole=False)]
+        return [RuleObservations(rule, whole=False)]
     verdict = Verdict.GOOD if trouble is None else Verdict.BAD
     words = "" if trouble is None else "the server's store cannot be read: views are not served"
-    return [Seen(rule, (Observation(labels_of({}), verdict, words, detail=trouble or ""),))]
+    return [RuleObservations(rule, (Observation(labels_of({}), verdict, words, detail=trouble or ""),))]
 
 
-def seen_of_cluster(health: Health, changes: Changes) -> list[Seen]:
+def observe_cluster(health: Health, changes: RuleChanges) -> list[RuleObservations]:
     """Rules ``kafka-away``, ``partitions-offline`` and ``under-replicated``, of the cluster, and ``disk-full`` of each folder of
     each broker. While Kafka does not answer, nothing is known but that."""
     about = labels_of({})
     if health.answered_at_ms is None and health.error is None:
-        return [Seen(changes.rule(name), whole=False) for name in CLUSTER_RULES]
+        return [RuleObservations(changes.rule(name), whole=False) for name in CLUSTER_RULES]
     away = health.error is not None
     kafka = Observation(
         about,
@@ -193,18 +203,18 @@ def seen_of_cluster(health: Health, changes: Changes) -> list[Seen]:
     if away:
         unknown = Observation(about, Verdict.UNKNOWN, detail="Kafka does not answer")
         return [
-            Seen(changes.rule("kafka-away"), (kafka,)),
-            Seen(changes.rule("partitions-offline"), (unknown,)),
-            Seen(changes.rule("under-replicated"), (unknown,)),
-            Seen(changes.rule("disk-full"), whole=False),
+            RuleObservations(changes.rule("kafka-away"), (kafka,)),
+            RuleObservations(changes.rule("partitions-offline"), (unknown,)),
+            RuleObservations(changes.rule("under-replicated"), (unknown,)),
+            RuleObservations(changes.rule("disk-full"), whole=False),
         ]
     disks = [_disk(broker, folder) for broker in health.brokers for folder in broker.dirs or ()]
     told = all(broker.dirs is not None for broker in health.brokers)
     return [
-        Seen(changes.rule("kafka-away"), (kafka,)),
-        Seen(changes.rule("partitions-offline"), (_offline(health, about),)),
-        Seen(changes.rule("under-replicated"), (_few(health, about),)),
-        Seen(changes.rule("disk-full"), tuple(disks), whole=told),
+        RuleObservations(changes.rule("kafka-away"), (kafka,)),
+        RuleObservations(changes.rule("partitions-offline"), (_offline(health, about),)),
+        RuleObservations(changes.rule("under-replicated"), (_few(health, about),)),
+        RuleObservations(changes.rule("disk-full"), tuple(disks), whole=told),
     ]
 
 
@@ -269,7 +279,7 @@ def _connector(one: Connector) -> Observation:
     )
 
 
-def _worker(one: Worker) -> Observation:
+def _worker(one: ConnectWorker) -> Observation:
     about = labels_of({"worker": one.url})
     if one.state == "connecting":
         return Observation(about, Verdict.UNKNOWN)

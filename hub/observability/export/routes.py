@@ -36,7 +36,7 @@ class HasOverview(Protocol):
     def overview(self) -> Overview: ...
 
 
-class HasRows(Protocol):
+class HasLagRows(Protocol):
     """Every consumer's lag, worst first; ``round_s``: what the last round of measuring took."""
 
     @property
@@ -49,7 +49,7 @@ def create_router(
     collector: HasOverview,
     views: ViewSource,
     counters: metrics.Counters = tuple,
-    monitor: HasRows | None = None,
+    monitor: HasLagRows | None = None,
     series: int = metrics.SERIES,
     families: metrics.Families = tuple,
     firing: Callable[[], int | None] = lambda: None,

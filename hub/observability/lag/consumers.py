@@ -1,7 +1,7 @@
 """[core] Who reads what, and how far behind it is: consumer groups, views and appliers measured by one model.
 
 ``measure`` joins what is known of a partition's end (poll anchors), its beginning, its clock (timestamp anchors) and
-the consumer's position into one ``Reading`` per consumer and topic. Rules:
+the consumer's position into one ``LagReading`` per consumer and topic. Rules:
 
 - a position before the log's beginning is clamped to it and counted as lost
 - a stretch known to hold no record to read (transaction markers, aborted records) is skipped: no phantom lag
@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from hub.observability.lag.anchors import Bracket, Ring, arrival
-from hub.observability.lag.status import Reader, Reading, Watched
+from hub.observability.lag.status import LagReading, ReaderState, WatchedConsumer
 from hub.observability.lag.timed import Answers, edges, next_question
 
 
@@ -37,19 +37,19 @@ class Consumer:
 
     id: ConsumerId
     positions: Mapping[str, Mapping[int, int]]
-    reader: Reader = field(default_factory=Reader)
+    reader: ReaderState = field(default_factory=ReaderState)
     owner: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
-    readers: Mapping[str, Reader] = field(default_factory=dict)
+    readers: Mapping[str, ReaderState] = field(default_factory=dict)
 
-    def reader_of(self, topic: str | None) -> Reader:
+    def reader_of(self, topic: str | None) -> ReaderState:
         """What is known of who reads a topic."""
         return self.reader if topic is None else self.readers.get(topic, self.reader)
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
+class LagTopicFacts:
     """What a topic's settings mean for lag. ``retention_s`` None: its records are not deleted by age."""
 
     append_time: bool = False
@@ -57,7 +57,7 @@ class TopicFacts:
     retention_s: float | None = None
 
     @classmethod
-    def of(cls, config: Mapping[str, str | None]) -> TopicFacts:
+    def of(cls, config: Mapping[str, str | None]) -> LagTopicFacts:
         """From Kafka's settings, defaults included."""
         policy = config.get("cleanup.policy") or "delete"
         retention_ms = int(config.get("retention.ms") or -1)
@@ -76,7 +76,7 @@ class Hollow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Partition:
+class PartitionState:
     """What is known of one partition beside its poll anchors."""
 
     beginning: int | None = None
@@ -92,13 +92,13 @@ class Partition:
         return position
 
 
-NOTHING_KNOWN = Partition()
+NOTHING_KNOWN = PartitionState()
 # An end that old says nothing of now.
 STALE_MS = 60_000
 
 
 @dataclass(slots=True)
-class Mark:
+class PositionMark:
     """A consumer's position in a partition over time: unmoved since ``since_ms``, and once as far as ``high``."""
 
     position: int
@@ -118,19 +118,19 @@ class Wait(NamedTuple):
     idle_s: float
 
 
-Marks = dict[int, Mark]
+Marks = dict[int, PositionMark]
 
 
 def measure(
     topic: str,
     positions: Mapping[int, int],
     rings: Mapping[int, Ring],
-    partitions: Mapping[int, Partition],
-    facts: TopicFacts,
+    partitions: Mapping[int, PartitionState],
+    facts: LagTopicFacts,
     marks: Marks,
     now_ms: int,
     waits: list[Wait],
-) -> Reading | None:
+) -> LagReading | None:
     """One reading; None: no partition's end is known, or one was not for ``STALE_MS``. Brings ``marks`` up to now, and adds to ``waits`` the partitions
     in which records wait. One pass, because an estate has hundred thousands of these pairs.
     """
@@ -153,7 +153,7 @@ def measure(
         past = past or committed > newest.end
         mark = marks.get(partition)
         if mark is None:
-            mark = marks[partition] = Mark(committed, now_ms, committed)
+            mark = marks[partition] = PositionMark(committed, now_ms, committed)
         elif mark.position != committed:
             mark.position, mark.since_ms = committed, now_ms
             mark.high = max(mark.high, committed)
@@ -193,7 +193,7 @@ def measure(
         waits.append(Wait(topic, partition, committed, position, newest.end, low, still_s))
     if not known:
         return None
-    return Reading(
+    return LagReading(
         now_ms,
         total,
         end_sum,
@@ -212,7 +212,7 @@ def measure(
     )
 
 
-def question(wait: Wait, ring: Ring, about: Partition, facts: TopicFacts, now_ms: int) -> int | None:
+def question(wait: Wait, ring: Ring, about: PartitionState, facts: LagTopicFacts, now_ms: int) -> int | None:
     """The time whose offset would narrow the bracket of what waits there; None: it is narrow, or would not help."""
     position = about.skipped(max(wait.committed, about.beginning or 0))
     polled = arrival(ring, position)
@@ -227,7 +227,7 @@ def question(wait: Wait, ring: Ring, about: Partition, facts: TopicFacts, now_ms
 
 
 def oldest(
-    polled: Bracket, answers: Answers, position: int, facts: TopicFacts, end: int
+    polled: Bracket, answers: Answers, position: int, facts: LagTopicFacts, end: int
 ) -> tuple[Bracket, str]:
     """When the oldest unread record arrived, as narrow as it is proven, and what that rests on."""
     there_ms = polled.until_ms
@@ -304,7 +304,7 @@ class LagRow:
 TREND = 12
 
 
-def row_of(consumer: Consumer, topic: str | None, watched: Watched, owner: str) -> LagRow:
+def row_of(consumer: Consumer, topic: str | None, watched: WatchedConsumer, owner: str) -> LagRow:
     """What is shown. While the state is UNKNOWN the numbers are, too: old ones would look like new ones."""
     shown = watched.shown
     last = watched.last if shown.state != "UNKNOWN" else None

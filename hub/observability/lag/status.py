@@ -1,6 +1,6 @@
 """[core] What a history of measurements means: the states of a consumer, each with its cause, on the wall clock.
 
-A *reading* is one measurement of one consumer on one topic. ``watch`` folds readings into a ``Watched``: the window,
+A *reading* is one measurement of one consumer on one topic. ``watch`` folds readings into a ``WatchedConsumer``: the window,
 the state that is shown, since when. ``judge`` is the proposal of one moment, the first line that fits:
 
 =============== =========================================================================================
@@ -55,7 +55,7 @@ _STUCK = (LagState.STOPPED, LagState.STALLED, LagState.FALLING_BEHIND, LagState.
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class LagRules:
     """Numbers of the table. ``stop_s`` is at least six readings: fewer cannot tell a pause from a stop."""
 
     sample_s: float = 10.0
@@ -71,7 +71,7 @@ class Rules:
     leave: int = 4
 
     @classmethod
-    def every(cls, sample_s: float, objective_s: float = 10.0) -> Rules:
+    def every(cls, sample_s: float, objective_s: float = 10.0) -> LagRules:
         """Rules for readings that come so often."""
         return cls(sample_s=sample_s, objective_s=objective_s, stop_s=6 * sample_s)
 
@@ -107,7 +107,7 @@ class Bracketed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Bracketed):
+class LagReading(Bracketed):
     """One consumer on one topic, over its partitions, at ``at_ms``.
 
     ``position`` and ``end`` are sums. The oldest unread record has waited between ``low_s`` and ``high_s`` (None: no
@@ -135,7 +135,7 @@ class Reading(Bracketed):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReaderState:
     """What is known of who reads. ``said``: its own word (``failed``, ``retrying``, …), ``reason``: why, or why nobody is there;
     ``members``: connected ones, None where they are not counted (``connected``: there are some); ``committed_at_ms``: its last sign of work, where it gives one.
     ``silent``: how long nobody has heard of it, in words, once that is longer than the rhythm in which it tells: what it said
@@ -151,7 +151,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LagVerdict:
     """``cause`` is a half sentence for people. ``eta_s``: until nothing waits; ``loss_s``: until records are lost."""
 
     state: LagState
@@ -161,18 +161,18 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedConsumer:
     """A consumer on a topic under watch. ``moves``: when the position last moved; ``against``: readings in a row that
     say other than what is shown; ``since_ms``: when the shown state began."""
 
-    shown: Verdict = Verdict(LagState.UNKNOWN, "nothing measured yet")
+    shown: LagVerdict = LagVerdict(LagState.UNKNOWN, "nothing measured yet")
     since_ms: int | None = None
-    window: tuple[Reading, ...] = ()
+    window: tuple[LagReading, ...] = ()
     moves: tuple[int, ...] = ()
     against: int = 0
 
     @property
-    def last(self) -> Reading | None:
+    def last(self) -> LagReading | None:
         return self.window[-1] if self.window else None
 
 
@@ -180,8 +180,13 @@ _MOVES = 9
 
 
 def watch(
-    watched: Watched, reading: Reading | None, reader: Reader, now_ms: int, rules: Rules, why_not: str = ""
-) -> Watched:
+    watched: WatchedConsumer,
+    reading: LagReading | None,
+    reader: ReaderState,
+    now_ms: int,
+    rules: LagRules,
+    why_not: str = "",
+) -> WatchedConsumer:
     """One more reading (None: there is none, ``why_not`` says why)."""
     if reading is None:
         spoken = _spoken(reader)
@@ -189,7 +194,7 @@ def watch(
             spoken is not None
         ):  # it is shown at once, and beside it the numbers of before would look like those of now
             watched = replace(watched, window=())
-        proposed = spoken or Verdict(LagState.UNKNOWN, reader.silent or why_not or "nothing measured yet")
+        proposed = spoken or LagVerdict(LagState.UNKNOWN, reader.silent or why_not or "nothing measured yet")
         return _settled(watched, proposed, now_ms, rules, sure=bool(reader.silent))
     last = watched.last
     moves = watched.moves
@@ -202,8 +207,8 @@ def watch(
 
 
 def _settled(
-    watched: Watched, proposed: Verdict, now_ms: int, rules: Rules, *, sure: bool = False
-) -> Watched:
+    watched: WatchedConsumer, proposed: LagVerdict, now_ms: int, rules: LagRules, *, sure: bool = False
+) -> WatchedConsumer:
     """The shown state after a proposal: two to enter a worse one, four to leave for a better one. ``sure``: it was waited for
     already, before it was said."""
     shown = watched.shown
@@ -219,31 +224,31 @@ def _settled(
     return replace(watched, shown=proposed, against=0, since_ms=now_ms)
 
 
-def _needed(shown: LagState, proposed: LagState, rules: Rules) -> int:
+def _needed(shown: LagState, proposed: LagState, rules: LagRules) -> int:
     if proposed is LagState.UNKNOWN:
         return rules.enter
     return rules.enter if SEVERITY[proposed] < SEVERITY[shown] else rules.leave
 
 
 def judge(
-    window: Sequence[Reading], moves: Sequence[int], reader: Reader, now_ms: int, rules: Rules
-) -> Verdict:
+    window: Sequence[LagReading], moves: Sequence[int], reader: ReaderState, now_ms: int, rules: LagRules
+) -> LagVerdict:
     """The table, for readings of which the last is now's. ``moves``: when the position moved, oldest first."""
     last = window[-1]
     if last.lost:
-        return Verdict(LagState.LOST, f"{last.lost:,} records were deleted before they were read")
+        return LagVerdict(LagState.LOST, f"{last.lost:,} records were deleted before they were read")
     spoken = _spoken(reader) or _silent(reader, last)
     if spoken is None and (
         last.records == 0
         or (last.high_s is not None and last.high_s <= rules.objective_s and not last.rewound)
     ):
         cause = "everything is read" if last.records == 0 else f"within {rules.objective_s:g} s"
-        return Verdict(LagState.OK, cause)
+        return LagVerdict(LagState.OK, cause)
     found = spoken or _stuck(last, moves, reader, now_ms, rules) or _moving(window, rules)
     return _at_risk(window, found, rules) or found
 
 
-def _spoken(reader: Reader) -> Verdict | None:
+def _spoken(reader: ReaderState) -> LagVerdict | None:
     """The reader's own word, where that is a bad one."""
     states = {
         "failed": LagState.STOPPED,
@@ -254,17 +259,19 @@ def _spoken(reader: Reader) -> Verdict | None:
     state = states.get(reader.said or "")
     if state is None:
         return None
-    return Verdict(state, f"{reader.said}: {reader.reason}" if reader.reason else str(reader.said))
+    return LagVerdict(state, f"{reader.said}: {reader.reason}" if reader.reason else str(reader.said))
 
 
-def _silent(reader: Reader, last: Reading) -> Verdict | None:
+def _silent(reader: ReaderState, last: LagReading) -> LagVerdict | None:
     """Of whom nobody has heard: whether it still reads is not known. Where nobody is meant to read, what waited then waits."""
     if not reader.silent or (reader.members == 0 and last.records):
         return None
-    return Verdict(LagState.UNKNOWN, reader.silent)
+    return LagVerdict(LagState.UNKNOWN, reader.silent)
 
 
-def _stuck(last: Reading, moves: Sequence[int], reader: Reader, now_ms: int, rules: Rules) -> Verdict | None:
+def _stuck(
+    last: LagReading, moves: Sequence[int], reader: ReaderState, now_ms: int, rules: LagRules
+) -> LagVerdict | None:
     pauses = [(later - earlier) / 1000 for earlier, later in itertools.pairwise(moves)]
     patience_s = max(rules.stop_s, rules.intervals * median(pauses) if pauses else 0.0)
     if last.idle_s < patience_s:
@@ -273,40 +280,40 @@ def _stuck(last: Reading, moves: Sequence[int], reader: Reader, now_ms: int, rul
     quiet = f"{place}nothing read for {_span(last.idle_s)}"
     if reader.members or reader.connected:
         people = {None: "members are", 1: "1 member is"}.get(reader.members, f"{reader.members} members are")
-        return Verdict(LagState.STALLED, f"{quiet}, though {people} connected")
+        return LagVerdict(LagState.STALLED, f"{quiet}, though {people} connected")
     if reader.committed_at_ms is not None and now_ms - reader.committed_at_ms < patience_s * 1000:
         why = f": {reader.why_stuck}" if reader.why_stuck else ", though batches are committed"
-        return Verdict(LagState.STALLED, f"{quiet}{why}")
+        return LagVerdict(LagState.STALLED, f"{quiet}{why}")
     if reader.members == 0:
-        return Verdict(LagState.STOPPED, f"{quiet}, and {reader.reason or 'no member is connected'}")
+        return LagVerdict(LagState.STOPPED, f"{quiet}, and {reader.reason or 'no member is connected'}")
     if reader.committed_at_ms is not None:
-        return Verdict(LagState.STOPPED, f"no batch for {_span((now_ms - reader.committed_at_ms) / 1000)}")
-    return Verdict(LagState.STOPPED, quiet)
+        return LagVerdict(LagState.STOPPED, f"no batch for {_span((now_ms - reader.committed_at_ms) / 1000)}")
+    return LagVerdict(LagState.STOPPED, quiet)
 
 
-def _moving(window: Sequence[Reading], rules: Rules) -> Verdict:
+def _moving(window: Sequence[LagReading], rules: LagRules) -> LagVerdict:
     """Late, but it moves: back, away, or home."""
     last = window[-1]
     window = _episode(window, rules)
     flow = _flow(window)
     eta_s = last.records / flow.net if flow is not None and flow.net > 0 else None
     if last.rewound:
-        return Verdict(LagState.REWOUND, f"went back: {last.rewound:,} records are read again", eta_s)
+        return LagVerdict(LagState.REWOUND, f"went back: {last.rewound:,} records are read again", eta_s)
     seconds, records = [each.seconds for each in window], [each.records for each in window]
     rates = "" if flow is None else f"{flow.arriving:,.0f} records/s arrive, {flow.read:,.0f} are read"
     if _trend(records, rules) < 0:
-        return Verdict(LagState.CATCHING_UP, rates, eta_s)
+        return LagVerdict(LagState.CATCHING_UP, rates, eta_s)
     tendency = _trend(seconds, rules)
     if tendency > 0:
         slope = theil_sen([each.at_ms / 1000 for each in window[-_RECENT:]], seconds[-_RECENT:])
         if slope > rules.slope:
-            return Verdict(LagState.FALLING_BEHIND, rates)
+            return LagVerdict(LagState.FALLING_BEHIND, rates)
     if tendency < 0:
-        return Verdict(LagState.CATCHING_UP, rates, eta_s)
-    return Verdict(LagState.BEHIND, rates or "measured once")
+        return LagVerdict(LagState.CATCHING_UP, rates, eta_s)
+    return LagVerdict(LagState.BEHIND, rates or "measured once")
 
 
-def _episode(window: Sequence[Reading], rules: Rules) -> Sequence[Reading]:
+def _episode(window: Sequence[LagReading], rules: LagRules) -> Sequence[LagReading]:
     """The readings since it is late: what was before a burst says nothing of where it goes now."""
     for index in range(len(window) - 1, -1, -1):
         each = window[index]
@@ -315,7 +322,7 @@ def _episode(window: Sequence[Reading], rules: Rules) -> Sequence[Reading]:
     return window
 
 
-def _at_risk(window: Sequence[Reading], found: Verdict, rules: Rules) -> Verdict | None:
+def _at_risk(window: Sequence[LagReading], found: LagVerdict, rules: LagRules) -> LagVerdict | None:
     """Records that are about to be deleted unread: by age, or because the log's beginning comes nearer."""
     last = window[-1]
     if last.records == 0:
@@ -327,10 +334,10 @@ def _at_risk(window: Sequence[Reading], found: Verdict, rules: Rules) -> Verdict
     soon = "" if loss_s is None else f", the first records are lost in {_span(loss_s)}"
     age = f"oldest unread record is {_span(last.seconds)} old"
     kept = "" if last.retention_s is None else f" of {_span(last.retention_s)} kept"
-    return Verdict(LagState.AT_RISK, f"{age}{kept}{soon}; {found.cause}", found.eta_s, loss_s)
+    return LagVerdict(LagState.AT_RISK, f"{age}{kept}{soon}; {found.cause}", found.eta_s, loss_s)
 
 
-def _loss_s(window: Sequence[Reading], state: LagState) -> float | None:
+def _loss_s(window: Sequence[LagReading], state: LagState) -> float | None:
     first, last = window[0], window[-1]
     found = []
     if last.retention_s is not None and state in _STUCK:
@@ -353,7 +360,7 @@ class _Flow:
     net: float
 
 
-def _flow(window: Sequence[Reading]) -> _Flow | None:
+def _flow(window: Sequence[LagReading]) -> _Flow | None:
     recent = window[-_RECENT:]
     elapsed_s = (recent[-1].at_ms - recent[0].at_ms) / 1000
     if elapsed_s <= 0:
@@ -368,7 +375,7 @@ def _flow(window: Sequence[Reading]) -> _Flow | None:
 _RECENT = 10
 
 
-def _trend(values: Sequence[float], rules: Rules) -> int:
+def _trend(values: Sequence[float], rules: LagRules) -> int:
     """1 rising, -1 falling, 0 neither."""
     for length in (_RECENT, len(values)):
         z = mann_kendall(values[-length:])

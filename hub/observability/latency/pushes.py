@@ -27,7 +27,7 @@ MOST_NAMED = 64
 PATIENCE_MS = 30_000
 
 
-class Told(NamedTuple):
+class CoveredUpTo(NamedTuple):
     """A subscriber has everything of the sources up to ``after``, and had all up to ``before`` (epoch ms)."""
 
     before: Positions
@@ -53,8 +53,8 @@ class _Named:
 
 
 @dataclass
-class _View:
-    told: dict[int, deque[Told]] = field(default_factory=dict)
+class _ViewPushes:
+    told: dict[int, deque[CoveredUpTo]] = field(default_factory=dict)
     waiting: deque[_Named] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
     named_to: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -63,15 +63,15 @@ class _View:
 class Pushes:
     """What subscribers were told and what is known of events, until the two meet."""
 
-    views: dict[str, _View] = field(default_factory=dict)
+    views: dict[str, _ViewPushes] = field(default_factory=dict)
 
-    def told(self, view: str, subscriber: int, told: Told) -> None:
+    def told(self, view: str, subscriber: int, told: CoveredUpTo) -> None:
         """One that is too many is not followed: who was first is as good a sample."""
         known = self.views.get(view)
         if known is None:
             if len(self.views) >= MOST_VIEWS:
                 return
-            known = self.views[view] = _View()
+            known = self.views[view] = _ViewPushes()
         if subscriber not in known.told:
             gone = [each for each, those in known.told.items() if told.at_ms - those[-1].at_ms > PATIENCE_MS]
             for each in gone:
@@ -118,7 +118,7 @@ class Pushes:
         self.views = {view: each for view, each in self.views.items() if view in wanted}
 
 
-def _pushed_ms(told: Iterable[Told], event: _Named) -> int | None:
+def _pushed_ms(told: Iterable[CoveredUpTo], event: _Named) -> int | None:
     for each in told:
         # A partition that was not covered before was empty, or is read from its start: as where it is sampled.
         if each.before.get(event.place, event.offset + 1) <= event.offset < each.after.get(event.place):

@@ -28,9 +28,9 @@ from hub.observability.latency.latency import (
     freshness_of,
     rows_of,
 )
-from hub.observability.latency.pushes import Pushes, Told
+from hub.observability.latency.pushes import CoveredUpTo, Pushes
 from hub.observability.overview.collector import wall_clock_ms
-from hub.observability.overview.reports import Report
+from hub.observability.overview.reports import ViewReport
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
 
@@ -40,24 +40,24 @@ MOST_VIEWS = 200
 REPLAY_S = 1_800.0
 
 
-class Facts(Protocol):
+class CollectorFacts(Protocol):
     """What the collector knows: records of ``_hub.progress``, the views' reports, anchors by topic and partition."""
 
     records: Mapping[str, Mapping[str, Any]]
-    reports: tuple[Report, ...]
+    reports: tuple[ViewReport, ...]
     rings: dict[str, dict[int, Ring]]
 
 
-class HasRows(Protocol):
+class HasLatencyRows(Protocol):
     def rows(self) -> Sequence[LagRow]: ...
 
 
 @dataclass
-class LatencyBoard:
+class LatencyRecorder:
     """Use ``with board.running():``. ``event_of`` a row's sources: the time of its latest event, None where not told."""
 
-    facts: Facts
-    lags: HasRows
+    facts: CollectorFacts
+    lags: HasLatencyRows
     event_of: Callable[[Mapping[str, Any] | None], int | None] = lambda _sources: None
     replay_s: float = REPLAY_S
     now_ms: Callable[[], int] = wall_clock_ms
@@ -71,7 +71,7 @@ class LatencyBoard:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
-    def running(self) -> Iterator[LatencyBoard]:
+    def running(self) -> Iterator[LatencyRecorder]:
         """A step a second for as long as the block runs."""
         with repeating(
             self.step, name="latency", pause_s=lambda _: STEP_S, failed="latency could not be followed"
@@ -119,7 +119,7 @@ class LatencyBoard:
         """A subscriber of a view whose rows name no events was told changes, and has now all that the sources had up to ``after``."""
         with self.lock:
             if view in self.sampled:
-                self.pushes.told(view, subscriber, Told(before, after, self.now_ms()))
+                self.pushes.told(view, subscriber, CoveredUpTo(before, after, self.now_ms()))
 
     def _place(self, view: str, named: Sequence[Sequence[Any]]) -> None:
         """When the named events got into the log: not before the last poll that did not see them. So an event that its

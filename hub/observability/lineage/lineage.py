@@ -23,7 +23,7 @@ from hub.caller import CALLER, sees_topic, sees_view
 from hub.errors import CallerError, NotFound, nearest
 from hub.observability.lag.consumers import LagRow
 from hub.observability.latency.latency import SERVING
-from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, MIRRORS_STALE_MS, Mirrored
+from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, MIRRORS_STALE_MS, MirrorStatuses
 from hub.observability.overview.overview import ViewLine
 
 KINDS = ("topic", "mirror", "view", "store", "group")
@@ -35,7 +35,7 @@ _OF_STORE = {"live": "OK", "filling": "CATCHING_UP", "stopped": "STOPPED", "down
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LineageNode:
     """``id`` is ``kind:name``; of a store ``store:<view>/<store>``, of a mirror ``mirror:<mirror>/<topic>``. ``cluster``: of a
     topic elsewhere, which one, and the name ends with it."""
 
@@ -47,7 +47,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class LineageEdge:
     """Events go from ``source`` to ``target``. ``state`` and the numbers are the reader's; None: not known, and of a
     ``write``: there is nothing to know."""
 
@@ -62,7 +62,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ViewStorage:
     """Where a view is kept: its changelog, and of each store its name, kind, state and lag in records."""
 
     changelog: str
@@ -70,43 +70,43 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LatenessPath:
     """Why a node is late: ``path`` from where events come in to the node, ``seconds`` together, and the ``slowest`` edge
     of it. ``unknown``: edges on the way whose lag is not known, so it may be more."""
 
     seconds: float
-    path: tuple[Edge, ...]
-    slowest: Edge | None
-    unknown: tuple[Edge, ...]
+    path: tuple[LineageEdge, ...]
+    slowest: LineageEdge | None
+    unknown: tuple[LineageEdge, ...]
 
 
 @dataclass(frozen=True)
 class Lineage:
     """Nodes by id and edges, each once. ``cut``: there is more than is shown."""
 
-    nodes: Mapping[str, Node]
-    edges: tuple[Edge, ...]
+    nodes: Mapping[str, LineageNode]
+    edges: tuple[LineageEdge, ...]
     cut: bool = False
 
     @cached_property
-    def _into(self) -> Mapping[str, list[Edge]]:
+    def _into(self) -> Mapping[str, list[LineageEdge]]:
         return _by(self.edges, lambda edge: edge.target)
 
     @cached_property
-    def _out(self) -> Mapping[str, list[Edge]]:
+    def _out(self) -> Mapping[str, list[LineageEdge]]:
         return _by(self.edges, lambda edge: edge.source)
 
-    def into(self, node: str) -> Sequence[Edge]:
+    def into(self, node: str) -> Sequence[LineageEdge]:
         return self._into.get(node, ())
 
-    def out_of(self, node: str) -> Sequence[Edge]:
+    def out_of(self, node: str) -> Sequence[LineageEdge]:
         return self._out.get(node, ())
 
     def knows(self, name: str) -> bool:
         """Whether anything has this id or name."""
         return name in self.nodes or any(node.name == name for node in self.nodes.values())
 
-    def find(self, name: str) -> Node:
+    def find(self, name: str) -> LineageNode:
         """By id or by name. Raises NotFound with the nearest name, CallerError when several have it."""
         if name in self.nodes:
             return self.nodes[name]
@@ -159,9 +159,9 @@ class Lineage:
             nodes, tuple(each for each in self.edges if each.source in nodes and each.target in nodes), cut
         )
 
-    def why_late(self, node: str) -> Late:
+    def why_late(self, node: str) -> LatenessPath:
         """The way against the arrows that takes longest, as far as lag is known."""
-        best: dict[str, tuple[float, Edge | None]] = {}
+        best: dict[str, tuple[float, LineageEdge | None]] = {}
         for here in reversed(self._upstream(node)):  # sources first
             took = [
                 ((edge.seconds or 0.0) + best[edge.source][0], edge)
@@ -169,7 +169,7 @@ class Lineage:
                 if edge.source in best
             ]
             best[here] = max(took, key=lambda each: each[0], default=(0.0, None))
-        path: list[Edge] = []
+        path: list[LineageEdge] = []
         edge = best[node][1]
         while edge is not None:
             path.append(edge)
@@ -183,7 +183,7 @@ class Lineage:
             if not edge.write and edge.seconds is None and edge.source in best
         )
         slowest = max(timed, key=lambda each: each.seconds or 0.0, default=None)
-        return Late(best[node][0], tuple(path), slowest, unknown)
+        return LatenessPath(best[node][0], tuple(path), slowest, unknown)
 
     def _upstream(self, node: str) -> list[str]:
         """The node and all before it, each before what it comes from; what would close a circle is left out."""
@@ -205,8 +205,8 @@ class Lineage:
         return order
 
 
-def _by(edges: Iterable[Edge], end: Callable[[Edge], str]) -> Mapping[str, list[Edge]]:
-    found: dict[str, list[Edge]] = defaultdict(list)
+def _by(edges: Iterable[LineageEdge], end: Callable[[LineageEdge], str]) -> Mapping[str, list[LineageEdge]]:
+    found: dict[str, list[LineageEdge]] = defaultdict(list)
     for edge in edges:
         found[end(edge)].append(edge)
     return found
@@ -215,22 +215,22 @@ def _by(edges: Iterable[Edge], end: Callable[[Edge], str]) -> Mapping[str, list[
 def lineage_of(
     views: Iterable[ViewLine],
     rows: Iterable[LagRow],
-    kept: Mapping[str, Kept],
-    mirrored: Mirrored | None = None,
+    kept: Mapping[str, ViewStorage],
+    mirrored: MirrorStatuses | None = None,
     now_ms: int = 0,
 ) -> Lineage:
     """The graph of this moment. ``rows``: every reader that was measured; ``kept`` by view."""
-    nodes: dict[str, Node] = {}
-    edges: dict[tuple[str, str], Edge] = {}
+    nodes: dict[str, LineageNode] = {}
+    edges: dict[tuple[str, str], LineageEdge] = {}
     measured = list(rows)
 
     def put(kind: str, name: str, owner: str = "") -> str:
         id = f"{kind}:{name}"
         if id not in nodes or (owner and not nodes[id].owner):
-            nodes[id] = Node(id, kind, name, owner)
+            nodes[id] = LineageNode(id, kind, name, owner)
         return id
 
-    def join(edge: Edge) -> None:
+    def join(edge: LineageEdge) -> None:
         edges.setdefault((edge.source, edge.target), edge)
 
     appliers = {row.name: row for row in measured if row.kind == "applier"}
@@ -238,16 +238,16 @@ def lineage_of(
         id = put("view", view.name, view.owner)
         for source in view.sources:
             lag = (source.state.value, source.cause, source.records, source.seconds, source.error_s)
-            join(Edge(put("topic", source.topic), id, False, *lag))
+            join(LineageEdge(put("topic", source.topic), id, False, *lag))
         home = kept.get(view.name)
         if home is None:
             continue
         changelog = put("topic", home.changelog, view.owner)
-        join(Edge(id, changelog, write=True))
+        join(LineageEdge(id, changelog, write=True))
         for store in home.stores:
             target = f"store:{view.name}/{store['store']}"
-            nodes[target] = Node(target, "store", str(store["store"]), view.owner)
-            join(_kept_in(changelog, target, store, appliers.get(view.name)))
+            nodes[target] = LineageNode(target, "store", str(store["store"]), view.owner)
+            join(_storage_edge(changelog, target, store, appliers.get(view.name)))
     for row in measured:
         if row.kind == "group" and row.topic is not None:
             group = put("group", row.name, row.owner)
@@ -260,21 +260,21 @@ def lineage_of(
         ]
         for topic, carried in _carried(status, mirrored.at_ms, now_ms).items():
             name = f"{status['mirror']}/{topic}"
-            nodes[f"mirror:{name}"] = Node(f"mirror:{name}", "mirror", name)
+            nodes[f"mirror:{name}"] = LineageNode(f"mirror:{name}", "mirror", name)
             places = [put("topic", f"{topic}@{cluster}" if cluster else topic) for cluster in ends]
             for place, cluster in zip(places, ends, strict=True):
                 nodes[place] = replace(nodes[place], cluster=cluster)
             join(replace(carried, source=places[0], target=f"mirror:{name}"))
-            join(Edge(f"mirror:{name}", places[1], write=True))
+            join(LineageEdge(f"mirror:{name}", places[1], write=True))
     return Lineage(nodes, tuple(edges.values()))
 
 
-def seen_of(graph: Lineage) -> Lineage:
+def visible_lineage(graph: Lineage) -> Lineage:
     """What of it who asks may see: their topics and views, and the readers, mirrors and stores of these."""
     if CALLER.get() is None:
         return graph
 
-    def seen(node: Node) -> bool:
+    def seen(node: LineageNode) -> bool:
         if node.kind == "topic":
             return sees_topic(node.name.partition("@")[0])
         if node.kind == "mirror":
@@ -291,7 +291,7 @@ def seen_of(graph: Lineage) -> Lineage:
     return Lineage(shown, edges, graph.cut)
 
 
-def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[str, Edge]:
+def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[str, LineageEdge]:
     """How each topic of a mirror goes, as the edge into it, over the topic's partitions."""
     by_topic: dict[str, list[Mapping[str, Any]]] = {str(name): [] for name in status.get("topics_known", ())}
     for row in status.get("partitions", ()):
@@ -300,19 +300,19 @@ def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[
     age_s = None if at_ms is None else max(0, now_ms - at_ms) / 1000
     old = age_s is None or age_s * 1000 > MIRRORS_STALE_MS
     return {
-        topic: Edge("", "", False, "UNKNOWN", "what it told is too old")
+        topic: LineageEdge("", "", False, "UNKNOWN", "what it told is too old")
         if age_s is None or old
         else _of_topic(status, rows, age_s)
         for topic, rows in by_topic.items()
     }
 
 
-def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_s: float) -> Edge:
+def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_s: float) -> LineageEdge:
     """Numbers only where a worker told every partition's: the bound is how long ago that was."""
     reasons = (str(row["reason"]) for row in rows if row["reason"] and row["state"] != "unknown")
     why = next(reasons, str(status.get("reason") or ""))
     if not rows:
-        return Edge("", "", False, "UNKNOWN", why)
+        return LineageEdge("", "", False, "UNKNOWN", why)
     records = [row["lag_records"] for row in rows]
     silent_s = max(float(row["seen_s"] or 0.0) for row in rows)
     silent = silent_s > MIRROR_SILENT_S
@@ -331,14 +331,16 @@ def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_
         late = seconds > _MIRROR_OK_S
         state, why = ("BEHIND", why or "the mirror has not carried it yet") if late else ("OK", why)
     known = None if any(each is None for each in records) else sum(records)
-    return Edge("", "", False, state, why, known, seconds, bound)
+    return LineageEdge("", "", False, state, why, known, seconds, bound)
 
 
-def _read(topic: str, reader: str, row: LagRow) -> Edge:
-    return Edge(topic, reader, False, row.state, row.cause, row.records, row.seconds, row.error_s)
+def _read(topic: str, reader: str, row: LagRow) -> LineageEdge:
+    return LineageEdge(topic, reader, False, row.state, row.cause, row.records, row.seconds, row.error_s)
 
 
-def _kept_in(changelog: str, id: str, store: Mapping[str, object], applier: LagRow | None) -> Edge:
+def _storage_edge(
+    changelog: str, id: str, store: Mapping[str, object], applier: LagRow | None
+) -> LineageEdge:
     """The serving store's applier is measured in seconds, the others tell records."""
     if store["store"] == SERVING and applier is not None:
         return _read(changelog, id, applier)
@@ -346,7 +348,7 @@ def _kept_in(changelog: str, id: str, store: Mapping[str, object], applier: LagR
     records = lag if isinstance(lag, int) else None
     state = _OF_STORE.get(str(store.get("state")), "UNKNOWN")
     seconds = 0.0 if records == 0 and state == "OK" else None  # nothing waits, so nothing waits for long
-    return Edge(changelog, id, False, state, str(store.get("reason") or ""), records, seconds, seconds)
+    return LineageEdge(changelog, id, False, state, str(store.get("reason") or ""), records, seconds, seconds)
 
 
 # ---- as a picture
@@ -358,7 +360,7 @@ BOX, HIGH, ACROSS, DOWN, EDGE_OF = 196, 46, 116, 16, 8
 class Box:
     """A node's place, in pixels from the top left."""
 
-    node: Node
+    node: LineageNode
     x: int
     y: int
 
@@ -367,7 +369,7 @@ class Box:
 class Line:
     """An edge as the ``d`` of an SVG path, and where its words stand."""
 
-    edge: Edge
+    edge: LineageEdge
     path: str
     x: int
     y: int

@@ -22,7 +22,7 @@ from hub.observability.cluster.connect import Connect
 from hub.observability.lag.anchors import LIMIT, Ring, is_due, observed
 from hub.observability.lag.consumers import STALE_MS
 from hub.observability.overview.overview import (
-    Batch,
+    BatchSummary,
     CutOff,
     KafkaHealth,
     Overview,
@@ -33,7 +33,7 @@ from hub.observability.overview.overview import (
     topic_lines,
     view_line,
 )
-from hub.observability.overview.reports import Report, ViewSource, reports_of
+from hub.observability.overview.reports import ViewReport, ViewSource, reports_of
 from hub.observability.overview.view_state import Lag, Sample, lag_of_topic
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
@@ -56,7 +56,7 @@ SAMPLES = 60
 BATCHES = 40
 
 
-class Ends(Protocol):
+class ClusterEnds(Protocol):
     """What of a cluster is asked (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
@@ -73,7 +73,7 @@ def wall_clock_ms() -> int:
 class Collector:
     """Polls ``cluster`` and ``views``; ``overview()`` is what it knows. Use ``with collector.running():``."""
 
-    cluster: Ends
+    cluster: ClusterEnds
     views: ViewSource
     bootstrap: str = ""
     poll_s: float = POLL_S
@@ -91,14 +91,14 @@ class Collector:
     answered_at_ms: int | None = None
     kafka_error: str | None = None
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as the store has them
-    reports: tuple[Report, ...] = ()
+    reports: tuple[ViewReport, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     subscribers: Mapping[str, int] = field(default_factory=dict)
     store_error: str | None = None
     store_heard: bool = False
     store_at_ms: int | None = None  # when it last told everything
     windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
-    committed: dict[str, deque[Batch]] = field(default_factory=dict)
+    committed: dict[str, deque[BatchSummary]] = field(default_factory=dict)
     past: dict[tuple[str, str], int] = field(
         default_factory=dict
     )  # since when a view lies past a topic's end
@@ -225,7 +225,7 @@ class Collector:
             known = self.committed[report.view]
             at_ms, batch_ms = report.committed_at_ms, report.batch_ms
             if at_ms is not None and batch_ms is not None and (not known or known[-1].at_ms != at_ms):
-                known.append(Batch(at_ms, batch_ms, report.input_rows))
+                known.append(BatchSummary(at_ms, batch_ms, report.input_rows))
         self.windows = {report.view: self.windows.get(report.view, {}) for report in self.reports}
         self.past = {key: at_ms for key, at_ms in self.past.items() if key[0] in self.windows}
         for report in self.reports:
@@ -317,7 +317,7 @@ class Collector:
                 if kind_of(name) == kind
             )
 
-    def batches(self, view: str) -> tuple[Batch, ...]:
+    def batches(self, view: str) -> tuple[BatchSummary, ...]:
         """A view's last batches, the newest first, as they were seen once a second: of several within one the last."""
         with self.lock:
             return tuple(reversed(self.committed.get(view, ())))

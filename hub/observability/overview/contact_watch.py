@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub.alerts.model.matching import labels_of
-from hub.alerts.model.rules import Changes, Observation, Seen, Verdict
-from hub.kafka.contact.notes import STALE_MS, Note, notes
+from hub.alerts.model.rules import Observation, RuleChanges, RuleObservations, Verdict
+from hub.kafka.contact.notes import STALE_MS, ContactNote, notes
 from hub.kafka.contact.watchdog import CUT_OFF_S
 from hub.observability import format
 from hub.observability.overview.overview import CutOff
@@ -19,7 +19,7 @@ from hub.runtime import repeating
 READ_EVERY_S = 2.0
 
 
-def worst(note: Note) -> CutOff:
+def worst(note: ContactNote) -> CutOff:
     """The client of a process that has waited longest."""
     if note.reports is None:
         silent = f"it runs (pid {note.pid}) and has written nothing for {STALE_MS // 1000} s: it stands still, or its disk is full"
@@ -45,9 +45,9 @@ def in_words(process: CutOff) -> str:
     return f"{process.process}: no answer for {format.seconds(process.seconds)} ({process.why})"
 
 
-def seen_of_contact(
-    notes: Iterable[Note], changes: Changes, *, cut_off_s: float, kafka_answers: bool
-) -> list[Seen]:
+def observe_contact(
+    notes: Iterable[ContactNote], changes: RuleChanges, *, cut_off_s: float, kafka_answers: bool
+) -> list[RuleObservations]:
     """Rule ``kafka-cut-off``, of each process on this machine.
 
     While Kafka does not answer the server either, nothing is known of the others: that is ``kafka-away``.
@@ -62,7 +62,7 @@ def seen_of_contact(
         words = f"Kafka has not answered {process.process} for {format.seconds(process.seconds)}"
         return Observation(about, Verdict.BAD, words, process.seconds, detail=process.why)
 
-    return [Seen(changes.rule("kafka-cut-off"), tuple(observed(worst(note)) for note in notes))]
+    return [RuleObservations(changes.rule("kafka-cut-off"), tuple(observed(worst(note)) for note in notes))]
 
 
 @dataclass
@@ -71,7 +71,7 @@ class ContactWatch:
 
     home: Path
     cut_off_s: float = CUT_OFF_S
-    known: tuple[Note, ...] = ()
+    known: tuple[ContactNote, ...] = ()
 
     @contextmanager
     def running(self) -> Iterator[ContactWatch]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hub.observability.lag.anchors import Ring, arrival, observed
 from hub.observability.lag.consumers import Consumer, ConsumerId
-from hub.observability.lag.status import Reader, Reading
+from hub.observability.lag.status import LagReading, ReaderState
 
 # What mirrors told longer ago says nothing of now.
 MIRRORS_STALE_MS = 60_000
@@ -27,7 +27,7 @@ MIRROR_SILENT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mirrored:
+class MirrorStatuses:
     """What mirrors told: ``mirrors`` as ``hub mirror status -o json`` has them; one whose target does not answer has the
     ``topics_known`` of before. ``here``: the names that mirrors.yaml has for this cluster; ``clusters``: every cluster's first
     address. ``at_ms`` None: they were not asked yet."""
@@ -56,7 +56,7 @@ class MirrorReader(NamedTuple):
     ends: Mapping[str, Mapping[int, tuple[int, int]]] | None
 
 
-def readers_of(mirrored: Mirrored, now_ms: int) -> Iterator[MirrorReader]:
+def readers_of(mirrored: MirrorStatuses, now_ms: int) -> Iterator[MirrorReader]:
     """Every mirror that carries anything, ways back too, as its status was told last."""
     old = mirrored.at_ms is None or now_ms - mirrored.at_ms > MIRRORS_STALE_MS
     for status in mirrored.mirrors:
@@ -101,14 +101,14 @@ def _consumer(
     stands = status["state"] in _STANDS
     # That nobody mirrors it is known, whatever waits; that somebody paused it is no trouble of its own.
     said = "stopped" if status["state"] == "no worker" else None
-    reader = Reader(said, status["reason"] if stands else None, 0 if stands else status["workers"])
+    reader = ReaderState(said, status["reason"] if stands else None, 0 if stands else status["workers"])
     silent = {
         topic: replace(reader, silent=f"{why} ({status['reason']})" if stands else why)
         for topic, rows in by_topic.items()
         if (why := _silent(rows, age_s) or ("" if stands else _unreported(rows)))
     }
     broken = {
-        topic: Reader("failed", f"partition {row['partition']}: {row['reason']}", status["workers"])
+        topic: ReaderState("failed", f"partition {row['partition']}: {row['reason']}", status["workers"])
         for topic, rows in by_topic.items()
         for row in rows
         if row["state"] in _BROKEN
@@ -143,7 +143,7 @@ def _ends(
     }
 
 
-def told(rings: Rings, ends: Mapping[int, tuple[int, int]]) -> dict[int, Ring]:
+def update_rings(rings: Rings, ends: Mapping[int, tuple[int, int]]) -> dict[int, Ring]:
     """The rings of one topic after what a worker said of its partitions' ends."""
     found = dict(rings)
     for partition, (end, at_ms) in ends.items():
@@ -151,7 +151,7 @@ def told(rings: Rings, ends: Mapping[int, tuple[int, int]]) -> dict[int, Ring]:
     return found
 
 
-def at_least(positions: Mapping[int, int], rings: Rings, now_ms: int) -> Reading | None:
+def at_least(positions: Mapping[int, int], rings: Rings, now_ms: int) -> LagReading | None:
     """What a mirror lacks at the least, where nobody has told of its source for a while: what was there then waits. None:
     nobody ever told of all its partitions, or nothing waited."""
     if not positions or any(not rings.get(partition) for partition in positions):
@@ -165,4 +165,4 @@ def at_least(positions: Mapping[int, int], rings: Rings, now_ms: int) -> Reading
     if not records:
         return None
     end = sum(rings[partition][-1].end for partition in positions)
-    return Reading(now_ms, sum(positions.values()), end, records, low_s, None, idle_s=low_s)
+    return LagReading(now_ms, sum(positions.values()), end, records, low_s, None, idle_s=low_s)

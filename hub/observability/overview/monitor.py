@@ -29,19 +29,27 @@ from hub.observability.lag.consumers import (
     ConsumerId,
     Hollow,
     LagRow,
+    LagTopicFacts,
     Marks,
-    Partition,
-    TopicFacts,
+    PartitionState,
     Wait,
     measure,
     question,
     row_of,
 )
-from hub.observability.lag.status import SEVERITY, LagState, Reader, Reading, Rules, Watched, watch
+from hub.observability.lag.status import (
+    SEVERITY,
+    LagReading,
+    LagRules,
+    LagState,
+    ReaderState,
+    WatchedConsumer,
+    watch,
+)
 from hub.observability.lag.timed import answered
 from hub.observability.overview.collector import Collector
-from hub.observability.overview.mirror_readers import MirrorReader, at_least, told
-from hub.observability.overview.reports import Report
+from hub.observability.overview.mirror_readers import MirrorReader, at_least, update_rings
+from hub.observability.overview.reports import ViewReport
 from hub.observability.overview.view_state import UNAPPLIED
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
@@ -65,7 +73,7 @@ PROBE_S = 3.0
 Pair = tuple[ConsumerId, str]
 
 
-class Estate(Protocol):
+class MonitoredCluster(Protocol):
     """What of a cluster is asked (hub.kafka.KafkaCluster)."""
 
     def groups(self) -> Sequence[str]: ...
@@ -92,17 +100,17 @@ class Monitor:
     """Measures all consumers of ``estate``; ends and views' reports are ``collector``'s. ``owner_of`` a topic. ``mirrors`` answers
     at once, at a time (epoch ms)."""
 
-    estate: Estate
+    estate: MonitoredCluster
     collector: Collector
-    rules: Rules = field(default_factory=Rules)
+    rules: LagRules = field(default_factory=LagRules)
     owner_of: Callable[[str], str] = lambda _topic: ""
     mirrors: Callable[[int], Iterable[MirrorReader]] = lambda _now_ms: ()
-    watched: dict[tuple[ConsumerId, str | None], Watched] = field(default_factory=dict)
+    watched: dict[tuple[ConsumerId, str | None], WatchedConsumer] = field(default_factory=dict)
     consumers: dict[ConsumerId, Consumer] = field(default_factory=dict)
     marks: dict[ConsumerId, dict[str, Marks]] = field(default_factory=dict)
     topics_of: dict[ConsumerId, frozenset[str | None]] = field(default_factory=dict)
-    partitions: dict[str, dict[int, Partition]] = field(default_factory=dict)
-    facts: dict[str, tuple[TopicFacts, int]] = field(default_factory=dict)
+    partitions: dict[str, dict[int, PartitionState]] = field(default_factory=dict)
+    facts: dict[str, tuple[LagTopicFacts, int]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     unlisted: dict[str, int] = field(default_factory=dict)
     # Of mirrors whose source is another cluster: how far its topics reach, as workers told.
@@ -192,7 +200,7 @@ class Monitor:
         self.unlisted = {name: self.unlisted.get(name, 0) + 1 for name in known - listed}
         return sorted(listed | {name for name, rounds in self.unlisted.items() if rounds < UNLISTED})
 
-    def _of_view(self, report: Report, silent: str | None) -> Iterator[Consumer]:
+    def _of_view(self, report: ViewReport, silent: str | None) -> Iterator[Consumer]:
         """``silent``: why the store does not tell how far it is; by where it was then, it would stand while its topics go on."""
         if silent is not None:
             trouble = f"the store cannot be read: {silent}"
@@ -201,7 +209,7 @@ class Monitor:
             return
         unheard = report.reason or "nobody has heard of it" if report.state == "unknown" else ""
         why_stuck = UNAPPLIED if report.unapplied else ""
-        reader = Reader(
+        reader = ReaderState(
             report.state, report.reason, None, report.committed_at_ms, silent=unheard, why_stuck=why_stuck
         )
         positions = _by_topic(report.positions) if report.positions is not None else {}
@@ -227,7 +235,7 @@ class Monitor:
             before = self.elsewhere.get(id, {})
             kept = {topic: before[topic] for topic in before if topic in mirror.ends or not mirror.ends}
             self.elsewhere[id] = kept | {
-                topic: told(before.get(topic, {}), ends) for topic, ends in mirror.ends.items()
+                topic: update_rings(before.get(topic, {}), ends) for topic, ends in mirror.ends.items()
             }
         return mirror.consumer
 
@@ -267,12 +275,12 @@ class Monitor:
             log.debug("settings of topics were not told: %s", error.message)
             return
         for name, config in found.items():
-            self.facts[name] = (TopicFacts.of(config), now_ms)
+            self.facts[name] = (LagTopicFacts.of(config), now_ms)
 
-    def _measured(self, consumers: Sequence[Consumer]) -> dict[ConsumerId, dict[str, Reading]]:
+    def _measured(self, consumers: Sequence[Consumer]) -> dict[ConsumerId, dict[str, LagReading]]:
         """A reading of each consumer on each topic: first as it is, then, where records wait, with what was asked."""
         now_ms = self.collector.answered_at_ms or self.collector.now_ms()
-        readings: dict[ConsumerId, dict[str, Reading]] = {}
+        readings: dict[ConsumerId, dict[str, LagReading]] = {}
         waits: list[Wait] = []
         late: list[tuple[Consumer, str]] = []
         for consumer in consumers:
@@ -298,7 +306,7 @@ class Monitor:
                     readings[consumer.id][topic] = again
         return readings
 
-    def _reading(self, consumer: Consumer, topic: str, now_ms: int, waits: list[Wait]) -> Reading | None:
+    def _reading(self, consumer: Consumer, topic: str, now_ms: int, waits: list[Wait]) -> LagReading | None:
         if consumer.id in self.elsewhere:
             return self._of_another_cluster(consumer, topic, now_ms)
         rings = self.collector.rings.get(topic)
@@ -321,21 +329,21 @@ class Monitor:
             waits,
         )
 
-    def _of_another_cluster(self, consumer: Consumer, topic: str, now_ms: int) -> Reading | None:
+    def _of_another_cluster(self, consumer: Consumer, topic: str, now_ms: int) -> LagReading | None:
         """By what workers told; a topic of the same name here is the copy."""
         positions, rings = consumer.positions[topic], self.elsewhere[consumer.id].get(topic, {})
         marks = self.marks.setdefault(consumer.id, {}).setdefault(topic, {})
-        found = measure(topic, positions, rings, {}, TopicFacts(), marks, now_ms, [])
+        found = measure(topic, positions, rings, {}, LagTopicFacts(), marks, now_ms, [])
         return found or at_least(positions, rings, now_ms)
 
-    def _facts(self, topic: str) -> TopicFacts:
-        return self.facts[topic][0] if topic in self.facts else TopicFacts()
+    def _facts(self, topic: str) -> LagTopicFacts:
+        return self.facts[topic][0] if topic in self.facts else LagTopicFacts()
 
     def _ring(self, wait: Wait) -> Ring:
         return self.collector.rings.get(wait.topic, {}).get(wait.partition, ())
 
-    def _about(self, topic: str, partition: int) -> Partition:
-        return self.partitions.setdefault(topic, {}).setdefault(partition, Partition())
+    def _about(self, topic: str, partition: int) -> PartitionState:
+        return self.partitions.setdefault(topic, {}).setdefault(partition, PartitionState())
 
     def _learn_beginnings(self, waits: Sequence[Wait]) -> None:
         """Of the partitions in which records wait; in a large estate those first that wait longest."""
@@ -411,7 +419,7 @@ class Monitor:
 
     # ---- what it means
 
-    def _watch(self, consumer: Consumer, readings: Mapping[str, Reading], now_ms: int) -> None:
+    def _watch(self, consumer: Consumer, readings: Mapping[str, LagReading], now_ms: int) -> None:
         known = self.topics_of.get(consumer.id, frozenset())
         said: dict[str | None, str] = {
             topic: "some of its partitions do not answer" if topic in self.topic_ids else "its topic is gone"
@@ -426,7 +434,7 @@ class Monitor:
             if topic is not None and topic.startswith("__"):
                 continue
             key = (consumer.id, topic)
-            before = self.watched.get(key, Watched())
+            before = self.watched.get(key, WatchedConsumer())
             reading = None if topic is None else readings.get(topic)
             own = consumer.id not in self.elsewhere
             if own and reading is not None and reading.past and self._past(consumer, topic or ""):
@@ -450,8 +458,8 @@ class Monitor:
         self.error = message
         now_ms = self.collector.now_ms()
         for (id, topic), watched in list(self.watched.items()):
-            reader = self.consumers[id].reader if id in self.consumers else Reader()
-            unheard = Reader(None, None, reader.members, reader.committed_at_ms)
+            reader = self.consumers[id].reader if id in self.consumers else ReaderState()
+            unheard = ReaderState(None, None, reader.members, reader.committed_at_ms)
             self.watched[id, topic] = watch(watched, None, unheard, now_ms, self.rules, message)
         self._show()
 
@@ -482,7 +490,7 @@ def _group(
     """A group as a consumer; None when it is nobody's: no commits and no members."""
     members = described.members if described is not None else None
     connected = described is not None and members != 0
-    reader = Reader(members=members, connected=connected)
+    reader = ReaderState(members=members, connected=connected)
     id = ConsumerId("group", name)
     if isinstance(positions, HubError):
         return Consumer(id, {}, reader, trouble=positions.message)

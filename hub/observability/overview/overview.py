@@ -14,7 +14,7 @@ from hub.observability.lag.anchors import Ring
 from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.rates import STEPS, history, per_second
 from hub.observability.lag.status import SEVERITY, LagState
-from hub.observability.overview.reports import Report
+from hub.observability.overview.reports import ViewReport
 from hub.observability.overview.view_state import Assessment, Engine, Sample, assess, worst
 
 DLQ_SUFFIX = ".dlq"
@@ -84,7 +84,7 @@ class SourceLag:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchSummary:
     """A batch of a view: when it was committed, what it took, and how many events it read (None: not told)."""
 
     at_ms: int
@@ -216,7 +216,7 @@ def topic_line(
 
 
 def view_line(
-    report: Report,
+    report: ViewReport,
     windows: Mapping[str, Sequence[Sample]],
     now_ms: int,
     *,

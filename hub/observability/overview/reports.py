@@ -31,7 +31,7 @@ class ViewSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ViewReport:
     """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet.
 
     A realtime view commits only at its checkpoints: in between, what its rows show to be read counts too.
@@ -70,7 +70,7 @@ class Report:
         return tuple(sorted(named | read))
 
 
-def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[Report, ...]:
+def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[ViewReport, ...]:
     """Return one report for each view, by name. ``records`` by their keys ``state:<view>``, ``progress:<view>``; where the store
     tells how much of a changelog it has, ``applied:<view>``; and ``told:<view>``, the last progress in the log."""
     names = sorted({key.partition(":")[2] for key in records if key.startswith(("state:", "progress:"))})
@@ -83,12 +83,14 @@ def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[Report, ...]:
     )
 
 
-def _report_or_why_not(view: str, *said: Mapping[str, Any]) -> Report:
+def _report_or_why_not(view: str, *said: Mapping[str, Any]) -> ViewReport:
     """One view whose records nobody understands must not hide all the others."""
     try:
         return _report(view, *said)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return Report(view, "unknown", f"its records in _hub.progress are not understood: {error!r}"[:300])
+        return ViewReport(
+            view, "unknown", f"its records in _hub.progress are not understood: {error!r}"[:300]
+        )
 
 
 def _report(
@@ -98,7 +100,7 @@ def _report(
     seen: Mapping[str, Any],
     applied: Mapping[str, Any],
     told: Mapping[str, Any],
-) -> Report:
+) -> ViewReport:
     positions = _positions(progress["sources"]) if "sources" in progress else None
     committed_at_ms = progress.get("committed_at_ms")
     if state.get("state") == "realtime" and positions is not None:
@@ -107,7 +109,7 @@ def _report(
     unapplied = (told.get("committed_at_ms") or 0) > (committed_at_ms or 0)
     if unapplied:
         committed_at_ms = told["committed_at_ms"]
-    return Report(
+    return ViewReport(
         view,
         state.get("state") or progress.get("mode") or "starting",
         state.get("reason"),

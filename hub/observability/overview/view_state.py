@@ -110,9 +110,9 @@ def assess(
 ) -> Assessment:
     """What a reader's recent samples (oldest first) and its own words mean at ``now_ms``."""
     if engine.state in ("failed", "stopped"):
-        return Assessment(LagState.STOPPED, _said(engine))
+        return Assessment(LagState.STOPPED, _engine_message(engine))
     if engine.state in ("retrying", "isolated"):
-        return Assessment(LagState.STALLED, _said(engine))
+        return Assessment(LagState.STALLED, _engine_message(engine))
     if engine.state == "unknown":
         return Assessment(LagState.UNKNOWN, engine.reason or "nobody has heard of it")
     if not window:
@@ -129,7 +129,7 @@ def assess(
     return _trend(window)
 
 
-def _said(engine: Engine) -> str:
+def _engine_message(engine: Engine) -> str:
     return f"{engine.state}: {engine.reason}" if engine.reason else engine.state
 
 

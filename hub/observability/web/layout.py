@@ -40,7 +40,7 @@ SECTIONS = (
 )
 
 
-def seen_sections() -> tuple[Section, ...]:
+def visible_sections() -> tuple[Section, ...]:
     """Those that who asks may open."""
     return tuple(each for each in SECTIONS if not each.of_hub or may(Action.read, HUB))
 

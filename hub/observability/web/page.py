@@ -52,7 +52,7 @@ def _environment() -> Environment:
         environment.filters[function.__name__] = function
     environment.globals["static"] = address
     environment.globals["address"] = layout.address
-    environment.globals["words"] = format.words
+    environment.globals["words"] = format.state_label
     return environment
 
 
@@ -61,7 +61,7 @@ def render(template: str, /, **values: Any) -> str:
     return (
         _environment()
         .get_template(template)
-        .render({"caller": CALLER.get(), "sections": layout.seen_sections(), **values})
+        .render({"caller": CALLER.get(), "sections": layout.visible_sections(), **values})
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hub.errors import Conflict, HubError
 from hub.record import NewRecord, TopicPartition
 from hub.replication.clusters.clusters import (
-    Reached,
+    ClusterHandle,
     own_topics,
     read_progress,
     rule_of,
@@ -22,25 +22,25 @@ from hub.replication.clusters.clusters import (
     topics_of,
     without_records,
 )
-from hub.replication.clusters.control_state import Board, CarriedTopic, Carries
+from hub.replication.clusters.control_state import CarriedTopic, ControlState, LinkContents
 from hub.replication.clusters.registries import carry_schema
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
 from hub.replication.clusters.registry_side import carry_out as carry_out_at_registry
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, carries, opposite
 from hub.replication.ownership.shards import Shard, shard_of
 from hub.replication.planning.plan import (
-    AddPartitions,
+    AddTargetPartitions,
     AlterAcls,
-    AlterConfig,
-    CreateTopic,
+    AlterTargetConfig,
+    ClusterSide,
+    CreateTargetTopic,
     MirrorPlan,
     NewGeneration,
     Remember,
-    Side,
     Step,
     plan,
     ruled_otherwise,
@@ -48,13 +48,13 @@ from hub.replication.planning.plan import (
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
     ImportSchema,
-    RegisterSchema,
+    RegisterTargetSchema,
     SetSubject,
     SyncedSubject,
     is_carried,
 )
-from hub.replication.planning.write_rights import Rights, about_writing
-from hub.replication.rewriting.filter_history import Ruled, Rules, in_force
+from hub.replication.planning.write_rights import WriteAcls, about_writing
+from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, in_force
 from hub.replication.rewriting.record_filter import shape_of
 from hub.topics.tree.plan import Caution
 
@@ -68,12 +68,12 @@ class LinkPlan:
     they differ from those that were recorded; None: nothing to record."""
 
     link: Link
-    own: tuple[tuple[str, CreateTopic], ...]
+    own: tuple[tuple[str, CreateTargetTopic], ...]
     made: MirrorPlan
     topics: tuple[str, ...]
-    source: Side
+    source: ClusterSide
     checkpoints: Mapping[TopicPartition, Checkpoint]
-    rights: Rights | None = None
+    rights: WriteAcls | None = None
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class LinkPlan:
         """Offsets [begin, end) of every partition of the source's topics that the link is about."""
         return {tp: (self.source.begins.get(tp), end) for tp, end in self.source.ends}
 
-    def carries(self, now_ms: int) -> Carries:
+    def carries(self, now_ms: int) -> LinkContents:
         """What the workers shall carry, once the steps are done."""
         found: dict[str, CarriedTopic] = {}
         for topic in self.topics:
@@ -108,17 +108,17 @@ class LinkPlan:
             found[topic] = CarriedTopic(here.partitions, here.topic_id, generation, own_ids)
         trouble = {each.topic: f"{each.reason}; {each.hint}" for each in self.made.refusals}
         cautions = tuple(f"{each.topic}: {each.reason}" for each in self.made.cautions)
-        return Carries(self.link.name, found, trouble, cautions, "", now_ms)
+        return LinkContents(self.link.name, found, trouble, cautions, "", now_ms)
 
 
 def planned(
     file: MirrorsFile,
     link: Link,
-    clusters: Mapping[str, Reached],
+    clusters: Mapping[str, ClusterHandle],
     control: Control,
-    board: Board,
-    read: Callable[[], Progress],
-    other: Progress | None = None,
+    board: ControlState,
+    read: Callable[[], WrittenState],
+    other: WrittenState | None = None,
     secrets: Mapping[str, str] | None = None,
     registries: Mapping[str, RegistryReader] | None = None,
 ) -> LinkPlan:
@@ -137,12 +137,14 @@ def planned(
     here, there = (
         (side(source, topics, rules=rules), side(target, topics, rules=rules))
         if topics
-        else (Side({}), Side({}))
+        else (ClusterSide({}), ClusterSide({}))
     )
     # DENY rules that the hub added where ownership was given up are not copied.
     ours = [handed.denied.get(link.source, frozenset()) for handed in board.handed.values()]
     here = replace(here, acls=here.acls.difference(*ours))
-    rights = Rights(link.name, about_writing(here.acls, topics), int(time.time() * 1000), here.checks_access)
+    rights = WriteAcls(
+        link.name, about_writing(here.acls, topics), int(time.time() * 1000), here.checks_access
+    )
     record_rights = rules and topics and not rights.same_as(board.rights.get(link.name))
     subjects = _subjects_of(board, link)
     if topics:
@@ -185,18 +187,18 @@ def planned(
     )
 
 
-def _subjects_of(board: Board, link: Link) -> dict[str, SyncedSubject]:
+def _subjects_of(board: ControlState, link: Link) -> dict[str, SyncedSubject]:
     return {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
 
 
 def _with_registries(
     link: Link,
     topics: Sequence[str],
-    source: tuple[Reached, Side],
-    target: tuple[Reached, Side],
+    source: tuple[ClusterHandle, ClusterSide],
+    target: tuple[ClusterHandle, ClusterSide],
     synced: Iterable[str],
     registries: Mapping[str, RegistryReader] | None,
-) -> tuple[Side, Side]:
+) -> tuple[ClusterSide, ClusterSide]:
     """Both sides with what their registries have, where both have one: all versions, and settings of the link's subjects."""
     if source[0].registry is None or target[0].registry is None:
         return source[1], target[1]
@@ -217,7 +219,9 @@ def _with_registries(
             each.close()
 
 
-def _reached_by(there: Side, marks: Mapping[TopicPartition, Checkpoint], target: Reached) -> Side:
+def _reached_by(
+    there: ClusterSide, marks: Mapping[TopicPartition, Checkpoint], target: ClusterHandle
+) -> ClusterSide:
     """The target with ends asked for again where a checkpoint is beyond: a busy mirror wrote on since the first look. What
     ends before its checkpoint even now has lost records."""
     beyond = {
@@ -233,10 +237,10 @@ def _came_from_here(
     file: MirrorsFile,
     link: Link,
     topics: Iterable[str],
-    here: Side,
-    there: Side,
+    here: ClusterSide,
+    there: ClusterSide,
     marks: Mapping[TopicPartition, Checkpoint],
-    other: Progress | None,
+    other: WrittenState | None,
 ) -> dict[TopicPartition, Checkpoint]:
     """Partitions whose data at the target was mirrored from there: the way back begins in spite of it."""
     found: dict[TopicPartition, Checkpoint] = {}
@@ -255,8 +259,8 @@ def _came_from_here(
 
 def carry_out(
     steps: Sequence[Step],
-    source: Reached,
-    target: Reached,
+    source: ClusterHandle,
+    target: ClusterHandle,
     said: Callable[[Step], None] = lambda step: None,
 ) -> dict[str, HubError]:
     """Do the steps in their order; the topics of which one failed, and why: their later steps are left out."""
@@ -274,12 +278,12 @@ def carry_out(
 
 
 def rules_from_now(
-    link: Link, target: Reached, secrets: Mapping[str, str]
-) -> dict[TopicPartition, tuple[int, Rules]]:
+    link: Link, target: ClusterHandle, secrets: Mapping[str, str]
+) -> dict[TopicPartition, tuple[int, FilterVersion]]:
     """Let records be made under the rules of the file from where each partition is now, of which some were made under
     others. By partition the source offset and the rules. Written under each shard's own fence, so that no worker goes on
     by former rules; the same again does nothing. ``secrets``: all keys of the mirror's masks."""
-    begun: dict[TopicPartition, tuple[int, Rules]] = {}
+    begun: dict[TopicPartition, tuple[int, FilterVersion]] = {}
     known = read_progress(target, maps=False)
     for number in sorted({shard_of(*tp, link.mirror.shards) for tp in _otherwise(link, known, secrets)}):
         writer = target.kafka.writer(Shard(link.name, number).transactional_id)
@@ -295,21 +299,23 @@ def rules_from_now(
                 if shard_of(*tp, link.mirror.shards) == number:
                     rules = _now(link, tp.topic, secrets, in_force(known.rules_at(link.name, tp)))
                     begun[tp] = mark.source_next, rules
-                    written.append(Ruled(link.name, *tp, mark.topic_id, mark.source_next, rules, now_ms))
+                    written.append(
+                        FilterPeriod(link.name, *tp, mark.topic_id, mark.source_next, rules, now_ms)
+                    )
             writer.append([each.record(place) for each in written])
         finally:
             writer.close()
     return begun
 
 
-def _now(link: Link, topic: str, secrets: Mapping[str, str], then: Rules) -> Rules:
+def _now(link: Link, topic: str, secrets: Mapping[str, str], then: FilterVersion) -> FilterVersion:
     """The rules of the file. Ids that the mirror itself put in as needed it puts in from now on too."""
     rewrites = link.mirror.ids == "auto" and then.shape is not None and then.shape.rewrites_ids
-    return Rules.now(link.mirror, topic, secrets, rewrites=rewrites)
+    return FilterVersion.now(link.mirror, topic, secrets, rewrites=rewrites)
 
 
 def _otherwise(
-    link: Link, progress: Progress, secrets: Mapping[str, str]
+    link: Link, progress: WrittenState, secrets: Mapping[str, str]
 ) -> dict[TopicPartition, Checkpoint]:
     """The partitions of which records were made under other rules than those of the file."""
     found: dict[TopicPartition, Checkpoint] = {}
@@ -322,19 +328,19 @@ def _otherwise(
     return found
 
 
-def record_rights(made: LinkPlan, target: Reached) -> None:
+def record_rights(made: LinkPlan, target: ClusterHandle) -> None:
     """Write down who may write at the source, where that changed: it may be gone when somebody has to know."""
     if made.rights is not None:
         _remember(made.rights.record(), target)
 
 
-def make_own(own: Iterable[tuple[str, CreateTopic]], clusters: Mapping[str, Reached]) -> None:
+def make_own(own: Iterable[tuple[str, CreateTargetTopic]], clusters: Mapping[str, ClusterHandle]) -> None:
     """The mirrors' own topics; one that somebody else makes at the same time is made."""
     for where, step in own:
         _create(step, clusters[where])
 
 
-def _do(step: Step, source: Reached, target: Reached) -> None:
+def _do(step: Step, source: ClusterHandle, target: ClusterHandle) -> None:
     kafka = target.kafka
     match step:
         case ImportSchema() | DeleteSchema():
@@ -344,15 +350,15 @@ def _do(step: Step, source: Reached, target: Reached) -> None:
             assert target.registry is not None
             carry_out_at_registry(step, target.registry)
             _remember(step.synced.record(), target)
-        case RegisterSchema():
+        case RegisterTargetSchema():
             carry_schema(source, target, step.schema.id, step.schema.subject)
-        case CreateTopic():
+        case CreateTargetTopic():
             _create(step, target)
-        case AddPartitions():
+        case AddTargetPartitions():
             there = kafka.topics().get(step.topic)
             if there is not None and there.partitions < step.total:
                 kafka.add_partitions(step.topic, step.total)
-        case AlterConfig():
+        case AlterTargetConfig():
             kafka.alter_config(step.topic, {key: new for key, (_, new) in step.changes.items()})
         case AlterAcls():
             kafka.add_rules(rule_of(each) for each in step.add)
@@ -363,7 +369,7 @@ def _do(step: Step, source: Reached, target: Reached) -> None:
             _remember(step.synced.record(), target)
 
 
-def _remember(record: NewRecord, target: Reached) -> None:
+def _remember(record: NewRecord, target: ClusterHandle) -> None:
     writer = target.kafka.writer()
     try:
         writer.append([record])
@@ -371,7 +377,7 @@ def _remember(record: NewRecord, target: Reached) -> None:
         writer.close()
 
 
-def _create(step: CreateTopic, at: Reached) -> None:
+def _create(step: CreateTargetTopic, at: ClusterHandle) -> None:
     with contextlib.suppress(Conflict):
         at.kafka.create_topic(
             step.topic,

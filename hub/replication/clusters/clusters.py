@@ -1,6 +1,6 @@
 """[edge] The clusters of mirrors.yaml as they are: clients of both kinds, what the planner compares, what mirrors wrote.
 
-``Reached`` is one cluster with its clients: confluent-kafka's for what is rare (topics, settings, rules, groups, records
+``ClusterHandle`` is one cluster with its clients: confluent-kafka's for what is rare (topics, settings, rules, groups, records
 of the hub's own topics), the wire's for batches. TLS and SASL go to both alike.
 """
 
@@ -22,11 +22,11 @@ from hub.kafka.acls import AccessRule
 from hub.kafka.oauth_tokens import Tokens
 from hub.kafka.own_cluster import check_files
 from hub.kafka.protocol.broker_client import ClusterAccess
-from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, MIB, Bounds
+from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, MIB, UnpackedBounds
 from hub.log import Reader, TopicDescription
 from hub.record import Positions, Record
-from hub.replication.clusters.control_state import STATUS_CONFIG, STATUS_TOPIC, Board
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.control_state import STATUS_CONFIG, STATUS_TOPIC, ControlState
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile, connection
 from hub.replication.maps.checkpoint import (
     CHECKPOINTS_CONFIG,
@@ -36,8 +36,8 @@ from hub.replication.maps.checkpoint import (
     MAP_CONFIG,
     MAP_TOPIC,
 )
-from hub.replication.planning.plan import Acl, CreateTopic, Side
-from hub.security import Connection
+from hub.replication.planning.plan import Acl, ClusterSide, CreateTargetTopic
+from hub.security import ClusterConnection
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ _POLL = 5_000
 
 
 @dataclass
-class Reached:
+class ClusterHandle:
     """One cluster of the file. ``kafka`` is thread safe; ``access`` is for wire.Cluster and BatchEngine."""
 
     name: str
@@ -68,7 +68,7 @@ class Reached:
 
 def reach(
     file: MirrorsFile, name: str, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
-) -> Reached:
+) -> ClusterHandle:
     """Clients for a cluster; connects to nothing yet. Raises ConfigError: HUB-1602 for a secret that is not set, HUB-1603 for
     a file that cannot be read."""
     how = connection(file, name, environ, folder)
@@ -78,7 +78,7 @@ def reach(
     registry = registry_of(name, file.clusters[name].registry, environ)
     bounds = _bounds_in(environ)
     kafka = KafkaCluster(bootstrap, timeout_s, security, bounds=bounds)
-    return Reached(name, kafka, access_of(how, bounds=bounds), registry)
+    return ClusterHandle(name, kafka, access_of(how, bounds=bounds), registry)
 
 
 def own_environ(settings: Settings) -> dict[str, str]:
@@ -90,11 +90,11 @@ def own_environ(settings: Settings) -> dict[str, str]:
     return {**os.environ, OWN_REGISTRY: settings.registry, **bounds}
 
 
-def _bounds_in(environ: Mapping[str, str]) -> Bounds:
+def _bounds_in(environ: Mapping[str, str]) -> UnpackedBounds:
     batch, record = environ.get(_LARGEST_BATCH), environ.get(_LARGEST_RECORD)
     if batch is None or record is None:
         return DEFAULT_BOUNDS
-    return Bounds(int(batch) * MIB, int(record) * MIB)
+    return UnpackedBounds(int(batch) * MIB, int(record) * MIB)
 
 
 def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> str | None:
@@ -119,7 +119,7 @@ def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> st
 
 def reach_all(
     file: MirrorsFile, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
-) -> dict[str, Reached]:
+) -> dict[str, ClusterHandle]:
     """All clusters that mirrors name."""
     wanted = {end for mirror in file.mirrors.values() for end in (mirror.source, mirror.target)}
     return {name: reach(file, name, environ, folder, timeout_s) for name in sorted(wanted)}
@@ -153,7 +153,7 @@ def name_by_id(
 
 
 def access_of(
-    how: Connection, client_id: str = "hub-mirror", bounds: Bounds = DEFAULT_BOUNDS
+    how: ClusterConnection, client_id: str = "hub-mirror", bounds: UnpackedBounds = DEFAULT_BOUNDS
 ) -> ClusterAccess:
     """The same for the wire's connections."""
     tls, sasl = how.tls, how.sasl
@@ -180,7 +180,7 @@ def access_of(
     return made
 
 
-def _tokens(how: Connection) -> Callable[[], str]:
+def _tokens(how: ClusterConnection) -> Callable[[], str]:
     assert how.sasl is not None
     sasl = how.sasl
     return Tokens(
@@ -191,12 +191,12 @@ def _tokens(how: Connection) -> Callable[[], str]:
 # ---- a side of the planner
 
 
-def topics_of(reached: Reached) -> dict[str, TopicDescription]:
+def topics_of(reached: ClusterHandle) -> dict[str, TopicDescription]:
     """The cluster's topics without their settings, ids as Kafka spells them (URL-safe base64)."""
     return {name: replace(each, topic_id=each.kafkas_id) for name, each in reached.kafka.topics().items()}
 
 
-def side(reached: Reached, names: Iterable[str], *, rules: bool = True) -> Side:
+def side(reached: ClusterHandle, names: Iterable[str], *, rules: bool = True) -> ClusterSide:
     """The cluster as the planner wants it, without its registry: all topics, and of those named also settings and ends. A
     topic that the user may not ask about is in ``refused``. ``rules`` False: access rules are not asked for.
 
@@ -206,7 +206,7 @@ def side(reached: Reached, names: Iterable[str], *, rules: bool = True) -> Side:
     config, refused = _configs(kafka, sorted(set(names) & every.keys()))
     access = kafka.access_rules() if rules else frozenset[AccessRule]()
     wanted = sorted(config)
-    return Side(
+    return ClusterSide(
         {name: replace(each, config=config.get(name, {})) for name, each in every.items()},
         defaults=kafka.default_config(wanted or _example(every)),
         brokers=len(kafka.brokers()),
@@ -257,14 +257,16 @@ def rule_of(acl: Acl) -> AccessRule:
     )
 
 
-def own_topics(reached: Reached, names: Sequence[str] = tuple(_OWN)) -> list[CreateTopic]:
+def own_topics(reached: ClusterHandle, names: Sequence[str] = tuple(_OWN)) -> list[CreateTargetTopic]:
     """Those of the mirrors' own topics that the cluster does not have yet, as steps."""
     there = reached.kafka.topics()
     replicas = min(_MOST_REPLICAS, len(reached.kafka.brokers()))
-    return [CreateTopic(name, _OWN[name][0], replicas, _OWN[name][1]) for name in names if name not in there]
+    return [
+        CreateTargetTopic(name, _OWN[name][0], replicas, _OWN[name][1]) for name in names if name not in there
+    ]
 
 
-def keep_short(reached: Reached) -> None:
+def keep_short(reached: ClusterHandle) -> None:
     """Those of the mirrors' own topics that an earlier hub made get the settings that it did not know; what somebody has
     set stays. Where the user may not, they are read all the same, only longer. Raises PeerError without an answer."""
     there = sorted(_OWN.keys() & reached.kafka.topics().keys())
@@ -281,7 +283,7 @@ def keep_short(reached: Reached) -> None:
         log.info('cluster "%s": topic "%s" keeps its settings: %s', reached.name, name, why)
 
 
-def map_lag_ms(reached: Reached) -> int:
+def map_lag_ms(reached: ClusterHandle) -> int:
     """How long the map topic keeps what was replaced, at least; 0 where nobody has set that or one may not ask."""
     config, _ = _configs(reached.kafka, [MAP_TOPIC])
     return int(config.get(MAP_TOPIC, {}).get("min.compaction.lag.ms", 0))
@@ -291,7 +293,7 @@ def map_lag_ms(reached: Reached) -> int:
 
 
 def read_to_end(
-    reached: Reached, topics: Sequence[str], take: Callable[[Record], None], timeout_s: float = 30.0
+    reached: ClusterHandle, topics: Sequence[str], take: Callable[[Record], None], timeout_s: float = 30.0
 ) -> None:
     """Every committed record of these topics, up to the ends as they are now, open transactions waited for.
 
@@ -329,9 +331,9 @@ def _read_until(reader: Reader, ends: Positions, take: Callable[[Record], None],
     return True
 
 
-def read_board(reached: Reached, *, status: bool = True) -> Board:
+def read_control_state(reached: ClusterHandle, *, status: bool = True) -> ControlState:
     """What people and workers told each other in a cluster, read now."""
-    board = Board()
+    board = ControlState()
     now_s, now_ms = time.monotonic(), int(time.time() * 1000)
     read_to_end(
         reached,
@@ -341,7 +343,7 @@ def read_board(reached: Reached, *, status: bool = True) -> Board:
     return board
 
 
-def without_records(reached: Reached, topics: Iterable[str], timeout_s: float = 10.0) -> frozenset[str]:
+def without_records(reached: ClusterHandle, topics: Iterable[str], timeout_s: float = 10.0) -> frozenset[str]:
     """Those of the topics in which no committed record is to be read now; what is not known in time is not among them.
 
     Offsets do not tell: markers and aborted records have some, too. Stops when each topic has shown a record or its end.
@@ -368,7 +370,7 @@ def without_records(reached: Reached, topics: Iterable[str], timeout_s: float = 
 class OnwardReader:
     """Reads some topics on and on: each time what came since, open transactions waited for. Not thread safe."""
 
-    def __init__(self, reached: Reached, topics: Sequence[str], take: Callable[[Record], None]) -> None:
+    def __init__(self, reached: ClusterHandle, topics: Sequence[str], take: Callable[[Record], None]) -> None:
         self.reached, self.topics, self._take = reached, topics, take
         self._reader = reached.kafka.reader(queue_kb=8_192)
         self._assigned = False
@@ -393,19 +395,19 @@ class OnwardReader:
         self._reader.close()
 
 
-class ProgressReader:
-    """Keeps a ``Progress`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long.
+class WrittenStateReader:
+    """Keeps a ``WrittenState`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long.
     ``also`` is given every record after it was taken in."""
 
     def __init__(
         self,
-        reached: Reached,
+        reached: ClusterHandle,
         *,
         maps: bool = True,
         only: frozenset[str] | None = None,
         also: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        self.progress = Progress(only=only)
+        self.progress = WrittenState(only=only)
         topics = [CHECKPOINTS_TOPIC, MAP_TOPIC] if maps else [CHECKPOINTS_TOPIC]
 
         def take(record: Record) -> None:
@@ -414,7 +416,7 @@ class ProgressReader:
 
         self._onward = OnwardReader(reached, topics, take)
 
-    def refresh(self, timeout_s: float = 20.0) -> Progress:
+    def refresh(self, timeout_s: float = 20.0) -> WrittenState:
         """Read on up to the ends as they are now. Raises PeerError after ``timeout_s``, NotFound without the topics."""
         self._onward.read_on(timeout_s)
         return self.progress
@@ -426,14 +428,14 @@ class ProgressReader:
 class StatusReader:
     """Keeps what mirrors and people told in a cluster up to date, without the maps. Not thread safe."""
 
-    def __init__(self, reached: Reached) -> None:
+    def __init__(self, reached: ClusterHandle) -> None:
         self.reached = reached
         self._topics = (CONTROL_TOPIC, STATUS_TOPIC, CHECKPOINTS_TOPIC)
         self._ends = Positions()
         self._onward: OnwardReader | None = None
-        self._board, self._progress = Board(), Progress()
+        self._board, self._progress = ControlState(), WrittenState()
 
-    def refresh(self, timeout_s: float = 30.0) -> tuple[Board, Progress]:
+    def refresh(self, timeout_s: float = 30.0) -> tuple[ControlState, WrittenState]:
         """Both as they are now; empty where the cluster has none of the mirrors' topics. Raises PeerError."""
         try:
             ends = self._read_on(timeout_s)
@@ -452,7 +454,7 @@ class StatusReader:
 
     def _read_on(self, timeout_s: float) -> Positions:
         if self._onward is None:
-            self._board, self._progress = Board(), Progress()
+            self._board, self._progress = ControlState(), WrittenState()
             self._onward = OnwardReader(self.reached, self._topics, self._take)
         return self._onward.read_on(timeout_s)
 
@@ -466,15 +468,15 @@ class StatusReader:
         if self._onward is not None:
             self._onward.close()
         self._onward, self._ends = None, Positions()
-        self._board, self._progress = Board(), Progress()
+        self._board, self._progress = ControlState(), WrittenState()
 
 
-def read_progress(reached: Reached, *, maps: bool = True) -> Progress:
-    """``Progress`` read once; empty when the cluster has none of the mirrors' topics."""
-    reader = ProgressReader(reached, maps=maps)
+def read_progress(reached: ClusterHandle, *, maps: bool = True) -> WrittenState:
+    """``WrittenState`` read once; empty when the cluster has none of the mirrors' topics."""
+    reader = WrittenStateReader(reached, maps=maps)
     try:
         return reader.refresh()
     except NotFound:
-        return Progress()
+        return WrittenState()
     finally:
         reader.close()

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from hub.errors import HubError, NotFound, PeerError
 from hub.record import Positions
-from hub.replication.clusters.clusters import Reached
-from hub.replication.clusters.control_state import STATUS_TOPIC, Board
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.control_state import STATUS_TOPIC, ControlState
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.replication.ownership.failover import Control
 from hub.runtime import Backoff
@@ -25,15 +25,15 @@ T = TypeVar("T")
 _POLL_S = 0.2
 
 
-class Listener(threading.Thread):
+class ControlFollower(threading.Thread):
     """Thread safe. ``status`` False: only the control topic (of a cluster that no mirror of this worker leads to)."""
 
-    def __init__(self, reached: Reached, *, status: bool = True) -> None:
+    def __init__(self, reached: ClusterHandle, *, status: bool = True) -> None:
         super().__init__(name=f"listener.{reached.name}", daemon=True)
         self.reached = reached
         self.topics = [CONTROL_TOPIC, STATUS_TOPIC] if status else [CONTROL_TOPIC]
         self.trouble = ""
-        self._board = Board()
+        self._board = ControlState()
         self._position = Positions()
         self._caught_up = False
         self._anew = False
@@ -50,7 +50,7 @@ class Listener(threading.Thread):
         with self._news:
             return self._board.control
 
-    def ask(self, question: Callable[[Board], T]) -> T:
+    def ask(self, question: Callable[[ControlState], T]) -> T:
         """An answer out of the board, while nothing is written into it. The answer must not hold parts that change."""
         with self._news:
             return question(self._board)

@@ -29,14 +29,14 @@ import orjson
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.maps.checkpoint import CONTROL_TOPIC, Checkpoint
-from hub.replication.ownership.failover import Control, Operation, Ownership, apply
-from hub.replication.ownership.group_offsets import Mark, mark_of
-from hub.replication.ownership.link_definitions import Definition
-from hub.replication.ownership.loss_report import Declared, Heard, declared_of
+from hub.replication.ownership.failover import Control, Ownership, OwnershipChange, apply
+from hub.replication.ownership.group_offsets import GroupMark, mark_of
+from hub.replication.ownership.link_definitions import LinkDefinition
+from hub.replication.ownership.loss_report import FailoverRecord, ReportedEnd, declared_of
 from hub.replication.ownership.shards import Lease, Shard, shards_of
-from hub.replication.planning.plan import Synced, synced_of
+from hub.replication.planning.plan import SyncedTopic, synced_of
 from hub.replication.planning.schema_plan import SyncedSubject, synced_subject_of
-from hub.replication.planning.write_rights import Handed, Rights, fact_of
+from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls, fact_of
 
 STATUS_TOPIC = "_hub.mirror.status"
 STATUS_CONFIG: Mapping[str, str] = {
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class WorkerHeartbeat:
     """A worker's heartbeat. ``ttl_ms``: for so long after it was heard the worker counts as alive. ``links``: the links to this
     cluster that it carries, with their definitions; None: it is of an earlier release, which does not say.
     """
@@ -69,7 +69,7 @@ class Beat:
     holding: tuple[Shard, ...]
     ttl_ms: int
     at_ms: int
-    links: Mapping[str, Definition] | None = None
+    links: Mapping[str, LinkDefinition] | None = None
 
     def record(self) -> NewRecord:
         body = {
@@ -97,7 +97,7 @@ class CarriedTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Carries:
+class LinkContents:
     """What a link carries, as its chores planned it last. ``trouble``: by topic, why it is not carried. ``schemas_to``: the
     target's registry has what the source's wrote to its log before this offset; -1 where that log cannot be followed."""
 
@@ -245,7 +245,7 @@ class GroupStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedRange:
     """How far both sides of a partition were compared, in source offsets: ``compared`` records up to ``to``, without the
     ``skipped`` offsets that there was no time for. ``differs_at``: the first at which they differed. ``copy``: which topic's
     copy that is about, see ``copy_of``."""
@@ -295,26 +295,26 @@ def retry_record(link: str, at_ms: int) -> NewRecord:
 
 
 @dataclass
-class Board:
+class ControlState:
     """The fold of both topics of one cluster. ``heard_s``: when each worker's last heartbeat was heard, by the reader's
     own clock."""
 
     control: Control = field(default_factory=Control)
-    beats: dict[str, Beat] = field(default_factory=dict)
+    beats: dict[str, WorkerHeartbeat] = field(default_factory=dict)
     heard_s: dict[str, float] = field(default_factory=dict)
-    carries: dict[str, Carries] = field(default_factory=dict)
+    carries: dict[str, LinkContents] = field(default_factory=dict)
     paused: dict[str, str] = field(default_factory=dict)
     retries: dict[str, int] = field(default_factory=dict)
     ends: dict[str, SourceEnds] = field(default_factory=dict)
     partitions: dict[tuple[str, str, int], PartitionStatus] = field(default_factory=dict)
     groups: dict[tuple[str, str], GroupStatus] = field(default_factory=dict)
-    verified: dict[tuple[str, str, int], Verified] = field(default_factory=dict)
-    synced: dict[tuple[str, str], Synced] = field(default_factory=dict)
-    rights: dict[str, Rights] = field(default_factory=dict)  # by link
-    handed: dict[str, Handed] = field(default_factory=dict)  # by home
+    verified: dict[tuple[str, str, int], VerifiedRange] = field(default_factory=dict)
+    synced: dict[tuple[str, str], SyncedTopic] = field(default_factory=dict)
+    rights: dict[str, WriteAcls] = field(default_factory=dict)  # by link
+    handed: dict[str, OwnershipAcls] = field(default_factory=dict)  # by home
     subjects: dict[tuple[str, str], SyncedSubject] = field(default_factory=dict)
-    marks: dict[tuple[str, str], dict[TopicPartition, Mark]] = field(default_factory=dict)
-    declared: dict[str, Declared] = field(default_factory=dict)  # by home, the newest epoch's
+    marks: dict[tuple[str, str], dict[TopicPartition, GroupMark]] = field(default_factory=dict)
+    declared: dict[str, FailoverRecord] = field(default_factory=dict)  # by home, the newest epoch's
 
     def apply(self, record: Record, now_s: float, now_ms: int) -> None:
         """Take in a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
@@ -348,13 +348,13 @@ class Board:
         match kind:
             case "worker":
                 holding = tuple(Shard(str(link), int(number)) for link, number in body.pop("holding"))
-                self.beats[rest] = _made(Beat, body, worker=rest, holding=holding)
+                self.beats[rest] = _made(WorkerHeartbeat, body, worker=rest, holding=holding)
                 age_ms = now_ms - self.beats[rest].at_ms
                 self.heard_s[rest] = now_s - (age_ms / 1000 if age_ms > _LONG_AGO_MS else 0.0)
             case "carries":
                 topics = {name: CarriedTopic(*row) for name, row in body.pop("topics").items()}
                 cautions = tuple(body.pop("cautions"))
-                self.carries[rest] = _made(Carries, body, link=rest, topics=topics, cautions=cautions)
+                self.carries[rest] = _made(LinkContents, body, link=rest, topics=topics, cautions=cautions)
             case "ends":
                 places = {TopicPartition(topic, n): (begin, end) for topic, n, begin, end in body["places"]}
                 self.ends[rest] = SourceEnds(rest, places, int(body["at_ms"]))
@@ -365,7 +365,7 @@ class Board:
             case "verified":
                 link, topic, partition = rest.split("|")
                 place = link, topic, int(partition)
-                self.verified[place] = _made(Verified, body, **_named(place))
+                self.verified[place] = _made(VerifiedRange, body, **_named(place))
             case "group":
                 link, _, group = rest.partition("|")
                 of_group = tuple(GroupPlace(*row) for row in body["places"])
@@ -394,10 +394,13 @@ class Board:
             place = link, topic, int(partition)
             self.partitions[place] = replace(self.partitions[place], source_heard_at_ms=int(heard))
 
-    def _may_write(self, fact: Rights | Handed | None) -> None:
-        if isinstance(fact, Rights):
+    def _may_write(self, fact: WriteAcls | OwnershipAcls | None) -> None:
+        if isinstance(fact, WriteAcls):
             self.rights[fact.link] = fact
-        elif fact is not None and fact.revision >= self.handed.get(fact.home, Handed(fact.home)).revision:
+        elif (
+            fact is not None
+            and fact.revision >= self.handed.get(fact.home, OwnershipAcls(fact.home)).revision
+        ):
             self.handed[fact.home] = fact
 
     def _forget(self, kind: str, rest: str, topic_of: str) -> None:
@@ -436,18 +439,18 @@ class Board:
             case _:
                 pass
 
-    def heard(self, link: str, place: TopicPartition) -> Heard | None:
+    def heard(self, link: str, place: TopicPartition) -> ReportedEnd | None:
         """Return the last end offset of a source partition that a worker heard; None: never heard."""
         found = []
         status, ends = self.partitions.get((link, *place)), self.ends.get(link)
         if status is not None and status.source_end >= 0:
             # Earlier versions do not record when the end was heard: not later than the status itself.
-            found.append(Heard(status.source_end, status.source_heard_at_ms or status.at_ms))
+            found.append(ReportedEnd(status.source_end, status.source_heard_at_ms or status.at_ms))
         if ends is not None and place in ends.places:
-            found.append(Heard(ends.places[place][1], ends.at_ms))
+            found.append(ReportedEnd(ends.places[place][1], ends.at_ms))
         if not found:
             return None
-        return Heard(max(each.end for each in found), max(each.at_ms for each in found))
+        return ReportedEnd(max(each.end for each in found), max(each.at_ms for each in found))
 
     def alive(self, now_s: float) -> frozenset[str]:
         """The workers that were heard of in time."""
@@ -455,7 +458,7 @@ class Board:
             name for name, at_s in self.heard_s.items() if (now_s - at_s) * 1000 < self.beats[name].ttl_ms
         )
 
-    def claims(self, now_s: float) -> dict[str, Mapping[str, Definition]]:
+    def claims(self, now_s: float) -> dict[str, Mapping[str, LinkDefinition]]:
         """Return the links of every living worker that names them; workers of earlier releases are left out."""
         beats = ((name, self.beats[name].links) for name in self.alive(now_s))
         return {name: links for name, links in beats if links is not None}
@@ -483,13 +486,13 @@ def _header(record: Record, wanted: str) -> bytes | None:
     return next((value for name, value in record.headers if name == wanted), None)
 
 
-def _links_of(record: Record) -> Mapping[str, Definition] | None:
+def _links_of(record: Record) -> Mapping[str, LinkDefinition] | None:
     """The links that a heartbeat names; None: it is an earlier release's."""
     said = _header(record, _LINKS)
     if said is None:
         return None
     return {
-        name: Definition(int(since_ms), str(digest))
+        name: LinkDefinition(int(since_ms), str(digest))
         for name, (digest, since_ms) in orjson.loads(said).items()
     }
 
@@ -497,7 +500,7 @@ def _links_of(record: Record) -> Mapping[str, Definition] | None:
 def joined(boards: Iterable[Control]) -> Control:
     """The control of several clusters: for each home the highest epoch, and the operation that is furthest on."""
     owners: dict[str, Ownership] = {}
-    operations: dict[str, Operation] = {}
+    operations: dict[str, OwnershipChange] = {}
     for control in boards:
         for home, owner in control.owners.items():
             if home not in owners or owner.epoch > owners[home].epoch:
@@ -509,7 +512,7 @@ def joined(boards: Iterable[Control]) -> Control:
     return Control(owners, operations)
 
 
-def _further(one: Operation, known: Operation) -> bool:
+def _further(one: OwnershipChange, known: OwnershipChange) -> bool:
     if one.id == known.id:
         return (one.state != "running", len(one.done)) > (known.state != "running", len(known.done))
     # An aborted operation leaves its epoch to the next one.

@@ -1,6 +1,6 @@
 """[core] Which records of the map are due to be made fewer, and by which records: the map stays short, and stays exact.
 
-A transaction leaves a record of the map for each partition that it carried. ``Folding`` knows those of one link as they
+A transaction leaves a record of the map for each partition that it carried. ``OffsetMapCompaction`` knows those of one link as they
 stand in the map topic, by map partition; where many have gathered in one, they become few long ones, in one transaction::
 
     map partition 5   …|0: runs   …|90: runs   …|240: runs            three transactions of the mirror
@@ -29,7 +29,7 @@ A shard's engine reads checkpoints, never the map: a fold that hangs holds no en
 than the transaction's time-out.
 
 Limits: kept are the keys and values of what is not long yet, some tens of bytes each; of a long unfolded map all, once,
-as ``Progress`` does. Maps of a topic's former ids stay as they were left.
+as ``WrittenState`` does. Maps of a topic's former ids stay as they were left.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import MAP_TOPIC, Checkpoint, MapRecord, folded, map_record_of
 from hub.replication.maps.offset_map import runs_in
 
@@ -48,7 +48,7 @@ MOST_RECORDS = 2_048  # in one transaction
 
 
 @dataclass
-class Folding:
+class OffsetMapCompaction:
     """The records of one link's map that are not long yet, by map partition and by map: what stands in the topic as far as
     ``apply`` has heard of it."""
 
@@ -77,7 +77,7 @@ class Folding:
         """Whether anywhere enough has gathered to be worth a transaction."""
         return any(len(known) >= self.least for known in self._short.values())
 
-    def step(self, progress: Progress) -> list[NewRecord]:
+    def step(self, progress: WrittenState) -> list[NewRecord]:
         """One transaction: the records of one map in one map partition as fewer; the longest first, empty: nothing to do.
 
         ``progress`` has read as far as ``apply`` was told. Raises HubFault (HUB-5601) when the map contradicts itself.

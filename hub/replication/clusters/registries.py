@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hub.errors import NotFound, PeerError
-from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.rewriting.record_filter import NoSchemas
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.model.facts import Reference
 
 _DEEPEST = 16  # references of references; as the registry has it
@@ -29,11 +29,11 @@ class Registries:
     there: RegistryClient | None
     registers: bool = True
     deleted: bool = True
-    _sources: dict[int, Source] = field(default_factory=dict)
+    _sources: dict[int, SchemaSource] = field(default_factory=dict)
     _ids: dict[tuple[int, str], int] = field(default_factory=dict)
     _keys: dict[str, bool] = field(default_factory=dict)
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         if schema_id not in self._sources:
             if len(self._sources) >= _MOST_KNOWN:
                 self._sources.clear()
@@ -83,7 +83,7 @@ class Registries:
 
 
 def registries(
-    source: Reached, target: Reached, *, registers: bool = True, deleted: bool = True
+    source: ClusterHandle, target: ClusterHandle, *, registers: bool = True, deleted: bool = True
 ) -> Registries | NoSchemas:
     """Of two clusters; connects to nothing yet."""
     if source.registry is None:
@@ -92,7 +92,7 @@ def registries(
     return Registries(RegistryClient(source.registry), there, registers, deleted)
 
 
-def carry_schema(source: Reached, target: Reached, schema_id: int, subject: str) -> int:
+def carry_schema(source: ClusterHandle, target: ClusterHandle, schema_id: int, subject: str) -> int:
     """Have one schema at the target, not deleted, with an id of its own there. Raises NotFound, CallerError, PeerError."""
     made = registries(source, target, deleted=False)
     if isinstance(made, NoSchemas):

@@ -24,7 +24,7 @@ from hub.replication.planning.schema_plan import (
 )
 from hub.schema_registry.client.remote import RemoteRegistry
 from hub.schema_registry.model import subject_names as names
-from hub.schema_registry.registry.snapshot import Version
+from hub.schema_registry.registry.snapshot import SubjectVersion
 
 _KEEP_S = 30.0
 _LEVELS = ("compatibility", "compatibilityLevel")
@@ -143,7 +143,7 @@ def _body(settings: SubjectSettings) -> dict[str, Any]:
     return {**({"compatibility": level} if level is not None else {}), **rest}
 
 
-def _version(subject: str, version: Version) -> SchemaVersion:
+def _version(subject: str, version: SubjectVersion) -> SchemaVersion:
     assert version.schema_id is not None
     return SchemaVersion(
         subject,
@@ -158,8 +158,8 @@ def _version(subject: str, version: Version) -> SchemaVersion:
     )
 
 
-def _stored(schema: SchemaVersion) -> Version:
-    return Version(
+def _stored(schema: SchemaVersion) -> SubjectVersion:
+    return SubjectVersion(
         schema.version,
         schema.text,
         schema.kind,

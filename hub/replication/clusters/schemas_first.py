@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from hub.errors import NotFound
 from hub.kafka import KafkaReader
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.clusters import ClusterHandle
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, SchemaErased, SchemaStored, SubjectCleared, fact_of
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class SchemaNews:
     Raises NotFound when the cluster has no such log, PeerError when it does not answer or may not be asked.
     """
 
-    def __init__(self, source: Reached) -> None:
+    def __init__(self, source: ClusterHandle) -> None:
         self._source = source
         ends = source.kafka.end_offsets([SCHEMAS_TOPIC])
         if SCHEMAS_LOG not in ends.offsets:

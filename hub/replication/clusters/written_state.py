@@ -15,13 +15,13 @@ from hub.replication.maps.checkpoint import (
     newest,
     offset_map,
 )
-from hub.replication.maps.imported_copy import Copied, copied_of
+from hub.replication.maps.imported_copy import ImportedCopy, copied_of
 from hub.replication.maps.offset_map import OffsetMap
-from hub.replication.rewriting.filter_history import Ruled, is_ruled, ruled_of
+from hub.replication.rewriting.filter_history import FilterPeriod, is_ruled, ruled_of
 
 
 @dataclass
-class Progress:
+class WrittenState:
     """What mirrors wrote beside their records into one cluster: how far, what is lost, and the maps.
 
     A transaction's end is marked in one partition after the other: a checkpoint may be seen before the map that belongs
@@ -32,8 +32,10 @@ class Progress:
     gaps: dict[bytes, Gap] = field(default_factory=dict)
     keys: dict[tuple[str, str, str, int], set[tuple[int, bytes]]] = field(default_factory=dict)
     only: frozenset[str] | None = None
-    copied: dict[bytes, Copied] = field(default_factory=dict)
-    _rules: dict[tuple[str, str, str, int], dict[bytes, dict[int, Ruled]]] = field(default_factory=dict)
+    copied: dict[bytes, ImportedCopy] = field(default_factory=dict)
+    _rules: dict[tuple[str, str, str, int], dict[bytes, dict[int, FilterPeriod]]] = field(
+        default_factory=dict
+    )
     _said: dict[bytes, dict[int, Checkpoint | Gap]] = field(default_factory=dict)
     _waiting: dict[tuple[str, str, str, int], dict[tuple[int, bytes], MapRecord]] = field(
         default_factory=dict
@@ -111,7 +113,7 @@ class Progress:
             if name == link
         }
 
-    def copied_at(self, link: str, place: TopicPartition) -> Copied | None:
+    def copied_at(self, link: str, place: TopicPartition) -> ImportedCopy | None:
         """Return how far a copy reaches that an import took over; None: there is none."""
         return next(
             (
@@ -122,7 +124,7 @@ class Progress:
             None,
         )
 
-    def rules_at(self, link: str, place: TopicPartition) -> tuple[Ruled, ...]:
+    def rules_at(self, link: str, place: TopicPartition) -> tuple[FilterPeriod, ...]:
         """Under which rules one partition's records were made, of the topic that its checkpoint is about; oldest first."""
         mark = self.checkpoints.get((link, *place))
         if mark is None:
@@ -131,7 +133,7 @@ class Progress:
         every = [each for places in known.values() for each in list(places.values())[:1]]
         return tuple(sorted(every, key=lambda each: each.first))
 
-    def rules_of(self, link: str) -> list[Ruled]:
+    def rules_of(self, link: str) -> list[FilterPeriod]:
         """The same of everything that a link ever mirrored and was not told to forget."""
         return [
             each

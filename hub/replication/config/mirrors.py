@@ -37,7 +37,7 @@ from pydantic import (
 
 from hub.errors import ConfigError, nearest
 from hub.schema_registry.policy.label_patterns import checked
-from hub.security import Connection, Sasl, Secret, TlsOrNot, secrets_of
+from hub.security import ClusterConnection, Sasl, Secret, TlsOrNot, secrets_of
 from hub.topics.tree.tree import matches
 from hub.yaml import load_model, place
 
@@ -81,11 +81,11 @@ DurationMs = Annotated[int, _amount("duration", "100ms, 5s or 1h")]
 SizeBytes = Annotated[int, _amount("size", "512KiB or 20MiB")]
 
 
-class _Said(BaseModel):
+class _MirrorsModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Cluster(_Said):
+class ClusterConfig(_MirrorsModel):
     """Where a cluster is, how to get in, and the label patterns that only it may write (``owns``)."""
 
     bootstrap: str
@@ -103,7 +103,7 @@ class Cluster(_Said):
         return ",".join(host.strip() for host in value.split(","))
 
 
-class Window(_Said):
+class Window(_MirrorsModel):
     """When a mirror may run: ``from`` until before ``to``, local time; over midnight when ``to`` is the earlier."""
 
     days: list[Day] = Field(default_factory=lambda: list(_DAYS), min_length=1)
@@ -120,7 +120,7 @@ class Window(_Said):
         return value
 
 
-class Schedule(_Said):
+class Schedule(_MirrorsModel):
     zone: str = "UTC"
     windows: list[Window] = Field(min_length=1)
 
@@ -134,13 +134,13 @@ class Schedule(_Said):
         return value
 
 
-class Limits(_Said):
+class LimitsConfig(_MirrorsModel):
     """What a mirror may take. Bytes as they are on the wire, compressed."""
 
     bytes_per_second: SizeBytes | None = None
 
 
-class Commit(_Said):
+class CommitConfig(_MirrorsModel):
     """A transaction ends at whichever of these comes first."""
 
     interval: DurationMs = 100
@@ -148,7 +148,7 @@ class Commit(_Said):
     records: int = Field(200_000, ge=1, le=1_000_000)
 
 
-class From(_Said):
+class StartConfig(_MirrorsModel):
     timestamp: datetime
 
     @field_validator("timestamp")
@@ -157,7 +157,7 @@ class From(_Said):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
-class Groups(_Said):
+class GroupsConfig(_MirrorsModel):
     """Which consumer groups are carried over; ``force`` moves a group back when the source's was reset."""
 
     include: list[Pattern] = Field(default_factory=lambda: ["**"])
@@ -166,7 +166,7 @@ class Groups(_Said):
     force: bool = False
 
 
-class Acls(_Said):
+class AclsConfig(_MirrorsModel):
     """WRITE is not copied unless asked: who writes at the source does not write to the copy."""
 
     copy_: bool = Field(True, alias="copy")
@@ -177,7 +177,7 @@ class Acls(_Said):
 Comparable = str | int | float | bool | None
 
 
-class Where(_Said):
+class RecordCondition(_MirrorsModel):
     """Which records are wanted: by a header, or by a field of the value. A header or field that is missing is null."""
 
     header: str | None = None
@@ -213,12 +213,12 @@ class Where(_Said):
         return f"{place} {'in' if self.in_ is not None else 'not in'} [{said}]"
 
 
-class Only(_Said):
+class RecordFilterConfig(_MirrorsModel):
     topics: list[Pattern] = Field(min_length=1)
-    where: Where
+    where: RecordCondition
 
 
-class MaskRule(_Said):
+class MaskRule(_MirrorsModel):
     """Fields of values by their paths, with dots; ``key`` is a hash's secret."""
 
     topics: list[Pattern] = Field(min_length=1)
@@ -238,7 +238,7 @@ class MaskRule(_Said):
         return self
 
 
-class Mirror(_Said):
+class Mirror(_MirrorsModel):
     """What goes from where to where. ``owner`` None: "source" when the source owns anything, else "any".
 
     ``schema_ids`` auto: kept, and the target's where the same ids mean other schemas there. ``record_subjects``: which subjects
@@ -253,18 +253,18 @@ class Mirror(_Said):
     topics: list[Pattern] = Field(min_length=1)
     exclude: list[Pattern] = Field(default_factory=list)
     owner: OwnerRule | None = None
-    start: Literal["earliest", "latest"] | From = "earliest"
+    start: Literal["earliest", "latest"] | StartConfig = "earliest"
     engine: Literal["auto", "batch", "record"] = "auto"
     shards: int = Field(8, ge=1, le=1_000)
     on_gap: OnTrouble = "stop"
     on_recreate: OnTrouble = "stop"
-    limits: Limits = Limits()
+    limits: LimitsConfig = LimitsConfig()
     schedule: Schedule | None = None
-    commit: Commit = Commit()
-    groups: Groups = Groups()
-    acls: Acls = Acls()
+    commit: CommitConfig = CommitConfig()
+    groups: GroupsConfig = GroupsConfig()
+    acls: AclsConfig = AclsConfig()
     configs: list[str] = Field(default_factory=list)
-    only: list[Only] = Field(default_factory=list)
+    only: list[RecordFilterConfig] = Field(default_factory=list)
     mask: list[MaskRule] = Field(default_factory=list)
     schema_ids: Literal["auto", "keep", "rewrite"] = "auto"
     record_subjects: list[Pattern] = Field(default_factory=lambda: ["**"])
@@ -306,10 +306,10 @@ class Mirror(_Said):
         )
 
 
-class MirrorsFile(_Said):
+class MirrorsFile(_MirrorsModel):
     """mirrors.yaml."""
 
-    clusters: dict[Name, Cluster] = Field(min_length=1)
+    clusters: dict[Name, ClusterConfig] = Field(min_length=1)
     mirrors: dict[Name, Mirror] = Field(default_factory=dict, max_length=_MOST_MIRRORS)
 
     def rule(self, mirror: str) -> OwnerRule:
@@ -362,15 +362,17 @@ def load(path: Path) -> MirrorsFile:
 
 def connection(
     file: MirrorsFile, cluster: str, environ: Mapping[str, str], folder: Path = Path()
-) -> Connection:
+) -> ClusterConnection:
     """How to reach a cluster of the file. Raises ConfigError (HUB-1602) naming the variable that is not set."""
     found = file.clusters[cluster]
     hint = "export {}=… where the workers run"
     secrets = secrets_of(found.tls, found.sasl, environ, f'cluster "{cluster}"', hint)
-    return Connection(cluster, tuple(found.bootstrap.split(",")), found.tls, found.sasl, secrets, folder)
+    return ClusterConnection(
+        cluster, tuple(found.bootstrap.split(",")), found.tls, found.sasl, secrets, folder
+    )
 
 
-def principals_of(cluster: Cluster) -> frozenset[str] | None:
+def principals_of(cluster: ClusterConfig) -> frozenset[str] | None:
     """Return the principals that the mirror's own user may have in a cluster; None: unknown, because a certificate alone
     identifies it and the cluster maps that to a name."""
     if cluster.sasl is None:

@@ -29,7 +29,7 @@ _UNSEEN = "x"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class MirrorRefusal:
     """Why mirrors may not run as the file has them: about ``mirrors``, shown by ``topic``, and the way out."""
 
     mirrors: tuple[str, ...]
@@ -42,7 +42,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class TopicRoute:
     """The mirrors that carry one topic; ``owner`` None: nobody owns it. ``left_out``: mirrors whose patterns fit
     and that do not carry it, and why."""
 
@@ -50,7 +50,7 @@ class Route:
     owner: str | None
     mirrors: tuple[str, ...]
     left_out: Mapping[str, str]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[MirrorRefusal, ...]
 
 
 def owners(file: MirrorsFile, topic: str, acting: Acting | None = None) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def owners(file: MirrorsFile, topic: str, acting: Acting | None = None) -> tuple
 
 def route(
     file: MirrorsFile, topic: str, acting: Acting | None = None, at: Iterable[str] | None = None
-) -> Route:
+) -> TopicRoute:
     """Who carries a topic. ``at``: the clusters where it is known to have been made by others than mirrors (for topics
     that nobody owns; None: wherever no mirror leads).
     """
@@ -90,10 +90,10 @@ def route(
     refusals = list(_refused(file, topic, found, carrying, unreached))
     for name in unreached:
         left_out[name] = f"the topic does not come to {file.mirrors[name].source}"
-    return Route(topic, owner, tuple(carrying), left_out, tuple(refusals))
+    return TopicRoute(topic, owner, tuple(carrying), left_out, tuple(refusals))
 
 
-def routes(file: MirrorsFile, topics: Iterable[str], acting: Acting | None = None) -> dict[str, Route]:
+def routes(file: MirrorsFile, topics: Iterable[str], acting: Acting | None = None) -> dict[str, TopicRoute]:
     """``route`` of each topic that any mirror's patterns fit."""
     return {
         topic: route(file, topic, acting)
@@ -110,9 +110,9 @@ def carried(
     return tuple(topic for topic, each in found.items() if mirror in each.mirrors and not each.refusals)
 
 
-def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[Refusal, ...]:
+def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[MirrorRefusal, ...]:
     """Everything that is wrong with the graph, for any topics that there may ever be; each complaint once."""
-    found: dict[tuple[tuple[str, ...], str], Refusal] = {}
+    found: dict[tuple[tuple[str, ...], str], MirrorRefusal] = {}
     fitting: dict[str, set[str]] = {name: set() for name in file.mirrors}
     for topic in representatives(_patterns(file)):
         each = route(file, topic, acting)
@@ -131,7 +131,7 @@ def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[Refusal, ...
         for key, rules in (("only", mirror.only), ("mask", mirror.mask)):
             for pattern in {each: None for rule in rules for each in rule.topics}:
                 if not _meets(mirror, pattern):
-                    found[(name,), f"{key} {pattern}"] = Refusal(
+                    found[(name,), f"{key} {pattern}"] = MirrorRefusal(
                         (name,),
                         pattern,
                         f'`{key}` of "{pattern}" is about no topic of this mirror: nothing would come of it',
@@ -282,9 +282,9 @@ def _reached(
 
 def _refused(
     file: MirrorsFile, topic: str, owning: Sequence[str], carrying: Sequence[str], unreached: Sequence[str]
-) -> Iterable[Refusal]:
+) -> Iterable[MirrorRefusal]:
     if len(owning) > 1 and carrying:
-        yield Refusal(
+        yield MirrorRefusal(
             tuple(carrying),
             topic,
             f'topic "{topic}" is owned by {" and ".join(owning)} alike',
@@ -294,7 +294,7 @@ def _refused(
     for name in carrying:
         target = file.mirrors[name].target
         if target in owning:
-            yield Refusal(
+            yield MirrorRefusal(
                 (name,),
                 topic,
                 f'topic "{topic}" is owned by {target}, and the mirror would write it there',
@@ -303,7 +303,7 @@ def _refused(
     for name in unreached:
         if file.rule(name) == "any":
             source = file.mirrors[name].source
-            yield Refusal(
+            yield MirrorRefusal(
                 (name,),
                 topic,
                 f'topic "{topic}" is owned by {owning[0] if owning else "nobody"}, not by {source}, and no mirror'
@@ -315,7 +315,7 @@ def _refused(
         writers.setdefault(file.mirrors[name].target, []).append(name)
     for target, names in writers.items():
         if len(names) > 1:
-            yield Refusal(
+            yield MirrorRefusal(
                 tuple(names),
                 topic,
                 f'topic "{topic}" would be written at {target} by {len(names)} mirrors',
@@ -324,7 +324,7 @@ def _refused(
     cycle = _cycle(file, carrying)
     if cycle:
         around = " -> ".join([*(file.mirrors[name].source for name in cycle), file.mirrors[cycle[0]].source])
-        yield Refusal(
+        yield MirrorRefusal(
             tuple(cycle),
             topic,
             f'topic "{topic}" would go round for ever: {around}',
@@ -360,10 +360,10 @@ def _cycle(file: MirrorsFile, carrying: Sequence[str]) -> list[str]:
     return []
 
 
-def _carries_nothing(file: MirrorsFile, name: str, pattern: str) -> Refusal:
+def _carries_nothing(file: MirrorsFile, name: str, pattern: str) -> MirrorRefusal:
     mirror = file.mirrors[name]
     owned = ", ".join(file.clusters[mirror.source].owns) or "nothing"
-    return Refusal(
+    return MirrorRefusal(
         (name,),
         pattern,
         f'"{pattern}" can carry nothing: the rule is `owner: {file.rule(name)}`, and {mirror.source} owns {owned}',

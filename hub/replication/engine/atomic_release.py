@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from hub.kafka.protocol.record_batch import Batch
+from hub.kafka.protocol.record_batch import RecordBatch
 
 Txn = tuple[int, int]
 NONE: Final[frozenset[Txn]] = frozenset()
@@ -28,7 +28,7 @@ Place = TypeVar("Place")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReleaseState:
     """What is known of one partition. ``staged``: the transactions of each fetched piece, in order; ``beyond``: those
     with batches after them; ``whole``: all has been looked at that the partition had when the last piece of any
     partition arrived (a transaction that was readable then had been written everywhere by then)."""
@@ -38,7 +38,7 @@ class Seen:
     whole: bool = True
 
 
-def transactions_of(batches: Iterable[Batch]) -> frozenset[Txn]:
+def transactions_of(batches: Iterable[RecordBatch]) -> frozenset[Txn]:
     found = [
         (each.producer_id, each.producer_epoch)
         for each in batches
@@ -47,7 +47,7 @@ def transactions_of(batches: Iterable[Batch]) -> frozenset[Txn]:
     return frozenset(found) if found else NONE
 
 
-def releasable(partitions: Mapping[Place, Seen]) -> dict[Place, int]:
+def releasable(partitions: Mapping[Place, ReleaseState]) -> dict[Place, int]:
     """How many pieces of each partition, from the first on, hold nothing but whole transactions.
 
     >>> t, x = (1, 0), (2, 0)

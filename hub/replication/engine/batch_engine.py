@@ -29,25 +29,25 @@ from typing import Literal, NamedTuple
 
 from hub.errors import Conflict, HubError, NotFound, PeerError
 from hub.kafka.protocol import broker_client
-from hub.kafka.protocol.broker_client import ClusterAccess, Connection, Fetched, FetchFrom, Producer
+from hub.kafka.protocol.broker_client import BrokerConnection, ClusterAccess, Fetched, FetchFrom, Producer
 from hub.kafka.protocol.record_batch import (
     DEFAULT_LIMITS,
-    Aborted,
-    Batch,
+    AbortedTransactions,
+    BatchLimits,
+    BatchPiece,
     CorruptBatch,
-    Limits,
-    Piece,
+    RecordBatch,
     answer_of,
     batches_in,
     is_intact,
     next_sequence,
     patch,
 )
-from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, Bounds, may_unpack_to_more, unread_reason
+from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds, may_unpack_to_more, unread_reason
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
 from hub.replication.clusters.schemas_first import SCHEMAS_LOG
-from hub.replication.engine.atomic_release import Seen, Txn, releasable, transactions_of
+from hub.replication.engine.atomic_release import ReleaseState, Txn, releasable, transactions_of
 from hub.replication.maps.checkpoint import (
     CHECKPOINTS_TOPIC,
     MAP_TOPIC,
@@ -59,8 +59,15 @@ from hub.replication.maps.checkpoint import (
     newest,
 )
 from hub.replication.maps.offset_map import Run
-from hub.replication.rewriting.filter_history import AS_THEY_ARE, Ruled, Rules, in_force, is_ruled, ruled_of
-from hub.replication.rewriting.record_filter import Shaper, Unshapable, stretches
+from hub.replication.rewriting.filter_history import (
+    AS_THEY_ARE,
+    FilterPeriod,
+    FilterVersion,
+    in_force,
+    is_ruled,
+    ruled_of,
+)
+from hub.replication.rewriting.record_filter import RecordRewriter, RulesNotApplicable, stretches
 from hub.replication.rewriting.reencode import (
     NewBatch,
     RecordTooLarge,
@@ -106,8 +113,8 @@ class EngineSettings:
     hold_s: float = 5.0
     hold_bytes: int = 32 * 1024 * 1024
     hold_lag: int = 10_000
-    limits: Limits = DEFAULT_LIMITS
-    bounds: Bounds = DEFAULT_BOUNDS
+    limits: BatchLimits = DEFAULT_LIMITS
+    bounds: UnpackedBounds = DEFAULT_BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +149,10 @@ class PartitionProgress:
         return cls(*tp, -1, -1, -1, -1, 0, 0, 0, 0, 0, -1, 0, None)
 
 
-class _Staged(NamedTuple):
+class _StagedPiece(NamedTuple):
     """A piece on its way: as it came, or written anew. ``after``: the source position once it is in the target."""
 
-    piece: Piece
+    piece: BatchPiece
     floor: int
     after: int
     leader_epoch: int
@@ -162,7 +169,7 @@ class _Partition:
     position: int = 0  # next to fetch
     position_epoch: int = -1  # the leader's epoch of the batch before that, -1: not known
     same_to: int = _UNASKED  # the leader's epoch under which the source has what is before the position
-    staged: deque[_Staged] = field(default_factory=deque)
+    staged: deque[_StagedPiece] = field(default_factory=deque)
     carried: int = 0  # next after what this transaction has of it
     committed: Checkpoint | None = None
     generation: int = 0
@@ -173,7 +180,7 @@ class _Partition:
     largest: int = DEFAULT_LIMITS.largest_bytes
     runs: list[Run] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
-    ruled: Ruled | None = None  # to be written with the first records that are made so
+    ruled: FilterPeriod | None = None  # to be written with the first records that are made so
     leader_epoch: int = -1
     timestamp_ms: int = -1
     source_end: int = -1
@@ -209,17 +216,17 @@ class NotYet(PeerError):
     code = "HUB-3612"
 
 
-class _Refused(Exception):
+class _BatchesRefused(Exception):
     """The target refuses some partitions' batches: they stop, the others' transaction is done again."""
 
-    def __init__(self, partitions: Sequence[_Partition], error: broker_client.Refused) -> None:
+    def __init__(self, partitions: Sequence[_Partition], error: broker_client.BrokerRefused) -> None:
         super().__init__(error.message)
         self.partitions = partitions
         self.error = error
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentBatch:
     """One batch of a produce request and what its acknowledgement tells of."""
 
     partition: _Partition | None
@@ -227,10 +234,10 @@ class _Sent:
     count: int
 
 
-class _Asked(NamedTuple):
+class _FetchRequest(NamedTuple):
     """A fetch under way: what was asked for, from where and under which leader's epoch, and when it is given up."""
 
-    connection: Connection
+    connection: BrokerConnection
     version: int
     places: dict[TopicPartition, tuple[int, int]]
     until: float
@@ -266,7 +273,7 @@ class BatchEngine:
         settings: EngineSettings | None = None,
         reencoder: Reencoder | None = None,
         foreign: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
-        shapers: Mapping[str, Shaper] | None = None,
+        shapers: Mapping[str, RecordRewriter] | None = None,
         schemas_first: Callable[[int], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -274,8 +281,8 @@ class BatchEngine:
         self.shard = shard
         self.settings = settings or EngineSettings()
         self.transactional_id = f"hub.mirror.{link}.{shard}"
-        self.source = broker_client.Cluster(source, "source")
-        self.target = broker_client.Cluster(target, "target")
+        self.source = broker_client.BrokerCluster(source, "source")
+        self.target = broker_client.BrokerCluster(target, "target")
         self.error: HubError | None = None
         self.fenced = False
         self._clock = clock
@@ -283,8 +290,10 @@ class BatchEngine:
         self._foreign = foreign or {}
         self._shapers = shapers or {}
         self._schemas_first = schemas_first
-        self._rules = {topic: Rules.of(each.shape, each.secrets) for topic, each in self._shapers.items()}
-        self._ruled: dict[tuple[str, str, int], list[Ruled]] = {}
+        self._rules = {
+            topic: FilterVersion.of(each.shape, each.secrets) for topic, each in self._shapers.items()
+        }
+        self._ruled: dict[tuple[str, str, int], list[FilterPeriod]] = {}
         self._transactions = broker_client.Transactions(
             self.target, self.transactional_id, self.settings.transaction_timeout_s
         )
@@ -298,12 +307,12 @@ class BatchEngine:
         self._source_retry_at: dict[int, float] = {}
         self._source_failures = 0
         self._refresh_at: float | None = None
-        self._fetching: dict[int, _Asked] = {}
+        self._fetching: dict[int, _FetchRequest] = {}
         self._turn = 0
         self._frames: list[bytearray] = []  # answers of which pieces may be staged
         self._spare: list[bytearray] = []  # answers of which all is written: the next ones go there
         self._own_sequences: dict[TopicPartition, int] = {}
-        self._acknowledging: deque[tuple[Connection, int, dict[TopicPartition, _Sent]]] = deque()
+        self._acknowledging: deque[tuple[BrokerConnection, int, dict[TopicPartition, _SentBatch]]] = deque()
         self._transaction: _Transaction | None = None
         self._dirty = False
         self._held_at: float | None = None
@@ -428,7 +437,7 @@ class BatchEngine:
                 each.target_topic_id = self.target.topics[each.tp.topic].topic_id
 
     def _check_partition(
-        self, each: _Partition, cluster: broker_client.Cluster, refused: Mapping[str, HubError]
+        self, each: _Partition, cluster: broker_client.BrokerCluster, refused: Mapping[str, HubError]
     ) -> None:
         topic = cluster.topics.get(each.tp.topic)
         if topic is not None and each.tp.partition in topic.leaders:
@@ -436,7 +445,7 @@ class BatchEngine:
         error = refused.get(each.tp.topic)
         if isinstance(error, broker_client.BrokerBusy) and error.kafka_code != broker_client.UNKNOWN_TOPIC:
             raise error
-        if isinstance(error, broker_client.Refused):
+        if isinstance(error, broker_client.BrokerRefused):
             each.failed = error
         else:
             each.failed = NotFound(
@@ -497,8 +506,8 @@ class BatchEngine:
             return
         each.ruled = self._ruled_from(each, mark.source_next, now)
 
-    def _ruled_from(self, each: _Partition, first: int, rules: Rules) -> Ruled:
-        return Ruled(self.link, *each.tp, each.topic_id, first, rules, int(time.time() * 1000))
+    def _ruled_from(self, each: _Partition, first: int, rules: FilterVersion) -> FilterPeriod:
+        return FilterPeriod(self.link, *each.tp, each.topic_id, first, rules, int(time.time() * 1000))
 
     def _begin_fresh(self, fresh: Sequence[_Partition]) -> None:
         """Never mirrored: from the source's first record on, into a partition without records."""
@@ -556,7 +565,7 @@ class BatchEngine:
         ]
         starts, ends = self.target.offsets(tps, broker_client.EARLIEST), self.target.offsets(tps)
         mine: dict[tuple[int, bytes], Checkpoint] = {}
-        rules: dict[tuple[int, bytes], Ruled] = {}
+        rules: dict[tuple[int, bytes], FilterPeriod] = {}
         for record in self._read({tp: (starts[tp], ends[tp]) for tp in tps}):
             if is_ruled(record) and record.key is not None:
                 ruled = ruled_of(record)
@@ -615,7 +624,7 @@ class BatchEngine:
                 for part in parts:
                     broker_client.raise_for(part.error, f"{_named(part.tp)} in the target: read")
                     before = positions[part.tp]
-                    books, position = Aborted(part.aborted), before
+                    books, position = AbortedTransactions(part.aborted), before
                     for batch in batches_in(part.buffer, part.start, part.end):
                         aborted = books.covers(batch)
                         if not is_intact(batch):
@@ -656,15 +665,15 @@ class BatchEngine:
             self.fenced = True
             self._forget()
             raise
-        except _Refused as refused:
+        except _BatchesRefused as refused:
             for each in refused.partitions:
-                each.failed = broker_client.Refused(
+                each.failed = broker_client.BrokerRefused(
                     f"{_named(each.tp)} in the target: {refused.error.message}",
                     hint=refused.error.hint,
                     kafka_code=refused.error.kafka_code,
                 )
             self._start_over(refused.error)
-        except (PeerError, broker_client.Refused) as error:
+        except (PeerError, broker_client.BrokerRefused) as error:
             self._start_over(error)
         return 0
 
@@ -763,7 +772,7 @@ class BatchEngine:
                 continue
             until = now + self.settings.fetch_wait_ms / 1000 + self.source.patience.seconds
             places = {each.tp: (each.position, each.leader_epoch) for each in wanted}
-            self._fetching[node] = _Asked(connection, version, places, until)
+            self._fetching[node] = _FetchRequest(connection, version, places, until)
 
     def _compare(self, led_anew: Sequence[tuple[_Partition, broker_client.Leader]]) -> None:
         """Whether the log of a new leader is the one of which we have what is before the position (KIP-320). Offsets alone do
@@ -785,7 +794,7 @@ class BatchEngine:
     def _compared(
         self, each: _Partition, leader: broker_client.Leader, end: broker_client.EpochEnd | HubError | None
     ) -> None:
-        if isinstance(end, broker_client.Refused):
+        if isinstance(end, broker_client.BrokerRefused):
             each.failed = end
         elif end is None or isinstance(end, HubError):  # it leads no more
             self._refresh_soon()
@@ -889,7 +898,7 @@ class BatchEngine:
         floor = each.position
         limits = self.settings.limits
         if limits.largest_bytes != each.largest:
-            limits = Limits(limits.tiny_records, limits.tiny_bytes, limits.merged_bytes, each.largest)
+            limits = BatchLimits(limits.tiny_records, limits.tiny_bytes, limits.merged_bytes, each.largest)
         foreign = self._foreign.get(each.tp, ())
         anew = each.tp.topic in self._shapers
         answer = answer_of(
@@ -905,7 +914,7 @@ class BatchEngine:
         )
         for piece in answer.pieces:
             last = piece.batches[-1]
-            staged = _Staged(
+            staged = _StagedPiece(
                 piece,
                 floor,
                 last.next_offset,
@@ -934,7 +943,7 @@ class BatchEngine:
             self._refresh_soon()
         else:
             error = broker_client.translated(part.error, f"{_named(each.tp)} in the source: fetch")
-            if isinstance(error, broker_client.Refused):
+            if isinstance(error, broker_client.BrokerRefused):
                 each.failed = error
             else:
                 self._refresh_soon()
@@ -1024,7 +1033,7 @@ class BatchEngine:
         nodes = {tp: self.target.leader(tp).node for tp in ready}
         while ready:
             by_node: dict[int, list[tuple[TopicPartition, memoryview]]] = {}
-            sent: dict[int, dict[TopicPartition, _Sent]] = {}
+            sent: dict[int, dict[TopicPartition, _SentBatch]] = {}
             sizes: dict[int, int] = {}
             for tp in list(ready):
                 payload, about = ready[tp].popleft()
@@ -1077,7 +1086,7 @@ class BatchEngine:
         self._held_at = None if all(counts[tp] == count for tp, count in everything.items()) else held_at
         return counts
 
-    def _look(self, live: Sequence[_Partition]) -> dict[TopicPartition, Seen] | None:
+    def _look(self, live: Sequence[_Partition]) -> dict[TopicPartition, ReleaseState] | None:
         """What the source has beyond what was fetched: whose batches they are. None when it does not answer now."""
         try:
             ends = self.source.offsets([each.tp for each in live])
@@ -1085,7 +1094,7 @@ class BatchEngine:
             for each in live:
                 whole = self._peek(each, ends[each.tp])
                 staged = [one.transactions for one in each.staged]
-                seen[each.tp] = Seen(staged, frozenset(each.peeked), whole)
+                seen[each.tp] = ReleaseState(staged, frozenset(each.peeked), whole)
         except HubError as error:
             self.error = error
             self._refresh_soon()
@@ -1114,9 +1123,9 @@ class BatchEngine:
         each.peeked_to = at
         return at >= end
 
-    def _payloads(self, each: _Partition, count: int) -> deque[tuple[memoryview, _Sent]]:
+    def _payloads(self, each: _Partition, count: int) -> deque[tuple[memoryview, _SentBatch]]:
         """The first ``count`` pieces that are staged, as batches of this producer's, in order."""
-        payloads: deque[tuple[memoryview, _Sent]] = deque()
+        payloads: deque[tuple[memoryview, _SentBatch]] = deque()
         producer = self._producer
         for _ in range(count):
             piece, floor, after, leader_epoch, timestamp_ms, _ = each.staged[0]
@@ -1127,7 +1136,7 @@ class BatchEngine:
                 for new in made:
                     view = patch(patched(new.payload), *producer, each.sequence)
                     each.sequence = next_sequence(each.sequence, new.count)
-                    payloads.append((view, _Sent(each, new.runs, new.count)))
+                    payloads.append((view, _SentBatch(each, new.runs, new.count)))
                     self._count(each, new.count, len(view))
                 each.new_rewritten += len(piece.batches)
             else:
@@ -1135,21 +1144,21 @@ class BatchEngine:
                 view = patch(batch, *producer, each.sequence)
                 each.sequence = next_sequence(each.sequence, batch.count)
                 run = Run(batch.base_offset, 0, batch.count)
-                payloads.append((view, _Sent(each, (run,), batch.count)))
+                payloads.append((view, _SentBatch(each, (run,), batch.count)))
                 self._count(each, batch.count, len(view))
                 each.new_passed += 1
             each.carried, each.leader_epoch, each.timestamp_ms = after, leader_epoch, timestamp_ms
             each.staged.popleft()
         return payloads
 
-    def _rewritten(self, each: _Partition, piece: Piece, floor: int) -> list[NewBatch] | None:
+    def _rewritten(self, each: _Partition, piece: BatchPiece, floor: int) -> list[NewBatch] | None:
         shaper = self._shapers.get(each.tp.topic)
         batches = self._without_unread(each, piece.batches)
         if not batches:
             return []
         try:
             made = (shaper or self._reencoder).reencode(batches, floor, each.largest)
-        except (CorruptBatch, RecordTooLarge, Unshapable) as error:
+        except (CorruptBatch, RecordTooLarge, RulesNotApplicable) as error:
             each.failed = type(error)(f"{_named(each.tp)} in the source, {error.message}", hint=error.hint)
             each.staged.clear()
             return None
@@ -1158,9 +1167,9 @@ class BatchEngine:
             each.gaps.append(Gap(self.link, *each.tp, each.topic_id, first, end, "skipped", now_ms))
         return made
 
-    def _without_unread(self, each: _Partition, batches: list[Batch]) -> list[Batch]:
+    def _without_unread(self, each: _Partition, batches: list[RecordBatch]) -> list[RecordBatch]:
         """Those that may be unpacked. The others cannot be judged or written anew by anybody: they are left out, told as gaps."""
-        kept: list[Batch] = []
+        kept: list[RecordBatch] = []
         for batch in batches:
             why = unread_reason(batch, self.settings.bounds)
             if why is None:
@@ -1198,7 +1207,7 @@ class BatchEngine:
                 if not mine:  # our own topics: nothing can be carried at all
                     raise
                 transaction.added = set(before)
-                raise _Refused(mine, refused) from None
+                raise _BatchesRefused(mine, refused) from None
 
     def _own(self, topic: str) -> TopicPartition:
         count = len(self.target.topics[topic].leaders)
@@ -1208,7 +1217,7 @@ class BatchEngine:
         self,
         node: int,
         batches: Sequence[tuple[TopicPartition, memoryview]],
-        sent: dict[TopicPartition, _Sent],
+        sent: dict[TopicPartition, _SentBatch],
     ) -> None:
         while len(self._acknowledging) >= self.settings.requests_in_flight:
             self._acknowledge()
@@ -1224,8 +1233,8 @@ class BatchEngine:
         for tp, code, base_offset, message in broker_client.produced(frame, at, version):
             about = sent.pop(tp)
             error = broker_client.translated(code, "produce", message)
-            if isinstance(error, broker_client.Refused) and about.partition is not None:
-                raise _Refused([about.partition], error)
+            if isinstance(error, broker_client.BrokerRefused) and about.partition is not None:
+                raise _BatchesRefused([about.partition], error)
             if error is not None:
                 broker_client.raise_for(code, f"{_named(tp)} in the target: produce", message)
             if about.partition is not None:
@@ -1274,7 +1283,9 @@ class BatchEngine:
                 sequence = self._own_sequences.get(tp, 0)
                 view = patch(patched(made.payload), *self._producer, sequence)
                 self._own_sequences[tp] = next_sequence(sequence, made.count)
-                self._produce(self.target.leader(tp).node, [(tp, view)], {tp: _Sent(None, (), made.count)})
+                self._produce(
+                    self.target.leader(tp).node, [(tp, view)], {tp: _SentBatch(None, (), made.count)}
+                )
         schemas_to = self._schemas_end()
         while self._acknowledging:
             self._acknowledge()

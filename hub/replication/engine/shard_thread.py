@@ -23,18 +23,18 @@ from datetime import UTC, datetime
 from hub.errors import HubError
 from hub.log import WriterFenced
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.clusters import Reached, read_progress, read_to_end, topics_of
-from hub.replication.clusters.control_state import CarriedTopic, Carries
+from hub.replication.clusters.clusters import ClusterHandle, read_progress, read_to_end, topics_of
+from hub.replication.clusters.control_state import CarriedTopic, LinkContents
 from hub.replication.clusters.registries import Registries, registries
-from hub.replication.config.mirrors import From, Mirror, is_open
+from hub.replication.config.mirrors import Mirror, StartConfig, is_open
 from hub.replication.engine.batch_engine import BatchEngine, EngineSettings, NotYet, PartitionProgress
 from hub.replication.engine.rates import Bucket
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
-from hub.replication.maps.imported_copy import Copied, born_from, copied_of
+from hub.replication.maps.imported_copy import ImportedCopy, born_from, copied_of
 from hub.replication.maps.two_way_offset_map import foreign_ranges
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
-from hub.replication.rewriting.record_filter import NoSchemas, Shaper, shape_of
+from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter, shape_of
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ _SCHEMAS_S, _SCHEMAS_LOOK_S = 0.3, 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ShardAssignment:
     """What a shard shall carry: partitions by topic, and the topics' identities. ``schemas_first``: only behind the schemas
     that the source's registry has by then. A new wish is a new start."""
 
@@ -69,15 +69,15 @@ class ShardRun(threading.Thread):
         self,
         shard: Shard,
         link: Link,
-        clusters: Mapping[str, Reached],
+        clusters: Mapping[str, ClusterHandle],
         may: Callable[[Link, Sequence[str]], frozenset[str]],
-        carries: Callable[[], Carries | None],
+        carries: Callable[[], LinkContents | None],
         secrets: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name=f"{shard.link}.{shard.number}", daemon=True)
         self.shard, self.link = shard, link
         self.source, self.target = clusters[link.source], clusters[link.target]
-        self.wish = Wish()
+        self.wish = ShardAssignment()
         self.held: str = ""
         self.shards_here = 1
         self.shards_of_link = 1
@@ -93,7 +93,7 @@ class ShardRun(threading.Thread):
         self._halt = threading.Event()
         self._again = False
         self._engine: BatchEngine | None = None
-        self._of = Wish()
+        self._of = ShardAssignment()
         self._bucket: Bucket | None = None
         self._sent = 0
         self._retry_at_s = 0.0
@@ -214,7 +214,7 @@ class ShardRun(threading.Thread):
         if isinstance(schemas, Registries):
             schemas.close()
 
-    def _shapers(self, wish: Wish, topics: Sequence[str]) -> dict[str, Shaper]:
+    def _shapers(self, wish: ShardAssignment, topics: Sequence[str]) -> dict[str, RecordRewriter]:
         """What leaves out or changes records, of the topics of which the file says so."""
         shapes = {
             topic: shape
@@ -223,7 +223,7 @@ class ShardRun(threading.Thread):
         }
         if shapes:
             self._schemas = registries(self.source, self.target)
-        return {topic: Shaper(shape, self._schemas, self._secrets) for topic, shape in shapes.items()}
+        return {topic: RecordRewriter(shape, self._schemas, self._secrets) for topic, shape in shapes.items()}
 
     # ---- schemas before the events that name them
 
@@ -286,7 +286,7 @@ class ShardRun(threading.Thread):
     # ---- before an engine starts
 
     def _foreign(
-        self, wish: Wish, partitions: Sequence[TopicPartition]
+        self, wish: ShardAssignment, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, list[tuple[int, int]]], dict[TopicPartition, int]]:
         """What of the source came from the target, by the map of the other direction, where that has carried anything; and
         from where on the rest was born at the source: before that are copies that are in no map. Where either topic was made
@@ -313,9 +313,9 @@ class ShardRun(threading.Thread):
             born[tp] = born_from(mark, copied.get((back, *tp)))
         return found, born
 
-    def _copied(self) -> dict[tuple[str, str, int], Copied]:
+    def _copied(self) -> dict[tuple[str, str, int], ImportedCopy]:
         """What imports noted at the source."""
-        found: dict[bytes, Copied | None] = {}
+        found: dict[bytes, ImportedCopy | None] = {}
 
         def take(record: Record) -> None:
             if record.key is not None:
@@ -325,7 +325,10 @@ class ShardRun(threading.Thread):
         return {(each.link, each.topic, each.partition): each for each in found.values() if each is not None}
 
     def _seed(
-        self, wish: Wish, partitions: Sequence[TopicPartition], brought: Mapping[TopicPartition, int]
+        self,
+        wish: ShardAssignment,
+        partitions: Sequence[TopicPartition],
+        brought: Mapping[TopicPartition, int],
     ) -> None:
         """Checkpoints for partitions that begin elsewhere than an engine would by itself: written under the shard's
         own fence, so that no other worker's newer ones are overwritten.
@@ -348,7 +351,9 @@ class ShardRun(threading.Thread):
         finally:
             writer.close()
 
-    def _needs_seed(self, wish: Wish, tp: TopicPartition, known: Checkpoint | None, brought: bool) -> bool:
+    def _needs_seed(
+        self, wish: ShardAssignment, tp: TopicPartition, known: Checkpoint | None, brought: bool
+    ) -> bool:
         topic = wish.topics[tp.topic]
         if known is not None:
             return (
@@ -360,7 +365,7 @@ class ShardRun(threading.Thread):
 
     def _seeds(
         self,
-        wish: Wish,
+        wish: ShardAssignment,
         needed: Sequence[TopicPartition],
         known: Mapping[TopicPartition, Checkpoint],
         brought: Mapping[TopicPartition, int],
@@ -416,7 +421,7 @@ class ShardRun(threading.Thread):
         if start == "earliest":
             return {}
         ends = dict(self.source.kafka.end_offsets(topics))
-        if isinstance(start, From):
+        if isinstance(start, StartConfig):
             at_ms = int(start.timestamp.timestamp() * 1000)
             return ends | dict(self.source.kafka.offsets_at(topics, at_ms))
         return ends

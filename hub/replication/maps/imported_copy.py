@@ -18,7 +18,7 @@ _KIND = b"copied|"
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class ImportedCopy:
     """What stands before offset ``end`` of the target's partition is a copy, mapped or not. ``target_topic_id``: a topic
     made again has none of it."""
 
@@ -38,19 +38,19 @@ class Copied:
         return NewRecord(CHECKPOINTS_TOPIC, self.key, orjson.dumps(body), partition=partition)
 
 
-def copied_of(record: Record) -> Copied | None:
+def copied_of(record: Record) -> ImportedCopy | None:
     """What a record says; None for a tombstone and for other kinds. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None or not record.key.startswith(_KIND):
         return None
     try:
         _, link, topic, partition = record.key.decode().split("|")
         body: dict[str, Any] = orjson.loads(record.value)
-        return Copied(link, topic, int(partition), str(body["target_topic_id"]), int(body["end"]))
+        return ImportedCopy(link, topic, int(partition), str(body["target_topic_id"]), int(body["end"]))
     except (ValueError, TypeError, KeyError) as error:
         raise not_ours(record, repr(error)) from None
 
 
-def born_from(mark: Checkpoint, copied: Copied | None) -> int:
+def born_from(mark: Checkpoint, copied: ImportedCopy | None) -> int:
     """The first offset of the target at which anything can have been born there, or may be told by the map. ``mark``: of the
     mirror that leads there.
 

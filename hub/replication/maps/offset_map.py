@@ -286,7 +286,7 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
 def runs_in(encoded: bytes) -> int:
     """How many runs ``decode_runs`` would give. Raises HubFault (HUB-5602)."""
     if not encoded or encoded[0] != _FORMAT:
-        raise _damaged("an unknown format" if encoded else "nothing")
+        raise _corrupt("an unknown format" if encoded else "nothing")
     number, _ = _take(encoded, 1)
     return number
 
@@ -294,10 +294,10 @@ def runs_in(encoded: bytes) -> int:
 def decode_runs(encoded: bytes) -> tuple[Run, ...]:
     """The runs that ``encode_runs`` was given. Raises HubFault (HUB-5602) for any other bytes."""
     if not encoded or encoded[0] != _FORMAT:
-        raise _damaged("an unknown format" if encoded else "nothing")
+        raise _corrupt("an unknown format" if encoded else "nothing")
     number, at = _take(encoded, 1)
     if number > _MOST_RUNS:
-        raise _damaged(f"{number} runs")
+        raise _corrupt(f"{number} runs")
     runs: list[Run] = []
     source = target = 0
     for _ in range(number):
@@ -308,11 +308,11 @@ def decode_runs(encoded: bytes) -> tuple[Run, ...]:
         source, target = run.source_end, run.target_end
         runs.append(run)
     if at != len(encoded):
-        raise _damaged(f"{len(encoded) - at} bytes after the last run")
+        raise _corrupt(f"{len(encoded) - at} bytes after the last run")
     return tuple(runs)
 
 
-def _damaged(found: str) -> HubFault:
+def _corrupt(found: str) -> HubFault:
     return HubFault(
         f"offset map: {found} where runs were expected",
         hint="a newer hub wrote it, or it is damaged: `hub mirror verify` tells whether the records are right",
@@ -339,10 +339,10 @@ def _take(encoded: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(_LONGEST_VARINT):
         if at >= len(encoded):
-            raise _damaged("an end")
+            raise _corrupt("an end")
         byte = encoded[at]
         at += 1
         value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return value, at
-    raise _damaged("a number too long")
+    raise _corrupt("a number too long")

@@ -67,7 +67,7 @@ class _Direction:
         )
 
 
-class JointMap:
+class TwoWayOffsetMap:
     """Both directions of one partition. ``forward`` maps home to away, ``back`` maps away to home."""
 
     def __init__(self, forward: OffsetMap, back: OffsetMap) -> None:
@@ -89,9 +89,9 @@ class JointMap:
         """How many records a reader who was at ``home_offset`` at home gets once more from ``away_from`` on."""
         return self._forward.read_again(home_offset, away_from)
 
-    def inverted(self) -> JointMap:
+    def inverted(self) -> TwoWayOffsetMap:
         """The same with home and away exchanged."""
-        other = JointMap.__new__(JointMap)
+        other = TwoWayOffsetMap.__new__(TwoWayOffsetMap)
         other._forward, other._back = self._back, self._forward
         return other
 

@@ -32,7 +32,7 @@ Print = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class PartitionLog:
     """One side of a partition. ``read`` gives its committed records of [first, end), ascending."""
 
     begin: int
@@ -68,8 +68,8 @@ class Alignment:
 
 
 def boundary(
-    source: Log,
-    target: Log,
+    source: PartitionLog,
+    target: PartitionLog,
     syncs: Sequence[tuple[int, int]] = (),
     *,
     newest: int | None = None,
@@ -102,8 +102,8 @@ def boundary(
 
 
 def _starts(
-    source: Log,
-    target: Log,
+    source: PartitionLog,
+    target: PartitionLog,
     syncs: Sequence[tuple[int, int]],
     here: Print,
     there: Print,
@@ -140,7 +140,7 @@ def _starts(
 _SYNCS_TRIED = 100
 
 
-def _holds(source: Log, target: Log, sync: tuple[int, int]) -> bool:
+def _holds(source: PartitionLog, target: PartitionLog, sync: tuple[int, int]) -> bool:
     first, other = sync
     if first < source.begin or other < target.begin:
         return False
@@ -162,8 +162,8 @@ def align(
     behind: int = BEHIND,
 ) -> Alignment:
     """Walk both from a record that they share to the end of the target. See the module."""
-    coming = _Ahead(iter(source))
-    passed = _Behind(behind)
+    coming = _UnpairedRecords(iter(source))
+    passed = _PairedRecords(behind)
     runs: list[Run] = []
     duplicates, source_next = 0, 0
     for offset, fingerprint in target:
@@ -194,7 +194,7 @@ def align(
     return Alignment(source_next, tuple(runs), duplicates=duplicates)
 
 
-class _Ahead:
+class _UnpairedRecords:
     """Records of the source that were read and not paired yet."""
 
     def __init__(self, source: Iterator[Print]) -> None:
@@ -233,7 +233,7 @@ class _Ahead:
             self._known[each[1]] += 1
 
 
-class _Behind:
+class _PairedRecords:
     """Fingerprints of the last records that were paired."""
 
     def __init__(self, most: int) -> None:

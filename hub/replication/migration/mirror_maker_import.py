@@ -20,22 +20,22 @@ from typing import Literal
 
 from hub.errors import CallerError, Conflict, NotFound
 from hub.kafka.protocol import broker_client
-from hub.kafka.protocol.broker_client import Cluster
+from hub.kafka.protocol.broker_client import BrokerCluster
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.clusters.apply_plan import make_own
 from hub.replication.clusters.clusters import (
-    Reached,
+    ClusterHandle,
     own_topics,
-    read_board,
+    read_control_state,
     read_progress,
     read_to_end,
     topics_of,
 )
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_partition
-from hub.replication.maps.imported_copy import Copied
+from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.maps.offset_map import OffsetMap, Run
-from hub.replication.migration.alignment import Alignment, Log, Print, boundary
+from hub.replication.migration.alignment import Alignment, PartitionLog, Print, boundary
 from hub.replication.migration.mirror_maker_records import (
     GroupCheckpoint,
     OffsetSync,
@@ -50,7 +50,7 @@ from hub.replication.migration.mirror_maker_records import (
 )
 from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.ownership.failover import Control
-from hub.replication.ownership.group_offsets import Seen, carry
+from hub.replication.ownership.group_offsets import GroupSides, carry
 from hub.replication.ownership.links import Link, carries
 from hub.replication.ownership.shards import Shard, shard_of
 from hub.replication.verification.comparable import complete_tables
@@ -67,7 +67,7 @@ State = Literal["ready", "has a checkpoint", "refused", "held", "renamed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MirrorMakerState:
     """What MirrorMaker wrote: where, and what it says by partition of the source and by group."""
 
     syncs_at: str
@@ -78,7 +78,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ImportedPartition:
     """One partition, and what the import does with it. ``hint``: the way out of a refusal.
 
     Offsets: the mirror goes on at ``source_next``, behind ``target_next``; ``source_from`` is the first that is mapped.
@@ -100,19 +100,19 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class MirrorMakerImport:
     """What was found and is to be done."""
 
-    told: Told
-    places: tuple[Place, ...] = ()
+    told: MirrorMakerState
+    places: tuple[ImportedPartition, ...] = ()
     groups: tuple[Found, ...] = ()
 
     @property
-    def ready(self) -> tuple[Place, ...]:
+    def ready(self) -> tuple[ImportedPartition, ...]:
         return tuple(each for each in self.places if each.state == "ready")
 
     @property
-    def refused(self) -> tuple[Place, ...]:
+    def refused(self) -> tuple[ImportedPartition, ...]:
         return tuple(each for each in self.places if each.state in ("refused", "renamed"))
 
 
@@ -126,7 +126,7 @@ class Importer:
         self,
         file: MirrorsFile,
         link: Link,
-        clusters: Mapping[str, Reached],
+        clusters: Mapping[str, ClusterHandle],
         control: Control,
         *,
         source_alias: str | None = None,
@@ -141,8 +141,8 @@ class Importer:
         self.source, self.target = clusters[link.source], clusters[link.target]
         self.alias = source_alias or link.source
         self._here, self._there = (
-            Cluster(self.source.access, self.source.name),
-            Cluster(self.target.access, self.target.name),
+            BrokerCluster(self.source.access, self.source.name),
+            BrokerCluster(self.target.access, self.target.name),
         )
         self._progress = progress
         self._began_at = time.monotonic()
@@ -156,7 +156,7 @@ class Importer:
 
     # ---- what MirrorMaker said
 
-    def told(self, syncs: str | None = None, checkpoints: str | None = None) -> Told:
+    def told(self, syncs: str | None = None, checkpoints: str | None = None) -> MirrorMakerState:
         """Both topics read to their ends. Raises NotFound (HUB-1630) naming what looks like the one that is missing."""
         here, there = self.source.kafka.topics(), self.target.kafka.topics()
         at_source = syncs or syncs_topic(self.link.target)
@@ -197,7 +197,7 @@ class Importer:
         read_to_end(where, [name], take_sync)
         if group_topic:
             read_to_end(self.target, [group_topic], take_group)
-        return Told(
+        return MirrorMakerState(
             where.name,
             name,
             group_topic,
@@ -207,14 +207,14 @@ class Importer:
 
     # ---- does it still run?
 
-    def watch(self, told: Told) -> None:
+    def watch(self, told: MirrorMakerState) -> None:
         """Remember how far everything reaches that a MirrorMaker of this pair would write to, and nobody else."""
         ours = {tp.topic for tp in read_progress(self.target, maps=False).of(self.link.name)}
         self._copies = frozenset(self._carried()) - ours
         self._began_at = time.monotonic()
         self._ends = {name: self._reach(name, topics) for name, topics in self._watched(told).items()}
 
-    def moved(self, told: Told, quiet_s: float) -> tuple[str, ...]:
+    def moved(self, told: MirrorMakerState, quiet_s: float) -> tuple[str, ...]:
         """What was written to since ``watch``, which is at least ``quiet_s`` ago when this returns."""
         time.sleep(max(0.0, self._began_at + quiet_s - time.monotonic()))
         found = []
@@ -226,7 +226,7 @@ class Importer:
             found.append(f"{_HEARTBEATS} at {self.target.name}")
         return tuple(sorted(set(found)))
 
-    def _watched(self, told: Told) -> dict[str, list[str]]:
+    def _watched(self, told: MirrorMakerState) -> dict[str, list[str]]:
         mine = {
             self.source.name: {told.syncs_topic} if told.syncs_at == self.source.name else set(),
             self.target.name: {
@@ -269,7 +269,7 @@ class Importer:
     def _carried(self) -> tuple[str, ...]:
         return carries(self.file, self.link, topics_of(self.source), self.control)
 
-    def look(self, told: Told, newest: int | None = None) -> Takeover:
+    def look(self, told: MirrorMakerState, newest: int | None = None) -> MirrorMakerImport:
         """Every partition of the mirror, compared. Changes nothing. Raises PeerError when a cluster does not answer."""
         topics = self._carried()
         here, there = topics_of(self.source), topics_of(self.target)
@@ -278,7 +278,7 @@ class Importer:
         both = [topic for topic in topics if topic in there]
         self._here.refresh(both)
         self._there.refresh(both)
-        places: list[Place] = []
+        places: list[ImportedPartition] = []
         for topic in topics:
             other = renamed(self.alias, topic)
             if topic not in there or not any(
@@ -295,10 +295,10 @@ class Importer:
                 for number in range(min(here[topic].partitions, there[topic].partitions))
             ]
             places += _whole(found)
-        return Takeover(told, tuple(places), tuple(self._groups(told, places)))
+        return MirrorMakerImport(told, tuple(places), tuple(self._groups(told, places)))
 
-    def _renamed(self, place: TopicPartition, other: str) -> Place:
-        return Place(
+    def _renamed(self, place: TopicPartition, other: str) -> ImportedPartition:
+        return ImportedPartition(
             place,
             "renamed",
             reason=f"MirrorMaker wrote it as {other} (DefaultReplicationPolicy), a mirror keeps the name {place.topic}",
@@ -309,21 +309,23 @@ class Importer:
     def _one(
         self,
         place: TopicPartition,
-        told: Told,
+        told: MirrorMakerState,
         known: Mapping[TopicPartition, Checkpoint],
         newest: int | None,
         compacted: bool,
-    ) -> Place:
+    ) -> ImportedPartition:
         if place in known:
             mark = known[place]
             went_on = Alignment(
                 mark.source_next, source_from=mark.source_start, target_from=mark.target_start
             )
-            return Place(place, "has a checkpoint", went_on, mark.target_next, "the mirror goes on by that")
+            return ImportedPartition(
+                place, "has a checkpoint", went_on, mark.target_next, "the mirror goes on by that"
+            )
         here, there = self._log(self._here, place), self._log(self._there, place)
         stable = self._there.offsets([place], isolation=broker_client.READ_COMMITTED)[place]
         if stable < there.end:
-            return Place(
+            return ImportedPartition(
                 place,
                 "refused",
                 reason=f"a transaction is still open at offset {stable} of the copy",
@@ -332,14 +334,14 @@ class Importer:
         found = boundary(here, there, told.syncs.get(place, ()), newest=newest, compacted=compacted)
         if found.refusal:
             hint = f"if that part of the copy does not matter, --newest N compares only the newest offsets; else {ANEW}"
-            return Place(place, "refused", found, there.end, found.refusal, hint)
+            return ImportedPartition(place, "refused", found, there.end, found.refusal, hint)
         behind = self._behind(place, found, here, there)
         if behind is not None:
-            return Place(place, "refused", found, there.end, *behind)
-        return Place(place, "ready", found, there.end)
+            return ImportedPartition(place, "refused", found, there.end, *behind)
+        return ImportedPartition(place, "ready", found, there.end)
 
     def _behind(
-        self, place: TopicPartition, found: Alignment, here: Log, there: Log
+        self, place: TopicPartition, found: Alignment, here: PartitionLog, there: PartitionLog
     ) -> tuple[str, str] | None:
         """A group that reads before what is mapped would be moved past records that the copy has."""
         firsts = here.first_from(here.begin), there.first_from(there.begin)
@@ -365,7 +367,7 @@ class Importer:
             self._of_groups[topic] = found
         return self._of_groups[topic]
 
-    def _log(self, cluster: Cluster, place: TopicPartition) -> Log:
+    def _log(self, cluster: BrokerCluster, place: TopicPartition) -> PartitionLog:
         begin, end = cluster.offsets([place], broker_client.EARLIEST)[place], cluster.offsets([place])[place]
 
         def read(first: int, until: int) -> Iterator[Print]:
@@ -374,11 +376,11 @@ class Importer:
                     self._progress(_SAY_EVERY)
                 yield raw.offset, _fingerprint(raw.timestamp_ms, raw.rest)
 
-        return Log(begin, end, read)
+        return PartitionLog(begin, end, read)
 
     # ---- groups
 
-    def _groups(self, told: Told, places: Sequence[Place]) -> Iterator[Found]:
+    def _groups(self, told: MirrorMakerState, places: Sequence[ImportedPartition]) -> Iterator[Found]:
         """The groups that MirrorMaker told of, where they stand at the source now (or stood, where that is forgotten), and
         what the map makes of it. Groups that it did not tell of are carried by the mirror, like these from now on."""
         tables = {each.place: _table(each) for each in places if each.state == "ready"}
@@ -397,28 +399,28 @@ class Importer:
         theirs = self.target.kafka.positions_of_groups(list(told_of))
         there = [group for group in self.target.kafka.groups() if group in told_of]
         members = self.target.kafka.group_members(there)
-        board = read_board(self.target, status=False)
+        board = read_control_state(self.target, status=False)
         for group, positions in sorted(told_of.items()):
             at = positions | {tp: n for tp, n in live.get(group, {}).items() if tp in tables}
             now = theirs[group].of_topics(topics).offsets if group in theirs else {}
-            seen = Seen(group, at, now, bool(members.get(group)))
+            seen = GroupSides(group, at, now, bool(members.get(group)))
             marks = board.marks.get((self.link.name, group), {})
             yield seen, carry(seen, tables, marks, force=self.link.mirror.groups.force)
 
     # ---- writing
 
-    def write(self, found: Takeover) -> None:
+    def write(self, found: MirrorMakerImport) -> None:
         """Maps and checkpoints, then groups. Raises Conflict (HUB-1971) when somebody wrote one since ``look``."""
         both = {each.name: each for each in (self.target, self.source)}
         make_own([(name, step) for name, each in both.items() for step in own_topics(each)], both)
-        by_shard: dict[int, list[Place]] = {}
+        by_shard: dict[int, list[ImportedPartition]] = {}
         for each in found.ready:
             by_shard.setdefault(shard_of(*each.place, self.link.mirror.shards), []).append(each)
         for number, places in sorted(by_shard.items()):
             self._write_shard(number, places)
         self._write_groups(found.groups)
 
-    def _write_shard(self, number: int, places: Sequence[Place]) -> None:
+    def _write_shard(self, number: int, places: Sequence[ImportedPartition]) -> None:
         """One transaction, under the shard's own fence."""
         writer = self.target.kafka.writer(Shard(self.link.name, number).transactional_id)
         try:
@@ -441,12 +443,14 @@ class Importer:
                     part = runs[first : first + _RUNS_A_RECORD]
                     records.append(MapRecord(self.link.name, topic, ids[0], partition, part).record(at))
                 records.append(self._checkpoint(each, *ids, number).record(at))
-                records.append(Copied(self.link.name, *each.place, ids[1], each.target_next).record(at))
+                records.append(ImportedCopy(self.link.name, *each.place, ids[1], each.target_next).record(at))
             writer.append(records)
         finally:
             writer.close()
 
-    def _checkpoint(self, each: Place, topic_id: str, target_topic_id: str, number: int) -> Checkpoint:
+    def _checkpoint(
+        self, each: ImportedPartition, topic_id: str, target_topic_id: str, number: int
+    ) -> Checkpoint:
         found = each.alignment
         first = found.runs[0] if found.runs else Run(found.source_next, each.target_next, 0)
         return Checkpoint(
@@ -473,7 +477,7 @@ class Importer:
             writer.close()
 
 
-def _table(each: Place) -> OffsetMap:
+def _table(each: ImportedPartition) -> OffsetMap:
     found = each.alignment
     return OffsetMap.of(
         found.runs,
@@ -484,7 +488,7 @@ def _table(each: Place) -> OffsetMap:
     )
 
 
-def _whole(places: Sequence[Place]) -> list[Place]:
+def _whole(places: Sequence[ImportedPartition]) -> list[ImportedPartition]:
     """A topic's partitions, none of them ready when one is refused: the way out is the topic's."""
     bad = next((each for each in places if each.state == "refused"), None)
     if bad is None:

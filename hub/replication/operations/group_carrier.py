@@ -13,31 +13,31 @@ from functools import partial
 
 from hub.log import GroupsLeftAlone, GroupWriter
 from hub.record import Positions, TopicPartition
-from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.control_state import GroupPlace, GroupStatus
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.offset_map import OffsetMap
-from hub.replication.maps.two_way_offset_map import JointMap
-from hub.replication.ownership.group_offsets import Carried, Mark, Seen, carry, marks_for
+from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
+from hub.replication.ownership.group_offsets import CarriedPosition, GroupMark, GroupSides, carry, marks_for
 from hub.replication.ownership.links import Link, opposite
-from hub.replication.ownership.loss_report import Partition, assess
+from hub.replication.ownership.loss_report import MirroredPartition, assess
 
 log = logging.getLogger(__name__)
 
-Found = tuple[Seen, tuple[Carried, ...]]  # a group, and what to do with it in each partition
+Found = tuple[GroupSides, tuple[CarriedPosition, ...]]  # a group, and what to do with it in each partition
 _AT_ONCE = 50  # a reader of committed positions waits for the transaction
 
 
 class GroupCarrier:
     """The groups of a link as they are on both sides, and what is to be done with each."""
 
-    def __init__(self, file: MirrorsFile, link: Link, source: Reached, target: Reached) -> None:
+    def __init__(self, file: MirrorsFile, link: Link, source: ClusterHandle, target: ClusterHandle) -> None:
         self.file, self.link, self.source, self.target = file, link, source, target
 
     def table(
-        self, tp: TopicPartition, progress: Progress, other: Progress | None
-    ) -> OffsetMap | JointMap | None:
+        self, tp: TopicPartition, progress: WrittenState, other: WrittenState | None
+    ) -> OffsetMap | TwoWayOffsetMap | None:
         """The map of one partition, joint with the other direction's where there is one."""
         forward = progress.table(self.link.name, tp)
         if forward is None or other is None:
@@ -48,9 +48,9 @@ class GroupCarrier:
         if not mark.goes_back(progress.checkpoints[self.link.name, *tp]):
             return forward
         backward = other.table(back, tp)
-        return None if backward is None else JointMap(forward, backward)
+        return None if backward is None else TwoWayOffsetMap(forward, backward)
 
-    def seen(self, topics: Iterable[str]) -> list[Seen]:
+    def seen(self, topics: Iterable[str]) -> list[GroupSides]:
         """Every group that is to be carried, with its positions in these topics on both sides."""
         wanted = set(topics)
         here = [group for group in self.source.kafka.groups() if self.link.mirror.selects_group(group)]
@@ -60,7 +60,7 @@ class GroupCarrier:
         there = [group for group in self.target.kafka.groups() if group in mine]
         members = self.target.kafka.group_members(there)
         return [
-            Seen(
+            GroupSides(
                 group,
                 offsets,
                 theirs[group].of_topics(wanted).offsets if group in theirs else {},
@@ -70,7 +70,7 @@ class GroupCarrier:
         ]
 
     def untouched(
-        self, groups: Iterable[Seen], known: Container[TopicPartition]
+        self, groups: Iterable[GroupSides], known: Container[TopicPartition]
     ) -> dict[TopicPartition, OffsetMap]:
         """The maps of partitions of which nothing was mirrored yet (none of ``known``) and that are empty at the target. Who
         reads them goes on there at the first record, whenever it comes: without a position, and with `latest`, behind it.
@@ -85,8 +85,8 @@ class GroupCarrier:
     def look(
         self,
         topics: Iterable[str],
-        table: Callable[[TopicPartition], OffsetMap | JointMap | None],
-        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+        table: Callable[[TopicPartition], OffsetMap | TwoWayOffsetMap | None],
+        marks: Mapping[str, Mapping[TopicPartition, GroupMark]],
         known: Container[TopicPartition],
     ) -> list[Found]:
         """Each group with what to do in each partition. ``known``: those with a checkpoint."""
@@ -102,10 +102,10 @@ class GroupCarrier:
     def status(
         self,
         found: Sequence[Found],
-        progress: Progress,
-        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+        progress: WrittenState,
+        marks: Mapping[str, Mapping[TopicPartition, GroupMark]],
         now_ms: int,
-        other: Progress | None = None,
+        other: WrittenState | None = None,
     ) -> tuple[GroupStatus, ...]:
         """Where each stands, and what a failover now would cost it."""
         places = sorted({tp for seen, _ in found for tp in seen.source})
@@ -115,8 +115,8 @@ class GroupCarrier:
             table, both = progress.table(self.link.name, tp), self.table(tp, progress, other)
             if table is not None:
                 end = ends.get(tp, table.source_next)
-                joint = both if isinstance(both, JointMap) else None
-                partitions[tp] = Partition(table, table.target_next, end, joint=joint)
+                joint = both if isinstance(both, TwoWayOffsetMap) else None
+                partitions[tp] = MirroredPartition(table, table.target_next, end, joint=joint)
         made = []
         for seen, carried in found:
             effects = {each.place: each for each in assess(partitions, [seen], marks, place=True).effects}
@@ -142,7 +142,7 @@ def any_to_commit(found: Iterable[Found]) -> bool:
     return any(each.commit is not None for _, carried in found for each in carried)
 
 
-def mark_and_commit(writer: GroupWriter, target: Reached, link: str, found: Sequence[Found]) -> None:
+def mark_and_commit(writer: GroupWriter, target: ClusterHandle, link: str, found: Sequence[Found]) -> None:
     """Commit the positions that are to be written, and the marks that say so, in transactions of some groups each.
 
     ``writer``: of the link's shard -1, so who stood still meanwhile commits nothing. A group that got members or that moved
@@ -154,7 +154,7 @@ def mark_and_commit(writer: GroupWriter, target: Reached, link: str, found: Sequ
         _commit(writer, target, link, due[first : first + _AT_ONCE])
 
 
-def _commit(writer: GroupWriter, target: Reached, link: str, due: Sequence[Found]) -> None:
+def _commit(writer: GroupWriter, target: ClusterHandle, link: str, due: Sequence[Found]) -> None:
     while due:
         marks = [mark.record() for seen, carried in due for mark in marks_for(link, carried, seen)]
         positions = {
@@ -172,7 +172,7 @@ def _commit(writer: GroupWriter, target: Reached, link: str, due: Sequence[Found
             due = rest
 
 
-def _check_unmoved(target: Reached, due: Sequence[Found]) -> None:
+def _check_unmoved(target: ClusterHandle, due: Sequence[Found]) -> None:
     """Raise GroupsLeftAlone when groups are not as they were seen: they have members, or other positions."""
     groups = [seen.group for seen, _ in due]
     positions, described = target.kafka.positions_of_groups(groups), target.kafka.describe_groups(groups)

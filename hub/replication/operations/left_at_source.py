@@ -1,6 +1,6 @@
 """[shell] What a failover left at the old source: partitions and records that exist there only, once it answers again.
 
-While the source is away only bounds are known (``loss_report.Declared``). When it is back its end offsets are asked for and
+While the source is away only bounds are known (``loss_report.FailoverRecord``). When it is back its end offsets are asked for and
 compared with the checkpoints of the mirror, which stand still since the failover: the difference is what was lost, exactly,
 including what was written there after the failover by producers that did not notice.
 """
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from hub.errors import PeerError
 from hub.kafka.reader import up_to
 from hub.record import Positions, Record
-from hub.replication.clusters.clusters import Reached, topics_of
-from hub.replication.clusters.control_state import Board
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.clusters import ClusterHandle, topics_of
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.loss_report import Loss
@@ -25,7 +25,11 @@ _SILENT_S = 30.0
 
 
 def losses_now(
-    file: MirrorsFile, link: Link, clusters: Mapping[str, Reached], board: Board, progress: Progress
+    file: MirrorsFile,
+    link: Link,
+    clusters: Mapping[str, ClusterHandle],
+    board: ControlState,
+    progress: WrittenState,
 ) -> tuple[Loss, ...] | None:
     """What exists at the old source only, by partition; () when there was no failover. None: the source does not answer.
 
@@ -54,7 +58,7 @@ def losses_now(
     return tuple(sorted(found, key=lambda each: each.place))
 
 
-def records(source: Reached, losses: Sequence[Loss], limit: int) -> Iterator[Record]:
+def records(source: ClusterHandle, losses: Sequence[Loss], limit: int) -> Iterator[Record]:
     """The first ``limit`` records that exist at the old source only, by partition and offset. Reads one partition at a time.
 
     Raises PeerError when the source stops answering for 30 s.

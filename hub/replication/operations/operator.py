@@ -19,16 +19,16 @@ from hub.log import Writer
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication.clusters.clusters import (
     REFUSED,
-    ProgressReader,
-    Reached,
+    ClusterHandle,
+    WrittenStateReader,
     acl_of,
-    read_board,
+    read_control_state,
     read_progress,
     rule_of,
     topics_of,
 )
-from hub.replication.clusters.control_state import CHORES, Board, joined
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.control_state import CHORES, ControlState, joined
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile, principals_of
 from hub.replication.maps.checkpoint import (
     CHECKPOINTS_TOPIC,
@@ -38,21 +38,21 @@ from hub.replication.maps.checkpoint import (
     Gap,
     checkpoint_partition,
 )
-from hub.replication.maps.imported_copy import Copied
+from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.maps.offset_map import OffsetMap
-from hub.replication.maps.two_way_offset_map import JointMap
+from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
 from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.ownership import failover
-from hub.replication.ownership.failover import Control, Operation, Step
-from hub.replication.ownership.group_offsets import Mark, Seen, carry
+from hub.replication.ownership.failover import Control, FailoverStep, OwnershipChange
+from hub.replication.ownership.group_offsets import GroupMark, GroupSides, carry
 from hub.replication.ownership.links import Link, home_of, links, masked, opposite, way_back
-from hub.replication.ownership.loss_report import Heard, Partition, Report, assess, declared
+from hub.replication.ownership.loss_report import LossReport, MirroredPartition, ReportedEnd, assess, declared
 from hub.replication.ownership.shards import Shard, shard_of
 from hub.replication.planning.plan import Acl
 from hub.replication.planning.write_rights import (
-    Change,
-    Handed,
-    Rights,
+    AclChange,
+    OwnershipAcls,
+    WriteAcls,
     about_writing,
     giving_back,
     keeping_out,
@@ -77,7 +77,7 @@ class Operator:
     """One call of a command. ``wait_s``: the longest wait of one step."""
 
     file: MirrorsFile
-    clusters: Mapping[str, Reached]
+    clusters: Mapping[str, ClusterHandle]
     wait_s: float = 120.0
     say: Say = lambda text: None
     _up: dict[str, bool] = field(default_factory=dict)
@@ -96,9 +96,9 @@ class Operator:
                 self._up[name] = False
         return self._up[name]
 
-    def boards(self) -> dict[str, Board]:
+    def boards(self) -> dict[str, ControlState]:
         return {
-            name: read_board(reached, status=False)
+            name: read_control_state(reached, status=False)
             for name, reached in self.clusters.items()
             if self.is_up(name)
         }
@@ -155,14 +155,14 @@ class Operator:
 
     # ---- report
 
-    def report(self, home: str, old: str, new: str) -> Report:
+    def report(self, home: str, old: str, new: str) -> LossReport:
         """What a change of hands from ``old`` to ``new`` would do now. Reads, and writes nothing."""
-        partitions: dict[TopicPartition, Partition] = {}
-        groups: dict[str, Seen] = {}
-        marks: dict[str, dict[TopicPartition, Mark]] = {}
+        partitions: dict[TopicPartition, MirroredPartition] = {}
+        groups: dict[str, GroupSides] = {}
+        marks: dict[str, dict[TopicPartition, GroupMark]] = {}
         known: dict[TopicPartition, str] = {}
-        board = read_board(self.clusters[new])
-        other = read_progress(self.clusters[old]) if self.is_up(old) else Progress()
+        board = read_control_state(self.clusters[new])
+        other = read_progress(self.clusters[old]) if self.is_up(old) else WrittenState()
         brought = self._brought(home, old, other) if new == home else {}
         for link in self.ways(home, old, new):
             progress, tables = complete_tables(self.clusters[new], link.name)
@@ -174,9 +174,11 @@ class Operator:
                 end = ends.get(tp, table.source_next) if ends is not None else None
                 back = opposite(self.file, link, tp.topic)
                 backward = other.table_back(back, marked[tp]) if back is not None else None
-                joint = JointMap(table, backward) if backward is not None else None
+                joint = TwoWayOffsetMap(table, backward) if backward is not None else None
                 table.advance(brought.get(tp, 0))
-                partitions[tp] = Partition(table, table.target_next, end, board.heard(link.name, tp), joint)
+                partitions[tp] = MirroredPartition(
+                    table, table.target_next, end, board.heard(link.name, tp), joint
+                )
             for (name, group), places in board.marks.items():
                 if name == link.name:
                     marks.setdefault(group, {}).update(places)
@@ -198,11 +200,11 @@ class Operator:
         )
 
     def _left_heard(
-        self, home: str, old: str, new: str, board: Board, mirrored: Container[TopicPartition]
-    ) -> dict[TopicPartition, tuple[int, Heard]]:
+        self, home: str, old: str, new: str, board: ControlState, mirrored: Container[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, ReportedEnd]]:
         """``_left`` of a source that does not answer, as a worker heard it last: (first offset, last heard end)."""
         return {
-            tp: (begin, Heard(end, ends.at_ms))
+            tp: (begin, ReportedEnd(end, ends.at_ms))
             for link in self.ways(home, old, new)
             if (ends := board.ends.get(link.name)) is not None
             for tp, (begin, end) in ends.places.items()
@@ -228,7 +230,7 @@ class Operator:
             if end > firsts[tp] and known.get(tp) != there[tp.topic].topic_id
         }
 
-    def _brought(self, home: str, away: str, there: Progress) -> dict[TopicPartition, int]:
+    def _brought(self, home: str, away: str, there: WrittenState) -> dict[TopicPartition, int]:
         """By partition how far the copy at ``away`` is what home has: nothing of that is to go home. ``there``: what mirrors
         wrote at ``away``. Empty once a failback has begun: a tail may have come behind what was born there."""
         last = self.control().operations.get(home)
@@ -246,7 +248,7 @@ class Operator:
 
     def not_mirrored(self, home: str, old: str, new: str) -> dict[str, str]:
         """Topics that go with the change and that workers cannot carry, with why, as they said last."""
-        board, now_ms = read_board(self.clusters[new]), int(time.time() * 1000)
+        board, now_ms = read_control_state(self.clusters[new]), int(time.time() * 1000)
         found: dict[str, str] = {}
         for link in self.ways(home, old, new):
             carries = board.carries.get(link.name)
@@ -274,9 +276,9 @@ class Operator:
         old: str,
         new: str,
         tables: Mapping[TopicPartition, OffsetMap],
-        marks: Mapping[str, Mapping[TopicPartition, Mark]],
-        board: Board,
-    ) -> list[Seen]:
+        marks: Mapping[str, Mapping[TopicPartition, GroupMark]],
+        board: ControlState,
+    ) -> list[GroupSides]:
         topics = sorted({tp.topic for tp in tables})
         if self.is_up(old):
             return GroupCarrier(self.file, link, self.clusters[old], self.clusters[new]).seen(topics)
@@ -291,7 +293,7 @@ class Operator:
                     if tp in tables:
                         source[tp] = max(source.get(tp, 0), place.source_offset)
             if source:
-                found.append(Seen(group, source, theirs))
+                found.append(GroupSides(group, source, theirs))
         return found
 
     # ---- an operation
@@ -305,7 +307,7 @@ class Operator:
         *,
         id: str,
         tail: failover.Tail = "replay",
-    ) -> Operation:
+    ) -> OwnershipChange:
         """The operation, not written yet. Raises Conflict when it cannot begin."""
         control = self.control()
         old = control.owner(home).acting
@@ -346,7 +348,7 @@ class Operator:
                 code="HUB-1965",
             )
 
-    def carry_on(self, operation: Operation) -> Operation:
+    def carry_on(self, operation: OwnershipChange) -> OwnershipChange:
         """Do every step that is not done, and write down each that is. Raises what a step raises; then go on later.
 
         Raises Conflict when another operation is the one, before it claims anything and before it takes ownership."""
@@ -365,7 +367,7 @@ class Operator:
         finally:
             self._close()
 
-    def abort(self, operation: Operation) -> Operation:
+    def abort(self, operation: OwnershipChange) -> OwnershipChange:
         """Undo it, while ownership has not changed. Raises Conflict (HUB-1964)."""
         aborted, undo = failover.abort(operation)
         for name in undo:
@@ -398,7 +400,7 @@ class Operator:
         self._close()
         return missed
 
-    def tell(self, operation: Operation, *records: NewRecord) -> None:
+    def tell(self, operation: OwnershipChange, *records: NewRecord) -> None:
         """Into the new side first, then into the old one when it is up."""
         for name in (operation.new, operation.old):
             if self.is_up(name):
@@ -416,7 +418,7 @@ class Operator:
         while self._writers:
             self._writers.popitem()[1].close()
 
-    def do(self, operation: Operation, step: Step) -> None:
+    def do(self, operation: OwnershipChange, step: FailoverStep) -> None:
         """One step, perhaps again."""
         old, new, home = operation.old, operation.new, operation.home
         match step.name:
@@ -460,7 +462,7 @@ class Operator:
 
     # ---- who may write
 
-    def _copies_rules(self, operation: Operation) -> bool:
+    def _copies_rules(self, operation: OwnershipChange) -> bool:
         ways = self.ways(operation.home, operation.old, operation.new)
         return any(way.mirror.acls.copy_ for way in ways)
 
@@ -468,34 +470,34 @@ class Operator:
         found = self.clusters[name].kafka.access_rules()
         return None if found is None else frozenset(map(acl_of, found))
 
-    def _handed(self, home: str) -> Handed:
+    def _handed(self, home: str) -> OwnershipAcls:
         known = [board.handed[home] for board in self.boards().values() if home in board.handed]
-        return max(known, key=lambda each: each.revision, default=Handed(home))
+        return max(known, key=lambda each: each.revision, default=OwnershipAcls(home))
 
-    def _former(self, operation: Operation, handed: Handed) -> Rights | None:
+    def _former(self, operation: OwnershipChange, handed: OwnershipAcls) -> WriteAcls | None:
         """Return the write rules of the side that gives up ownership: as they are, or as a worker recorded them last."""
         old, home = operation.old, operation.home
         if self.is_up(old):
             rules = self._rules(old)
             if rules is None:
-                return Rights("", checked=False)
+                return WriteAcls("", checked=False)
             # In a planned change they are taken away before they are given at the other side.
             own = (rules - handed.denied.get(old, frozenset())) | handed.revoked.get(old, frozenset())
-            return Rights("", about_writing(own, self._topics(home, old)))
-        board = read_board(self.clusters[operation.new], status=False)
+            return WriteAcls("", about_writing(own, self._topics(home, old)))
+        board = read_control_state(self.clusters[operation.new], status=False)
         known = [
             board.rights[way.name] for way in self.ways(home, old, operation.new) if way.name in board.rights
         ]
         if not known:
             return None
         rules = frozenset[Acl]().union(*(each.rules for each in known))
-        return Rights("", rules, min(each.at_ms for each in known), all(each.checked for each in known))
+        return WriteAcls("", rules, min(each.at_ms for each in known), all(each.checked for each in known))
 
-    def rights(self, operation: Operation) -> list[Change]:
+    def rights(self, operation: OwnershipChange) -> list[AclChange]:
         """Return the changes of access rules: at the new owner, then at the old one if it is up. Changes nothing."""
         if not self._copies_rules(operation):
             return [
-                Change(
+                AclChange(
                     operation.new,
                     notes=("access rules are not the mirror's (acls.copy: false): let writers in yourself",),
                 )
@@ -506,7 +508,7 @@ class Operator:
             found.append(self._keeping_out(operation, operation.old, handed))
         return found
 
-    def _letting_in(self, operation: Operation, handed: Handed) -> Change:
+    def _letting_in(self, operation: OwnershipChange, handed: OwnershipAcls) -> AclChange:
         old, new, home = operation.old, operation.new, operation.home
         ways = self.ways(home, old, new)
         principals = {key: name for way in ways for key, name in way.mirror.acls.principals.items()}
@@ -517,18 +519,18 @@ class Operator:
         former = self._former(operation, handed)
         return letting_in(new, self._topics(home, new), former, self._rules(new), handed, principals, copied)
 
-    def _keeping_out(self, operation: Operation, at: str, handed: Handed) -> Change:
+    def _keeping_out(self, operation: OwnershipChange, at: str, handed: OwnershipAcls) -> AclChange:
         users = principals_of(self.file.clusters[at])
         home = operation.home
         return keeping_out(at, home, self._topics(home, at), self._rules(at), handed, users)
 
-    def _let_in(self, operation: Operation) -> None:
+    def _let_in(self, operation: OwnershipChange) -> None:
         if self._copies_rules(operation):
             handed = self._handed(operation.home)
             change = self._letting_in(operation, handed)
             self._alter(operation, change, handed.after_giving(operation.new, change))
 
-    def _keep_out(self, operation: Operation, at: str) -> bool:
+    def _keep_out(self, operation: OwnershipChange, at: str) -> bool:
         """Keep writers out of a cluster; return whether there was anything to change."""
         if not self._copies_rules(operation):
             return False
@@ -536,14 +538,14 @@ class Operator:
         change = self._keeping_out(operation, at, handed)
         return self._alter(operation, change, handed.after_taking(at, change))
 
-    def _give_back(self, operation: Operation) -> None:
+    def _give_back(self, operation: OwnershipChange) -> None:
         """Undo what an aborted change did to the rules of the side that keeps ownership."""
         if self.is_up(operation.old) and self._copies_rules(operation):
             handed = self._handed(operation.home)
             change = giving_back(operation.old, handed, self._rules(operation.old))
             self._alter(operation, change, handed.after_giving(operation.old, change))
 
-    def _alter(self, operation: Operation, change: Change, after: Handed) -> bool:
+    def _alter(self, operation: OwnershipChange, change: AclChange, after: OwnershipAcls) -> bool:
         """Change one cluster's rules; what the hub adds is written down before. Where the user may not, people have to."""
         if not change.add and not change.remove:
             return False
@@ -565,7 +567,7 @@ class Operator:
     ) -> None:
         """Until workers have carried everything, or all but little. ``quiet``: and nobody writes any more."""
         deadline, say_at_s = time.monotonic() + self.wait_s, time.monotonic() + _SAY_EVERY_S
-        reader = ProgressReader(self.clusters[target], maps=False)
+        reader = WrittenStateReader(self.clusters[target], maps=False)
         quiet_since, before = time.monotonic(), Positions()
         try:
             while True:
@@ -595,7 +597,7 @@ class Operator:
             reader.close()
 
     def _behind(
-        self, progress: Progress, source: str, target: str, home: str
+        self, progress: WrittenState, source: str, target: str, home: str
     ) -> tuple[dict[str, int], Positions]:
         """By topic how many offsets are to be carried yet (none is left out), and the source's ends."""
         positions: dict[TopicPartition, int] = {}
@@ -619,10 +621,10 @@ class Operator:
             for number in range(-1, link.mirror.shards):
                 self.clusters[target].kafka.writer(Shard(link.name, number).transactional_id).close()
 
-    def _fence(self, operation: Operation) -> None:
+    def _fence(self, operation: OwnershipChange) -> None:
         self._take_over(operation.old, operation.new, operation.home)
         if operation.kind != "failover" and self.is_up(operation.old):
-            reader = ProgressReader(self.clusters[operation.new], maps=False)
+            reader = WrittenStateReader(self.clusters[operation.new], maps=False)
             try:
                 behind, _ = self._behind(reader.refresh(), operation.old, operation.new, operation.home)
             finally:
@@ -634,12 +636,12 @@ class Operator:
                     code="HUB-1966",
                 )
 
-    def _declare_loss(self, operation: Operation) -> None:
+    def _declare_loss(self, operation: OwnershipChange) -> None:
         report = self.report(operation.home, operation.old, operation.new)
         said = declared(operation.home, operation.epoch, report, int(time.time() * 1000))
         self.tell(operation, said.record())
 
-    def _place_groups(self, operation: Operation) -> None:
+    def _place_groups(self, operation: OwnershipChange) -> None:
         """With the final map. Of an old side that is gone, groups stay where they were carried last."""
         old, new = operation.old, operation.new
         if not self.is_up(old):
@@ -659,15 +661,15 @@ class Operator:
         source, target = self.clusters[link.source], self.clusters[link.target]
         progress, tables = complete_tables(target, link.name)
         other = read_progress(source)
-        board = read_board(target, status=False)
-        joint: dict[TopicPartition, OffsetMap | JointMap] = {}
+        board = read_control_state(target, status=False)
+        joint: dict[TopicPartition, OffsetMap | TwoWayOffsetMap] = {}
         marked = progress.of(link.name)
         for tp, table in tables.items():
             if home_of(self.file, tp.topic) != home:
                 continue
             back = opposite(self.file, link, tp.topic)
             backward = other.table_back(back, marked[tp]) if back is not None else None
-            joint[tp] = table if backward is None else JointMap(table, backward)
+            joint[tp] = table if backward is None else TwoWayOffsetMap(table, backward)
         carrier = GroupCarrier(self.file, link, source, target)
         groups = carrier.seen({tp.topic for tp in joint} | self._of(link, home))
         joint |= carrier.untouched(groups, marked)
@@ -730,7 +732,7 @@ def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], p
 
 
 def forget_both(
-    file: MirrorsFile, link: Link, clusters: Mapping[str, Reached], topics: Sequence[str] = ()
+    file: MirrorsFile, link: Link, clusters: Mapping[str, ClusterHandle], topics: Sequence[str] = ()
 ) -> int:
     """``forget``, and what the other direction knows of the same topics: it alone would make believe that whatever is in
     the copies was born there, and all would be mirrored into them once more. Raises PeerError; then do it again."""
@@ -748,7 +750,7 @@ def forget_both(
     return forget(link, target, topics)
 
 
-def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
+def forget(link: Link, target: ClusterHandle, topics: Sequence[str] = ()) -> int:
     """Take over the shards, then delete checkpoints, gaps, maps, marks and status of a link (or of some topics of it).
     The copies stay. The number of partitions forgotten."""
     for number in range(link.mirror.shards):
@@ -760,13 +762,13 @@ def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
     def meant(topic: str) -> bool:
         return not only or topic in only
 
-    progress, board = read_progress(target), read_board(target)
+    progress, board = read_progress(target), read_control_state(target)
     known = [tp for tp in progress.of(link.name) if meant(tp.topic)]
     # By key in any partition: an older record of another number of shards may stand elsewhere.
     own = range(target.kafka.topics()[CHECKPOINTS_TOPIC].partitions)
     keys = [f"checkpoint|{link.name}|{tp.topic}|{tp.partition}".encode() for tp in known]
     keys += [gap.key for gap in progress.gaps.values() if gap.link == link.name and meant(gap.topic)]
-    keys += [Copied(link.name, *tp, "", 0).key for tp in known]
+    keys += [ImportedCopy(link.name, *tp, "", 0).key for tp in known]
     keys += [each.key for each in progress.rules_of(link.name) if meant(each.topic)]
     records = [NewRecord(CHECKPOINTS_TOPIC, key, None, partition=number) for key in keys for number in own]
     runs = [

@@ -134,7 +134,7 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FailoverStep:
     """One step as it is shown and carried out. ``at``: the clusters that have to be up for it."""
 
     name: StepName
@@ -143,7 +143,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OwnershipChange:
     """A change of hands under way: what ``home`` owns goes from ``old`` to ``new`` with ``epoch``.
 
     ``old_is_up``: said at its begin; a failover does not need the old side. ``tail``: what a failback does with records
@@ -180,7 +180,7 @@ class Operation:
         return NewRecord(CONTROL_TOPIC, f"operation|{self.home}".encode(), orjson.dumps(body))
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[FailoverStep, ...]:
         """All of them in order, in words."""
         # On a failback the records are with the acting side, which is the old one now.
         words = {"old": self.old, "new": self.new, "now": self.old, "tail": self.tail}
@@ -191,7 +191,7 @@ class Operation:
             said = (
                 words if name in ("fence_home", "settle_tail", "start_back") else {**words, "old": self.old}
             )
-            made.append(Step(name, _DOES[name].format(**said), self._at(name)))
+            made.append(FailoverStep(name, _DOES[name].format(**said), self._at(name)))
         return tuple(made)
 
     def _at(self, name: StepName) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ class Operation:
                 return (self.old, self.new)
 
     @property
-    def next(self) -> Step | None:
+    def next(self) -> FailoverStep | None:
         """The step to do now (perhaps again); None when it is over."""
         if self.state != "running":
             return None
@@ -218,12 +218,12 @@ class Control:
     """What the control topics say: owners and the operation of each home. Changed by ``apply`` alone."""
 
     owners: Mapping[str, Ownership] = field(default_factory=dict)
-    operations: Mapping[str, Operation] = field(default_factory=dict)
+    operations: Mapping[str, OwnershipChange] = field(default_factory=dict)
 
     def owner(self, home: str) -> Ownership:
         return self.owners.get(home, Ownership(home, home, 0))
 
-    def running(self, home: str) -> Operation | None:
+    def running(self, home: str) -> OwnershipChange | None:
         found = self.operations.get(home)
         return found if found is not None and found.state == "running" else None
 
@@ -283,7 +283,7 @@ def apply(control: Control, record: Record) -> Control:
         body: dict[str, Any] = orjson.loads(record.value)
         if kind == "owner":
             return _owned(control, Ownership(home, **body))
-        return _operated(control, Operation(home=home, **{**body, "done": tuple(body["done"])}))
+        return _operated(control, OwnershipChange(home=home, **{**body, "done": tuple(body["done"])}))
     except (ValueError, TypeError, KeyError) as error:
         raise HubFault(
             f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error!r})",
@@ -298,7 +298,7 @@ def _owned(control: Control, said: Ownership) -> Control:
     return replace(control, owners={**control.owners, said.home: said})
 
 
-def _operated(control: Control, said: Operation) -> Control:
+def _operated(control: Control, said: OwnershipChange) -> Control:
     known = control.operations.get(said.home)
     if known is not None:
         goes_on = known.id == said.id and known.state == "running" and len(said.done) >= len(known.done)
@@ -321,7 +321,7 @@ def begin(
     now_ms: int,
     old_is_up: bool = True,
     tail: Tail = "replay",
-) -> Operation:
+) -> OwnershipChange:
     """The operation that would change hands; not yet written. Raises Conflict (HUB-1961 … 1963) when it cannot begin."""
     owner = control.owner(home)
     running = control.running(home)
@@ -357,10 +357,12 @@ def begin(
     # One that was aborted keeps its number: a cluster that was down then, and has it as running, tells the next one from it.
     last = control.operations.get(home)
     epoch = max(owner.epoch, last.epoch if last is not None else 0) + 1
-    return Operation(id, kind, mirror, home, owner.acting, new, epoch, old_is_up, tail, begun_at_ms=now_ms)
+    return OwnershipChange(
+        id, kind, mirror, home, owner.acting, new, epoch, old_is_up, tail, begun_at_ms=now_ms
+    )
 
 
-def check_stands(control: Control, operation: Operation) -> None:
+def check_stands(control: Control, operation: OwnershipChange) -> None:
     """Raises Conflict (HUB-1961, HUB-1962) where somebody else has changed hands since the operation began, or is about to: two
     may have been asked for at the same time, and only one is the one."""
     if operation.kind == "drill":
@@ -381,7 +383,7 @@ def check_stands(control: Control, operation: Operation) -> None:
         )
 
 
-def done(operation: Operation, name: StepName) -> Operation:
+def done(operation: OwnershipChange, name: StepName) -> OwnershipChange:
     """After a step. The same step twice changes nothing. Raises HubFault (HUB-5605) when another one was due."""
     if name in operation.done:
         return operation
@@ -395,7 +397,7 @@ def done(operation: Operation, name: StepName) -> Operation:
     return replace(after, state="done") if after.next is None else after
 
 
-def abort(operation: Operation) -> tuple[Operation, tuple[StepName, ...]]:
+def abort(operation: OwnershipChange) -> tuple[OwnershipChange, tuple[StepName, ...]]:
     """The operation undone, and what is to be done for that. Raises Conflict (HUB-1964) once ownership may have changed."""
     due = operation.next
     if (
@@ -416,6 +418,6 @@ def abort(operation: Operation) -> tuple[Operation, tuple[StepName, ...]]:
     return replace(operation, state="aborted"), tuple(undo)
 
 
-def ownership(operation: Operation, now_ms: int) -> Ownership:
+def ownership(operation: OwnershipChange, now_ms: int) -> Ownership:
     """What ``take_ownership`` writes: into the new side first, then into the old one (or when it is back)."""
     return Ownership(operation.home, operation.new, operation.epoch, now_ms)

@@ -13,7 +13,7 @@
 No position is ever moved past a record that the group has not read at the source and that the target has. Committed
 leader epochs are the source's own and never copied: -1 says unknown.
 
-What a mirror commits it first writes down (``Mark``): what it is about to write, and what it found. So after a crash, and
+What a mirror commits it first writes down (``GroupMark``): what it is about to write, and what it found. So after a crash, and
 after a failover, its own writes are told from the group's progress: any other value was put there by the group.
 """
 
@@ -42,7 +42,7 @@ class Translates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class GroupMark:
     """What a mirror wrote (or was about to write) into a group at the target, and what it had found there."""
 
     link: str
@@ -67,14 +67,14 @@ class Mark:
         return committed in (self.target_offset, self.found)
 
 
-def mark_of(record: Record) -> Mark | None:
+def mark_of(record: Record) -> GroupMark | None:
     """The mark in a record of the control topic; None for other kinds. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None or not record.key.startswith(b"group|"):
         return None
     try:
         _, link, topic, partition, group = record.key.decode().split("|", 4)
         body: dict[str, Any] = orjson.loads(record.value)
-        return Mark(link, group, topic, int(partition), **body)
+        return GroupMark(link, group, topic, int(partition), **body)
     except (ValueError, TypeError) as error:
         raise HubFault(
             f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error})",
@@ -84,7 +84,7 @@ def mark_of(record: Record) -> Mark | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GroupSides:
     """One group on both sides at one moment, for the partitions that the mirror carries.
 
     ``source`` and ``target``: committed positions. ``active``: it has members at the target.
@@ -95,11 +95,11 @@ class Seen:
     target: Mapping[TopicPartition, int]
     active: bool = False
 
-    def joined(self, other: Seen | None) -> Seen:
+    def joined(self, other: GroupSides | None) -> GroupSides:
         """The same group, for the partitions of another mirror too."""
         if other is None:
             return self
-        return Seen(
+        return GroupSides(
             self.group,
             {**other.source, **self.source},
             {**other.target, **self.target},
@@ -108,7 +108,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedPosition:
     """One group in one partition. ``commit`` None: nothing is to be written; else with leader epoch -1.
 
     ``position``: where it stands at the target now or after the commit; None: nowhere yet. ``distance``: see Translation.
@@ -125,12 +125,12 @@ class Carried:
 
 
 def carry(
-    seen: Seen,
+    seen: GroupSides,
     tables: Mapping[TopicPartition, Translates],
-    marks: Mapping[TopicPartition, Mark],
+    marks: Mapping[TopicPartition, GroupMark],
     *,
     force: bool = False,
-) -> tuple[Carried, ...]:
+) -> tuple[CarriedPosition, ...]:
     """What to do with one group, partition by partition. ``marks`` are those of this link and group.
 
     ``force`` moves groups back and overrides what they did at the target by themselves; never while they are active.
@@ -141,10 +141,10 @@ def carry(
     )
 
 
-def marks_for(link: str, carried: Iterable[Carried], seen: Seen) -> tuple[Mark, ...]:
+def marks_for(link: str, carried: Iterable[CarriedPosition], seen: GroupSides) -> tuple[GroupMark, ...]:
     """What to write down, durably, before the commits are made."""
     return tuple(
-        Mark(
+        GroupMark(
             link,
             each.group,
             each.place.topic,
@@ -158,7 +158,7 @@ def marks_for(link: str, carried: Iterable[Carried], seen: Seen) -> tuple[Mark, 
     )
 
 
-def progressed(seen: Seen, marks: Mapping[TopicPartition, Mark]) -> dict[TopicPartition, int]:
+def progressed(seen: GroupSides, marks: Mapping[TopicPartition, GroupMark]) -> dict[TopicPartition, int]:
     """Positions at the target that the group itself reached there: what a failback has to take home."""
     return {
         place: offset
@@ -168,19 +168,24 @@ def progressed(seen: Seen, marks: Mapping[TopicPartition, Mark]) -> dict[TopicPa
 
 
 def _one(
-    seen: Seen, place: TopicPartition, offset: int, table: Translates | None, mark: Mark | None, force: bool
-) -> Carried:
+    seen: GroupSides,
+    place: TopicPartition,
+    offset: int,
+    table: Translates | None,
+    mark: GroupMark | None,
+    force: bool,
+) -> CarriedPosition:
     now = seen.target.get(place)
 
-    def left(state: State, reason: str, distance: int = 0) -> Carried:
-        return Carried(seen.group, place, state, reason, offset, now, None, distance)
+    def left(state: State, reason: str, distance: int = 0) -> CarriedPosition:
+        return CarriedPosition(seen.group, place, state, reason, offset, now, None, distance)
 
     if table is None:
         return left("unmapped", "the mirror does not carry this partition (yet)")
     if seen.active:
         return left("active", "the group has members at the target: it commits there itself")
     found = table.translate(offset)
-    state, reason = _said(found)
+    state, reason = _state_and_reason(found)
     if now == found.offset:
         return left(state, reason, found.distance)
     if now is not None and found.offset < now and not force:
@@ -191,10 +196,12 @@ def _one(
             )
         ahead = now - found.offset
         return left("moved", f"the group went on at the target by itself, {ahead} further", ahead)
-    return Carried(seen.group, place, state, reason, offset, found.offset, found.offset, found.distance)
+    return CarriedPosition(
+        seen.group, place, state, reason, offset, found.offset, found.offset, found.distance
+    )
 
 
-def _said(found: Translation) -> tuple[State, str]:
+def _state_and_reason(found: Translation) -> tuple[State, str]:
     match found.kind:
         case "exact":
             return "exact", "at the same record"

@@ -26,20 +26,20 @@ from hub.replication.ownership.links import Link, links
 _ROUTING = {"source", "target", "topics", "exclude", "owner"}
 
 
-class Definition(NamedTuple):
+class LinkDefinition(NamedTuple):
     """``since_ms``: modification time of the file, epoch milliseconds. ``digest``: equal for equal definitions."""
 
     since_ms: int
     digest: str
 
 
-Claims = Mapping[str, Mapping[str, Definition]]
+Claims = Mapping[str, Mapping[str, LinkDefinition]]
 """By worker: the links that it carries, with their definitions."""
 
 
-def definitions(file: MirrorsFile, since_ms: int) -> dict[str, Definition]:
+def definitions(file: MirrorsFile, since_ms: int) -> dict[str, LinkDefinition]:
     """Return the definition of every link of a file, ways back too. Raises ConfigError (HUB-1604)."""
-    return {name: Definition(since_ms, digest) for name, digest in digests_of(file).items()}
+    return {name: LinkDefinition(since_ms, digest) for name, digest in digests_of(file).items()}
 
 
 def digests_of(file: MirrorsFile) -> Mapping[str, str]:
@@ -82,9 +82,9 @@ def _digest(file: MirrorsFile, link: Link, near: Neighborhood) -> str:
     return hashlib.blake2b(written, digest_size=8).hexdigest()
 
 
-def in_force(claims: Claims) -> dict[str, Definition]:
+def in_force(claims: Claims) -> dict[str, LinkDefinition]:
     """Return the definition in force of each link that anybody carries: that of the newest file."""
-    found: dict[str, Definition] = {}
+    found: dict[str, LinkDefinition] = {}
     for links_of_worker in claims.values():
         for link, definition in links_of_worker.items():
             found[link] = max(definition, found.get(link, definition))

@@ -22,12 +22,12 @@ import orjson
 from hub.record import NewRecord, TopicPartition
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.replication.maps.offset_map import OffsetMap
-from hub.replication.maps.two_way_offset_map import JointMap
-from hub.replication.ownership.group_offsets import Mark, Seen, State, carry
+from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
+from hub.replication.ownership.group_offsets import GroupMark, GroupSides, State, carry
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReportedEnd:
     """The end offset of a source partition as a worker heard it last, and when (epoch milliseconds)."""
 
     end: int
@@ -35,7 +35,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class MirroredPartition:
     """State of one mirrored partition: its offset map and the source's end offset.
 
     ``source_end`` None: the source does not answer; ``heard`` is then what was heard last, None when nothing was ever
@@ -45,11 +45,11 @@ class Partition:
     table: OffsetMap
     target_end: int
     source_end: int | None
-    heard: Heard | None = None
-    joint: JointMap | None = None
+    heard: ReportedEnd | None = None
+    joint: TwoWayOffsetMap | None = None
 
     @property
-    def whole(self) -> OffsetMap | JointMap:
+    def whole(self) -> OffsetMap | TwoWayOffsetMap:
         return self.table if self.joint is None else self.joint
 
 
@@ -73,7 +73,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class GroupEffect:
     """One group in one partition: where it goes on, what it reads again, what it never gets.
 
     ``redelivered``: mirrored records that it had read at its last known position and gets again; ``redelivered_at_most``:
@@ -95,11 +95,11 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LossReport:
     """What a change of hands would do now, or did. ``source_answers`` False: every total is unknown and has bounds."""
 
     losses: tuple[Loss, ...]
-    effects: tuple[Effect, ...]
+    effects: tuple[GroupEffect, ...]
     source_answers: bool = True
 
     @property
@@ -145,12 +145,12 @@ class Report:
             return f"Lost: {self.lost_at_least:,} offsets. Read again: {self.redelivered_at_least:,} records."
         return (
             f"Lost: unknown, at least {self.lost_at_least:,} offsets. {source} does not answer; "
-            f"{heard_words(self.heard_at_ms, now_ms)}. What was written there since cannot be counted.\n"
+            f"{last_heard_text(self.heard_at_ms, now_ms)}. What was written there since cannot be counted.\n"
             f"Read again: unknown, from {self.redelivered_at_least:,} to {self.redelivered_at_most:,} records."
         )
 
 
-def heard_words(heard_at_ms: int | None, now_ms: int) -> str:
+def last_heard_text(heard_at_ms: int | None, now_ms: int) -> str:
     """When the source was last heard, as a clause.
 
     >>> heard_words(1_000, 61_000)
@@ -163,7 +163,7 @@ def heard_words(heard_at_ms: int | None, now_ms: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class FailoverRecord:
     """Audit record of a failover: what it left behind, as it was known before ownership changed.
 
     ``exact`` False: the source did not answer, so losses and ``redelivered`` are lower bounds as of ``heard_at_ms``.
@@ -191,9 +191,9 @@ class Declared:
         return NewRecord(CONTROL_TOPIC, f"loss|{self.home}|{self.epoch}".encode(), orjson.dumps(body))
 
 
-def declared(home: str, epoch: int, report: Report, now_ms: int) -> Declared:
+def declared(home: str, epoch: int, report: LossReport, now_ms: int) -> FailoverRecord:
     """The audit record of a report: every partition that lost something, or of which that is unknown."""
-    return Declared(
+    return FailoverRecord(
         home,
         epoch,
         tuple(loss for loss in report.losses if loss.count or not loss.known),
@@ -205,14 +205,14 @@ def declared(home: str, epoch: int, report: Report, now_ms: int) -> Declared:
     )
 
 
-def declared_of(rest: str, body: Mapping[str, Any]) -> Declared:
+def declared_of(rest: str, body: Mapping[str, Any]) -> FailoverRecord:
     """The inverse of ``record``; ``rest``: its key without the kind. Raises ValueError, TypeError, KeyError."""
     home, _, epoch = rest.rpartition("|")
     losses = tuple(
         Loss(TopicPartition(topic, partition), first, end, known)
         for topic, partition, first, end, known in body["losses"]
     )
-    return Declared(
+    return FailoverRecord(
         home,
         int(epoch),
         losses,
@@ -225,15 +225,15 @@ def declared_of(rest: str, body: Mapping[str, Any]) -> Declared:
 
 
 def assess(
-    partitions: Mapping[TopicPartition, Partition],
-    groups: Iterable[Seen],
-    marks: Mapping[str, Mapping[TopicPartition, Mark]],
+    partitions: Mapping[TopicPartition, MirroredPartition],
+    groups: Iterable[GroupSides],
+    marks: Mapping[str, Mapping[TopicPartition, GroupMark]],
     *,
     place: bool = True,
     left: Mapping[TopicPartition, tuple[int, int]] | None = None,
-    left_heard: Mapping[TopicPartition, tuple[int, Heard]] | None = None,
+    left_heard: Mapping[TopicPartition, tuple[int, ReportedEnd]] | None = None,
     source_answers: bool = True,
-) -> Report:
+) -> LossReport:
     """The report, from maps and ends alone. ``marks`` by group. ``left``: source offsets [first, end) of partitions of
     which nothing was mirrored (new ones, refused ones, a topic made again): all of that would be lost. ``left_heard``: the
     same as last heard of a source that does not answer.
@@ -254,12 +254,14 @@ def assess(
             found = partitions.get(each.place)
             position = each.position if place else seen.target.get(each.place)
             if found is None:
-                effects.append(Effect(seen.group, each.place, each.state, each.reason, position, 0, 0, 0))
+                effects.append(
+                    GroupEffect(seen.group, each.place, each.state, each.reason, position, 0, 0, 0)
+                )
                 continue
             table = found.table
             begin = position if position is not None else table.target_start
             effects.append(
-                Effect(
+                GroupEffect(
                     seen.group,
                     each.place,
                     each.state,
@@ -272,10 +274,10 @@ def assess(
                     found.source_end is not None,
                 )
             )
-    return Report(tuple(losses), tuple(effects), source_answers)
+    return LossReport(tuple(losses), tuple(effects), source_answers)
 
 
-def _loss(at: TopicPartition, partition: Partition) -> Loss:
+def _loss(at: TopicPartition, partition: MirroredPartition) -> Loss:
     first = partition.table.source_next
     if partition.source_end is not None:
         return Loss(at, first, max(first, partition.source_end), True)

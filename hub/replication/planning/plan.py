@@ -22,22 +22,22 @@ from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import CONTROL_TOPIC, Checkpoint
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
-    Found,
     ImportSchema,
-    RegisterSchema,
+    RegisterTargetSchema,
     RegistrySide,
+    RegistryVersions,
     SetSubject,
     SyncedSubject,
     collisions_of,
     found_in,
-    kept_steps,
     level_caution,
     own_id_steps,
+    preserving_steps,
     settings_steps,
 )
-from hub.replication.rewriting.filter_history import AS_THEY_ARE, Rules
+from hub.replication.rewriting.filter_history import AS_THEY_ARE, FilterVersion
 from hub.replication.rewriting.record_filter import has_field, objection, shape_of
-from hub.topics.tree.plan import Caution, Refusal
+from hub.topics.tree.plan import Caution, TreeRefusal
 from hub.topics.tree.tree import collisions
 
 # What follows the source. Everything else is the target's own affair.
@@ -95,7 +95,7 @@ class Acl:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ClusterSide:
     """One cluster as it is. ``topics`` have their own settings, ``defaults`` what they leave unsaid.
 
     ``checks_access`` False: the cluster has no access rules at all.
@@ -121,7 +121,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncedTopic:
     """What was made equal last, of one topic: the settings as the source had them, the rules that were copied."""
 
     mirror: str
@@ -137,14 +137,14 @@ class Synced:
         return NewRecord(CONTROL_TOPIC, f"synced|{self.mirror}|{self.topic}".encode(), orjson.dumps(body))
 
 
-def synced_of(record: Record) -> Synced | None:
+def synced_of(record: Record) -> SyncedTopic | None:
     """What a record of the control topic says was synced; None for other kinds. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None or not record.key.startswith(b"synced|"):
         return None
     try:
         _, mirror, topic = record.key.decode().split("|")
         body: dict[str, Any] = orjson.loads(record.value)
-        return Synced(mirror, topic, body["config"], frozenset(Acl(*row) for row in body["acls"]))
+        return SyncedTopic(mirror, topic, body["config"], frozenset(Acl(*row) for row in body["acls"]))
     except (ValueError, TypeError, KeyError) as error:
         raise HubFault(
             f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error!r})",
@@ -154,7 +154,7 @@ def synced_of(record: Record) -> Synced | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTargetTopic:
     topic: str
     partitions: int
     replication_factor: int
@@ -166,7 +166,7 @@ class CreateTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class AddPartitions:
+class AddTargetPartitions:
     topic: str
     now: int
     total: int
@@ -176,7 +176,7 @@ class AddPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterConfig:
+class AlterTargetConfig:
     """``changes``: key to (as it is, as it shall be); None is the cluster's default."""
 
     topic: str
@@ -220,7 +220,7 @@ class Remember:
     """Write down what is synced now: the third side of the next diff."""
 
     topic: str
-    synced: Synced | SyncedSubject
+    synced: SyncedTopic | SyncedSubject
 
     def __str__(self) -> str:
         return f"= topic {self.topic}  remembered as synced"
@@ -228,12 +228,12 @@ class Remember:
 
 Step = (
     ImportSchema
-    | RegisterSchema
+    | RegisterTargetSchema
     | DeleteSchema
     | SetSubject
-    | CreateTopic
-    | AddPartitions
-    | AlterConfig
+    | CreateTargetTopic
+    | AddTargetPartitions
+    | AlterTargetConfig
     | AlterAcls
     | NewGeneration
     | Remember
@@ -242,11 +242,11 @@ Step = (
 _RANK: Mapping[type[Step], int] = {
     SetSubject: -2,  # a level that is laxer lets the versions in; a mode is of no matter to an import
     ImportSchema: -1,
-    RegisterSchema: -1,
+    RegisterTargetSchema: -1,
     DeleteSchema: 0,
-    CreateTopic: 1,
-    AddPartitions: 2,
-    AlterConfig: 3,
+    CreateTargetTopic: 1,
+    AddTargetPartitions: 2,
+    AlterTargetConfig: 3,
     AlterAcls: 4,
     NewGeneration: 5,
     Remember: 6,
@@ -261,7 +261,7 @@ class MirrorPlan:
     """
 
     steps: tuple[Step, ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[TreeRefusal, ...]
     cautions: tuple[Caution, ...]
     own_ids: frozenset[str] = frozenset()
 
@@ -274,11 +274,11 @@ def plan(
     name: str,
     mirror: Mirror,
     topics: Iterable[str],
-    source: Side,
-    target: Side,
-    synced: Mapping[str, Synced] | None = None,
+    source: ClusterSide,
+    target: ClusterSide,
+    synced: Mapping[str, SyncedTopic] | None = None,
     checkpoints: Iterable[Checkpoint] = (),
-    ruled: Mapping[TopicPartition, Rules] | None = None,
+    ruled: Mapping[TopicPartition, FilterVersion] | None = None,
     secrets: Mapping[str, str] | None = None,
     synced_subjects: Mapping[str, SyncedSubject] | None = None,
 ) -> MirrorPlan:
@@ -291,7 +291,7 @@ def plan(
     for checkpoint in checkpoints:
         marks.setdefault(checkpoint.topic, []).append(checkpoint)
     steps: list[Step] = []
-    refusals: list[Refusal] = []
+    refusals: list[TreeRefusal] = []
     cautions: list[Caution] = []
     shared: set[Step] = set()
     own_ids: set[str] = set()
@@ -317,7 +317,7 @@ def plan(
                 for end, why in closed
             ]
             continue
-        one = _Topic(name, mirror, topic, source, target, known.get(topic), marks.get(topic, []))
+        one = _TopicSides(name, mirror, topic, source, target, known.get(topic), marks.get(topic, []))
         found = list(one.refusals())
         if topic in clashing:
             found.append(
@@ -333,7 +333,7 @@ def plan(
             own_ids.add(topic)
         found += clash
         found += _mask_refusals(mirror, topic, schemas)
-        now = Rules.now(mirror, topic, secrets, rewrites=rewrites)
+        now = FilterVersion.now(mirror, topic, secrets, rewrites=rewrites)
         found += _rules_refusals(now, topic, source, marks.get(topic, []), ruled or {})
         refusals += found
         if not found:
@@ -363,14 +363,14 @@ class _Registries:
 
     link: str
     mirror: Mirror
-    found: Found
+    found: RegistryVersions
     source: RegistrySide | None
     target: RegistrySide | None
     synced: Mapping[str, SyncedSubject]
     cautions: list[Caution] = field(default_factory=list)
     _clash: bool | None = None
 
-    def ids_of(self, topic: str, ruled: Iterable[Rules]) -> tuple[bool, list[Refusal]]:
+    def ids_of(self, topic: str, ruled: Iterable[FilterVersion]) -> tuple[bool, list[TreeRefusal]]:
         """Whether the topic's records get the target's ids, and why it is refused where ids must stay and cannot.
 
         ``ruled``: the rules under which its records were made last: with ids that were put in once it goes on so.
@@ -413,7 +413,7 @@ class _Registries:
             yield from own_id_steps(topic, own, self.target.versions)
         else:
             wanted = self.found.with_references(own)
-            yield from kept_steps(topic, wanted, self.target.versions, owned=frozenset(subjects))
+            yield from preserving_steps(topic, wanted, self.target.versions, owned=frozenset(subjects))
 
     def record_steps(self) -> Iterator[Step]:
         """The same for subjects that are named after a record alone; a step's topic is the subject then."""
@@ -425,7 +425,7 @@ class _Registries:
             yield from self._settings(subject, [subject], owned=False)
             clash = next(collisions_of(wanted, self.target.versions), None)
             if clash is None:
-                yield from kept_steps(subject, wanted, self.target.versions, owned=frozenset())
+                yield from preserving_steps(subject, wanted, self.target.versions, owned=frozenset())
             elif self.mirror.ids == "keep":
                 self.cautions.append(
                     Caution(
@@ -449,15 +449,15 @@ class _Registries:
 
 
 @dataclass
-class _Topic:
+class _TopicSides:
     """One topic, looked at from all three sides."""
 
     link: str
     mirror: Mirror
     name: str
-    source: Side
-    target: Side
-    synced: Synced | None
+    source: ClusterSide
+    target: ClusterSide
+    synced: SyncedTopic | None
     marks: Sequence[Checkpoint]
     cautions: list[Caution] = field(default_factory=list)
 
@@ -469,7 +469,7 @@ class _Topic:
     def here(self) -> TopicDescription:
         return self.source.topics[self.name]
 
-    def refusals(self) -> Iterator[Refusal]:
+    def refusals(self) -> Iterator[TreeRefusal]:
         yield from self._identity()
         if self.there is not None:
             yield from self._limits(self.there)
@@ -487,13 +487,13 @@ class _Topic:
         newest = max(self.marks, key=lambda mark: mark.generation, default=None)
         if newest is not None and self.here.topic_id not in ids:
             yield NewGeneration(self.name, newest.topic_id, self.here.topic_id, newest.generation + 1)
-        now = Synced(
+        now = SyncedTopic(
             self.link, self.name, {k: v for k, v in self.here.config.items() if k in self._copied}, copied
         )
         if now != self.synced:
             yield Remember(self.name, now)
 
-    def _identity(self) -> Iterator[Refusal]:
+    def _identity(self) -> Iterator[TreeRefusal]:
         """Are these the topics that the checkpoints are about?"""
         there = self.there
         if not self.marks:
@@ -542,7 +542,7 @@ class _Topic:
                     "the target lost records it had acknowledged: `hub mirror verify` says which",
                 )
 
-    def _limits(self, there: TopicDescription) -> Iterator[Refusal]:
+    def _limits(self, there: TopicDescription) -> Iterator[TreeRefusal]:
         """Limits at the target that a person set there and that records would break on."""
         for key, needed in _NEEDED.items():
             own = there.config.get(key)
@@ -564,7 +564,7 @@ class _Topic:
                 f"set it to {wanted} at the target, or back to its default",
             )
 
-    def _create(self) -> CreateTopic:
+    def _create(self) -> CreateTargetTopic:
         config = {key: value for key, value in self.here.config.items() if key in self._copied}
         for key in sorted(self._copied - config.keys()):
             mine, theirs = self.source.effective(self.name, key), self.target.defaults.get(key)
@@ -595,11 +595,11 @@ class _Topic:
                 f"min.insync.replicas is {replicas}, for the target has no more brokers",
                 "raise both together later",
             )
-        return CreateTopic(self.name, self.here.partitions, replicas, config)
+        return CreateTargetTopic(self.name, self.here.partitions, replicas, config)
 
     def _partitions(self, there: TopicDescription) -> Iterator[Step]:
         if there.partitions < self.here.partitions:
-            yield AddPartitions(self.name, there.partitions, self.here.partitions)
+            yield AddTargetPartitions(self.name, there.partitions, self.here.partitions)
         elif there.partitions > self.here.partitions:
             self._caution(
                 f"{there.partitions} partitions at the target, {self.here.partitions} at the source: the others stay empty,"
@@ -636,7 +636,7 @@ class _Topic:
         if unsaid and mine is not None and theirs is not None and _narrower(key, theirs, mine):
             changes[key] = (None, mine)
         if changes:
-            yield AlterConfig(self.name, changes)
+            yield AlterTargetConfig(self.name, changes)
 
     def _follows(self, key: str, there: TopicDescription, mine: str | None) -> bool:
         """Whether a change of the source is taken over; what it would lose is told."""
@@ -741,7 +741,7 @@ def _operations(acl: Acl, write: bool) -> Iterable[str]:
     return (acl.operation,) if acl.operation in reading or (write and acl.operation == "WRITE") else ()
 
 
-def _mask_refusals(mirror: Mirror, topic: str, schemas: Found) -> Iterator[Refusal]:
+def _mask_refusals(mirror: Mirror, topic: str, schemas: RegistryVersions) -> Iterator[TreeRefusal]:
     """A mask that the schema of a value does not allow: better now than at the first such record."""
     shape = shape_of(mirror, topic)
     if shape is None:
@@ -760,7 +760,7 @@ def _mask_refusals(mirror: Mirror, topic: str, schemas: Found) -> Iterator[Refus
 
 
 def ruled_otherwise(
-    now: Rules, marks: Iterable[Checkpoint], ruled: Mapping[TopicPartition, Rules]
+    now: FilterVersion, marks: Iterable[Checkpoint], ruled: Mapping[TopicPartition, FilterVersion]
 ) -> list[Checkpoint]:
     """Of a topic's partitions those of which records were mirrored under other rules than ``now``."""
     return [
@@ -772,12 +772,12 @@ def ruled_otherwise(
 
 
 def _rules_refusals(
-    now: Rules,
+    now: FilterVersion,
     topic: str,
-    source: Side,
+    source: ClusterSide,
     marks: Iterable[Checkpoint],
-    ruled: Mapping[TopicPartition, Rules],
-) -> Iterator[Refusal]:
+    ruled: Mapping[TopicPartition, FilterVersion],
+) -> Iterator[TreeRefusal]:
     """A copy half of which was made otherwise is nothing that anybody gets without having asked for it."""
     same_topic = [mark for mark in marks if mark.topic_id == source.topics[topic].topic_id]
     others = ruled_otherwise(now, same_topic, ruled)
@@ -794,7 +794,7 @@ def _rules_refusals(
     )
 
 
-def _unknown_fields(mirror: Mirror, topics: Sequence[str], schemas: Found) -> Iterator[Caution]:
+def _unknown_fields(mirror: Mirror, topics: Sequence[str], schemas: RegistryVersions) -> Iterator[Caution]:
     """Fields that a mask names and that no schema of its topics has: spelled wrong, they would mask nothing."""
     known: dict[str, tuple[str, bool]] = {}
     for topic in topics:
@@ -812,5 +812,5 @@ def _unknown_fields(mirror: Mirror, topics: Sequence[str], schemas: Found) -> It
             )
 
 
-def _refusal(topic: str, reason: str, hint: str) -> Refusal:
-    return Refusal(topic, reason, hint)
+def _refusal(topic: str, reason: str, hint: str) -> TreeRefusal:
+    return TreeRefusal(topic, reason, hint)

@@ -126,7 +126,7 @@ class ImportSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterSchema:
+class RegisterTargetSchema:
     """Register a schema as any other at the target, with an id of its registry."""
 
     topic: str
@@ -160,7 +160,7 @@ class SetSubject:
         return f"~ subject {self.synced.subject}  {self.before} -> {self.synced.settings}"
 
 
-SchemaStep = ImportSchema | RegisterSchema | DeleteSchema | SetSubject
+SchemaStep = ImportSchema | RegisterTargetSchema | DeleteSchema | SetSubject
 
 
 # ---- which subjects
@@ -185,7 +185,7 @@ def is_carried(subject: str, mirror: Mirror, carried: Iterable[str], topics: fro
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RegistryVersions:
     """The subjects' versions of one registry: by topic, and those that are named after a record alone."""
 
     by_topic: Mapping[str, tuple[SchemaVersion, ...]]
@@ -214,7 +214,7 @@ class Found:
 
 def found_in(
     versions: Iterable[SchemaVersion], mirror: Mirror, carried: Iterable[str], topics: frozenset[str]
-) -> Found:
+) -> RegistryVersions:
     """The versions that a mirror takes along, sorted into topics; ``topics``: those that exist at the source."""
     wanted, by_topic = frozenset(carried), dict[str, list[SchemaVersion]]()
     of_records: list[SchemaVersion] = []
@@ -223,7 +223,7 @@ def found_in(
         if is_carried(each.subject, mirror, wanted, topics):
             topic = topic_of(each.subject, topics)
             (of_records if topic is None else by_topic.setdefault(topic, [])).append(each)
-    return Found(
+    return RegistryVersions(
         {topic: tuple(of) for topic, of in by_topic.items()},
         tuple(of_records),
         {(each.subject, each.version): each for each in every},
@@ -269,7 +269,7 @@ def collisions_of(wanted: Iterable[SchemaVersion], target: Iterable[SchemaVersio
 # ---- what is to be done
 
 
-def kept_steps(
+def preserving_steps(
     topic: str, wanted: Iterable[SchemaVersion], target: Iterable[SchemaVersion], *, owned: frozenset[str]
 ) -> Iterator[SchemaStep]:
     """Steps that give the target versions with their ids, and their soft deletions after that, users before what they
@@ -301,7 +301,7 @@ def own_id_steps(
         place = each.subject, each.meaning
         known = there.get(place, [])
         if not each.deleted and not any(not one.deleted for one in known):
-            yield RegisterSchema(topic, each)
+            yield RegisterTargetSchema(topic, each)
         elif each.deleted and place not in live:
             yield from (DeleteSchema(topic, one.subject, one.version) for one in known if not one.deleted)
 

@@ -2,7 +2,7 @@
 
 A mirror does not copy the right to write: who writes at the source must not write to the copy. After a failover the same
 principals must be able to write at the new owner, and the source may be dead then. So the workers record its rules
-continuously, as a fact in the target's control topic (``Rights``); a promotion grants what they say, and takes the right
+continuously, as a fact in the target's control topic (``WriteAcls``); a promotion grants what they say, and takes the right
 away from the side that gives up ownership, at once or when it is back::
 
     rights|link     what the source's rules say about writing, as of ``at_ms``
@@ -31,7 +31,7 @@ _CLUSTER_NAME = "kafka-cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class WriteAcls:
     """The rules of a link's source that are about writing its topics. ``checked`` False: that cluster checks no access."""
 
     link: str
@@ -39,7 +39,7 @@ class Rights:
     at_ms: int = 0
     checked: bool = True
 
-    def same_as(self, other: Rights | None) -> bool:
+    def same_as(self, other: WriteAcls | None) -> bool:
         return other is not None and (self.rules, self.checked) == (other.rules, other.checked)
 
     def record(self) -> NewRecord:
@@ -48,7 +48,7 @@ class Rights:
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class OwnershipAcls:
     """Rules that changes of ownership of what ``home`` owns have added, by cluster. ``revoked``: those that were ``given``
     and that a change under way has taken away again, for its abort. Of two, the one with the higher ``revision`` counts."""
 
@@ -66,7 +66,7 @@ class Handed:
         }
         return NewRecord(CONTROL_TOPIC, f"handed|{self.home}".encode(), orjson.dumps(body))
 
-    def after_giving(self, at: str, change: Change) -> Handed:
+    def after_giving(self, at: str, change: AclChange) -> OwnershipAcls:
         """After writers were let in at a cluster."""
         return replace(
             self,
@@ -76,7 +76,7 @@ class Handed:
             revision=self.revision + 1,
         )
 
-    def after_taking(self, at: str, change: Change) -> Handed:
+    def after_taking(self, at: str, change: AclChange) -> OwnershipAcls:
         """After writers were kept out of a cluster."""
         gone = self.given.get(at, frozenset()) & change.remove
         return replace(
@@ -94,7 +94,7 @@ def _rows(rules: Iterable[Acl]) -> list[list[str]]:
     ]
 
 
-def fact_of(record: Record) -> Rights | Handed | None:
+def fact_of(record: Record) -> WriteAcls | OwnershipAcls | None:
     """The fact that a record states; None for other kinds. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None:
         return None
@@ -103,14 +103,14 @@ def fact_of(record: Record) -> Rights | Handed | None:
         if kind == "rights":
             body: dict[str, Any] = orjson.loads(record.value)
             rules = frozenset(Acl(*row) for row in body["rules"])
-            return Rights(rest, rules, body["at_ms"], body["checked"])
+            return WriteAcls(rest, rules, body["at_ms"], body["checked"])
         if kind == "handed":
             body = orjson.loads(record.value)
             given, denied, revoked = (
                 {at: frozenset(Acl(*row) for row in rows) for at, rows in body[name].items()}
                 for name in ("given", "denied", "revoked")
             )
-            return Handed(rest, given, denied, revoked, body["revision"])
+            return OwnershipAcls(rest, given, denied, revoked, body["revision"])
     except (ValueError, TypeError, KeyError) as error:
         raise not_ours(record, repr(error)) from None
     return None
@@ -136,7 +136,7 @@ def about_writing(rules: Iterable[Acl], topics: Iterable[str]) -> frozenset[Acl]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AclChange:
     """Rules to add to one cluster, and to take away. ``notes``: what a person has to know or do."""
 
     at: str
@@ -162,31 +162,31 @@ class Change:
 def letting_in(
     at: str,
     topics: Iterable[str],
-    former: Rights | None,
+    former: WriteAcls | None,
     there: frozenset[Acl] | None,
-    handed: Handed,
+    handed: OwnershipAcls,
     principals: Mapping[str, str],
     copied: frozenset[Acl] = frozenset(),
-) -> Change:
+) -> AclChange:
     """What lets those write at a cluster who could at the former owner. ``there``: its rules now, None: it checks no access.
 
     ``former``: the former owner's rules, None: not known. ``copied``: DENY rules of the former owner's that may have been
     copied here as if they were a person's. ``principals``: names that differ.
     """
     if there is None:
-        return Change(at)
+        return AclChange(at)
     lifted = (handed.denied.get(at, frozenset()) | copied) & there
     if former is None:
-        return Change(
+        return AclChange(
             at, remove=lifted, notes=("who may write is not known: give WRITE to the producers yourself",)
         )
     if not former.checked:
         note = "the former owner checks no access: give WRITE to the producers yourself"
-        return Change(at, remove=lifted, notes=(note,))
+        return AclChange(at, remove=lifted, notes=(note,))
     wanted = set(_granted(former.rules, tuple(topics), principals))
     allowed = [rule for rule in there if rule.permission == "ALLOW"]
     missing = {rule for rule in wanted if not any(_includes(known, rule) for known in allowed)}
-    return Change(at, frozenset(missing), lifted)
+    return AclChange(at, frozenset(missing), lifted)
 
 
 def _granted(rules: Iterable[Acl], topics: tuple[str, ...], principals: Mapping[str, str]) -> Iterator[Acl]:
@@ -228,16 +228,16 @@ def keeping_out(
     home: str,
     topics: Iterable[str],
     there: frozenset[Acl] | None,
-    handed: Handed,
+    handed: OwnershipAcls,
     mirror_users: frozenset[str] | None,
-) -> Change:
+) -> AclChange:
     """What keeps applications from writing at a cluster that gives up ownership. ``there``: its rules now, None: it checks
     no access. ``mirror_users``: principals of the mirror itself, None: not known, then nobody is denied."""
     if there is None:
-        return Change(at, notes=("it checks no access: stop the writers there",))
+        return AclChange(at, notes=("it checks no access: stop the writers there",))
     revoked = handed.given.get(at, frozenset()) & there
     if at != home:
-        return Change(at, remove=revoked)
+        return AclChange(at, remove=revoked)
     names = tuple(topics)
     writing = [
         rule
@@ -246,7 +246,7 @@ def keeping_out(
     ]
     if mirror_users is None:
         note = "which principal the mirror itself has is not known, so nobody is denied: keep writers out by its rules"
-        return Change(at, remove=revoked, notes=(note,) if any(_writers(writing, names)) else ())
+        return AclChange(at, remove=revoked, notes=(note,) if any(_writers(writing, names)) else ())
     denied: set[Acl] = set()
     notes: list[str] = []
     for rule, topic in _writers(writing, names):
@@ -256,18 +256,18 @@ def keeping_out(
             )
         elif rule.principal not in mirror_users:
             denied.add(Acl(topic, "LITERAL", rule.principal, rule.host, "WRITE", "DENY"))
-    return Change(at, frozenset(denied - there), revoked, tuple(dict.fromkeys(notes)))
+    return AclChange(at, frozenset(denied - there), revoked, tuple(dict.fromkeys(notes)))
 
 
 def _writers(rules: Iterable[Acl], topics: tuple[str, ...]) -> Iterator[tuple[Acl, str]]:
     return ((rule, topic) for rule in rules for topic in topics if rule.holds_for(topic))
 
 
-def giving_back(at: str, handed: Handed, there: frozenset[Acl] | None) -> Change:
+def giving_back(at: str, handed: OwnershipAcls, there: frozenset[Acl] | None) -> AclChange:
     """What an aborted change undoes at the side that keeps ownership."""
     if there is None:
-        return Change(at)
-    return Change(
+        return AclChange(at)
+    return AclChange(
         at,
         handed.revoked.get(at, frozenset()) - there,
         handed.denied.get(at, frozenset()) & there,

@@ -21,9 +21,9 @@ from typing import Any
 import orjson
 
 from hub.record import NewRecord, Record
-from hub.replication.config.mirrors import Mirror, Where
+from hub.replication.config.mirrors import Mirror, RecordCondition
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, not_ours
-from hub.replication.rewriting.record_filter import Shape, shape_of
+from hub.replication.rewriting.record_filter import RecordRules, shape_of
 
 _KIND = b"rules|"
 _SIGN_BYTES = 4
@@ -36,10 +36,10 @@ def sign_of(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class FilterVersion:
     """``shape`` None: records go as they are. ``signs``: of the keys that were known, by their references."""
 
-    shape: Shape | None = None
+    shape: RecordRules | None = None
     signs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -50,16 +50,16 @@ class Rules:
         secrets: Mapping[str, str] | None = None,
         *,
         rewrites: bool = False,
-    ) -> Rules:
+    ) -> FilterVersion:
         """What the file says of a topic. ``secrets`` by reference: those at hand. ``rewrites``: see ``shape_of``."""
         return cls.of(shape_of(mirror, topic, rewrites=rewrites), secrets or {})
 
     @classmethod
-    def of(cls, shape: Shape | None, secrets: Mapping[str, str]) -> Rules:
+    def of(cls, shape: RecordRules | None, secrets: Mapping[str, str]) -> FilterVersion:
         wanted = shape.secrets if shape is not None else frozenset[str]()
         return cls(shape, {name: sign_of(secrets[name]) for name in sorted(wanted & secrets.keys())})
 
-    def same_as(self, other: Rules) -> bool:
+    def same_as(self, other: FilterVersion) -> bool:
         """Whether both make the same of every record that they can read. A key that one side does not know is no difference.
 
         What becomes of a record that cannot be read is no rule of what is made of the others.
@@ -68,7 +68,7 @@ class Rules:
             return False
         return all(self.signs[name] == other.signs[name] for name in self.signs.keys() & other.signs.keys())
 
-    def goes_on_from(self, then: Rules) -> bool:
+    def goes_on_from(self, then: FilterVersion) -> bool:
         """Whether records may be made under these rules behind others that were made under ``then``.
 
         So where both are the same, and where ids of schemas are put in from here on because the mirror found that they
@@ -78,7 +78,7 @@ class Rules:
             return True
         if self.shape is None or not (self.shape.rewrites_ids and self.shape.as_needed):
             return False
-        former = replace(then.shape or Shape(self.shape.topic), rewrites_ids=True, as_needed=True)
+        former = replace(then.shape or RecordRules(self.shape.topic), rewrites_ids=True, as_needed=True)
         return self.same_as(replace(then, shape=former))
 
     def other_keys(self, secrets: Mapping[str, str]) -> frozenset[str]:
@@ -91,11 +91,11 @@ class Rules:
         return "as they are" if self.shape is None else str(self.shape)
 
 
-AS_THEY_ARE = Rules()
+AS_THEY_ARE = FilterVersion()
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
+class FilterPeriod:
     """From source offset ``first`` on, one partition's records were made under ``rules``."""
 
     link: str
@@ -103,7 +103,7 @@ class Ruled:
     partition: int
     topic_id: str
     first: int
-    rules: Rules
+    rules: FilterVersion
     at_ms: int = 0
 
     @property
@@ -125,26 +125,28 @@ def is_ruled(record: Record) -> bool:
     return record.key is not None and record.key.startswith(_KIND)
 
 
-def ruled_of(record: Record) -> Ruled | None:
+def ruled_of(record: Record) -> FilterPeriod | None:
     """What a record says; None for a tombstone and for other kinds. Raises HubFault (HUB-5603)."""
     if record.value is None or not is_ruled(record):
         return None
     try:
         _, link, topic, topic_id, partition, first = (record.key or b"").decode().split("|")
         body: dict[str, Any] = orjson.loads(record.value)
-        rules = Rules(_shape(topic, body["rules"]), dict(body["signs"]))
-        return Ruled(link, topic, int(partition), topic_id, int(first), rules, int(body["at_ms"]))
+        rules = FilterVersion(_shape(topic, body["rules"]), dict(body["signs"]))
+        return FilterPeriod(link, topic, int(partition), topic_id, int(first), rules, int(body["at_ms"]))
     except (ValueError, TypeError, KeyError) as error:
         raise not_ours(record, repr(error)) from None
 
 
-def in_force(ruled: Iterable[Ruled]) -> Rules:
+def in_force(ruled: Iterable[FilterPeriod]) -> FilterVersion:
     """The rules of one partition's newest records."""
     newest = max(ruled, key=lambda each: each.first, default=None)
     return newest.rules if newest is not None else AS_THEY_ARE
 
 
-def stretches_of(ruled: Iterable[Ruled], first: int, end: int) -> Iterator[tuple[int, int, Rules]]:
+def stretches_of(
+    ruled: Iterable[FilterPeriod], first: int, end: int
+) -> Iterator[tuple[int, int, FilterVersion]]:
     """The source offsets [first, end) of one partition by the rules they were made under.
 
     >>> [(first, end, str(rules)) for first, end, rules in stretches_of([], 3, 9)]
@@ -162,7 +164,7 @@ def stretches_of(ruled: Iterable[Ruled], first: int, end: int) -> Iterator[tuple
         yield at, end, rules
 
 
-def said_of(stretches: Sequence[tuple[int, int, Rules]]) -> str:
+def history_text(stretches: Sequence[tuple[int, int, FilterVersion]]) -> str:
     """Stretches as people read them; "" when all records are as they are.
 
     >>> said_of([(0, 5, AS_THEY_ARE)])
@@ -174,7 +176,7 @@ def said_of(stretches: Sequence[tuple[int, int, Rules]]) -> str:
     return "; then ".join(f"offsets {first} to {end - 1}: {rules}" for first, end, rules in stretches)
 
 
-def _body(shape: Shape | None) -> dict[str, Any] | None:
+def _body(shape: RecordRules | None) -> dict[str, Any] | None:
     """A shape as JSON, alike for shapes that do the same. Of two masks of one path the first counts, so they stay in order."""
     if shape is None:
         return None
@@ -198,12 +200,12 @@ def _listed(values: Sequence[object] | None) -> list[object] | None:
     return None if values is None else sorted(values, key=orjson.dumps)
 
 
-def _shape(topic: str, body: dict[str, Any] | None) -> Shape | None:
+def _shape(topic: str, body: dict[str, Any] | None) -> RecordRules | None:
     if body is None:
         return None
     wanted = tuple(
-        Where.model_validate({name: said for name, said in each.items() if said is not None})
+        RecordCondition.model_validate({name: said for name, said in each.items() if said is not None})
         for each in body["only"]
     )
     masks = tuple((str(path), str(how), key) for path, how, key in body["mask"])
-    return Shape(topic, wanted, masks, bool(body["ids"]))
+    return RecordRules(topic, wanted, masks, bool(body["ids"]))

@@ -23,7 +23,7 @@ import fastavro
 import orjson
 
 from hub.replication.rewriting.reencode import put_varint, varint
-from hub.schema_registry.codecs.avro_validator import Broken, checker
+from hub.schema_registry.codecs.avro_validator import BrokenValue, checker
 from hub.schema_registry.formats.avro.format import AvroSchema
 
 How = Literal["hash", "null", "redact"]
@@ -198,12 +198,12 @@ def avro_masking(schema: AvroSchema, tree: Tree) -> Masking:
     """For values of one writer's schema. Raises Unmaskable when a mask does not fit it, whatever the value."""
     plain, definitions = _named(schema)
     check = checker(plain, definitions)
-    walk = _Avro(definitions).walker(plain, tree, "")
+    walk = _AvroMasker(definitions).walker(plain, tree, "")
 
     def mask(value: bytes, start: int) -> bytes:
         try:
             end = check(value, start)
-        except Broken as error:
+        except BrokenValue as error:
             raise Unmaskable(f"its bytes do not fit its schema: {error}") from None
         if end != len(value):
             raise Unmaskable(f"{len(value) - end} bytes more than its schema has")
@@ -226,7 +226,7 @@ def _named(schema: AvroSchema) -> tuple[Any, dict[str, Any]]:
         raise Unmaskable(f"its schema cannot be used: {str(error)[:200]}") from None
 
 
-class _Avro:
+class _AvroMasker:
     """Walkers over bytes that are known to be what the schema says; None: nothing of it is masked."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
@@ -409,7 +409,7 @@ def _number(number: int) -> bytes:
 def fields_in(schema: AvroSchema, tree: Tree) -> bool:
     """Whether the schema has any of the fields. Raises Unmaskable when a mask does not fit one of them."""
     plain, definitions = _named(schema)
-    return _Avro(definitions).walker(plain, tree, "") is not None
+    return _AvroMasker(definitions).walker(plain, tree, "") is not None
 
 
 def json_fields_in(schema: Any, tree: Tree | Mask, path: str = "") -> bool:

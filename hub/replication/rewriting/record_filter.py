@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import orjson
 
 from hub.errors import CallerError, NotFound
-from hub.kafka.protocol.record_batch import Batch, CorruptBatch
-from hub.replication.config.mirrors import Mirror, Where
+from hub.kafka.protocol.record_batch import CorruptBatch, RecordBatch
+from hub.replication.config.mirrors import Mirror, RecordCondition
 from hub.replication.rewriting.mask import (
     Mask,
     Masking,
@@ -39,25 +39,25 @@ from hub.replication.rewriting.reencode import (
     records_in,
     rest_of,
 )
-from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.values import check_of, decoder_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.topics.tree.tree import matches
 
 _BODY_AT = 5  # behind the magic byte 0 and the schema's id
 
 
-class Unshapable(CallerError):
+class RulesNotApplicable(CallerError):
     """A record to which the mirror's rules cannot be applied: it is not carried as it is."""
 
     code = "HUB-1614"
 
 
-class Schemas(Protocol):
+class RecordSchemas(Protocol):
     """Schemas of both sides by the ids that records carry. Raises NotFound, CallerError, PeerError."""
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         """The schema of a record of the source."""
         ...
 
@@ -73,7 +73,7 @@ class Schemas(Protocol):
 class NoSchemas:
     """Where a side has no registry."""
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         raise NotFound(f"schema {schema_id} is not known: the source cluster has no registry in the file")
 
     def target_id(self, schema_id: int, subject: str) -> int:
@@ -84,13 +84,13 @@ class NoSchemas:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RecordRules:
     """What is done to the records of one topic. ``masks``: (path, how, reference of the key). ``as_needed``: ids are put in
     because the mirror found that they mean other schemas at the target, not because the file says so: content that only
     looks like a framed one stays as it is."""
 
     topic: str
-    only: tuple[Where, ...] = ()
+    only: tuple[RecordCondition, ...] = ()
     masks: tuple[tuple[str, str, str | None], ...] = ()
     rewrites_ids: bool = False
     drops_unreadable: bool = False
@@ -115,18 +115,20 @@ class Shape:
             found.append((path, Mask(how, secret)))  # type: ignore[arg-type]
         return tree_of(found)
 
-    def unmasked(self) -> Shape:
-        return Shape(self.topic, self.only, (), self.rewrites_ids, self.drops_unreadable, self.as_needed)
+    def unmasked(self) -> RecordRules:
+        return RecordRules(
+            self.topic, self.only, (), self.rewrites_ids, self.drops_unreadable, self.as_needed
+        )
 
 
-def shape_of(mirror: Mirror, topic: str, *, rewrites: bool = False) -> Shape | None:
+def shape_of(mirror: Mirror, topic: str, *, rewrites: bool = False) -> RecordRules | None:
     """What the mirror does to the topic's records; None: nothing, they go as they are. ``rewrites``: its plan found that
     the records need the target's schema ids (``schema_ids: auto``)."""
 
     def fits(patterns: Sequence[str]) -> bool:
         return any(matches(pattern, topic) for pattern in patterns)
 
-    made = Shape(
+    made = RecordRules(
         topic,
         tuple(each.where for each in mirror.only if fits(each.topics)),
         tuple(
@@ -139,7 +141,7 @@ def shape_of(mirror: Mirror, topic: str, *, rewrites: bool = False) -> Shape | N
     return made if made.only or made.masks or made.rewrites_ids else None
 
 
-def objection(shape: Shape, kind: str, text: str) -> str | None:
+def objection(shape: RecordRules, kind: str, text: str) -> str | None:
     """Why the values of one schema could not be masked; None: they can, or it will be seen with each of them."""
     if not shape.masks:
         return None
@@ -148,7 +150,7 @@ def objection(shape: Shape, kind: str, text: str) -> str | None:
     tree = shape.tree({})
     try:
         if kind == "AVRO":
-            fields_in(Source.of(kind, text).parsed(), tree)
+            fields_in(SchemaSource.of(kind, text).parsed(), tree)
         elif kind == "JSON":
             json_fields_in(orjson.loads(text), tree)
     except Unmaskable as error:
@@ -163,19 +165,19 @@ def has_field(path: str, kind: str, text: str) -> bool:
     tree = tree_of([(path, Mask("redact"))])
     try:
         if kind == "AVRO":
-            return fields_in(Source.of(kind, text).parsed(), tree)
+            return fields_in(SchemaSource.of(kind, text).parsed(), tree)
         return kind != "JSON" or json_fields_in(orjson.loads(text), tree)
     except (Unmaskable, InvalidSchema, ValueError):
         return True
 
 
 @dataclass
-class Shaper:
+class RecordRewriter:
     """A Reencoder that applies a shape. For one thread. ``unreadable``: source offsets left out because they could not be
     judged, of the batches written last."""
 
-    shape: Shape
-    schemas: Schemas
+    shape: RecordRules
+    schemas: RecordSchemas
     secrets: Mapping[str, str] = field(default_factory=dict)
     unreadable: list[int] = field(default_factory=list)
 
@@ -190,7 +192,7 @@ class Shaper:
 
     # ---- the port
 
-    def reencode(self, batches: Sequence[Batch], position: int, largest_bytes: int) -> list[NewBatch]:
+    def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
         """See Reencoder; maybe fewer records. Raises CorruptBatch, RecordTooLarge, Unshapable; PeerError when a registry
         does not answer."""
         self.unreadable.clear()
@@ -198,7 +200,7 @@ class Shaper:
         self._keyed = self._keyed or None
         return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
 
-    def _parts(self, batches: Sequence[Batch], position: int) -> Iterator[Sequence[RawRecord]]:
+    def _parts(self, batches: Sequence[RecordBatch], position: int) -> Iterator[Sequence[RawRecord]]:
         for batch in batches:
             try:
                 raws = [record for record in records_in(batch) if record.offset >= position]
@@ -210,9 +212,11 @@ class Shaper:
         for raw in raws:
             try:
                 rest = self.apply(raw.rest)
-            except Unshapable as error:
+            except RulesNotApplicable as error:
                 if not self.shape.drops_unreadable:
-                    raise Unshapable(f"offset {raw.offset}: {error.message}", hint=error.hint) from None
+                    raise RulesNotApplicable(
+                        f"offset {raw.offset}: {error.message}", hint=error.hint
+                    ) from None
                 self.unreadable.append(raw.offset)
                 continue
             if rest is not None:
@@ -237,7 +241,7 @@ class Shaper:
             return rest
         return rest_of(key, value, found.headers)
 
-    def _holds(self, where: Where, found: Fields) -> bool:
+    def _holds(self, where: RecordCondition, found: Fields) -> bool:
         if where.header is not None:
             # Of several with one name the last counts, as in Kafka's own clients.
             named = [content for name, content in found.headers if name == where.header.encode()]
@@ -285,7 +289,7 @@ class Shaper:
             if made != value:
                 try:
                     check(made, start)
-                except Broken:  # what it says may quote the value
+                except BrokenValue:  # what it says may quote the value
                     raise Unmaskable(f"masked, it does not fit its schema {schema_id}") from None
             return made
 
@@ -304,10 +308,10 @@ class Shaper:
             raise _unshapable(f"its value is no JSON: {error}") from None
         except (InvalidSchema, Unmaskable) as error:
             raise _unshapable(f"its value cannot be read: {error}") from None
-        except Broken as error:  # what it says may quote the value, and this is told in the target
+        except BrokenValue as error:  # what it says may quote the value, and this is told in the target
             raise _unshapable(f"its value does not fit its schema, at byte {error.offset}") from None
 
-    def _source(self, schema_id: int) -> Source:
+    def _source(self, schema_id: int) -> SchemaSource:
         try:
             return self.schemas.source(schema_id)
         except CallerError as error:
@@ -352,8 +356,8 @@ def stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield first, last + 1
 
 
-def _unshapable(said: str) -> Unshapable:
-    return Unshapable(
+def _unshapable(said: str) -> RulesNotApplicable:
+    return RulesNotApplicable(
         said,
         hint="mend the rule or the schema, then `hub mirror resume`; `on_unreadable: drop` leaves such records out",
     )

@@ -20,8 +20,15 @@ from awscrt.checksums import crc32c
 from hub.errors import CallerError
 from hub.kafka.protocol.bounded_frames import unread_record
 from hub.kafka.protocol.compression import MOST_BYTES, NONE, compress, decompress
-from hub.kafka.protocol.record_batch import APPEND_TIME, HEADER, HEADER_BYTES, Batch, CorruptBatch, batches_in
-from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, Bounds, unread_reason
+from hub.kafka.protocol.record_batch import (
+    APPEND_TIME,
+    HEADER,
+    HEADER_BYTES,
+    CorruptBatch,
+    RecordBatch,
+    batches_in,
+)
+from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds, unread_reason
 from hub.record import NewRecord
 from hub.replication.maps.offset_map import Run
 
@@ -62,7 +69,7 @@ class NewBatch:
 class Reencoder(Protocol):
     """Writes the records of batches anew."""
 
-    def reencode(self, batches: Sequence[Batch], position: int, largest_bytes: int) -> list[NewBatch]:
+    def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
         """All records from ``position`` on, in order, in the first batch's codec, none of the new batches larger than
         ``largest_bytes``. Raises CorruptBatch, RecordTooLarge naming the offset."""
         ...
@@ -71,11 +78,11 @@ class Reencoder(Protocol):
 class Reencode:
     """See Reencoder."""
 
-    def reencode(self, batches: Sequence[Batch], position: int, largest_bytes: int) -> list[NewBatch]:
+    def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
         return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
 
     @staticmethod
-    def _parts(batches: Sequence[Batch], position: int) -> Iterator[Sequence[RawRecord]]:
+    def _parts(batches: Sequence[RecordBatch], position: int) -> Iterator[Sequence[RawRecord]]:
         for batch in batches:
             try:
                 yield [record for record in records_in(batch) if record.offset >= position]
@@ -120,7 +127,7 @@ def fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Ite
 # ---- records out of batches
 
 
-def records_in(batch: Batch, bounds: Bounds = DEFAULT_BOUNDS) -> Iterator[RawRecord]:
+def records_in(batch: RecordBatch, bounds: UnpackedBounds = DEFAULT_BOUNDS) -> Iterator[RawRecord]:
     """The records of a batch of any format, ascending; of one that may not be unpacked one record that stands for all, the same
     for the same bytes in every cluster (hub/kafka/protocol/bounded_frames.py). Raises CorruptBatch."""
     why = unread_reason(batch, bounds)
@@ -131,12 +138,12 @@ def records_in(batch: Batch, bounds: Bounds = DEFAULT_BOUNDS) -> Iterator[RawRec
     return _records(batch)
 
 
-def _stand_in(batch: Batch, why: str) -> RawRecord:
+def _stand_in(batch: RecordBatch, why: str) -> RawRecord:
     same = f"{why}; CRC-32C of its records {crc32c(batch.view[HEADER_BYTES:]):08x}"
     return RawRecord(batch.base_offset, batch.max_timestamp, 0, unread_record(same))
 
 
-def _records(batch: Batch) -> Iterator[RawRecord]:
+def _records(batch: RecordBatch) -> Iterator[RawRecord]:
     packed = bytes(batch.view[HEADER_BYTES:])
     plain = decompress(batch.codec, packed)
     append_time = bool(batch.attributes & APPEND_TIME)
@@ -165,7 +172,7 @@ def _records(batch: Batch) -> Iterator[RawRecord]:
         raise CorruptBatch(f"{len(plain) - at} bytes after its last record")
 
 
-def _legacy_records(batch: Batch) -> Iterator[RawRecord]:
+def _legacy_records(batch: RecordBatch) -> Iterator[RawRecord]:
     """Formats 0 and 1: a message, or one that wraps a compressed set (KIP-31, KIP-32: inner offsets of format 1 are
     relative, the wrapper has the last one's; its broker time, if it has one, is that of all)."""
     message = _message(batch)
@@ -197,7 +204,7 @@ class _Message(NamedTuple):
         return RawRecord(offset, self.timestamp_ms, 0, bytes(rest))
 
 
-def _message(batch: Batch) -> _Message:
+def _message(batch: RecordBatch) -> _Message:
     view = bytes(batch.view)
     if zlib.crc32(view[16:]) != batch.crc:
         raise CorruptBatch("the message's checksum is wrong")
@@ -261,9 +268,9 @@ def batch_of_new(records: Sequence[NewRecord], now_ms: int) -> NewBatch:
     )
 
 
-def patched(payload: bytearray) -> Batch:
+def patched(payload: bytearray) -> RecordBatch:
     """The batch in the payload of a NewBatch."""
-    return Batch(payload, 0, *HEADER.unpack_from(payload, 0))
+    return RecordBatch(payload, 0, *HEADER.unpack_from(payload, 0))
 
 
 def runs_of(offsets: Sequence[int]) -> tuple[Run, ...]:

@@ -18,17 +18,17 @@ from zoneinfo import ZoneInfo
 
 from hub.record import TopicPartition
 from hub.replication.clusters.control_state import (
-    Beat,
-    Board,
+    ControlState,
     GroupStatus,
     PartitionStatus,
-    Verified,
+    VerifiedRange,
+    WorkerHeartbeat,
     copy_of,
 )
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror, MirrorsFile, is_open, opens_at
 from hub.replication.maps.checkpoint import Checkpoint
-from hub.replication.ownership.link_definitions import Definition, digests_of, in_force
+from hub.replication.ownership.link_definitions import LinkDefinition, digests_of, in_force
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.loss_report import Loss
 from hub.replication.ownership.shards import shard_of
@@ -43,7 +43,7 @@ _LEFT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class AskedEnds:
+class SourceEndOffsets:
     """How far a source reached when it was asked, by partition. ``begins``: the first offsets of those without a checkpoint.
     ``error``: why it did not answer."""
 
@@ -52,10 +52,10 @@ class AskedEnds:
     error: str = ""
 
 
-NOT_ASKED = AskedEnds()
+NOT_ASKED = SourceEndOffsets()
 
 
-def places_of(link: Link, board: Board, progress: Progress) -> frozenset[TopicPartition]:
+def places_of(link: Link, board: ControlState, progress: WrittenState) -> frozenset[TopicPartition]:
     """Every partition that a status of the link is about: planned, or mirrored before."""
     carries = board.carries.get(link.name)
     topics = carries.topics if carries is not None else {}
@@ -66,10 +66,10 @@ def places_of(link: Link, board: Board, progress: Progress) -> frozenset[TopicPa
 def summary_of(
     file: MirrorsFile,
     link: Link,
-    board: Board,
-    progress: Progress,
+    board: ControlState,
+    progress: WrittenState,
     now_ms: int,
-    ends: AskedEnds = NOT_ASKED,
+    ends: SourceEndOffsets = NOT_ASKED,
 ) -> dict[str, Any]:
     """One mirror as ``hub mirror status`` tells it. ``ok``: nothing stands still that should not, and all of it is known.
     ``ends``: of the source, asked after ``board`` and ``progress`` were read."""
@@ -208,7 +208,7 @@ def summary_of(
     }
 
 
-def failed_over(board: Board, link: Link) -> bool:
+def failed_over(board: ControlState, link: Link) -> bool:
     """Return whether the target acts for the source since a failover that was not followed by another change."""
     owner, said = board.control.owner(link.source), board.declared.get(link.source)
     return said is not None and owner.acting == link.target and said.epoch == owner.epoch
@@ -233,7 +233,7 @@ def lost_row(loss: Loss) -> dict[str, Any]:
     }
 
 
-def _left_behind(board: Board, link: Link) -> dict[str, Any]:
+def _left_behind(board: ControlState, link: Link) -> dict[str, Any]:
     """Return the losses that the last failover declared, while its target acts for the source. ``lost_known`` False: the source did not answer, so all of it is a lower bound."""
     said = board.declared.get(link.source)
     if said is None or not failed_over(board, link):
@@ -249,7 +249,7 @@ def _left_behind(board: Board, link: Link) -> dict[str, Any]:
     }
 
 
-def _heard_s(board: Board, link: Link, now_ms: int) -> float | None:
+def _heard_s(board: ControlState, link: Link, now_ms: int) -> float | None:
     """Return the seconds since a worker last heard the source's end offsets; None: never heard."""
     ends = board.ends.get(link.name)
     if ends is None:
@@ -257,7 +257,7 @@ def _heard_s(board: Board, link: Link, now_ms: int) -> float | None:
     return round(max(0, now_ms - ends.at_ms) / 1000, 1)
 
 
-def _rules(progress: Progress, link: str, place: TopicPartition) -> list[dict[str, Any]]:
+def _rules(progress: WrittenState, link: str, place: TopicPartition) -> list[dict[str, Any]]:
     """Under which rules a partition's records were made, where any were, by source offsets [first, end)."""
     mark, ruled = progress.checkpoints.get((link, *place)), progress.rules_at(link, place)
     if mark is None or not ruled:
@@ -281,7 +281,7 @@ def _closed(mirror: Mirror, now_ms: int) -> str | None:
 
 
 def _waits_for_a_file(
-    file: MirrorsFile, link: Link, board: Board, defined: Sequence[Mapping[str, Any]], topic: str
+    file: MirrorsFile, link: Link, board: ControlState, defined: Sequence[Mapping[str, Any]], topic: str
 ) -> bool:
     """Return True when only the asked file has the topic in this mirror, and the workers have another file."""
     elsewhere = bool(defined) and not defined[0]["here"]
@@ -289,7 +289,7 @@ def _waits_for_a_file(
     return elsewhere and link.mirror.selects(topic) and not handed_over
 
 
-def _why_left(file: MirrorsFile, board: Board, topic: str) -> str:
+def _why_left(file: MirrorsFile, board: ControlState, topic: str) -> str:
     home = home_of(file, topic)
     acting = board.control.acting.get(home or "")
     return (
@@ -297,21 +297,21 @@ def _why_left(file: MirrorsFile, board: Board, topic: str) -> str:
     )
 
 
-def _alive(beat: Beat, now_ms: int) -> bool:
+def _alive(beat: WorkerHeartbeat, now_ms: int) -> bool:
     """Whether a worker was heard of lately, by the clock of whoever asks."""
     return now_ms - beat.at_ms < max(SILENT_MS, beat.ttl_ms)
 
 
-def _holds(beat: Beat, link: Link) -> bool:
+def _holds(beat: WorkerHeartbeat, link: Link) -> bool:
     return any(shard.link == link.name for shard in beat.holding)
 
 
-def _workers(board: Board, link: Link, now_ms: int) -> list[str]:
+def _workers(board: ControlState, link: Link, now_ms: int) -> list[str]:
     """Those that hold anything of the link and are alive."""
     return sorted(name for name, beat in board.beats.items() if _alive(beat, now_ms) and _holds(beat, link))
 
 
-def _holders(board: Board, link: Link, workers: Sequence[str]) -> dict[int, tuple[str, ...]]:
+def _holders(board: ControlState, link: Link, workers: Sequence[str]) -> dict[int, tuple[str, ...]]:
     """By shard, the workers that are alive and say that they hold it."""
     found: dict[int, tuple[str, ...]] = {}
     for name in workers:
@@ -321,7 +321,7 @@ def _holders(board: Board, link: Link, workers: Sequence[str]) -> dict[int, tupl
     return found
 
 
-def _last_heard(board: Board, link: Link, now_ms: int) -> str:
+def _last_heard(board: ControlState, link: Link, now_ms: int) -> str:
     """Since when nobody mirrors a link, as far as its last worker tells."""
     silent = [beat for beat in board.beats.values() if _holds(beat, link)]
     if not silent:
@@ -331,7 +331,7 @@ def _last_heard(board: Board, link: Link, now_ms: int) -> str:
     return f"its worker {last.worker} was last heard of {ago_s:.0f} s ago, and nobody else mirrors it"
 
 
-def _definitions(file: MirrorsFile, link: Link, board: Board, now_ms: int) -> list[dict[str, Any]]:
+def _definitions(file: MirrorsFile, link: Link, board: ControlState, now_ms: int) -> list[dict[str, Any]]:
     """The definitions that living workers have of the link, that of the newest file first. ``here``: it is the asked file's."""
     claims = {
         name: {link.name: beat.links[link.name]}
@@ -342,7 +342,7 @@ def _definitions(file: MirrorsFile, link: Link, board: Board, now_ms: int) -> li
     if chosen is None:
         return []
     mine = digests_of(file).get(link.name)
-    known: dict[str, tuple[Definition, list[str]]] = {}
+    known: dict[str, tuple[LinkDefinition, list[str]]] = {}
     for worker, (each,) in ((worker, tuple(said.values())) for worker, said in sorted(claims.items())):
         since, workers = known.get(each.digest, (each, []))
         known[each.digest] = max(since, each), [*workers, worker]
@@ -358,7 +358,7 @@ def _definitions(file: MirrorsFile, link: Link, board: Board, now_ms: int) -> li
     ]
 
 
-def _cautions(defined: Sequence[Mapping[str, Any]], ends: AskedEnds, link: Link) -> list[str]:
+def _cautions(defined: Sequence[Mapping[str, Any]], ends: SourceEndOffsets, link: Link) -> list[str]:
     """What is worth knowing of a status that is not wrong."""
     found = []
     if ends.error:
@@ -381,7 +381,7 @@ def _cautions(defined: Sequence[Mapping[str, Any]], ends: AskedEnds, link: Link)
     return found
 
 
-def _heartbeat(board: Board, worker: str, link: str, now_ms: int) -> dict[str, Any]:
+def _heartbeat(board: ControlState, worker: str, link: str, now_ms: int) -> dict[str, Any]:
     beat = board.beats[worker]
     return {
         "worker": worker,
@@ -392,7 +392,7 @@ def _heartbeat(board: Board, worker: str, link: str, now_ms: int) -> dict[str, A
     }
 
 
-def _verified(known: Verified | None, mark: Checkpoint | None, now_ms: int) -> dict[str, Any] | None:
+def _verified(known: VerifiedRange | None, mark: Checkpoint | None, now_ms: int) -> dict[str, Any] | None:
     """How far both sides were compared; None: not yet, or it was another copy."""
     if known is None or mark is None or known.copy != copy_of(mark):
         return None
@@ -418,7 +418,7 @@ def _unverified(partitions: Sequence[dict[str, Any]]) -> int:
     return count
 
 
-class _Source(NamedTuple):
+class _SourcePartition(NamedTuple):
     """Of a source's partition: its first offset, where a partition that was never mirrored begins there; its end; and how old
     that is, in milliseconds. None: not known."""
 
@@ -427,7 +427,9 @@ class _Source(NamedTuple):
     age_ms: int | None
 
 
-def _source(link: Link, tp: TopicPartition, board: Board, asked: AskedEnds, now_ms: int) -> _Source:
+def _source(
+    link: Link, tp: TopicPartition, board: ControlState, asked: SourceEndOffsets, now_ms: int
+) -> _SourcePartition:
     """As it was asked now; else as a worker heard it last."""
     known = board.ends.get(link.name)
     begin = asked.begins.get(tp)
@@ -437,9 +439,13 @@ def _source(link: Link, tp: TopicPartition, board: Board, asked: AskedEnds, now_
     if link.mirror.start != "earliest" or link.name != link.declared:
         begin = None
     if tp in asked.offsets:
-        return _Source(begin, asked.offsets[tp], 0)
+        return _SourcePartition(begin, asked.offsets[tp], 0)
     heard = board.heard(link.name, tp)
-    return _Source(begin, None, None) if heard is None else _Source(begin, heard.end, now_ms - heard.at_ms)
+    return (
+        _SourcePartition(begin, None, None)
+        if heard is None
+        else _SourcePartition(begin, heard.end, now_ms - heard.at_ms)
+    )
 
 
 def _partition(
@@ -447,7 +453,7 @@ def _partition(
     mark: Checkpoint | None,
     status: PartitionStatus | None,
     holders: Sequence[str],
-    source: _Source,
+    source: _SourcePartition,
     now_ms: int,
 ) -> dict[str, Any]:
     """One row. ``holders``: the workers that hold its shard, as they report."""
@@ -465,7 +471,7 @@ def _partition(
         "shard": status.shard if status is not None else mark.shard if mark is not None else None,
         "worker": status.worker if fresh and status is not None else None,
         "state": status.state if fresh and status is not None else "unknown",
-        "reason": status.reason if fresh and status is not None else _untold(holders, seen_ms),
+        "reason": status.reason if fresh and status is not None else _not_reported(holders, seen_ms),
         "engine": (status.engine if status is not None else "") or (mark.engine if mark is not None else ""),
         "generation": mark.generation if mark is not None else 0,
         "source_start": mark.source_start if mark is not None else None,
@@ -488,7 +494,7 @@ def _seconds(of_ms: int | None) -> float | None:
     return None if of_ms is None else round(max(0, of_ms) / 1000, 1)
 
 
-def _untold(holders: Sequence[str], seen_ms: int | None) -> str:
+def _not_reported(holders: Sequence[str], seen_ms: int | None) -> str:
     """Why nothing is known of how a partition goes now."""
     ago = "never reported" if seen_ms is None else f"last reported {max(0, seen_ms) / 1000:.0f} s ago"
     if not holders:

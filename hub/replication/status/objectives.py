@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from hub.alerts.model.matching import Labels, labels_of
-from hub.alerts.model.rules import Changes, Observation, Seen, Verdict
+from hub.alerts.model.rules import Observation, RuleChanges, RuleObservations, Verdict
 from hub.replication.status.metrics import gap_ages
 from hub.topics.tree.tree import TopicSpec
 
@@ -24,9 +24,9 @@ RESTING = ("paused", "handed over")
 RULES = ("mirror-trouble", "mirror-unknown", "mirror-lag", "mirror-differs", "mirror-gap")
 
 
-def seen_of_mirrors(
-    statuses: Sequence[Status], tree: Tree, changes: Changes, error: str | None = None
-) -> list[Seen]:
+def observe_mirrors(
+    statuses: Sequence[Status], tree: Tree, changes: RuleChanges, error: str | None = None
+) -> list[RuleObservations]:
     """The five rules of mirrors. ``statuses`` as mirror_status.py makes them, the short one of a target that does not answer.
     ``error``: why they are not of now: mirrors.yaml cannot be read, nobody could be asked."""
     trouble, differs, unknown = [], [], []
@@ -42,7 +42,10 @@ def seen_of_mirrors(
         words = f"nobody can tell how mirrors go: {error}"
         unknown.append(Observation(_about(FILE), Verdict.BAD, words, detail=error))
     found = dict(zip(RULES, (trouble, unknown, late, differs, lost), strict=True))
-    return [Seen(changes.rule(name), tuple(those), whole=error is None) for name, those in found.items()]
+    return [
+        RuleObservations(changes.rule(name), tuple(those), whole=error is None)
+        for name, those in found.items()
+    ]
 
 
 def _about(mirror: str, topic: str = "") -> Labels:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 from hub.errors import HubError
 from hub.record import TopicPartition
-from hub.replication.clusters.clusters import Reached
-from hub.replication.status.mirror_status import AskedEnds
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.status.mirror_status import SourceEndOffsets
 
 WAIT_S = 4.0
 REST_S = 20.0
 
 
 @dataclass
-class EndsAsker:
+class SourceEndsReader:
     """Asks source clusters for the ends of partitions. A cluster that does not answer keeps nobody waiting for longer than
     ``wait_s``, and is not asked again for ``rest_s``. For one thread."""
 
@@ -26,23 +26,23 @@ class EndsAsker:
     rest_s: float = REST_S
     clock: Callable[[], float] = time.monotonic
     _silent: dict[str, tuple[float, str]] = field(default_factory=dict)  # by cluster: until when, and why
-    _asking: dict[str, Future[AskedEnds]] = field(default_factory=dict)
+    _asking: dict[str, Future[SourceEndOffsets]] = field(default_factory=dict)
 
     def ask(
-        self, source: Reached, places: Collection[TopicPartition], fresh: Collection[TopicPartition]
-    ) -> AskedEnds:
+        self, source: ClusterHandle, places: Collection[TopicPartition], fresh: Collection[TopicPartition]
+    ) -> SourceEndOffsets:
         """Return the ends of ``places``, and the beginnings of ``fresh`` among them; with an error when the source does not
         answer in time. Blocks for ``wait_s`` at most."""
         until_s, why = self._silent.get(source.name, (0.0, ""))
         if self.clock() < until_s:
-            return AskedEnds(error=why)
+            return SourceEndOffsets(error=why)
         before = self._asking.pop(source.name, None)
         if before is not None and not before.done():  # it still waits for an answer to the last question
             self._asking[source.name] = before
             return self._rests(source.name, "it does not answer")
         if not places:
-            return AskedEnds()
-        future: Future[AskedEnds] = Future()
+            return SourceEndOffsets()
+        future: Future[SourceEndOffsets] = Future()
         # Of its own, and no pool's: a command ends without waiting for a cluster that is gone.
         threading.Thread(
             target=_answer,
@@ -58,19 +58,19 @@ class EndsAsker:
         except HubError as error:
             return self._rests(source.name, error.message)
 
-    def _rests(self, source: str, why: str) -> AskedEnds:
+    def _rests(self, source: str, why: str) -> SourceEndOffsets:
         self._silent[source] = self.clock() + self.rest_s, why
-        return AskedEnds(error=why)
+        return SourceEndOffsets(error=why)
 
 
 def _answer(
-    future: Future[AskedEnds],
-    source: Reached,
+    future: Future[SourceEndOffsets],
+    source: ClusterHandle,
     places: frozenset[TopicPartition],
     fresh: frozenset[TopicPartition],
 ) -> None:
     try:
         begins = source.kafka.beginnings_of(fresh) if fresh else ()
-        future.set_result(AskedEnds(dict(source.kafka.ends_of(places)), dict(begins)))
+        future.set_result(SourceEndOffsets(dict(source.kafka.ends_of(places)), dict(begins)))
     except HubError as error:
         future.set_exception(error)

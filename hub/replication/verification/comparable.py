@@ -8,25 +8,25 @@ from functools import partial
 
 from hub.errors import PeerError
 from hub.record import TopicPartition
-from hub.replication.clusters.clusters import ProgressReader, Reached, read_progress
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.clusters import ClusterHandle, WrittenStateReader, read_progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.maps.two_way_offset_map import foreign_ranges
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, opposite
 from hub.replication.verification.local_records import born_at_target
-from hub.replication.verification.verify import Compared
+from hub.replication.verification.verify import ComparedPartition
 
 _COMPLETE_S = 15.0
 
 
 def complete_tables(
-    reached: Reached, link: str, topics: Iterable[str] = ()
-) -> tuple[Progress, dict[TopicPartition, OffsetMap]]:
+    reached: ClusterHandle, link: str, topics: Iterable[str] = ()
+) -> tuple[WrittenState, dict[TopicPartition, OffsetMap]]:
     """The maps of a link, each as far as its checkpoint. Raises PeerError when one does not become so in time."""
     only = set(topics)
-    reader = ProgressReader(reached)
+    reader = WrittenStateReader(reached)
     deadline = time.monotonic() + _COMPLETE_S
     try:
         while True:
@@ -50,14 +50,14 @@ def complete_tables(
 def compared(
     file: MirrorsFile,
     link: Link,
-    clusters: Mapping[str, Reached],
+    clusters: Mapping[str, ClusterHandle],
     control: Control,
     topics: Iterable[str] = (),
-) -> list[Compared]:
+) -> list[ComparedPartition]:
     """Every partition that the link has mirrored, ready for ``verify``."""
     source, target = clusters[link.source], clusters[link.target]
     progress, tables = complete_tables(target, link.name, topics)
-    other = read_progress(source) if control.operations else Progress()
+    other = read_progress(source) if control.operations else WrittenState()
     newer = _Newer(target, link.name)
     config = source.kafka.topic_config(sorted({tp.topic for tp in tables} & source.kafka.topics().keys()))
     found = []
@@ -75,18 +75,18 @@ def compared(
         ruled = progress.rules_at(link.name, tp)
         own = born_at_target(file, link, control, mark, progress.copied_at(link.name, tp), backward)
         now = partial(newer.table, tp)
-        found.append(Compared(tp, mark, table, gaps, tuple(foreign), compacted, ruled, own, now))
+        found.append(ComparedPartition(tp, mark, table, gaps, tuple(foreign), compacted, ruled, own, now))
     return found
 
 
 class _Newer:
     """The maps of a link as they are now; read when they are asked for first, then read on."""
 
-    def __init__(self, target: Reached, link: str) -> None:
+    def __init__(self, target: ClusterHandle, link: str) -> None:
         self._target, self._link = target, link
-        self._reader: ProgressReader | None = None
+        self._reader: WrittenStateReader | None = None
 
     def table(self, place: TopicPartition) -> OffsetMap | None:
         if self._reader is None:
-            self._reader = ProgressReader(self._target, only=frozenset({self._link}))
+            self._reader = WrittenStateReader(self._target, only=frozenset({self._link}))
         return self._reader.refresh().table(self._link, place)

@@ -15,13 +15,13 @@ from functools import partial
 
 from hub.errors import HubError, PeerError
 from hub.record import TopicPartition
-from hub.replication.clusters.clusters import Reached
-from hub.replication.clusters.control_state import Verified, copy_of
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.control_state import VerifiedRange, copy_of
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.verification.local_records import ALL, Ranges
-from hub.replication.verification.verify import Compared, Verdict, Verifier
+from hub.replication.verification.verify import ComparedPartition, PartitionVerdict, Verifier
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,14 @@ _TIMEOUT_S = 5.0
 _LOOKS, _LOOK_AGAIN_S = 2, 1.0
 
 
-class Rolling:
+class ContinuousVerification:
     """For one thread. ``close`` it. ``secrets``: keys of masks by their references."""
 
-    def __init__(self, source: Reached, target: Reached, link: str, secrets: Mapping[str, str]) -> None:
+    def __init__(
+        self, source: ClusterHandle, target: ClusterHandle, link: str, secrets: Mapping[str, str]
+    ) -> None:
         self.source, self.target, self.link, self._secrets = source, target, link, secrets
-        self.known: dict[TopicPartition, Verified] = {}
+        self.known: dict[TopicPartition, VerifiedRange] = {}
         self._verifier: Verifier | None = None
         self._turn: Iterator[TopicPartition] = iter(())
         self._ends: dict[TopicPartition, int] = {}  # of the copies, as far as they were looked at
@@ -47,7 +49,7 @@ class Rolling:
             self._verifier.close()
             self._verifier = None
 
-    def remember(self, said: Mapping[TopicPartition, Verified]) -> None:
+    def remember(self, said: Mapping[TopicPartition, VerifiedRange]) -> None:
         """What was found before, by another worker or by ``hub mirror verify``, where it is newer."""
         for place, each in said.items():
             mine = self.known.get(place)
@@ -56,12 +58,12 @@ class Rolling:
 
     def step(
         self,
-        progress: Progress,
+        progress: WrittenState,
         places: Container[TopicPartition],
         foreign: Callable[[TopicPartition], Ranges | None] = lambda place: (),
         own: Callable[[TopicPartition], Ranges] = lambda place: ALL,
         newer: Callable[[TopicPartition], OffsetMap | None] = lambda place: None,
-    ) -> Verified | None:
+    ) -> VerifiedRange | None:
         """Compare a bit of the next of ``places`` that has anything new; None when none has, or it cannot be read now.
 
         ``foreign``: what of a partition came from the target; None while that is not known. ``own``: what of the target may be
@@ -85,7 +87,7 @@ class Rolling:
             compacted = "compact" in config.get("cleanup.policy", "delete")
             ruled = progress.rules_at(self.link, place)
             verdict = self._compare(
-                Compared(
+                ComparedPartition(
                     place, mark, table, gaps, brought, compacted, ruled, own(place), partial(newer, place)
                 ),
                 mark.source_next - before.to,
@@ -106,11 +108,11 @@ class Rolling:
             )
         return self._found(found)
 
-    def _found(self, each: Verified) -> Verified:
+    def _found(self, each: VerifiedRange) -> VerifiedRange:
         self.known[TopicPartition(each.topic, each.partition)] = each
         return each
 
-    def _compare(self, each: Compared, new: int) -> Verdict:
+    def _compare(self, each: ComparedPartition, new: int) -> PartitionVerdict:
         if self._verifier is None:
             # Whoever waits here does the link's other chores too.
             here, there = (_soon(each) for each in (self.source, self.target))
@@ -125,7 +127,7 @@ class Rolling:
         return verdict
 
     def _copies_ends(
-        self, progress: Progress, places: Container[TopicPartition]
+        self, progress: WrittenState, places: Container[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """Return the end offsets of the copies: somebody else may write to an idle one. Empty while the target does not answer."""
         try:
@@ -136,10 +138,10 @@ class Rolling:
 
     def _next(
         self,
-        progress: Progress,
+        progress: WrittenState,
         places: Container[TopicPartition],
         ends: Mapping[TopicPartition, int],
-    ) -> tuple[TopicPartition, Checkpoint, Verified] | None:
+    ) -> tuple[TopicPartition, Checkpoint, VerifiedRange] | None:
         """In turns, so that a busy partition does not keep the others waiting."""
         marks = {tp: mark for tp, mark in progress.of(self.link).items() if tp in places}
         for tried in range(2):
@@ -157,13 +159,13 @@ class Rolling:
         return None
 
 
-def _soon(side: Reached) -> Reached:
+def _soon(side: ClusterHandle) -> ClusterHandle:
     return replace(
         side, access=replace(side.access, request_timeout_s=_TIMEOUT_S, connect_timeout_s=_TIMEOUT_S)
     )
 
 
-def begun(known: Verified | None, link: str, mark: Checkpoint) -> Verified:
+def begun(known: VerifiedRange | None, link: str, mark: Checkpoint) -> VerifiedRange:
     """What is known of the copy that a checkpoint is about: of one that was made anew, nothing yet."""
     if (
         known is not None
@@ -171,10 +173,10 @@ def begun(known: Verified | None, link: str, mark: Checkpoint) -> Verified:
         and mark.source_start <= known.to <= mark.source_next
     ):
         return known
-    return Verified(link, mark.topic, mark.partition, copy_of(mark), mark.source_start)
+    return VerifiedRange(link, mark.topic, mark.partition, copy_of(mark), mark.source_start)
 
 
-def after(before: Verified, mark: Checkpoint, verdict: Verdict, now_ms: int) -> Verified:
+def after(before: VerifiedRange, mark: Checkpoint, verdict: PartitionVerdict, now_ms: int) -> VerifiedRange:
     """What is known once a verdict is there over the newest part of what came since. A difference stays told until a
     comparison of everything says that there is none."""
     if not verdict.compared:
@@ -195,8 +197,8 @@ def after(before: Verified, mark: Checkpoint, verdict: Verdict, now_ms: int) -> 
     )
 
 
-def of_everything(link: str, mark: Checkpoint, verdict: Verdict, now_ms: int) -> Verified:
+def of_everything(link: str, mark: Checkpoint, verdict: PartitionVerdict, now_ms: int) -> VerifiedRange:
     """What is known once a partition was compared as a whole. ``verdict`` of one that was compared."""
-    return Verified(
+    return VerifiedRange(
         link, *verdict.place, copy_of(mark), verdict.end, verdict.records, 0, verdict.differs_at, verdict.why, now_ms
     )  # fmt: skip

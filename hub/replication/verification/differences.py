@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Differing(NamedTuple):
+class DifferingRecord(NamedTuple):
     """One difference. ``source`` None: the record is foreign, and ``at`` is the source position that it stands before. ``target``
     None: there is no such record at the target."""
 
@@ -25,15 +25,17 @@ class Differences:
     """The first ``limit`` differences, and the number of all."""
 
     limit: int
-    listed: list[Differing] = field(default_factory=list)
+    listed: list[DifferingRecord] = field(default_factory=list)
     count: int = 0
 
-    def add(self, each: Differing) -> None:
+    def add(self, each: DifferingRecord) -> None:
         self.count += 1
         if len(self.listed) < self.limit:
             self.listed.append(each)
 
 
-def foreign_record(at: int, target: int) -> Differing:
+def foreign_record(at: int, target: int) -> DifferingRecord:
     """A record of the copy that the map does not name, at offset ``target``."""
-    return Differing(at, None, target, f"the target has a record at offset {target} that no mirror brought")
+    return DifferingRecord(
+        at, None, target, f"the target has a record at offset {target} that no mirror brought"
+    )

@@ -44,7 +44,7 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class DigestRange:
     """The digest of the records with source offsets in [first, end)."""
 
     first: int
@@ -53,7 +53,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RangeDifference:
     """A stretch of source offsets in which the sides differ; None: that side did not look there."""
 
     first: int
@@ -80,7 +80,7 @@ def hash_of(
     return int.from_bytes(hashed.digest()) % _PRIME
 
 
-def ranges(records: Iterable[tuple[int, Record]], size: int) -> Iterator[Range]:
+def ranges(records: Iterable[tuple[int, Record]], size: int) -> Iterator[DigestRange]:
     """Ranges of ``size`` source offsets, aligned to it, out of (source offset, record) in ascending order.
 
     Ranges without a record are left out; the last one ends where its block ends, whether or not more may come.
@@ -89,28 +89,28 @@ def ranges(records: Iterable[tuple[int, Record]], size: int) -> Iterator[Range]:
     digest = Digest()
     for offset, record in records:
         if block is not None and offset // size != block:
-            yield Range(block * size, (block + 1) * size, digest)
+            yield DigestRange(block * size, (block + 1) * size, digest)
             digest = Digest()
         block = offset // size
         digest = digest.add(hash_of(offset, record.timestamp_ms, record.key, record.value, record.headers))
     if block is not None:
-        yield Range(block * size, (block + 1) * size, digest)
+        yield DigestRange(block * size, (block + 1) * size, digest)
 
 
-def joined(parts: Sequence[Range]) -> Range:
+def joined(parts: Sequence[DigestRange]) -> DigestRange:
     """Neighbours, in order, as one. At least one."""
     digest = Digest()
     for part in parts:
         digest = digest.then(part.digest)
-    return Range(parts[0].first, parts[-1].end, digest)
+    return DigestRange(parts[0].first, parts[-1].end, digest)
 
 
-def differences(source: Iterable[Range], target: Iterable[Range]) -> tuple[Difference, ...]:
+def differences(source: Iterable[DigestRange], target: Iterable[DigestRange]) -> tuple[RangeDifference, ...]:
     """Where the two differ, ascending; neighbouring differences are told as they are, for each has its own counts."""
     here: Mapping[tuple[int, int], Digest] = {(each.first, each.end): each.digest for each in source}
     there: Mapping[tuple[int, int], Digest] = {(each.first, each.end): each.digest for each in target}
     return tuple(
-        Difference(*place, here.get(place), there.get(place))
+        RangeDifference(*place, here.get(place), there.get(place))
         for place in sorted({*here, *there})
         if here.get(place) != there.get(place)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import Checkpoint
-from hub.replication.maps.imported_copy import Copied
+from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, home_of, masked
@@ -24,7 +24,7 @@ def born_at_target(
     link: Link,
     control: Control,
     mark: Checkpoint,
-    copied: Copied | None = None,
+    copied: ImportedCopy | None = None,
     back: OffsetMap | None = None,
 ) -> Ranges:
     """Return the stretches of target offsets that may hold records of others, ascending. ``back``: the map of the way back, where

@@ -24,18 +24,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hub.kafka.protocol import broker_client
-from hub.kafka.protocol.broker_client import Cluster, FetchFrom
-from hub.kafka.protocol.record_batch import Aborted, CorruptBatch, batches_in, is_intact, within
+from hub.kafka.protocol.broker_client import BrokerCluster, FetchFrom
+from hub.kafka.protocol.record_batch import AbortedTransactions, CorruptBatch, batches_in, is_intact, within
 from hub.record import TopicPartition
-from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.clusters.registries import Registries, registries
 from hub.replication.maps.checkpoint import Checkpoint, Gap
 from hub.replication.maps.offset_map import OffsetMap
-from hub.replication.rewriting.filter_history import Ruled, Rules, said_of, stretches_of
-from hub.replication.rewriting.record_filter import Shaper, Unshapable
+from hub.replication.rewriting.filter_history import FilterPeriod, FilterVersion, history_text, stretches_of
+from hub.replication.rewriting.record_filter import RecordRewriter, RulesNotApplicable
 from hub.replication.rewriting.reencode import RawRecord, fields_of, records_in, rest_of
-from hub.replication.verification.differences import Differences, Differing, foreign_record
-from hub.replication.verification.digest import Difference, Digest, Range, differences, hash_of
+from hub.replication.verification.differences import Differences, DifferingRecord, foreign_record
+from hub.replication.verification.digest import Digest, DigestRange, RangeDifference, differences, hash_of
 from hub.replication.verification.local_records import EVER, Ranges
 
 RANGE = 10_000
@@ -47,7 +47,7 @@ Hashed = Iterator[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PartitionVerdict:
     """One partition compared over source offsets [first, end). ``differs_at``: the first source offset at which the sides
     differ, None when they do not. ``why``: how they differ, or why the partition was not compared. ``rules``: what was done
     to the source's records before they were compared. ``listed``: the first differences; ``more``: how many there are beside."""
@@ -58,11 +58,11 @@ class Verdict:
     records: int
     digest: Digest
     differs_at: int | None = None
-    ranges: tuple[Difference, ...] = ()
+    ranges: tuple[RangeDifference, ...] = ()
     why: str = ""
     compared: bool = True
     rules: str = ""
-    listed: tuple[Differing, ...] = ()
+    listed: tuple[DifferingRecord, ...] = ()
     more: int = 0
 
     @property
@@ -71,7 +71,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedPartition:
     """What is to be compared: a partition with its checkpoint, map and gaps. ``foreign``: source offsets that came from
     the target. ``compacted``: one side may have fewer records. ``ruled``: under which rules its records were made. ``own``:
     target offsets that may have records of others (local_records.py). ``newer``: the map as it is now, None while it cannot be read."""
@@ -82,17 +82,17 @@ class Compared:
     gaps: tuple[Gap, ...] = ()
     foreign: tuple[tuple[int, int], ...] = ()
     compacted: bool = False
-    ruled: tuple[Ruled, ...] = ()
+    ruled: tuple[FilterPeriod, ...] = ()
     own: Ranges = ()
     newer: Callable[[], OffsetMap | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _RewriteRules:
     """How records from source offset ``first`` on were made. ``blind``: with a key that is not at hand."""
 
     first: int
-    shaper: Shaper | None
+    shaper: RecordRewriter | None
     blind: bool = False
 
 
@@ -101,16 +101,19 @@ class Verifier:
 
     def __init__(
         self,
-        source: Reached,
-        target: Reached,
+        source: ClusterHandle,
+        target: ClusterHandle,
         progress: Callable[[int], None] = lambda more: None,
         secrets: Mapping[str, str] | None = None,
         fetch_bytes: int = _FETCH_BYTES,
     ) -> None:
-        self.source, self.target = Cluster(source.access, source.name), Cluster(target.access, target.name)
+        self.source, self.target = (
+            BrokerCluster(source.access, source.name),
+            BrokerCluster(target.access, target.name),
+        )
         self._progress, self._secrets, self._fetch_bytes = progress, secrets or {}, fetch_bytes
         self._schemas = registries(source, target, registers=False)
-        self._ways: tuple[_Way, ...] = ()
+        self._ways: tuple[_RewriteRules, ...] = ()
         self._gaps: tuple[Gap, ...] = ()
 
     def close(self) -> None:
@@ -119,11 +122,11 @@ class Verifier:
         if isinstance(self._schemas, Registries):
             self._schemas.close()
 
-    def verify(self, each: Compared, newest: int | None = None, limit: int = 1) -> Verdict:
+    def verify(self, each: ComparedPartition, newest: int | None = None, limit: int = 1) -> PartitionVerdict:
         """Compare one partition, or the ``newest`` source offsets of it; list ``limit`` differences. Raises PeerError, CallerError."""
         mark = each.checkpoint
         stretches = list(stretches_of(each.ruled, mark.source_start, mark.source_next))
-        said = said_of(stretches)
+        said = history_text(stretches)
         self._gaps = each.gaps
         ways = []
         for first, _, rules in stretches:
@@ -133,25 +136,27 @@ class Verifier:
         self._ways = tuple(ways)
         try:
             return replace(self._verify(each, newest, limit), rules=said)
-        except Unshapable as error:
+        except RulesNotApplicable as error:
             why = f"its rules cannot be applied: {error.message}"
-            return Verdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=said)
+            return PartitionVerdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=said)
 
-    def _way(self, first: int, rules: Rules) -> tuple[_Way, list[str]]:
+    def _way(self, first: int, rules: FilterVersion) -> tuple[_RewriteRules, list[str]]:
         """How records of a stretch are made again, and which keys are missing for it."""
         if rules.shape is None:
-            return _Way(first, None), []
+            return _RewriteRules(first, None), []
         others = rules.other_keys(self._secrets)
         missing = [f"{key[2:-1]} is not set" for key in sorted(rules.shape.secrets - self._secrets.keys())]
         missing += [f"{key[2:-1]} is another now" for key in sorted(others)]
         shape = rules.shape.unmasked() if missing else rules.shape
-        return _Way(first, Shaper(shape, self._schemas, self._secrets), bool(missing)), missing
+        return _RewriteRules(
+            first, RecordRewriter(shape, self._schemas, self._secrets), bool(missing)
+        ), missing
 
-    def _way_of(self, offset: int) -> _Way:
+    def _way_of(self, offset: int) -> _RewriteRules:
         at = bisect_right(self._ways, offset, key=lambda way: way.first)
-        return self._ways[max(0, at - 1)] if self._ways else _Way(0, None)
+        return self._ways[max(0, at - 1)] if self._ways else _RewriteRules(0, None)
 
-    def _verify(self, each: Compared, newest: int | None, limit: int) -> Verdict:
+    def _verify(self, each: ComparedPartition, newest: int | None, limit: int) -> PartitionVerdict:
         place = each.place
         for cluster in (self.source, self.target):
             refused = cluster.refresh([place.topic])
@@ -161,15 +166,15 @@ class Verifier:
                     and error.kafka_code == broker_client.UNKNOWN_TOPIC
                 )
                 why = f"the topic is not in {cluster.name} any more" if gone else error.message
-                return Verdict(place, 0, 0, 0, Digest(), why=why, compared=False)
+                return PartitionVerdict(place, 0, 0, 0, Digest(), why=why, compared=False)
         if self.source.topics[place.topic].topic_id != each.checkpoint.topic_id:
             why = "the source's topic was made again since it was mirrored"
-            return Verdict(place, 0, 0, 0, Digest(), why=why, compared=False)
+            return PartitionVerdict(place, 0, 0, 0, Digest(), why=why, compared=False)
         first, end = self._stretch(each)
         if newest is not None:
             first = max(first, end - newest)
         count, found, foreign = Digest(), Differences(limit), Differences(limit)
-        different: tuple[Difference, ...] = ()
+        different: tuple[RangeDifference, ...] = ()
         if first < end:
             ours = list(_ranges(self._counted(self._ours(each, first, end), first, end)))
             theirs = list(_ranges(self._theirs(each, first, end, foreign, whole=newest is None)))
@@ -178,16 +183,16 @@ class Verifier:
             different = differences(ours, theirs)
             self._list_differences(each, different, first, end, found)
         self._behind(each, foreign)
-        listed = sorted([*found.listed, *foreign.listed], key=Differing.place)[: max(1, limit)]
+        listed = sorted([*found.listed, *foreign.listed], key=DifferingRecord.place)[: max(1, limit)]
         if not listed:
-            return Verdict(place, first, max(first, end), count.count, count)
+            return PartitionVerdict(place, first, max(first, end), count.count, count)
         more = found.count + foreign.count - len(listed)
-        return Verdict(
+        return PartitionVerdict(
             place, first, max(first, end), count.count, count, listed[0].at, different, listed[0].why,
             listed=tuple(listed), more=more,
         )  # fmt: skip
 
-    def _stretch(self, each: Compared) -> tuple[int, int]:
+    def _stretch(self, each: ComparedPartition) -> tuple[int, int]:
         """The source offsets that both sides can still show."""
         place, mark = each.place, each.checkpoint
         begins = self.source.offsets([place], broker_client.EARLIEST)[place]
@@ -197,14 +202,14 @@ class Verifier:
             first = max(first, each.table.reverse(there).offset)
         return first, mark.source_next
 
-    def _ours(self, each: Compared, first: int, end: int) -> Hashed:
+    def _ours(self, each: ComparedPartition, first: int, end: int) -> Hashed:
         for offset, hashed in self._read(self.source, each.place, first, end, self._shaped):
             if not within(each.foreign, offset):
                 yield offset, hashed(offset)
 
     def _theirs(
         self,
-        each: Compared,
+        each: ComparedPartition,
         first: int,
         end: int,
         foreign: Differences | None = None,
@@ -231,7 +236,7 @@ class Verifier:
             elif back.kind == "hole" and foreign is not None and not within(each.own, offset):
                 foreign.add(foreign_record(back.offset, offset))
 
-    def _behind(self, each: Compared, foreign: Differences) -> None:
+    def _behind(self, each: ComparedPartition, foreign: Differences) -> None:
         """Look at the records behind the checkpoint: the mirror's of meanwhile, or foreign."""
         begins, place = each.table.target_next, each.place
         end = self.target.offsets([place], isolation=broker_client.READ_COMMITTED)[place]
@@ -269,7 +274,12 @@ class Verifier:
         self._progress(end - told)
 
     def _list_differences(
-        self, each: Compared, different: Iterable[Difference], first: int, end: int, found: Differences
+        self,
+        each: ComparedPartition,
+        different: Iterable[RangeDifference],
+        first: int,
+        end: int,
+        found: Differences,
     ) -> None:
         """Record by record, through the ranges that differ; none where compaction alone made them so."""
         table = each.table
@@ -286,15 +296,17 @@ class Verifier:
                         else ""
                     )
                     there = table.translate(offset).offset
-                    found.add(Differing(offset, offset, there, f"the records differ{made}"))
+                    found.add(DifferingRecord(offset, offset, there, f"the records differ{made}"))
                 elif each.compacted:
                     continue
                 elif offset in ours:
                     if not any(gap.first <= offset < gap.end for gap in each.gaps):
-                        found.add(Differing(offset, offset, None, "it is missing at the target"))
+                        found.add(DifferingRecord(offset, offset, None, "it is missing at the target"))
                 else:
                     there = table.translate(offset).offset
-                    found.add(Differing(offset, offset, there, "the target has it, the source does not"))
+                    found.add(
+                        DifferingRecord(offset, offset, there, "the target has it, the source does not")
+                    )
 
     def _shaped(self, offset: int, rest: bytes) -> bytes | None:
         """A record of the source as the copy shall have it; None: not at all."""
@@ -303,16 +315,16 @@ class Verifier:
             return rest
         try:
             made = way.shaper.apply(rest)
-        except Unshapable as error:
+        except RulesNotApplicable as error:
             # What could not be read when it was mirrored was left out and told, or its partition stopped there.
             if any(gap.first <= offset < gap.end for gap in self._gaps):
                 return None
-            raise Unshapable(f"offset {offset}: {error.message}") from None
+            raise RulesNotApplicable(f"offset {offset}: {error.message}") from None
         return None if made is None else _without_value(made) if way.blind else made
 
     def _read(
         self,
-        cluster: Cluster,
+        cluster: BrokerCluster,
         place: TopicPartition,
         first: int,
         end: int,
@@ -330,7 +342,7 @@ def _without_value(rest: bytes) -> bytes:
 
 
 def committed_records(
-    cluster: Cluster, place: TopicPartition, first: int, end: int, fetch_bytes: int = _FETCH_BYTES
+    cluster: BrokerCluster, place: TopicPartition, first: int, end: int, fetch_bytes: int = _FETCH_BYTES
 ) -> Iterator[RawRecord]:
     """Committed records of [first, end), ascending; fewer when the rest is not committed yet. ``cluster`` knows the topic.
 
@@ -348,7 +360,7 @@ def committed_records(
         code, (part,) = broker_client.fetched(frame, at, version, cluster.names())
         where = f'cluster "{cluster.name}", topic "{place.topic}" partition {place.partition}'
         broker_client.raise_for(code or part.error, f"{where}: read")
-        books, before = Aborted(part.aborted), position
+        books, before = AbortedTransactions(part.aborted), position
         for batch in batches_in(part.buffer, part.start, part.end):
             if not is_intact(batch):
                 raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
@@ -368,19 +380,19 @@ def _hasher(timestamp_ms: int, rest: bytes) -> Callable[[int], int]:
     return lambda offset: hash_of(offset, timestamp_ms, None, rest, ())
 
 
-def _ranges(records: Hashed) -> Iterator[Range]:
+def _ranges(records: Hashed) -> Iterator[DigestRange]:
     block, digest = -1, Digest()
     for offset, hashed in records:
         if offset // RANGE != block:
             if digest.count:
-                yield Range(block * RANGE, (block + 1) * RANGE, digest)
+                yield DigestRange(block * RANGE, (block + 1) * RANGE, digest)
             block, digest = offset // RANGE, Digest()
         digest = digest.add(hashed)
     if digest.count:
-        yield Range(block * RANGE, (block + 1) * RANGE, digest)
+        yield DigestRange(block * RANGE, (block + 1) * RANGE, digest)
 
 
-def summary(verdicts: Iterable[Verdict]) -> Mapping[str, int]:
+def summary(verdicts: Iterable[PartitionVerdict]) -> Mapping[str, int]:
     """How many partitions are equal, differ, or could not be compared."""
     found = {"equal": 0, "different": 0, "not_compared": 0}
     for each in verdicts:

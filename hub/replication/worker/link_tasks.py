@@ -19,16 +19,28 @@ from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
 from hub.record import TopicPartition
 from hub.replication.clusters.apply_plan import carry_out, make_own, planned, record_rights
-from hub.replication.clusters.clusters import REFUSED, ProgressReader, Reached, keep_short, map_lag_ms
-from hub.replication.clusters.control_state import Board, Carries, GroupStatus, SourceEnds, Verified
-from hub.replication.clusters.offset_map_compaction import Folding
+from hub.replication.clusters.clusters import (
+    REFUSED,
+    ClusterHandle,
+    WrittenStateReader,
+    keep_short,
+    map_lag_ms,
+)
+from hub.replication.clusters.control_state import (
+    ControlState,
+    GroupStatus,
+    LinkContents,
+    SourceEnds,
+    VerifiedRange,
+)
+from hub.replication.clusters.offset_map_compaction import OffsetMapCompaction
 from hub.replication.clusters.registry_side import RegistryReader, reader_of
 from hub.replication.clusters.schemas_first import SchemaNews
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import MAP_TOPIC
 from hub.replication.maps.offset_map import OffsetMap
-from hub.replication.maps.two_way_offset_map import JointMap, foreign_ranges
+from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap, foreign_ranges
 from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, carries, links, opposite
@@ -37,12 +49,12 @@ from hub.replication.planning.plan import Step
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
     ImportSchema,
-    RegisterSchema,
+    RegisterTargetSchema,
     SetSubject,
     is_carried,
 )
 from hub.replication.verification import continuous_check
-from hub.replication.verification.continuous_check import Rolling
+from hub.replication.verification.continuous_check import ContinuousVerification
 from hub.replication.verification.local_records import Ranges, born_at_target
 from hub.runtime import Backoff
 
@@ -54,7 +66,7 @@ _SHORTEST_S = 0.2
 _LONGEST_READ_MS = 600_000  # of a whole map
 
 
-class Chores(threading.Thread):
+class LinkTasks(threading.Thread):
     """See the module. ``control``: the owners and operations of both clusters; ``ask``: the target's board."""
 
     def __init__(
@@ -62,9 +74,9 @@ class Chores(threading.Thread):
         file: MirrorsFile,
         shard: Shard,
         link: Link,
-        clusters: Mapping[str, Reached],
+        clusters: Mapping[str, ClusterHandle],
         control: Callable[[], Control],
-        marks: Callable[[], Board],
+        marks: Callable[[], ControlState],
         secrets: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name=f"{shard.link}.chores", daemon=True)
@@ -72,21 +84,21 @@ class Chores(threading.Thread):
         self.source, self.target = clusters[link.source], clusters[link.target]
         self.fenced = False
         self.held = ""
-        self.carries: Carries | None = None
+        self.carries: LinkContents | None = None
         self.groups: tuple[GroupStatus, ...] = ()
         self.ends: SourceEnds | None = None
         self.ticked_at_s = time.monotonic()
         self._control, self._board = control, marks
         self._halt = threading.Event()
-        self._progress: ProgressReader | None = None
-        self._folding = Folding(shard.link)
+        self._progress: WrittenStateReader | None = None
+        self._folding = OffsetMapCompaction(shard.link)
         self._kept_short = False
         self._no_folds = ""
-        self._other: ProgressReader | None = None
+        self._other: WrittenStateReader | None = None
         self._writer: KafkaWriter | None = None
-        self.verified: dict[TopicPartition, Verified] = {}
+        self.verified: dict[TopicPartition, VerifiedRange] = {}
         self._secrets = secrets or {}
-        self._rolling: Rolling | None = None
+        self._rolling: ContinuousVerification | None = None
         self._news: SchemaNews | None = None
         self._no_news = ""
         self._carried: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
@@ -136,7 +148,7 @@ class Chores(threading.Thread):
 
     def _failed(self, message: str) -> None:
         log.warning("%s: %s", self.name, message)
-        before = self.carries or Carries(self.link.name)
+        before = self.carries or LinkContents(self.link.name)
         self.carries = replace(before, error=message, at_ms=int(time.time() * 1000))
         self._close()
 
@@ -194,7 +206,7 @@ class Chores(threading.Thread):
             if self._news.awaits and self.carries is not None:
                 schemas_to = self.carries.schemas_to
         cautions = (*found.cautions, *(each for each in (self._no_news, self._no_folds) if each))
-        self.carries = Carries(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
+        self.carries = LinkContents(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
 
     def _readers(self, schemas_to: int) -> Mapping[str, RegistryReader]:
         """Return readers of both registries; versions are read again when the source's log has grown or cannot be followed."""
@@ -220,7 +232,7 @@ class Chores(threading.Thread):
         """A step of the plan is carried out."""
         log.info("%s: %s", self.name, step)
         reader = self._registries.get(self.target.name)
-        if reader is not None and isinstance(step, ImportSchema | RegisterSchema | DeleteSchema):
+        if reader is not None and isinstance(step, ImportSchema | RegisterTargetSchema | DeleteSchema):
             reader.forget_versions()
         elif reader is not None and isinstance(step, SetSubject):
             reader.forget_settings(step.synced.subject)
@@ -229,11 +241,11 @@ class Chores(threading.Thread):
         """Return whether the link carries a subject of the source's registry, as of the last plan."""
         return is_carried(subject, self.link.mirror, *self._carried)
 
-    def _open_progress(self) -> ProgressReader:
+    def _open_progress(self) -> WrittenStateReader:
         """What mirrors wrote at the target, and beside it what of this link's map may be folded: both as of one place."""
-        self._folding = Folding(self.link.name)
+        self._folding = OffsetMapCompaction(self.link.name)
         only = frozenset({self.link.name})
-        return ProgressReader(self.target, only=only, also=self._folding.apply)
+        return WrittenStateReader(self.target, only=only, also=self._folding.apply)
 
     # ---- the map kept short
 
@@ -297,7 +309,7 @@ class Chores(threading.Thread):
         except HubError as error:
             self._failed(error.message)
 
-    def _others(self, control: Control) -> Progress | None:
+    def _others(self, control: Control) -> WrittenState | None:
         """What mirrors wrote at the source: only after a change of hands is there anything of the other direction."""
         if not control.operations:
             return None
@@ -305,7 +317,7 @@ class Chores(threading.Thread):
             every = frozenset(
                 name for name, link in links(self.file).items() if link.target == self.link.source
             )
-            self._other = ProgressReader(self.source, only=every)
+            self._other = WrittenStateReader(self.source, only=every)
         return self._other.refresh()
 
     # ---- both sides compared
@@ -318,7 +330,7 @@ class Chores(threading.Thread):
         topics = frozenset(carries(self.file, self.link, self.carries.topics, control))
         progress, other = self._progress.refresh(), self._others(control)
         if self._rolling is None:
-            self._rolling = Rolling(self.source, self.target, self.link.name, self._secrets)
+            self._rolling = ContinuousVerification(self.source, self.target, self.link.name, self._secrets)
         said = self._board().verified
         self._rolling.remember({TopicPartition(*key[1:]): each for key, each in said.items()})
         marks = progress.of(self.link.name)
@@ -367,7 +379,7 @@ class Chores(threading.Thread):
             group: dict(places) for (link, group), places in board.marks.items() if link == self.link.name
         }
 
-        def table(tp: TopicPartition) -> OffsetMap | JointMap | None:
+        def table(tp: TopicPartition) -> OffsetMap | TwoWayOffsetMap | None:
             return carrier.table(tp, progress, other)
 
         found = carrier.look(topics, table, marks, progress.of(self.link.name))

@@ -35,26 +35,26 @@ from hub.errors import HubError, NotFound
 from hub.kafka import KafkaSender
 from hub.record import NewRecord, TopicPartition
 from hub.replication.clusters.apply_plan import make_own
-from hub.replication.clusters.clusters import Reached, own_topics, reach_all
-from hub.replication.clusters.control_follower import Listener
+from hub.replication.clusters.clusters import ClusterHandle, own_topics, reach_all
+from hub.replication.clusters.control_follower import ControlFollower
 from hub.replication.clusters.control_state import (
     CHORES,
     STATUS_TOPIC,
-    Beat,
-    Board,
-    Carries,
+    ControlState,
+    LinkContents,
     PartitionStatus,
+    WorkerHeartbeat,
     joined,
 )
 from hub.replication.config.mirrors import MirrorsFile, load, mask_secrets, stamp_of
 from hub.replication.engine.batch_engine import PartitionProgress
 from hub.replication.engine.rates import Arrivals, Rate
-from hub.replication.engine.shard_thread import ShardRun, Wish
+from hub.replication.engine.shard_thread import ShardAssignment, ShardRun
 from hub.replication.ownership.failover import Control
-from hub.replication.ownership.link_definitions import Definition, crews, definitions, in_force
+from hub.replication.ownership.link_definitions import LinkDefinition, crews, definitions, in_force
 from hub.replication.ownership.links import Link, carries, checked, links, opposite
 from hub.replication.ownership.shards import Lease, Moves, Shard, Watch, moves_by_crew, watch
-from hub.replication.worker.link_tasks import Chores
+from hub.replication.worker.link_tasks import LinkTasks
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Worker:
     def __init__(
         self,
         file: MirrorsFile,
-        clusters: Mapping[str, Reached],
+        clusters: Mapping[str, ClusterHandle],
         name: str | None = None,
         secrets: Mapping[str, str] | None = None,
         since_ms: int | None = None,
@@ -114,7 +114,7 @@ class Worker:
         defined = definitions(file, int(time.time() * 1000) if since_ms is None else since_ms)
         targets = {link.target for link in every.values()}
         self.listeners = {
-            name: Listener(reached, status=name in targets) for name, reached in clusters.items()
+            name: ControlFollower(reached, status=name in targets) for name, reached in clusters.items()
         }
         self.fleets = [
             Fleet(
@@ -155,10 +155,10 @@ class Fleet(threading.Thread):
         worker: str,
         file: MirrorsFile,
         mine: Mapping[str, Link],
-        clusters: Mapping[str, Reached],
-        listeners: Mapping[str, Listener],
+        clusters: Mapping[str, ClusterHandle],
+        listeners: Mapping[str, ControlFollower],
         secrets: Mapping[str, str],
-        defined: Mapping[str, Definition] | None = None,
+        defined: Mapping[str, LinkDefinition] | None = None,
     ) -> None:
         self.target = next(iter(mine.values())).target
         super().__init__(name=f"fleet.{self.target}", daemon=True)
@@ -172,11 +172,11 @@ class Fleet(threading.Thread):
         self._relistened_s = 0.0
         self._halt = threading.Event()
         self._runs: dict[Shard, ShardRun] = {}
-        self._chores: dict[Shard, Chores] = {}
-        self._ending: dict[Shard, ShardRun | Chores] = {}
+        self._chores: dict[Shard, LinkTasks] = {}
+        self._ending: dict[Shard, ShardRun | LinkTasks] = {}
         self._rests: dict[Shard, float] = {}
         self._watches: dict[Shard, Watch] = {}
-        self._stuck: dict[Shard, Stuck] = {}
+        self._stuck: dict[Shard, WatchdogState] = {}
         self._meters: dict[tuple[str, str, int], _Meter] = {}
         self._said: dict[bytes, tuple[float, tuple[object, ...]]] = {}
         self._schemas_said: dict[Shard, int] = {}
@@ -242,7 +242,7 @@ class Fleet(threading.Thread):
                 continue
             self._take(shard)
         for shard, run in self._runs.items():
-            run.wish = wanted.get(shard, Wish())
+            run.wish = wanted.get(shard, ShardAssignment())
             run.held = held[shard.link]
             run.shards_here = len(self._runs)
             run.shards_of_link = sum(
@@ -268,12 +268,12 @@ class Fleet(threading.Thread):
             self._relistened_s = now_s
         return True
 
-    def _wanted(self, held: Mapping[str, str]) -> dict[Shard, Wish]:
+    def _wanted(self, held: Mapping[str, str]) -> dict[Shard, ShardAssignment]:
         """Every shard of every link with what it shall carry now."""
         control = self.control()
-        found: dict[Shard, Wish] = {}
+        found: dict[Shard, ShardAssignment] = {}
         for name, link in self.links.items():
-            found[Shard(name, CHORES)] = Wish()
+            found[Shard(name, CHORES)] = ShardAssignment()
             said = self.listener.ask(lambda board, name=name: board.carries.get(name))  # type: ignore[misc]
             retry = self.listener.ask(lambda board, name=name: board.retries.get(name, 0))  # type: ignore[misc]
             if said is None:
@@ -284,7 +284,7 @@ class Fleet(threading.Thread):
                 now = tuple(tp for tp in partitions if tp.topic in topics)
                 if now:
                     names = {tp.topic for tp in now}
-                    found[shard] = Wish(
+                    found[shard] = ShardAssignment(
                         now,
                         {topic: said.topics[topic] for topic in sorted(names)},
                         {topic: opposites[topic] for topic in sorted(names & opposites.keys())},
@@ -299,7 +299,7 @@ class Fleet(threading.Thread):
             return {}
         return {topic: back for topic in topics if (back := opposite(self.file, link, topic)) is not None}
 
-    def _moves(self, wanted: Mapping[Shard, Wish], now_s: float) -> Moves:
+    def _moves(self, wanted: Mapping[Shard, ShardAssignment], now_s: float) -> Moves:
         said, leases = self.listener.ask(lambda board: (board.claims(now_s), board.leases(now_s)))
         claims = {**said, self.worker: self.defined}
         self._compare_definitions(in_force(claims))
@@ -313,7 +313,7 @@ class Fleet(threading.Thread):
             due.take, tuple(each for each in (*due.release, *gone) if each not in self._ending), due.renew
         )
 
-    def _compare_definitions(self, chosen: Mapping[str, Definition]) -> None:
+    def _compare_definitions(self, chosen: Mapping[str, LinkDefinition]) -> None:
         """Log, once for each change, which links other workers have a newer definition of."""
         outdated = frozenset(
             name for name, mine in self.defined.items() if chosen[name].digest != mine.digest
@@ -332,7 +332,7 @@ class Fleet(threading.Thread):
     def _take(self, shard: Shard) -> None:
         link = self.links[shard.link]
         if shard.number == CHORES:
-            chores = Chores(
+            chores = LinkTasks(
                 self.file,
                 shard,
                 link,
@@ -410,18 +410,18 @@ class Fleet(threading.Thread):
             by = there
         return "" if by is None else f"paused by {by}"
 
-    def _carries_now(self, link: str) -> Carries | None:
+    def _carries_now(self, link: str) -> LinkContents | None:
         """What its chores said last; of those that are here, before they have told others."""
         chores = self._chores.get(Shard(link, CHORES))
         here = chores.carries if chores is not None else None
         return here or self.listener.ask(lambda board: board.carries.get(link))
 
-    def _snapshot(self, link: str) -> Board:
+    def _snapshot(self, link: str) -> ControlState:
         """What a link's chores may hold on to, as of now."""
         self.listener.catch_up()
 
-        def copy(board: Board) -> Board:
-            return Board(
+        def copy(board: ControlState) -> ControlState:
+            return ControlState(
                 control=board.control,
                 carries={key: each for key, each in board.carries.items() if key == link},
                 synced={key: each for key, each in board.synced.items() if key[0] == link},
@@ -450,7 +450,7 @@ class Fleet(threading.Thread):
     def _beat(self) -> None:
         holding = tuple(sorted({*self._runs, *self._chores, *self._ending}))
         now_ms = int(time.time() * 1000)
-        beat = Beat(
+        beat = WorkerHeartbeat(
             self.worker,
             socket.gethostname(),
             os.getpid(),
@@ -480,8 +480,10 @@ class Fleet(threading.Thread):
             if verdict in ("restart", "alarm"):
                 level = logging.ERROR if verdict == "alarm" else logging.WARNING
                 log.log(level, "%s does not get on: it is restarted", run.name)
-                stuck = self._stuck.get(shard, Stuck(0, now_s))
-                self._stuck[shard] = Stuck(stuck.restarts + 1, now_s, stuck.alarmed or verdict == "alarm")
+                stuck = self._stuck.get(shard, WatchdogState(0, now_s))
+                self._stuck[shard] = WatchdogState(
+                    stuck.restarts + 1, now_s, stuck.alarmed or verdict == "alarm"
+                )
                 run.restart()
             # A thread that hung is well again only when it ticks: its progress is what it was.
             elif verdict == "well" and run.ticked_at_s > self._stuck.get(shard, _NOT_STUCK).at_s:
@@ -559,7 +561,7 @@ class Fleet(threading.Thread):
         )
 
 
-def _overdue(carries: Carries, for_s: float) -> Carries:
+def _overdue(carries: LinkContents, for_s: float) -> LinkContents:
     """As it was planned last; with an error once the thread that plans it and carries its groups does not come round."""
     if for_s <= HUNG_S:
         return carries
@@ -567,7 +569,7 @@ def _overdue(carries: Carries, for_s: float) -> Carries:
     return replace(carries, error=error, at_ms=int(time.time() * 1000))
 
 
-class Stuck(NamedTuple):
+class WatchdogState(NamedTuple):
     """What the watchdog did for a shard since it got on last."""
 
     restarts: int
@@ -575,7 +577,7 @@ class Stuck(NamedTuple):
     alarmed: bool = False
 
 
-_NOT_STUCK = Stuck(0, 0.0)
+_NOT_STUCK = WatchdogState(0, 0.0)
 
 
 class _Meter:

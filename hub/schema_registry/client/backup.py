@@ -39,7 +39,7 @@ def _silent(_done: int, _all: int) -> None:
     return None
 
 
-class Log(Cluster, Protocol):
+class BackupLog(Cluster, Protocol):
     """A cluster that also opens readers and writers."""
 
     def reader(self) -> Reader: ...
@@ -48,7 +48,7 @@ class Log(Cluster, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BackupRecord:
     """A record as a backup has it."""
 
     key: bytes | None
@@ -60,7 +60,7 @@ class Kept:
 # ---- the file
 
 
-def lines(records: Iterable[Kept]) -> Iterator[bytes]:
+def lines(records: Iterable[BackupRecord]) -> Iterator[bytes]:
     """The lines of a backup, each with its line break."""
     digest, count = hashlib.sha256(), 0
     head = orjson.dumps({"format": FORMAT, "version": VERSION, "topic": SCHEMAS_TOPIC}) + b"\n"
@@ -74,9 +74,9 @@ def lines(records: Iterable[Kept]) -> Iterator[bytes]:
     yield orjson.dumps({"records": count, "sha256": digest.hexdigest()}) + b"\n"
 
 
-def records(content: Iterable[bytes], where: str) -> list[Kept]:
+def records(content: Iterable[bytes], where: str) -> list[BackupRecord]:
     """The records of a backup's lines. Raises ConfigError (HUB-1108) for a file that is none, cut off or changed."""
-    digest, found = hashlib.sha256(), list[Kept]()
+    digest, found = hashlib.sha256(), list[BackupRecord]()
     foot: dict[str, Any] | None = None
     size = 0
     for number, line in enumerate(content, 1):
@@ -93,7 +93,7 @@ def records(content: Iterable[bytes], where: str) -> list[Kept]:
                 foot = value
                 continue
             if number > 1:
-                found.append(_kept(value))
+                found.append(_backup_record(value))
         except (ValueError, KeyError, TypeError, AttributeError):
             what = "no backup of a registry" if number == 1 else "no record of a backup"
             raise _wrong(where, number, what) from None
@@ -113,7 +113,7 @@ def state_in(content: Iterable[bytes], where: str) -> RegistryState:
     return state_of(registry)
 
 
-def _as_json(kept: Kept) -> dict[str, Any]:
+def _as_json(kept: BackupRecord) -> dict[str, Any]:
     made: dict[str, Any] = {"timestamp_ms": kept.timestamp_ms}
     made |= {**_bytes("key", kept.key), **_bytes("value", kept.value)}
     if kept.headers:
@@ -133,7 +133,7 @@ def _bytes(name: str, value: bytes | None) -> dict[str, Any]:
         return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
-def _kept(value: dict[str, Any]) -> Kept:
+def _backup_record(value: dict[str, Any]) -> BackupRecord:
     def of(name: str) -> bytes | None:
         if f"{name}_base64" in value:
             return _decoded(value[f"{name}_base64"])
@@ -143,7 +143,7 @@ def _kept(value: dict[str, Any]) -> Kept:
     headers = tuple(
         (str(name), None if each is None else _decoded(each)) for name, each in value.get("headers", ())
     )
-    return Kept(of("key"), of("value"), int(value["timestamp_ms"]), headers)
+    return BackupRecord(of("key"), of("value"), int(value["timestamp_ms"]), headers)
 
 
 def _decoded(text: str) -> bytes:
@@ -165,22 +165,24 @@ def _wrong(where: str, line: int, what: str) -> ConfigError:
 # ---- the topic
 
 
-def read_all(cluster: Log, progress: Progress = _silent, topic: str = SCHEMAS_TOPIC) -> list[Kept]:
+def read_all(
+    cluster: BackupLog, progress: Progress = _silent, topic: str = SCHEMAS_TOPIC
+) -> list[BackupRecord]:
     """Every record of the topic, in order. Raises NotFound when there is no such topic."""
-    found: list[Kept] = []
+    found: list[BackupRecord] = []
     last_records(
         cluster,
         topic,
         None,
-        lambda each: found.append(Kept(each.key, each.value, each.timestamp_ms, each.headers)),
+        lambda each: found.append(BackupRecord(each.key, each.value, each.timestamp_ms, each.headers)),
         progress,
     )
     return found
 
 
 def restore(
-    kept: Sequence[Kept],
-    cluster: Log,
+    kept: Sequence[BackupRecord],
+    cluster: BackupLog,
     *,
     replication_factor: int = 1,
     progress: Progress = _silent,
@@ -219,7 +221,7 @@ def restore(
     _verify(kept, read_all(cluster, progress, topic), topic)
 
 
-def _verify(kept: Sequence[Kept], found: Sequence[Kept], topic: str) -> None:
+def _verify(kept: Sequence[BackupRecord], found: Sequence[BackupRecord], topic: str) -> None:
     for index, (each, there) in enumerate(zip(kept, found, strict=False), 1):
         # librdkafka takes a timestamp of 0 for "now", so that it is written as 1
         if replace(each, timestamp_ms=max(1, each.timestamp_ms)) != there:

@@ -8,9 +8,9 @@ from typing import Any
 
 from hub.errors import CallerError, NotFound
 from hub.schema_registry.client.http import RegistryHttp, quoted, refusals_in
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.model.facts import Reference
-from hub.schema_registry.model.lru_cache import Bounded
+from hub.schema_registry.model.lru_cache import LruCache
 
 _DEEPEST = 16  # references of references; as the registry has it
 _MOST_CHARACTERS = 16_000_000  # of schemas by id that are kept
@@ -34,7 +34,7 @@ class RegistryClient(RegistryHttp):
 
     def __init__(self, url: str, timeout_s: float = 15.0) -> None:
         super().__init__(url, timeout_s)
-        self._by_id: Bounded[int, str] = Bounded(_MOST_CHARACTERS)
+        self._by_id: LruCache[int, str] = LruCache(_MOST_CHARACTERS)
 
     def register(
         self,
@@ -97,14 +97,14 @@ class RegistryClient(RegistryHttp):
         query = {"deleted": "true"} if deleted else {}
         return _registered(self._ask("POST", f"/subjects/{quoted(subject)}", body, **query))
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         """The schema with this id with all that it refers to, ready to be parsed; with its rules and metadata."""
         answer = self._ask("GET", f"/schemas/ids/{schema_id}")
         return replace(
             self._source(answer, {}, 0), rule_set=answer.get("ruleSet"), metadata=answer.get("metadata")
         )
 
-    def _source(self, answer: Any, known: dict[tuple[str, int], Source], depth: int) -> Source:
+    def _source(self, answer: Any, known: dict[tuple[str, int], SchemaSource], depth: int) -> SchemaSource:
         if depth > _DEEPEST:
             raise CallerError(f"the schema's references nest deeper than {_DEEPEST}")
         named = []
@@ -114,7 +114,7 @@ class RegistryClient(RegistryHttp):
                 path = f"/subjects/{quoted(place[0])}/versions/{place[1]}"
                 known[place] = self._source(self._ask("GET", path, deleted="true"), known, depth + 1)
             named.append((str(each["name"]), known[place]))
-        return Source.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
+        return SchemaSource.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
 
     def subjects_of(self, schema_id: int) -> frozenset[str]:
         """Every subject that has, or had and softly deleted, the schema with this id. Raises NotFound."""

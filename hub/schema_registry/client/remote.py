@@ -16,7 +16,13 @@ from hub.errors import NotFound, PeerError
 from hub.schema_registry.client.http import RegistryHttp, quoted, refusals_in
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import Reference
-from hub.schema_registry.registry.snapshot import Parsed, RegistryState, SubjectState, Version, parsed_version
+from hub.schema_registry.registry.snapshot import (
+    ParsedSchema,
+    RegistryState,
+    SubjectState,
+    SubjectVersion,
+    parsed_version,
+)
 
 _PAGE = 1_000
 _MOST_PAGES = 1_000
@@ -40,7 +46,7 @@ class RemoteRegistry(RegistryHttp):
         that they are aliases of."""
         every = self._all(deleted="true")
         live = {(each["subject"], each["version"]) for each in self._all()}
-        found: defaultdict[str, list[Version]] = defaultdict(list)
+        found: defaultdict[str, list[SubjectVersion]] = defaultdict(list)
         for each in every:
             found[each["subject"]].append(_version(each, (each["subject"], each["version"]) not in live))
         above = self._ask("GET", "/config")
@@ -78,9 +84,9 @@ class RemoteRegistry(RegistryHttp):
             aliases,
         )
 
-    def latest(self) -> list[tuple[str, Version]]:
+    def latest(self) -> list[tuple[str, SubjectVersion]]:
         """The latest version of every subject, by name."""
-        newest: dict[str, Version] = {}
+        newest: dict[str, SubjectVersion] = {}
         for each in self._all(latestOnly="true"):
             version = _version(each, False)
             if each["subject"] not in newest or newest[each["subject"]].version < version.version:
@@ -103,14 +109,14 @@ class RemoteRegistry(RegistryHttp):
         """The versions of a subject that are not deleted, oldest first. Raises NotFound."""
         return sorted(int(each) for each in self._ask("GET", f"/subjects/{quoted(subject)}/versions"))
 
-    def version(self, subject: str, number: int) -> Version:
+    def version(self, subject: str, number: int) -> SubjectVersion:
         """One version, deleted or not. Raises NotFound."""
         path = f"/subjects/{quoted(subject)}/versions/{number}"
         return _version(self._ask("GET", path, deleted="true"), False)
 
-    def parsed(self, version: Version) -> Parsed:
+    def parsed(self, version: SubjectVersion) -> ParsedSchema:
         """A version with everything that it refers to. Raises InvalidSchema."""
-        found: dict[str, dict[int, Version]] = {}
+        found: dict[str, dict[int, SubjectVersion]] = {}
         left = list(version.references)
         while left:
             reference = left.pop()
@@ -121,7 +127,7 @@ class RemoteRegistry(RegistryHttp):
         subjects = {name: SubjectState(tuple(each.values())) for name, each in found.items()}
         return parsed_version(RegistryState(subjects), version)
 
-    def with_id(self, schema_id: int) -> Version:
+    def with_id(self, schema_id: int) -> SubjectVersion:
         """The schema with an id. Raises NotFound."""
         answer = self._ask("GET", f"/schemas/ids/{schema_id}")
         return _version({"version": 0, "id": schema_id, **answer}, False)
@@ -141,7 +147,7 @@ class RemoteRegistry(RegistryHttp):
             answer = self._ask("POST", f"/subjects/{quoted(subject)}", body)
         return int(answer["version"])
 
-    def every(self) -> list[tuple[str, Version]]:
+    def every(self) -> list[tuple[str, SubjectVersion]]:
         """Every version of every subject, deleted ones too, in all contexts. Two requests."""
         live = {(each["subject"], each["version"]) for each in self._all()}
         return [
@@ -183,7 +189,7 @@ class RemoteRegistry(RegistryHttp):
         else:
             self._ask("PUT", path, {"mode": mode}, force="true")
 
-    def import_version(self, subject: str, version: Version) -> None:
+    def import_version(self, subject: str, version: SubjectVersion) -> None:
         """Store a version with its number and id; the subject must be in IMPORT mode."""
         body = _body(subject, version.text, version.schema_type, version.references, version.metadata)
         rules = {} if version.rule_set is None else {"ruleSet": version.rule_set}
@@ -231,9 +237,9 @@ def _level(settings: Mapping[str, Any]) -> str:
     return str(settings.get("compatibilityLevel") or settings.get("compatibility") or "BACKWARD")
 
 
-def _version(answer: Mapping[str, Any], deleted: bool) -> Version:
+def _version(answer: Mapping[str, Any], deleted: bool) -> SubjectVersion:
     subject = str(answer.get("subject") or "")
-    return Version(
+    return SubjectVersion(
         int(answer["version"]),
         str(answer["schema"]),
         str(answer.get("schemaType") or "AVRO"),

@@ -16,7 +16,7 @@ from hub.record import Positions, Record
 from hub.schema_registry.codecs.rereading import AvroReading, Rereader, rereader
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.registry.snapshot import Parsed
+from hub.schema_registry.registry.snapshot import ParsedSchema
 
 DEFAULT_SAMPLE = 200
 _MOST_SHOWN = 20
@@ -24,7 +24,7 @@ _BATCH = 500
 _SILENCE_S = 15.0
 
 
-class Log(Protocol):
+class StoredEventsLog(Protocol):
     """What is asked of a cluster."""
 
     def reader(self) -> Reader: ...
@@ -62,7 +62,7 @@ class StoredCheck:
 
 
 def last_records(
-    cluster: Log,
+    cluster: StoredEventsLog,
     topic: str,
     sample: int | None,
     take: Callable[[Record], None],
@@ -105,10 +105,10 @@ def last_records(
 
 
 def check_stored(
-    cluster: Log,
+    cluster: StoredEventsLog,
     topic: str,
-    new: Parsed,
-    writer_of: Callable[[int], Parsed],
+    new: ParsedSchema,
+    writer_of: Callable[[int], ParsedSchema],
     *,
     sample: int | None = DEFAULT_SAMPLE,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
@@ -126,7 +126,7 @@ def check_stored(
 class _Trial:
     """Counts; keeps the first failures and one schema an id."""
 
-    def __init__(self, new: Parsed, writer_of: Callable[[int], Parsed]) -> None:
+    def __init__(self, new: ParsedSchema, writer_of: Callable[[int], ParsedSchema]) -> None:
         self.checked = self.failed = self.broken = 0
         self.failures: list[Failure] = []
         self._type = new.schema_type
@@ -173,7 +173,7 @@ class _Trial:
 
 
 def decoded(
-    value: bytes, writer_of: Callable[[int], Parsed], writers: dict[int, Any]
+    value: bytes, writer_of: Callable[[int], ParsedSchema], writers: dict[int, Any]
 ) -> Mapping[str, Any] | Any:
     """A framed Avro value, decoded with its own schema; ``writers`` keeps what was prepared. Raises Undecodable."""
     schema_id, body = unframe(value)

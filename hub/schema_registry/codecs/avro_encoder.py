@@ -72,7 +72,7 @@ class JsonEncoder:
             prepared = fastavro.parse_schema(schema, named_schemas=known, _ignore_default_error=True)
         except (fastavro.schema.UnknownType, fastavro.schema.SchemaParseException, ValueError) as error:
             raise Unfit(f"the schema is no valid Avro: {error or type(error).__name__}") from None
-        self._encode = _Compiler(known).encoder(prepared, plain=False)
+        self._encode = _EncoderCompiler(known).encoder(prepared, plain=False)
 
     def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
         """The Avro bytes of a JSON value, without framing; ``place`` begins the path. Raises Unfit.
@@ -423,7 +423,7 @@ class _Field:
 
 
 @dataclass(frozen=True, slots=True)
-class _Branch:
+class _UnionBranch:
     """A branch of a union: its number, the names a tag may call it by, and which JSON kinds it takes, best first."""
 
     index: int
@@ -456,7 +456,7 @@ _RANKS: Mapping[str, Mapping[str, int]] = {
 
 
 @dataclass
-class _Compiler:
+class _EncoderCompiler:
     """Schemas into encoders. ``plain``: as defaults are written, without logical types."""
 
     known: Mapping[str, Any]
@@ -605,7 +605,7 @@ class _Compiler:
         branches = [self._branch(index, schema, plain) for index, schema in enumerate(schemas)]
         shown = " or ".join(branch.shown for branch in branches)
         tags = {name: branch for branch in reversed(branches) for name in branch.names}
-        by_kind: dict[str, list[_Branch]] = {}
+        by_kind: dict[str, list[_UnionBranch]] = {}
         for kind in _KIND.values():
             fitting = [branch for branch in branches if kind in branch.ranks]
             by_kind[kind] = sorted(fitting, key=lambda branch: (branch.ranks[kind], branch.index))
@@ -639,7 +639,7 @@ class _Compiler:
 
         return encode
 
-    def _branch(self, index: int, schema: Any, plain: bool) -> _Branch:
+    def _branch(self, index: int, schema: Any, plain: bool) -> _UnionBranch:
         definition = schema
         if isinstance(schema, str) and schema not in _PRIMITIVE:
             definition = self.known[schema]
@@ -659,10 +659,10 @@ class _Compiler:
             if logical == "decimal":
                 ranks |= {"integer": 3, "number": 4}  # numbers come here only to be told to be text
         encode = self.encoder(schema, plain=plain)
-        return _Branch(index, frozenset(names), shown, ranks, encode, kind in ("record", "error"))
+        return _UnionBranch(index, frozenset(names), shown, ranks, encode, kind in ("record", "error"))
 
 
-def _tried(branch: _Branch, value: Any, out: _Out, depth: int) -> _Misfit | None:
+def _tried(branch: _UnionBranch, value: Any, out: _Out, depth: int) -> _Misfit | None:
     """The branch written; or nothing written, and why."""
     mark = len(out)
     _put_long(branch.index, out)
@@ -674,7 +674,7 @@ def _tried(branch: _Branch, value: Any, out: _Out, depth: int) -> _Misfit | None
     return None
 
 
-def _first_fit(candidates: Sequence[_Branch], value: Any, out: _Out, depth: int) -> _Misfit | None:
+def _first_fit(candidates: Sequence[_UnionBranch], value: Any, out: _Out, depth: int) -> _Misfit | None:
     """Write the first branch that fits; None when one did. Raises _Misfit when two records do: a guess may be wrong."""
     mark, fitted, refusals = len(out), None, []
     for branch in candidates:

@@ -51,7 +51,7 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class _Type:
+class _ResolvedType:
     """A type where it stands: ``of`` with names resolved, ``space`` the namespace inside it. ``full``: its full name."""
 
     of: AvroType
@@ -92,17 +92,17 @@ def resolve(
 
     The names of the two records themselves need not match.
     """
-    pair = _Pair(_Side(writer), _Side(reader), space)
+    pair = _TypePair(_SchemaSide(writer), _SchemaSide(reader), space)
     wanted = None if columns is None else frozenset(columns)
     both = pair.records(pair.writer.at(writer, ""), pair.reader.at(reader, ""), "", wanted, unread)
     return Resolution(*both, tuple(dict.fromkeys(pair.problems))[:_MOST_PROBLEMS])
 
 
-class _Side:
+class _SchemaSide:
     """One of the two schemas: what its names mean."""
 
     def __init__(self, schema: AvroType) -> None:
-        self._known: dict[str, _Type] = {}
+        self._known: dict[str, _ResolvedType] = {}
         self._collect(schema, "")
 
     def _collect(self, of: AvroType, space: str) -> None:
@@ -114,7 +114,7 @@ class _Side:
         if of["type"] in (*_NAMED, "error"):
             full = _full_name(of, space)
             space = full.rpartition(".")[0]
-            self._known.setdefault(full, _Type(of, space, full))
+            self._known.setdefault(full, _ResolvedType(of, space, full))
             for each in of.get("fields", ()):
                 self._collect(each["type"], space)
         elif not isinstance(of["type"], str):
@@ -123,7 +123,7 @@ class _Side:
             if part in of:
                 self._collect(of[part], space)
 
-    def at(self, of: AvroType, space: str) -> _Type:
+    def at(self, of: AvroType, space: str) -> _ResolvedType:
         """The type that stands there."""
         while isinstance(of, Mapping) and (
             not isinstance(of["type"], str)
@@ -134,9 +134,9 @@ class _Side:
             return self._known.get(f"{space}.{of}" if space and "." not in of else of) or self._known[of]
         if isinstance(of, Mapping) and of["type"] in (*_NAMED, "error"):
             return self._known[_full_name(of, space)]
-        return _Type(of, space)
+        return _ResolvedType(of, space)
 
-    def branches(self, of: _Type) -> list[_Type]:
+    def branches(self, of: _ResolvedType) -> list[_ResolvedType]:
         return [self.at(each, of.space) for each in of.of] if of.kind == "union" else [of]
 
 
@@ -149,15 +149,20 @@ def _full_name(named: Mapping[str, Any], space: str) -> str:
 
 
 @dataclass
-class _Pair:
-    writer: _Side
-    reader: _Side
+class _TypePair:
+    writer: _SchemaSide
+    reader: _SchemaSide
     space: str
     problems: list[str] = field(default_factory=list)
     _names: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def records(
-        self, w: _Type, r: _Type, path: str, wanted: frozenset[str] | None = None, unread: bool = False
+        self,
+        w: _ResolvedType,
+        r: _ResolvedType,
+        path: str,
+        wanted: frozenset[str] | None = None,
+        unread: bool = False,
     ) -> tuple[AvroType, AvroType]:
         """Two records that match, or their common name where the pair is known already."""
         name, known = self._name(w.full, r.full)
@@ -203,7 +208,7 @@ class _Pair:
             ]
         return _record(name, wrote), _record(name, read)
 
-    def _read_field(self, given: Mapping[str, Any], r: _Type, of: AvroType) -> AvroType:
+    def _read_field(self, given: Mapping[str, Any], r: _ResolvedType, of: AvroType) -> AvroType:
         """The reader's field with its default; null where it has none. Nullable, its default's branch before null."""
         default = given.get("default")
         if default is None or not self._is_value(default, self.reader.at(given["type"], r.space), 0):
@@ -214,7 +219,9 @@ class _Pair:
             "default": self._whole(default, self.reader.at(given["type"], r.space)),
         }
 
-    def _types(self, w: _Type, r: _Type, path: str, nullable: bool = False) -> tuple[AvroType, AvroType]:
+    def _types(
+        self, w: _ResolvedType, r: _ResolvedType, path: str, nullable: bool = False
+    ) -> tuple[AvroType, AvroType]:
         """The two types under common names. ``nullable``: a null of the writer's fits in any case."""
         wrote, read = self.writer.branches(w), self.reader.branches(r)
         matches = [self._match(each, read) for each in wrote]
@@ -240,7 +247,7 @@ class _Pair:
             whole if r.kind == "union" else whole[0],
         )
 
-    def _match(self, w: _Type, read: Sequence[_Type]) -> int | None:
+    def _match(self, w: _ResolvedType, read: Sequence[_ResolvedType]) -> int | None:
         """The reader's branch that takes a type of the writer's: its equal, else a record of another name that takes all
         its fields, else a wider number. As Avro for Java picks it."""
         structure: int | None = None
@@ -260,7 +267,7 @@ class _Pair:
             (at for at, each in enumerate(read) if each.kind in wider and not _contradict(w, each)), None
         )
 
-    def _takes(self, w: _Type, r: _Type, depth: int) -> bool:
+    def _takes(self, w: _ResolvedType, r: _ResolvedType, depth: int) -> bool:
         """Whether a record can be read as another one, by Avro's own rule: no field without a value and a default."""
         if depth > _DEEPEST:
             return True
@@ -277,7 +284,7 @@ class _Pair:
                 return False
         return True
 
-    def _matched(self, w: _Type, r: _Type, path: str) -> tuple[AvroType, AvroType]:
+    def _matched(self, w: _ResolvedType, r: _ResolvedType, path: str) -> tuple[AvroType, AvroType]:
         match r.kind:
             case "record":
                 return self.records(w, r, path)
@@ -298,7 +305,7 @@ class _Pair:
             return w.kind, r.of
         return (_plain(r.of) if w.kind == r.kind else w.kind), _plain(r.of)
 
-    def _enums(self, w: _Type, r: _Type, path: str) -> tuple[AvroType, AvroType]:
+    def _enums(self, w: _ResolvedType, r: _ResolvedType, path: str) -> tuple[AvroType, AvroType]:
         name, known = self._name(w.full, r.full)
         if known:
             return name, name
@@ -310,7 +317,7 @@ class _Pair:
             self._say(path, f"{', '.join(strange[:3])} is no symbol of {r.full}, which has no default")
         return {"type": "enum", "name": name, "symbols": list(w.of["symbols"])}, read
 
-    def alone(self, side: _Side, of: _Type) -> AvroType:
+    def alone(self, side: _SchemaSide, of: _ResolvedType) -> AvroType:
         """A type that the other side does not have: as it is, under names of its own."""
         if of.kind == "union":
             return [self.alone(side, each) for each in side.branches(of)]
@@ -337,7 +344,7 @@ class _Pair:
             made.pop("default", None)
         return made
 
-    def _is_value(self, value: Any, of: _Type, depth: int, side: _Side | None = None) -> bool:
+    def _is_value(self, value: Any, of: _ResolvedType, depth: int, side: _SchemaSide | None = None) -> bool:
         """Whether a schema's JSON default is one of its type: registries take some that are not."""
         side = side or self.reader
         if depth > _DEEPEST:
@@ -364,7 +371,7 @@ class _Pair:
             return value in of.of["symbols"]
         return _is_plain_value(value, of)
 
-    def _whole(self, value: Any, of: _Type) -> Any:
+    def _whole(self, value: Any, of: _ResolvedType) -> Any:
         """A default with the defaults of the fields within it that it leaves out."""
         if of.kind == "union":
             branch = next(each for each in self.reader.branches(of) if self._is_value(value, each, 0))
@@ -411,7 +418,7 @@ def _matched_fields(
     return found
 
 
-def _same_name(w: _Type, r: _Type) -> bool:
+def _same_name(w: _ResolvedType, r: _ResolvedType) -> bool:
     """By full name, by an alias of the reader's, or by the name without its namespace."""
     own = w.full.rpartition(".")[2]
     return w.full == r.full or w.full in r.aliases or own == r.full.rpartition(".")[2]
@@ -420,7 +427,7 @@ def _same_name(w: _Type, r: _Type) -> bool:
 _MEANINGS = ("date", "decimal", "duration")
 
 
-def _contradict(w: _Type, r: _Type) -> bool:
+def _contradict(w: _ResolvedType, r: _ResolvedType) -> bool:
     """Whether two logical types say different things of the same bytes."""
     both = (w.logical, r.logical)
     if not all(each in _MEANINGS or each.split("-")[0] in ("time", "timestamp", "local") for each in both):
@@ -428,7 +435,7 @@ def _contradict(w: _Type, r: _Type) -> bool:
     return both[0] != both[1] or (both[0] == "decimal" and w.of.get("scale", 0) != r.of.get("scale", 0))
 
 
-def _is_plain_value(value: Any, of: _Type) -> bool:
+def _is_plain_value(value: Any, of: _ResolvedType) -> bool:
     match of.kind:
         case "null":
             return value is None

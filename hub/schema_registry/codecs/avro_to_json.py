@@ -17,7 +17,7 @@ from typing import Any
 
 import fastavro
 
-from hub.schema_registry.codecs.avro_validator import Broken, _long
+from hub.schema_registry.codecs.avro_validator import BrokenValue, _long
 from hub.schema_registry.formats.avro.format import AvroSchema
 
 _MOST_DEPTH = 100
@@ -31,7 +31,7 @@ Put = Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class JsonRendering:
     """``value`` is what was read; ``end`` where reading ended. ``broken`` None: all of the value was read.
 
     Else ``path`` is the field that cannot be read.
@@ -39,25 +39,25 @@ class Twin:
 
     value: Any
     end: int
-    broken: Broken | None = None
+    broken: BrokenValue | None = None
     path: str = ""
 
 
-def twin(schema: AvroSchema, data: bytes, start: int) -> Twin:
+def render_json(schema: AvroSchema, data: bytes, start: int) -> JsonRendering:
     """The JSON of the value that begins at ``start``."""
     definitions: dict[str, Any] = {}
     for each in schema.types:
         fastavro.parse_schema(each, named_schemas=definitions, _ignore_default_error=True)
     spelled = fastavro.parse_schema(schema.value, named_schemas=definitions, _ignore_default_error=True)
-    reader = _Reader(data, start, definitions)
+    reader = _AvroReader(data, start, definitions)
     try:
         reader.read(spelled, reader.keep)
-    except Broken as broken:
-        return Twin(reader.root, reader.at, broken, _path(reader.path))
+    except BrokenValue as broken:
+        return JsonRendering(reader.root, reader.at, broken, _path(reader.path))
     except IndexError:
-        cut = Broken("the bytes end within a value", len(data))
-        return Twin(reader.root, reader.at, cut, _path(reader.path))
-    return Twin(reader.root, reader.at)
+        cut = BrokenValue("the bytes end within a value", len(data))
+        return JsonRendering(reader.root, reader.at, cut, _path(reader.path))
+    return JsonRendering(reader.root, reader.at)
 
 
 def _path(steps: list[str | int]) -> str:
@@ -66,7 +66,7 @@ def _path(steps: list[str | int]) -> str:
 
 
 @dataclass
-class _Reader:
+class _AvroReader:
     """A value is put into its parent before what is in it is read, so that a break leaves what came before."""
 
     data: bytes
@@ -85,7 +85,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or self.at + size > len(self.data):
-            raise Broken(f"a length of {size}, where {len(self.data) - self.at} bytes are left", self.at)
+            raise BrokenValue(f"a length of {size}, where {len(self.data) - self.at} bytes are left", self.at)
         taken = self.data[self.at : self.at + size]
         self.at += size
         return taken
@@ -93,7 +93,7 @@ class _Reader:
     def read(self, schema: Any, put: Put) -> None:
         self.values += 1
         if self.values > _MOST_VALUES or len(self.path) > _MOST_DEPTH:
-            raise Broken("more values, or deeper ones, than are shown", self.at)
+            raise BrokenValue("more values, or deeper ones, than are shown", self.at)
         if isinstance(schema, list):
             self._union(schema, put)
             return
@@ -113,7 +113,7 @@ class _Reader:
         elif kind == "enum":
             number = self.long()
             if not 0 <= number < len(schema["symbols"]):
-                raise Broken(f"symbol {number} of an enum of {len(schema['symbols'])}", self.at)
+                raise BrokenValue(f"symbol {number} of an enum of {len(schema['symbols'])}", self.at)
             put(schema["symbols"][number])
         elif kind == "fixed":
             put(_logical(schema, self.take(schema["size"])))
@@ -133,7 +133,7 @@ class _Reader:
     def _union(self, branches: list[Any], put: Put) -> None:
         number = self.long()
         if not 0 <= number < len(branches):
-            raise Broken(f"branch {number} of a union of {len(branches)}", self.at)
+            raise BrokenValue(f"branch {number} of a union of {len(branches)}", self.at)
         branch = branches[number]
         if branch == "null":
             put(None)
@@ -167,7 +167,7 @@ class _Reader:
                 count = -count
                 self.long()
             if count > _MOST_VALUES:
-                raise Broken(f"a block of {count} items, more than are shown", self.at)
+                raise BrokenValue(f"a block of {count} items, more than are shown", self.at)
             yield from range(count)
 
     def _primitive(self, kind: str) -> Any:
@@ -176,12 +176,12 @@ class _Reader:
         if kind == "boolean":
             byte = self.take(1)[0]
             if byte > 1:
-                raise Broken("a boolean that is neither 0 nor 1", self.at - 1)
+                raise BrokenValue("a boolean that is neither 0 nor 1", self.at - 1)
             return byte == 1
         if kind in ("int", "long"):
             start, number = self.at, self.long()
             if kind == "int" and not -(1 << 31) <= number < 1 << 31:
-                raise Broken("an int of more than 32 bits", start)
+                raise BrokenValue("an int of more than 32 bits", start)
             return number
         if kind in ("float", "double"):
             (found,) = struct.unpack(
@@ -195,7 +195,7 @@ class _Reader:
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
-            raise Broken("text that is no UTF-8", start + error.start) from None
+            raise BrokenValue("text that is no UTF-8", start + error.start) from None
 
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -18,7 +18,7 @@ _SOME_BYTES = ("enum", "array", "map")
 Skip = Callable[[bytes, int, int], int]
 
 
-class Broken(Exception):
+class BrokenValue(Exception):
     """The bytes are not what the schema says. ``offset`` counts from the beginning of the data."""
 
     def __init__(self, said: str, offset: int) -> None:
@@ -27,7 +27,7 @@ class Broken(Exception):
         self.offset = offset
 
 
-class TooDeep(Broken):
+class TooDeep(BrokenValue):
     """The value nests deeper than is looked at; it may well be right."""
 
 
@@ -36,13 +36,13 @@ def checker(schema: Any, definitions: Mapping[str, Any]) -> Callable[[bytes, int
 
     ``schema`` is spelled out (hub.schema_registry.formats.avro.schema.spelled_out), ``definitions`` its named types.
     """
-    skip = _Compiler(definitions).skipper(schema)
+    skip = _ValidatorCompiler(definitions).skipper(schema)
 
     def check(data: bytes, start: int) -> int:
         try:
             return skip(data, start, 0)
         except IndexError:
-            raise Broken("the bytes end within a value", len(data)) from None
+            raise BrokenValue("the bytes end within a value", len(data)) from None
 
     return check
 
@@ -94,9 +94,9 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
             break
         shift += 7
         if shift > 63:
-            raise Broken("a number of more than ten bytes", at)
+            raise BrokenValue("a number of more than ten bytes", at)
     if number >> 64:
-        raise Broken("a number of more than 64 bits", at)
+        raise BrokenValue("a number of more than 64 bits", at)
     return (number >> 1) ^ -(number & 1), at
 
 
@@ -106,14 +106,14 @@ def _null(data: bytes, at: int, depth: int) -> int:
 
 def _boolean(data: bytes, at: int, depth: int) -> int:
     if data[at] > 1:
-        raise Broken("a boolean that is neither 0 nor 1", at)
+        raise BrokenValue("a boolean that is neither 0 nor 1", at)
     return at + 1
 
 
 def _skip_int(data: bytes, at: int, depth: int) -> int:
     number, end = _long(data, at)
     if not -(1 << 31) <= number < 1 << 31:
-        raise Broken("an int of more than 32 bits", at)
+        raise BrokenValue("an int of more than 32 bits", at)
     return end
 
 
@@ -124,7 +124,7 @@ def _skip_long(data: bytes, at: int, depth: int) -> int:
 def _sized(size: int) -> Skip:
     def skip(data: bytes, at: int, depth: int) -> int:
         if at + size > len(data):
-            raise Broken("the bytes end within a value", len(data))
+            raise BrokenValue("the bytes end within a value", len(data))
         return at + size
 
     return skip
@@ -133,9 +133,9 @@ def _sized(size: int) -> Skip:
 def _bytes(data: bytes, at: int, depth: int) -> int:
     length, start = _long(data, at)
     if length < 0:
-        raise Broken("a negative length", at)
+        raise BrokenValue("a negative length", at)
     if start + length > len(data):
-        raise Broken(f"a length of {length}, where {len(data) - start} bytes are left", at)
+        raise BrokenValue(f"a length of {length}, where {len(data) - start} bytes are left", at)
     return start + length
 
 
@@ -145,7 +145,7 @@ def _string(data: bytes, at: int, depth: int) -> int:
     try:
         data[start:end].decode()
     except UnicodeDecodeError as error:
-        raise Broken("text that is no UTF-8", start + error.start) from None
+        raise BrokenValue("text that is no UTF-8", start + error.start) from None
     return end
 
 
@@ -166,7 +166,7 @@ def _deeper(at: int, depth: int) -> None:
         raise TooDeep(f"nested deeper than {MOST_DEPTH} levels", at)
 
 
-class _Compiler:
+class _ValidatorCompiler:
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self.definitions = definitions
         self.named: dict[str, Skip] = {}
@@ -215,7 +215,7 @@ class _Compiler:
         def skip(data: bytes, at: int, depth: int) -> int:
             number, end = _long(data, at)
             if not 0 <= number < symbols:
-                raise Broken(f"symbol {number} of an enum of {symbols}", at)
+                raise BrokenValue(f"symbol {number} of an enum of {symbols}", at)
             return end
 
         return skip
@@ -224,7 +224,7 @@ class _Compiler:
         def skip(data: bytes, at: int, depth: int) -> int:
             number, end = _long(data, at)
             if not 0 <= number < len(branches):
-                raise Broken(f"branch {number} of a union of {len(branches)}", at)
+                raise BrokenValue(f"branch {number} of a union of {len(branches)}", at)
             _deeper(at, depth)
             return branches[number](data, end, depth + 1)
 
@@ -249,6 +249,6 @@ class _Compiler:
                     if at == before:
                         break  # what takes no bytes once never does
                 if size is not None and at - start != size:
-                    raise Broken(f"a block said to be {size} bytes that has {at - start}", begin)
+                    raise BrokenValue(f"a block said to be {size} bytes that has {at - start}", begin)
 
         return skip

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 import fastavro
 from google.protobuf.message import Message
 
-from hub.schema_registry.codecs.avro_to_json import twin
-from hub.schema_registry.codecs.avro_validator import Broken, counts_nothing
+from hub.schema_registry.codecs.avro_to_json import render_json
+from hub.schema_registry.codecs.avro_validator import BrokenValue, counts_nothing
 from hub.schema_registry.codecs.values import JsonText, Protobuf
 from hub.schema_registry.codecs.wire_format import Undecodable, is_recursive
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.avro.format import AvroSchema
-from hub.schema_registry.registry.snapshot import Parsed
+from hub.schema_registry.registry.snapshot import ParsedSchema
 
 MOST_RECURSIVE_BYTES = 1_500  # as in wire_format.py: fastavro recurses in C
 _CUT = 200
@@ -50,18 +50,18 @@ class Rereader(Protocol):
         """Why it cannot read what ``writer`` (of the same kind) wrote; None when it can."""
 
 
-def rereader(parsed: Parsed) -> Rereader:
+def rereader(parsed: ParsedSchema) -> Rereader:
     """Raises InvalidSchema for a schema that has no values."""
     if parsed.schema_type == "AVRO":
         return AvroReading(parsed)
-    return _Json(parsed) if parsed.schema_type == "JSON" else _Protobuf(parsed)
+    return _JsonReading(parsed) if parsed.schema_type == "JSON" else _ProtobufReading(parsed)
 
 
 class AvroReading:
     """Avro bytes with their writer's schema. What is referred to is known by name; what bytes could make of the schema is
     asked of all its types, those of other subjects too."""
 
-    def __init__(self, parsed: Parsed) -> None:
+    def __init__(self, parsed: ParsedSchema) -> None:
         """Raises InvalidSchema."""
         types = list(parsed.named.values())
         known: dict[str, Any] = {}
@@ -90,7 +90,7 @@ class AvroReading:
         """What was written, as ``reader`` (a prepared schema) has it. Raises Undecodable."""
         if self._recursive and len(body) > MOST_RECURSIVE_BYTES:
             raise Undecodable(f"{len(body)} bytes under a recursive schema")
-        if self._endless and (cut := twin(self._own, body, 0).broken) is not None:
+        if self._endless and (cut := render_json(self._own, body, 0).broken) is not None:
             raise Undecodable(str(cut))
         try:
             return fastavro.schemaless_reader(io.BytesIO(body), self.schema, reader)
@@ -98,30 +98,30 @@ class AvroReading:
             raise Undecodable(str(error) or type(error).__name__) from None
 
 
-class _Json:
-    def __init__(self, parsed: Parsed) -> None:
+class _JsonReading:
+    def __init__(self, parsed: ParsedSchema) -> None:
         self._text = JsonText(parsed.schema)
 
     def broken(self, body: bytes) -> str | None:
         try:
             self._text.check(body, 0)
-        except Broken as error:
-            return _said(error)
+        except BrokenValue as error:
+            return _message(error)
         return None
 
-    def refusal(self, body: bytes, writer: _Json) -> str | None:
+    def refusal(self, body: bytes, writer: _JsonReading) -> str | None:
         return self.broken(body)
 
 
-class _Protobuf:
-    def __init__(self, parsed: Parsed) -> None:
+class _ProtobufReading:
+    def __init__(self, parsed: ParsedSchema) -> None:
         self._values = Protobuf(parsed.schema)
 
     def broken(self, body: bytes) -> str | None:
         message, wrong = _of(lambda: self._values.message(body, 0))
         return wrong if message is None else _missing(message)
 
-    def refusal(self, body: bytes, writer: _Protobuf) -> str | None:
+    def refusal(self, body: bytes, writer: _ProtobufReading) -> str | None:
         wrote, wrong = _of(lambda: writer._values.message(body, 0))
         if wrote is None:
             return wrong
@@ -142,11 +142,11 @@ def _missing(message: Message) -> str | None:
 def _of(read: Callable[[], Message]) -> tuple[Message | None, str | None]:
     try:
         return read(), None
-    except Broken as error:
-        return None, _said(error)
+    except BrokenValue as error:
+        return None, _message(error)
 
 
-def _said(error: Broken) -> str:
+def _message(error: BrokenValue) -> str:
     return str(error)[:_CUT]
 
 

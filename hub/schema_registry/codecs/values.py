@@ -19,9 +19,9 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from hub.schema_registry.codecs.avro_encoder import MOST_STEPS, JsonEncoder, Unfit
 from hub.schema_registry.codecs.avro_resolution import Resolution, resolve
-from hub.schema_registry.codecs.avro_to_json import twin
-from hub.schema_registry.codecs.avro_validator import Broken, checker, counts_nothing
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.codecs.avro_to_json import render_json
+from hub.schema_registry.codecs.avro_validator import BrokenValue, checker, counts_nothing
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.avro.format import AvroSchema
@@ -58,7 +58,7 @@ class Encoder(Protocol):
 Check = Callable[[bytes, int], int]
 
 
-def encoder_of(source: Source) -> Encoder:
+def encoder_of(source: SchemaSource) -> Encoder:
     """Raises InvalidSchema, Unfit for a schema that cannot be used."""
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
@@ -66,7 +66,7 @@ def encoder_of(source: Source) -> Encoder:
     return JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)
 
 
-def check_of(source: Source) -> Check:
+def check_of(source: SchemaSource) -> Check:
     """Where the body that begins at an offset of a record's value ends. Raises InvalidSchema; the check raises Broken."""
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
@@ -75,7 +75,7 @@ def check_of(source: Source) -> Check:
     return (JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)).check
 
 
-def decoder_of(source: Source, *, exact: bool = False) -> Callable[[bytes, int], Any]:
+def decoder_of(source: SchemaSource, *, exact: bool = False) -> Callable[[bytes, int], Any]:
     """What reads the body that begins at an offset of a record's value. Raises InvalidSchema; the reader raises Broken.
 
     Gives JSON's values, integers of more than 64 bits as doubles, unless ``exact``; of Avro also bytes, Decimal and, below the top, datetime and date. Times of a record's own fields
@@ -89,7 +89,7 @@ def decoder_of(source: Source, *, exact: bool = False) -> Callable[[bytes, int],
     return Protobuf(parsed).value
 
 
-def decoder_as(source: Source, reader: Source) -> Callable[[bytes, int], Any]:
+def decoder_as(source: SchemaSource, reader: SchemaSource) -> Callable[[bytes, int], Any]:
     """``decoder_of`` for values of ``source`` that are read with another schema: under its names, with its defaults (Avro,
     Protobuf). What only their own schema has, or has of another type, stays as it was written.
 
@@ -130,13 +130,13 @@ def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callabl
     def decode(value: bytes, start: int) -> Any:
         end = check(value, start)
         if end != len(value):
-            raise Broken(f"{len(value) - end} bytes more than the schema has", end)
-        if endless and (cut := twin(parsed, value, start).broken) is not None:
+            raise BrokenValue(f"{len(value) - end} bytes more than the schema has", end)
+        if endless and (cut := render_json(parsed, value, start).broken) is not None:
             raise cut  # fastavro makes each item, and ten bytes may say 2^63 of them
         try:
             found = fastavro.schemaless_reader(io.BytesIO(value[start:]), prepared, reader)
         except _UNREADABLE as error:
-            raise Broken(str(error)[:200] or type(error).__name__, start) from None
+            raise BrokenValue(str(error)[:200] or type(error).__name__, start) from None
         for name in in_micros:
             if isinstance(found[name], int):
                 found[name] //= 1000
@@ -225,9 +225,9 @@ class JsonText:
             found = loaded(value[start:])
             self.body(found)
         except orjson.JSONDecodeError as error:
-            raise Broken(f"no JSON: {error}", start) from None
+            raise BrokenValue(f"no JSON: {error}", start) from None
         except Unfit as error:
-            raise Broken(error.message, start) from None
+            raise BrokenValue(error.message, start) from None
         return found
 
 
@@ -277,7 +277,7 @@ class Protobuf:
             wrote = writer.message(value, start)
             try:
                 found = self.message_as(wrote, value[indexes_of(value, start)[1] :])
-            except Broken:
+            except BrokenValue:
                 return writer._json(wrote, start)
             return _with_defaults(self._json(found, start), found)
 
@@ -292,7 +292,7 @@ class Protobuf:
                 descriptor_pool=self._pool,
             )
         except (json_format.SerializeToJsonError, ValueError, TypeError, RecursionError) as error:
-            raise Broken(f"no JSON for it: {str(error)[:200]}", start) from None
+            raise BrokenValue(f"no JSON for it: {str(error)[:200]}", start) from None
 
     def message(self, value: bytes, start: int) -> Message:
         """The message behind its place in the file. Raises Broken."""
@@ -302,7 +302,7 @@ class Protobuf:
             for each in indexes[1:]:
                 found = found.nested_types[each]
         except IndexError:
-            raise Broken(f"the file has no message {indexes}", start) from None
+            raise BrokenValue(f"the file has no message {indexes}", start) from None
         return _decoded(found, value[at:], at)
 
     def message_as(self, of: Message, body: bytes) -> Message:
@@ -317,7 +317,7 @@ class Protobuf:
         for step in steps[1:]:
             found = None if found is None else found.nested_types_by_name.get(step)
         if found is None:
-            raise Broken(f"the schema has no message {'.'.join(steps)}", 0)
+            raise BrokenValue(f"the schema has no message {'.'.join(steps)}", 0)
         return _decoded(found, body, 0)
 
 
@@ -341,7 +341,7 @@ def _decoded(descriptor: Any, body: bytes, at: int) -> Message:
     try:
         made.MergeFromString(body)
     except (DecodeError, RecursionError) as error:
-        raise Broken(f"no {descriptor.full_name}: {error}", at) from None
+        raise BrokenValue(f"no {descriptor.full_name}: {error}", at) from None
     return made
 
 
@@ -360,12 +360,12 @@ def indexes_of(value: bytes, start: int) -> tuple[list[int], int]:
     if count == 0:
         return [0], at
     if not 0 < count <= _MOST_INDEXES:
-        raise Broken(f"{count} message indexes", start)
+        raise BrokenValue(f"{count} message indexes", start)
     found = []
     for _ in range(count):
         index, at = _number(value, at)
         if index < 0:
-            raise Broken(f"message index {index}", at)
+            raise BrokenValue(f"message index {index}", at)
         found.append(index)
     return found, at
 
@@ -379,4 +379,4 @@ def _number(value: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at
         shift += 7
-    raise Broken("the message indexes are cut off", at)
+    raise BrokenValue("the message indexes are cut off", at)

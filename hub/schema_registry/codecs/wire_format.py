@@ -48,7 +48,7 @@ def encode(schema_id: int, schema: Any, value: Any) -> bytes:
     try:
         fastavro.schemaless_writer(body, schema, value, strict_allow_default=True)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise Undecodable(f"the value does not fit its schema: {_said(schema, value, error)}") from None
+        raise Undecodable(f"the value does not fit its schema: {_message(schema, value, error)}") from None
     return frame(schema_id, body.getvalue())
 
 
@@ -98,7 +98,7 @@ def _contains_itself(schema: Any, inside: tuple[str, ...]) -> bool:
     return any(_contains_itself(part, inside) for part in parts)
 
 
-def _said(schema: Any, value: Any, error: Exception) -> str:
+def _message(schema: Any, value: Any, error: Exception) -> str:
     """Which field of a record it is, when that can be told; fastavro's words otherwise."""
     if isinstance(schema, dict) and schema.get("type") == "record" and isinstance(value, dict):
         for each in schema["fields"]:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.schema_registry.compat.resolved_schema import Source
-from hub.schema_registry.formats import Difference, Format, known
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.schema_registry.formats import Format, SchemaDifference, known
 from hub.schema_registry.formats.avro import format as avro_format
 from hub.schema_registry.formats.avro.format import AvroSchema, can_read
-from hub.schema_registry.model.lru_cache import Bounded
+from hub.schema_registry.model.lru_cache import LruCache
 
 LEVELS = (
     "NONE",
@@ -54,8 +54,8 @@ class Incompatibility:
 class Question:
     """May ``new`` follow ``earlier`` (version, schema; oldest first)? All that an answer needs, as a value."""
 
-    new: Source
-    earlier: tuple[tuple[int, Source], ...]
+    new: SchemaSource
+    earlier: tuple[tuple[int, SchemaSource], ...]
     level: str
     lenient: bool = False
     reserved: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class Question:
 
 
 # Of characters, about: a question holds the text of its new schema, and a place for each earlier one.
-_ANSWERS: Bounded[Question, tuple[Incompatibility, ...]] = Bounded(32_000_000)
+_ANSWERS: LruCache[Question, tuple[Incompatibility, ...]] = LruCache(32_000_000)
 
 
 def against(earlier: Sequence[tuple[int, Any]], level: str) -> list[tuple[int, Any]]:
@@ -150,7 +150,7 @@ def _pair(form: Format, new: Any, old: Any, level: str, version: int, lenient: b
     return found
 
 
-def _worded(differences: Sequence[Difference], reader_is: str, version: int) -> list[Incompatibility]:
+def _worded(differences: Sequence[SchemaDifference], reader_is: str, version: int) -> list[Incompatibility]:
     return [
         Incompatibility(each.rule, each.path, each.what, each.fix, reader_is, version, each.field)
         for each in differences

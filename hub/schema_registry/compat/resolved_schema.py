@@ -13,27 +13,29 @@ from typing import Any
 from hub.schema_registry.formats import Format, InvalidSchema
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.known import FORMATS, types
-from hub.schema_registry.model.lru_cache import Bounded
+from hub.schema_registry.model.lru_cache import LruCache
 
 # Of text. A parsed schema takes some ten times as much memory as its text.
 _MOST_PARSED_CHARACTERS = 16_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class SchemaSource:
     """``named``: the sources of the references, by their names. Two are equal when all of their texts are.
 
     ``rule_set`` and ``metadata`` as they were registered with it, where whoever made the source asked for them."""
 
     schema_type: str
     text: str
-    named: tuple[tuple[str, Source], ...]
+    named: tuple[tuple[str, SchemaSource], ...]
     digest: bytes
     rule_set: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, schema_type: str, text: str, named: tuple[tuple[str, Source], ...] = ()) -> Source:
+    def of(
+        cls, schema_type: str, text: str, named: tuple[tuple[str, SchemaSource], ...] = ()
+    ) -> SchemaSource:
         parts = [schema_type.encode(), text.encode("utf-8", "surrogatepass")]
         for name, each in named:
             parts += [name.encode("utf-8", "surrogatepass"), each.digest]
@@ -41,7 +43,7 @@ class Source:
         return cls(schema_type, text, named, hashlib.sha256(told_apart).digest())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Source) and self.digest == other.digest
+        return isinstance(other, SchemaSource) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -96,11 +98,11 @@ class Source:
         """The text is canonical: it need not be asked again."""
         _SPELLED.put(self.digest, self.text, len(self.text))
 
-    def _needed(self) -> Iterator[tuple[str, Source]]:
+    def _needed(self) -> Iterator[tuple[str, SchemaSource]]:
         """The references with those that they need before them, each once."""
         seen: set[tuple[str, bytes]] = set()
 
-        def walk(source: Source) -> Iterator[tuple[str, Source]]:
+        def walk(source: SchemaSource) -> Iterator[tuple[str, SchemaSource]]:
             for name, each in source.named:
                 if (name, each.digest) not in seen:
                     seen.add((name, each.digest))
@@ -110,5 +112,5 @@ class Source:
         return walk(self)
 
 
-_SPELLED: Bounded[bytes, str] = Bounded(_MOST_PARSED_CHARACTERS)
-_PARSED: Bounded[bytes, Any] = Bounded(_MOST_PARSED_CHARACTERS)
+_SPELLED: LruCache[bytes, str] = LruCache(_MOST_PARSED_CHARACTERS)
+_PARSED: LruCache[bytes, Any] = LruCache(_MOST_PARSED_CHARACTERS)

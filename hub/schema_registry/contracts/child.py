@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 import orjson
 
 from hub.errors import CallerError
-from hub.schema_registry.codecs.avro_validator import Broken
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.codecs.avro_validator import BrokenValue
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.executors import Contract
 from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE, frame
 from hub.schema_registry.contracts.rules import OVER_LIMIT, RuleRefused
@@ -29,7 +29,7 @@ IDLE_S = 600.0
 _MOST_CONTRACTS = 500
 
 
-class Child:
+class ContractCache:
     """Contracts by key, those that were used last."""
 
     def __init__(self, out: BinaryIO, cpu_s: float) -> None:
@@ -41,7 +41,7 @@ class Child:
         self._out.write(frame(kind, payload))
         self._out.flush()
 
-    def answer(self, request: tuple[str, bytes, Source | None, Any]) -> None:
+    def answer(self, request: tuple[str, bytes, SchemaSource | None, Any]) -> None:
         """Do what is asked. ``request``: what, the contract's key, its schema if the child has to learn it, the arguments."""
         what, key, source, arguments = request
         contract = self._contracts.get(key)
@@ -59,10 +59,10 @@ class Child:
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0.0)
         except RuleRefused as error:
-            told = _told(error, rule=error.rule, dlq_topic=error.dlq_topic)
+            told = _error_answer(error, rule=error.rule, dlq_topic=error.dlq_topic)
             self.tell(REFUSED, orjson.dumps(told))
-        except (CallerError, Broken) as error:
-            self.tell(REFUSED, orjson.dumps(_told(error)))
+        except (CallerError, BrokenValue) as error:
+            self.tell(REFUSED, orjson.dumps(_error_answer(error)))
         except MemoryError:
             self.tell(
                 REFUSED,
@@ -85,8 +85,8 @@ class Child:
         self.tell(RULE, rule.encode("utf-8", "replace"))
 
 
-def _told(error: CallerError | Broken, **more: Any) -> dict[str, Any]:
-    if isinstance(error, Broken):
+def _error_answer(error: CallerError | BrokenValue, **more: Any) -> dict[str, Any]:
+    if isinstance(error, BrokenValue):
         return {"message": str(error), "code": "", **more}
     return {"message": error.message, "hint": error.hint, "code": error.code, **more}
 
@@ -101,7 +101,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source = os.fdopen(0, "rb")
-    child = Child(os.fdopen(os.dup(1), "wb"), cpu_s)
+    child = ContractCache(os.fdopen(os.dup(1), "wb"), cpu_s)
     os.dup2(2, 1)  # whatever prints goes to the log, not among the answers
     child.tell(READY)
     while select.select([source], [], [], IDLE_S)[0]:

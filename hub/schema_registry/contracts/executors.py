@@ -31,14 +31,14 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from referencing import Registry, Resource
 
 from hub.schema_registry.codecs.avro_encoder import JsonEncoder, Unfit
-from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.values import JsonText, indexes_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import (
     DLQ_TOPIC,
-    Aborted,
     Mode,
-    Plan,
+    RuleAborted,
+    RulePlan,
     RuleRefused,
     executable_part,
     judged_by,
@@ -71,7 +71,7 @@ def _nobody(_rule: str) -> None:
     pass
 
 
-class Form(Protocol):
+class ValueForm(Protocol):
     """How one schema's values look to rules."""
 
     def native(self, value: Any, place: str, most_steps: int) -> tuple[Any, bytes | None]:
@@ -92,12 +92,12 @@ class Contract:
 
     Raises InvalidSchema; RuleRefused for rules that have no meaning."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SchemaSource) -> None:
         parsed = source.parsed()
         if isinstance(parsed, AvroSchema):
-            self.form: Form = _Avro(parsed)
+            self.form: ValueForm = _AvroValues(parsed)
         else:
-            self.form = _Json(parsed) if isinstance(parsed, JsonSchema) else _Protobuf(parsed)
+            self.form = _JsonValues(parsed) if isinstance(parsed, JsonSchema) else _ProtobufValues(parsed)
         self.source = source
         # What executors ask of the schema; its text they only hash, at every value.
         metadata = Metadata.from_dict(dict(source.metadata)) if source.metadata else None
@@ -125,7 +125,7 @@ class Contract:
         must_be_executable(plan, self._encoding)
         return self._written(plan, self.form.decoded(body, 0), body, place, began)
 
-    def _written(self, plan: Plan, native: Any, body: bytes | None, place: str, began: Began) -> bytes:
+    def _written(self, plan: RulePlan, native: Any, body: bytes | None, place: str, began: Began) -> bytes:
         before = deepcopy(native) if body is not None else None
         after = self._run(plan, native, began)
         if body is not None and after == before:
@@ -137,7 +137,7 @@ class Contract:
 
         It must meet what can still be asked of what was written, and a reader's rules up to the first that cannot be executed."""
         write, read = self._plans[Mode.WRITE], executable_part(self._plans[Mode.READ])
-        asked = Plan(Mode.WRITE, write.every, judged_by(write), write.source)
+        asked = RulePlan(Mode.WRITE, write.every, judged_by(write), write.source)
         if self._encoding or not (asked or read):
             return None
         value = self.form.decoded(data, start)
@@ -148,7 +148,7 @@ class Contract:
             return refused.message
         return None
 
-    def _run(self, plan: Plan, value: Any, began: Began) -> Any:
+    def _run(self, plan: RulePlan, value: Any, began: Began) -> Any:
         rules, mode = self._rules[plan.mode], RuleMode(plan.mode.value)
 
         def walk(context: RuleContext, transform: Any, message: Any) -> Any:
@@ -163,7 +163,7 @@ class Contract:
             try:
                 return self._executors[rule.type].transform(context, message)
             except SerializationError as error:
-                raise Aborted(str(error)) from None
+                raise RuleAborted(str(error)) from None
 
         try:
             return run(plan, value, execute)
@@ -174,10 +174,10 @@ class Contract:
 
     @property
     def _tags(self) -> Mapping[str, set[str]] | None:
-        return self.form.tags if isinstance(self.form, _Avro) else None
+        return self.form.tags if isinstance(self.form, _AvroValues) else None
 
 
-class _Avro:
+class _AvroValues:
     def __init__(self, parsed: AvroSchema) -> None:
         named: dict[str, Any] = {}
         for each in parsed.types:
@@ -195,7 +195,7 @@ class _Avro:
         body = self._encoder.body(value, place, most_steps)
         try:
             return self.decoded(body, 0), body
-        except Broken as error:
+        except BrokenValue as error:
             raise Unfit(f"{place}: {error}") from None
 
     def decoded(self, data: bytes, start: int) -> Any:
@@ -208,7 +208,7 @@ class _Avro:
                 return_record_name_override=True,
             )
         except _UNWRITABLE as error:
-            raise Broken(f"no value for rules: {str(error)[:200]}", start) from None
+            raise BrokenValue(f"no value for rules: {str(error)[:200]}", start) from None
         return _with_types(read)
 
     def walked(self, context: RuleContext, transform: Any, value: Any) -> Any:
@@ -225,7 +225,7 @@ class _Avro:
         return written.getvalue()
 
 
-class _Json:
+class _JsonValues:
     def __init__(self, parsed: JsonSchema) -> None:
         self._text = JsonText(parsed)
         self._schema = parsed.raw
@@ -249,7 +249,7 @@ class _Json:
         return self._text.body(_plain(value), place)
 
 
-class _Protobuf:
+class _ProtobufValues:
     """In a pool as Confluent's, which has the options that tags of fields are written in."""
 
     def __init__(self, parsed: ProtobufSchema) -> None:
@@ -280,7 +280,7 @@ class _Protobuf:
             message: Message = message_factory.GetMessageClass(found)()
             message.ParseFromString(data[at:])
         except (IndexError, RecursionError, DecodeError) as error:
-            raise Broken(f"no message for rules: {str(error)[:200]}", start) from None
+            raise BrokenValue(f"no message for rules: {str(error)[:200]}", start) from None
         return message
 
     def walked(self, context: RuleContext, transform: Any, value: Any) -> Any:

@@ -73,7 +73,7 @@ OVER_LIMIT = "HUB-1216"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ContractRule:
     """One rule of a rule set, by Confluent's names."""
 
     name: str
@@ -88,7 +88,7 @@ class Rule:
     params: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, said: Any) -> Rule:
+    def of(cls, said: Any) -> ContractRule:
         """A rule as JSON has it. Raises RuleRefused for one of another shape: nobody can say what it means."""
         if not isinstance(said, Mapping):
             raise RuleRefused("a rule is no object", "", code=NOT_EXECUTABLE)
@@ -140,11 +140,11 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RulePlan:
     """The rules of a mode. ``every`` is the whole list in the order of execution; ``active`` are the indexes of those that apply."""
 
     mode: Mode
-    every: tuple[Rule, ...] = ()
+    every: tuple[ContractRule, ...] = ()
     active: tuple[int, ...] = ()
     source: tuple[Mapping[str, Any], ...] = ()  # ``every`` as JSON
 
@@ -152,12 +152,12 @@ class Plan:
         return bool(self.active)
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[ContractRule, ...]:
         """Those that apply."""
         return tuple(self.every[index] for index in self.active)
 
 
-def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = None) -> Plan:
+def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = None) -> RulePlan:
     """The plan of a rule set, as JSON has it, for a mode. ``part``: its list, when it is not the one that the mode has.
 
     Raises RuleRefused for a list that is none, or a rule of another shape."""
@@ -165,7 +165,7 @@ def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = N
     if rule_set is not None and not isinstance(rule_set, Mapping):  # other registries may have written it
         raise RuleRefused("the rule set is no object", part, code=NOT_EXECUTABLE)
     if not rule_set or rule_set.get("enableAt") not in (None, "ALL", "CLIENT"):
-        return Plan(mode)
+        return RulePlan(mode)
     said = rule_set.get(part) or ()
     if not isinstance(said, Sequence) or isinstance(said, str):
         raise RuleRefused(f"{part} of the rule set is no list", part, code=NOT_EXECUTABLE)
@@ -174,11 +174,11 @@ def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = N
             f"{part} of the rule set has {len(said)} rules, {MOST_RULES} are executed", part, code=OVER_LIMIT
         )
     source = tuple(reversed(said)) if mode in _REVERSED else tuple(said)
-    every = tuple(map(Rule.of, source))
-    return Plan(mode, every, tuple(n for n, rule in enumerate(every) if rule.applies(mode)), source)
+    every = tuple(map(ContractRule.of, source))
+    return RulePlan(mode, every, tuple(n for n, rule in enumerate(every) if rule.applies(mode)), source)
 
 
-def must_be_executable(*plans: Plan) -> None:
+def must_be_executable(*plans: RulePlan) -> None:
     """Raises RuleRefused naming the first rule that nobody here can execute."""
     for plan in plans:
         for rule in plan.rules:
@@ -199,20 +199,20 @@ def must_be_executable(*plans: Plan) -> None:
 
 
 Execute = Callable[[int, Any], Any]
-"""Give the result of the rule at an index of ``Plan.every`` for a value. May raise any Exception."""
+"""Give the result of the rule at an index of ``RulePlan.every`` for a value. May raise any Exception."""
 
 
-class Aborted(Exception):
+class RuleAborted(Exception):
     """What Confluent's serializers raise past all actions."""
 
 
-def run(plan: Plan, value: Any, execute: Execute) -> Any:
+def run(plan: RulePlan, value: Any, execute: Execute) -> Any:
     """What the rules make of a value. Raises RuleRefused naming the rule that refuses it."""
     for index in plan.active:
         rule = plan.every[index]
         try:
             result = execute(index, value)
-        except Aborted as error:
+        except RuleAborted as error:
             raise _refused(plan.mode, rule, "ERROR", str(error)) from None
         except (RecursionError, MemoryError) as error:
             raise over_limit(rule.named, rule.name, f"it needs too much ({type(error).__name__})") from None
@@ -228,7 +228,7 @@ def run(plan: Plan, value: Any, execute: Execute) -> Any:
     return value
 
 
-def condition_text(rule: Rule) -> str:
+def condition_text(rule: ContractRule) -> str:
     """What Confluent says of a condition that does not hold."""
     return rule.doc or (f"Rule expr failed: {rule.expr}" if rule.expr else f"Rule failed: {rule.name}")
 
@@ -238,7 +238,7 @@ def over_limit(named: str, name: str, why: str) -> RuleRefused:
     return RuleRefused(f"{named}: {why}", name, hint="make its expression cheaper", code=OVER_LIMIT)
 
 
-def _follow(mode: Mode, rule: Rule, *, failed: bool, why: str) -> None:
+def _follow(mode: Mode, rule: ContractRule, *, failed: bool, why: str) -> None:
     """Do what the rule's action says. An action that nobody knows is a failure of the rule."""
     action = rule.action(mode, failed=failed)
     if action == "NONE":
@@ -250,7 +250,7 @@ def _follow(mode: Mode, rule: Rule, *, failed: bool, why: str) -> None:
     raise _refused(mode, rule, "ERROR", f"{why}; and its action {action} is not known")
 
 
-def _refused(mode: Mode, rule: Rule, action: str, why: str) -> RuleRefused:
+def _refused(mode: Mode, rule: ContractRule, action: str, why: str) -> RuleRefused:
     return RuleRefused(
         f"{rule.named} refuses the value: {why[:500]}",
         rule.name,
@@ -258,7 +258,7 @@ def _refused(mode: Mode, rule: Rule, action: str, why: str) -> RuleRefused:
     )
 
 
-def judged_by(plan: Plan) -> tuple[int, ...]:
+def judged_by(plan: RulePlan) -> tuple[int, ...]:
     """Of a WRITE plan the conditions that a stored value must still meet: those after its last transformation whose failure refuses.
 
     What a condition before a transformation was asked of is not in the log any more."""
@@ -274,9 +274,9 @@ def judged_by(plan: Plan) -> tuple[int, ...]:
     return tuple(found)
 
 
-def executable_part(plan: Plan) -> Plan:
+def executable_part(plan: RulePlan) -> RulePlan:
     """The plan up to its first rule that cannot be executed: behind it nobody knows the value."""
     cut = next(
         (n for n, index in enumerate(plan.active) if not plan.every[index].is_executable), len(plan.active)
     )
-    return Plan(plan.mode, plan.every, plan.active[:cut], plan.source)
+    return RulePlan(plan.mode, plan.every, plan.active[:cut], plan.source)

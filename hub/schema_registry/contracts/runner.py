@@ -25,14 +25,14 @@ import orjson
 
 from hub.errors import CallerError, HubFault, PeerError
 from hub.schema_registry.codecs.avro_encoder import MOST_STEPS, Unfit
-from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.values import encoder_of as plain_encoder_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE
 from hub.schema_registry.contracts.rules import (
     Mode,
-    Plan,
+    RulePlan,
     RuleRefused,
     judged_by,
     must_be_executable,
@@ -55,7 +55,7 @@ class _Died(Exception):
     """A child ended while it was asked; the argument is the rule that it was at, if any."""
 
 
-class _Child:
+class _RuleProcess:
     """One process. Not thread safe."""
 
     def __init__(self, cpu_s: float, memory_mb: int) -> None:
@@ -73,7 +73,7 @@ class _Child:
         self._known: set[bytes] = set()
         self.is_ready = False
 
-    def ask(self, what: str, key: bytes, source: Source, arguments: Any) -> bytes:
+    def ask(self, what: str, key: bytes, source: SchemaSource, arguments: Any) -> bytes:
         """Raises CallerError as the child refused; _Died; PeerError when it does not answer in time."""
         if not self.is_ready:
             if self._frame(time.monotonic() + _START_S)[0] != READY:
@@ -144,10 +144,10 @@ def _refused(told: Any, rule: str) -> Exception:
         return RuleRefused(message, str(told["rule"]), dlq_topic=told.get("dlq_topic"), hint=hint, code=code)
     if code == Unfit.code:
         return Unfit(message, hint=hint)
-    return CallerError(message, hint=hint, code=code) if code else Broken(message, 0)
+    return CallerError(message, hint=hint, code=code) if code else BrokenValue(message, 0)
 
 
-class Runner:
+class RuleRunner:
     """Executes rules of any number of schemas. Thread safe. ``close`` after."""
 
     def __init__(
@@ -156,18 +156,18 @@ class Runner:
         self._cpu_s, self._memory_mb = cpu_s, memory_mb
         self._room = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()
-        self._idle: list[_Child] = []
+        self._idle: list[_RuleProcess] = []
         self._killed: dict[bytes, list[float]] = {}
         self._is_closed = False
 
-    def encoder_of(self, source: Source) -> Encoder:
+    def encoder_of(self, source: SchemaSource) -> Encoder:
         """See hub.schema_registry.codecs.values.encoder_of. For a schema with rules for writing the encoder executes them.
 
         Raises InvalidSchema, Unfit."""
         plain = plain_encoder_of(source)
         return _Encoder(self, source) if has_write_rules(source) else plain
 
-    def rewritten(self, source: Source, body: bytes, place: str = "value") -> bytes:
+    def rewritten(self, source: SchemaSource, body: bytes, place: str = "value") -> bytes:
         """What the rules for writing make of an encoded value. Raises RuleRefused, Unfit, PeerError."""
         _must_be_executable(source, place)
         try:
@@ -175,14 +175,14 @@ class Runner:
         except RuleRefused as error:
             raise error.of(place) from None
 
-    def refusal_of(self, source: Source) -> Callable[[bytes, int], str | None] | None:
+    def refusal_of(self, source: SchemaSource) -> Callable[[bytes, int], str | None] | None:
         """What says why a stored body does not keep its schema's rules; None when nothing can be asked of it."""
         write, read = plan_of(source.rule_set, Mode.WRITE), plan_of(source.rule_set, Mode.READ)
         if has_encoding_rules(source) or not (judged_by(write) or read):
             return None
         return lambda data, start: self.ask("refusal", source, (data, start)).decode() or None
 
-    def ask(self, what: str, source: Source, arguments: Any) -> bytes:
+    def ask(self, what: str, source: SchemaSource, arguments: Any) -> bytes:
         """Raises what the child raised; RuleRefused when it died of it; PeerError."""
         key = _key(source)
         self._may_be_tried(key, source)
@@ -193,7 +193,7 @@ class Runner:
         finally:
             self._room.release()
 
-    def _asked(self, what: str, key: bytes, source: Source, arguments: Any) -> bytes:
+    def _asked(self, what: str, key: bytes, source: SchemaSource, arguments: Any) -> bytes:
         child, was_used = self._take()
         try:
             answer = child.ask(what, key, source, arguments)
@@ -207,7 +207,7 @@ class Runner:
                     "the process that executes rules of schemas does not start", hint="its log says why"
                 ) from None
             raise self._ended(key, rule) from None
-        except (CallerError, Broken):
+        except (CallerError, BrokenValue):
             self._give_back(child)
             raise
         except BaseException:
@@ -216,13 +216,13 @@ class Runner:
         self._give_back(child)
         return answer
 
-    def _take(self) -> tuple[_Child, bool]:
+    def _take(self) -> tuple[_RuleProcess, bool]:
         with self._lock:
             if self._idle:
                 return self._idle.pop(), True
-        return _Child(self._cpu_s, self._memory_mb), False
+        return _RuleProcess(self._cpu_s, self._memory_mb), False
 
-    def _give_back(self, child: _Child) -> None:
+    def _give_back(self, child: _RuleProcess) -> None:
         with self._lock:
             if not self._is_closed:
                 self._idle.append(child)
@@ -239,7 +239,7 @@ class Runner:
         why = f"it takes more than {self._cpu_s:g} s of processor time, or more than {self._memory_mb} MB of memory"
         return over_limit(f'rule "{rule}"' if rule else "the schema's rules", rule, why)
 
-    def _may_be_tried(self, key: bytes, source: Source) -> None:
+    def _may_be_tried(self, key: bytes, source: SchemaSource) -> None:
         with self._lock:
             times = self._killed.get(key, [])
         if len(times) == 2 and times[1] - times[0] < _WITHIN_S and time.monotonic() - times[1] < PAUSE_S:
@@ -259,7 +259,7 @@ class Runner:
 class _Encoder:
     """See Encoder."""
 
-    def __init__(self, runner: Runner, source: Source) -> None:
+    def __init__(self, runner: RuleRunner, source: SchemaSource) -> None:
         self._runner, self._source = runner, source
 
     def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
@@ -271,7 +271,7 @@ class _Encoder:
             raise error.of(place) from None
 
 
-def has_write_rules(source: Source) -> bool:
+def has_write_rules(source: SchemaSource) -> bool:
     """Return True if something is to be done with a value before it is written. True for rules that cannot be understood."""
     try:
         return any(_write_plans(source))
@@ -279,16 +279,16 @@ def has_write_rules(source: Source) -> bool:
         return True
 
 
-def has_encoding_rules(source: Source) -> bool:
+def has_encoding_rules(source: SchemaSource) -> bool:
     """Return True if what is written is not the schema's own encoding, but an encryption of it."""
     return bool(plan_of(source.rule_set, Mode.WRITE, "encodingRules"))
 
 
-def _write_plans(source: Source) -> tuple[Plan, Plan]:
+def _write_plans(source: SchemaSource) -> tuple[RulePlan, RulePlan]:
     return plan_of(source.rule_set, Mode.WRITE), plan_of(source.rule_set, Mode.WRITE, "encodingRules")
 
 
-def _must_be_executable(source: Source, place: str) -> None:
+def _must_be_executable(source: SchemaSource, place: str) -> None:
     """Raises RuleRefused."""
     try:
         must_be_executable(*_write_plans(source))
@@ -296,12 +296,12 @@ def _must_be_executable(source: Source, place: str) -> None:
         raise error.of(place) from None
 
 
-def _key(source: Source) -> bytes:
+def _key(source: SchemaSource) -> bytes:
     """What tells contracts apart: the schema with all that it references, its rules and its metadata."""
     more = orjson.dumps([source.rule_set, source.metadata], option=orjson.OPT_SORT_KEYS)
     return source.digest + hashlib.sha256(more).digest()
 
 
-RUNNER = Runner()
+RUNNER = RuleRunner()
 """The process's own."""
 atexit.register(RUNNER.close)

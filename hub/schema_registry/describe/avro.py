@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView, Shape, placed
+from hub.schema_registry.describe.view import FieldShape, SchemaField, SchemaType, SchemaView, placed
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro.schema import PRIMITIVES, read
 
@@ -32,10 +32,10 @@ _LOGICAL = {
 def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
     """``schema`` is text or JSON values; so are the values of ``named``, those they need themselves first."""
     types: dict[str, SchemaType] = {}
-    fixed: dict[str, Shape] = {}
+    fixed: dict[str, FieldShape] = {}
     for each in named.values():
-        _Reader(types, fixed, own=False).shape(_values(each), "")
-    shape = _Reader(types, fixed, own=True).shape(_values(schema), "")
+        _AvroDescriber(types, fixed, own=False).shape(_values(each), "")
+    shape = _AvroDescriber(types, fixed, own=True).shape(_values(schema), "")
     # An array of records at the top has no root: an event is the array.
     is_record = shape.type in ("record", "union")
     roots = tuple(name for name in shape.of if is_record and name in types and types[name].kind == "record")
@@ -48,17 +48,17 @@ def _values(schema: Any) -> Any:
     return read(schema) if isinstance(schema, str) else schema
 
 
-class _Reader:
+class _AvroDescriber:
     """Reads named types into ``types`` and ``fixed``, each by its full name and once."""
 
-    def __init__(self, types: dict[str, SchemaType], fixed: dict[str, Shape], own: bool) -> None:
+    def __init__(self, types: dict[str, SchemaType], fixed: dict[str, FieldShape], own: bool) -> None:
         self._types, self._fixed, self._own = types, fixed, own
 
-    def shape(self, schema: Any, space: str) -> Shape:
+    def shape(self, schema: Any, space: str) -> FieldShape:
         if isinstance(schema, list):
             return self._union([self.shape(branch, space) for branch in schema])
         if isinstance(schema, str):
-            return Shape(schema) if schema in PRIMITIVES else self._named(_full(schema, space))
+            return FieldShape(schema) if schema in PRIMITIVES else self._named(_full(schema, space))
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.shape(kind, space)
@@ -66,7 +66,7 @@ class _Reader:
             return self._definition(schema, kind, space)
         if kind in ("array", "map"):
             inner = self.shape(schema["items" if kind == "array" else "values"], space)
-            return Shape(kind, inner.of, logical=inner.logical)
+            return FieldShape(kind, inner.of, logical=inner.logical)
         if kind != "fixed" and kind not in PRIMITIVES:
             return self.shape(kind, space)
         shape = _with_logical(kind, schema)
@@ -74,12 +74,12 @@ class _Reader:
             self._fixed[_full(schema["name"], schema.get("namespace", space))] = shape
         return shape
 
-    def _named(self, name: str) -> Shape:
+    def _named(self, name: str) -> FieldShape:
         if name in self._types:
-            return Shape(self._types[name].kind, (name,))
-        return self._fixed.get(name, Shape("any", (name,)))  # "any": a reference that was not given
+            return FieldShape(self._types[name].kind, (name,))
+        return self._fixed.get(name, FieldShape("any", (name,)))  # "any": a reference that was not given
 
-    def _definition(self, schema: Mapping[str, Any], kind: str, space: str) -> Shape:
+    def _definition(self, schema: Mapping[str, Any], kind: str, space: str) -> FieldShape:
         kind = "record" if kind == "error" else kind
         name = _full(schema["name"], schema.get("namespace", space))
         inside = name.rpartition(".")[0]
@@ -97,7 +97,7 @@ class _Reader:
         if kind == "record":
             fields = tuple(self._field(each, inside) for each in schema["fields"])
             self._types[name] = replace(own, fields=fields)
-        return Shape(kind, (name,))
+        return FieldShape(kind, (name,))
 
     def _field(self, field: Mapping[str, Any], space: str) -> SchemaField:
         inner = field["type"]
@@ -111,26 +111,26 @@ class _Reader:
         )
 
     @staticmethod
-    def _union(branches: list[Shape]) -> Shape:
+    def _union(branches: list[FieldShape]) -> FieldShape:
         others = [each for each in branches if each.type != "null"]
         optional = len(others) < len(branches)
         if not others:
-            return Shape("null", optional=True)
+            return FieldShape("null", optional=True)
         if len(others) == 1:
             return replace(others[0], optional=optional or others[0].optional)
         held = tuple(dict.fromkeys(name for each in others for name in each.of))
         logical = ", ".join(each.logical for each in others if each.logical)
-        return Shape("union", held, optional, logical)
+        return FieldShape("union", held, optional, logical)
 
 
-def _with_logical(kind: str, schema: Mapping[str, Any]) -> Shape:
+def _with_logical(kind: str, schema: Mapping[str, Any]) -> FieldShape:
     said = schema.get("logicalType")
     meant = _LOGICAL.get((kind, said)) if isinstance(said, str) else None
     plain = "bytes" if kind == "fixed" else kind
     if meant is None:
-        return Shape(plain)
+        return FieldShape(plain)
     detail = f"({schema.get('precision')},{schema.get('scale', 0)})" if meant == "decimal" else ""
-    return Shape(meant, logical=f"{said}{detail}")
+    return FieldShape(meant, logical=f"{said}{detail}")
 
 
 def _full(name: Any, space: Any) -> str:

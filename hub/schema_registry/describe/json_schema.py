@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import orjson
 
-from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView, Shape, placed
+from hub.schema_registry.describe.view import FieldShape, SchemaField, SchemaType, SchemaView, placed
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.exact_json import dumped
 
@@ -30,7 +30,7 @@ def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
     """``schema`` is text or JSON values; so are the values of ``named``, by what a ``$ref`` calls them."""
     documents = {**getattr(schema, "named", {}), **named}
     raw = _values(schema)
-    reader = _Reader({name: _values(each) for name, each in documents.items()}, raw)
+    reader = _JsonSchemaDescriber({name: _values(each) for name, each in documents.items()}, raw)
     shape = reader.shape(raw, raw, "", is_root=True)
     is_record = shape.type in ("record", "union")
     roots = tuple(name for name in shape.of if is_record and reader.types[name].kind == "record")
@@ -47,27 +47,27 @@ def _values(schema: Any) -> Any:
         raise InvalidSchema(f"the schema is no JSON: {error}") from None
 
 
-class _Reader:
+class _JsonSchemaDescriber:
     def __init__(self, named: Mapping[str, Any], own: Any) -> None:
         self.types: dict[str, SchemaType] = {}
         self._named, self._own = named, own
         self._read: dict[
-            int, Shape
+            int, FieldShape
         ] = {}  # by identity: each node is read once, also when it leads back to itself
         self._homes: dict[int, Any] = {}  # by identity: the document of what allOf takes from another one
         self._alive: list[Any] = []
         self._repeated = 0
 
-    def shape(self, node: Any, document: Any, name: str, is_root: bool = False) -> Shape:
+    def shape(self, node: Any, document: Any, name: str, is_root: bool = False) -> FieldShape:
         """``document`` is where a ``#`` leads from here; ``name`` is what the place calls a record without a title."""
         if not isinstance(node, dict):
-            return Shape("any")
+            return FieldShape("any")
         if id(node) not in self._read:
-            self._read[id(node)] = Shape("any")
+            self._read[id(node)] = FieldShape("any")
             self._read[id(node)] = self._shape(node, self._homes.get(id(node), document), name, is_root)
         return self._read[id(node)]
 
-    def _shape(self, node: dict[str, Any], document: Any, name: str, is_root: bool) -> Shape:
+    def _shape(self, node: dict[str, Any], document: Any, name: str, is_root: bool) -> FieldShape:
         if isinstance(node.get("$ref"), str):
             target, document, name = self._resolved(node["$ref"], document)
             return self.shape(target, document, name, is_root)
@@ -87,24 +87,24 @@ class _Reader:
         symbols = _symbols(merged)
         if symbols:
             kept = self._keep(SchemaType("", "enum", (), symbols), merged, document, name)
-            return Shape("enum", (kept,))
+            return FieldShape("enum", (kept,))
         if kind == "array" or (kind is None and "items" in merged):
             items = merged.get("items", merged.get("prefixItems"))
             inner = self._union(
                 [self.shape(each, document, "") for each in (items if isinstance(items, list) else [items])]
             )
-            return Shape("array", inner.of, logical=inner.logical)
+            return FieldShape("array", inner.of, logical=inner.logical)
         return _scalar(merged)
 
     def _object(
         self, node: dict[str, Any], merged: dict[str, Any], document: Any, name: str, is_root: bool
-    ) -> Shape:
+    ) -> FieldShape:
         properties = merged.get("properties")
         if not isinstance(properties, dict) and not is_root:
             inner = self.shape(merged.get("additionalProperties"), document, "")
-            return Shape("map", inner.of, logical=inner.logical)
+            return FieldShape("map", inner.of, logical=inner.logical)
         kept = self._keep(SchemaType("", "record"), merged, document, name, is_root)
-        self._read[id(node)] = Shape("record", (kept,))  # before its fields, which may use it
+        self._read[id(node)] = FieldShape("record", (kept,))  # before its fields, which may use it
         required = merged.get("required")
         needed = set(required) if isinstance(required, list) else set()
         fields = tuple(
@@ -112,7 +112,7 @@ class _Reader:
             for each, inner in (properties if isinstance(properties, dict) else {}).items()
         )
         self.types[kept] = replace(self.types[kept], fields=fields)
-        return Shape("record", (kept,))
+        return FieldShape("record", (kept,))
 
     def _field(self, name: str, node: Any, required: bool, document: Any) -> SchemaField:
         document = self._homes.get(id(node), document)
@@ -148,7 +148,7 @@ class _Reader:
         )
         return free
 
-    def _union(self, branches: list[Shape]) -> Shape:
+    def _union(self, branches: list[FieldShape]) -> FieldShape:
         self._repeats(sum(len(each.of) for each in branches))
         return _union(branches)
 
@@ -209,15 +209,15 @@ class _Reader:
         return (found if pointer.startswith("/") or not pointer else None), document, name
 
 
-def _union(branches: list[Shape]) -> Shape:
+def _union(branches: list[FieldShape]) -> FieldShape:
     others = [each for each in branches if each.type != "null"]
     optional = len(others) < len(branches) or any(each.optional for each in others)
     if not others:
-        return Shape("null", optional=True)
+        return FieldShape("null", optional=True)
     if len(others) == 1:
         return replace(others[0], optional=optional)
     logical = ", ".join(each.logical for each in others if each.logical)
-    return Shape(
+    return FieldShape(
         "union", tuple(dict.fromkeys(name for each in others for name in each.of)), optional, logical
     )
 
@@ -231,17 +231,17 @@ def _symbols(node: Mapping[str, Any]) -> tuple[str, ...]:
     return texts if kind == "string" or len(texts) == len(values) else ()
 
 
-def _scalar(node: Mapping[str, Any]) -> Shape:
+def _scalar(node: Mapping[str, Any]) -> FieldShape:
     kind, said = node.get("type"), node.get("format")
     if kind in _PLAIN:
-        return Shape(_PLAIN[kind], optional=kind == "null")
+        return FieldShape(_PLAIN[kind], optional=kind == "null")
     if kind != "string":
-        return Shape("any")
+        return FieldShape("any")
     if node.get("contentEncoding") == "base64":
-        return Shape("bytes", logical="base64")
+        return FieldShape("bytes", logical="base64")
     if isinstance(said, str):
-        return Shape(_FORMATS.get(said, "string"), logical=said)
-    return Shape("string")
+        return FieldShape(_FORMATS.get(said, "string"), logical=said)
+    return FieldShape("string")
 
 
 def _doc(node: Mapping[str, Any]) -> str:

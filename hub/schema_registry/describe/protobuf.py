@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView, Shape, placed
+from hub.schema_registry.describe.view import FieldShape, SchemaField, SchemaType, SchemaView, placed
 from hub.schema_registry.formats import InvalidSchema
 
 if TYPE_CHECKING:
@@ -36,17 +36,17 @@ _SCALARS = {
     "TYPE_SINT64": "long",
 }
 _KNOWN = {
-    "google.protobuf.Timestamp": Shape("timestamp", logical="google.protobuf.Timestamp"),
-    "google.type.Date": Shape("date", logical="google.type.Date"),
-    "google.type.TimeOfDay": Shape("time", logical="google.type.TimeOfDay"),
-    "google.type.Decimal": Shape("decimal", logical="google.type.Decimal"),
-    "confluent.type.Decimal": Shape("decimal", logical="confluent.type.Decimal"),
-    "google.protobuf.Struct": Shape("map"),
-    "google.protobuf.Any": Shape("any"),
-    "google.protobuf.Value": Shape("any"),
-    "google.protobuf.ListValue": Shape("array"),
+    "google.protobuf.Timestamp": FieldShape("timestamp", logical="google.protobuf.Timestamp"),
+    "google.type.Date": FieldShape("date", logical="google.type.Date"),
+    "google.type.TimeOfDay": FieldShape("time", logical="google.type.TimeOfDay"),
+    "google.type.Decimal": FieldShape("decimal", logical="google.type.Decimal"),
+    "confluent.type.Decimal": FieldShape("decimal", logical="confluent.type.Decimal"),
+    "google.protobuf.Struct": FieldShape("map"),
+    "google.protobuf.Any": FieldShape("any"),
+    "google.protobuf.Value": FieldShape("any"),
+    "google.protobuf.ListValue": FieldShape("array"),
     **{
-        f"google.protobuf.{name}Value": Shape(plain, optional=True)
+        f"google.protobuf.{name}Value": FieldShape(plain, optional=True)
         for name, plain in {
             "Double": "double",
             "Float": "float",
@@ -70,9 +70,9 @@ def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
     types: dict[str, SchemaType] = {}
     imports = [*getattr(schema, "imports", ()), *(getattr(each, "file", each) for each in named.values())]
     for each in imports:
-        _Reader(types, _file(each), own=False).read()
+        _ProtobufDescriber(types, _file(each), own=False).read()
     file = _file(getattr(schema, "file", schema))
-    _Reader(types, file, own=True).read()
+    _ProtobufDescriber(types, file, own=True).read()
     roots = tuple(_joined(file.package, message.name) for message in file.message_type[:1])
     return placed("PROTOBUF", roots, types)
 
@@ -91,7 +91,7 @@ def _file(schema: Any) -> FileDescriptorProto:
         raise InvalidSchema(f"the schema is no valid Protobuf descriptor: {error}") from None
 
 
-class _Reader:
+class _ProtobufDescriber:
     def __init__(self, types: dict[str, SchemaType], file: FileDescriptorProto, own: bool) -> None:
         self._types, self._file, self._own = types, file, own
         self._is_proto2 = file.syntax in ("", "proto2")
@@ -156,25 +156,25 @@ class _Reader:
 
 def _shape(
     field: FieldDescriptorProto, entries: Mapping[str, FieldDescriptorProto], is_proto2: bool
-) -> Shape:
+) -> FieldShape:
     type_name = field.type_name.lstrip(".")
     if type_name in entries:
         value = _single(entries[type_name])
-        return Shape("map", value.of, logical=value.logical)
+        return FieldShape("map", value.of, logical=value.logical)
     one = _single(field)
     if field.label == field.LABEL_REPEATED:
-        return Shape("array", one.of, logical=one.logical)
+        return FieldShape("array", one.of, logical=one.logical)
     said = is_proto2 and field.label == field.LABEL_OPTIONAL  # in proto3 that is the label of what has none
     optional = one.optional or said or field.proto3_optional or field.HasField("oneof_index")
-    return Shape(one.type, one.of, optional, one.logical)
+    return FieldShape(one.type, one.of, optional, one.logical)
 
 
-def _single(field: FieldDescriptorProto) -> Shape:
+def _single(field: FieldDescriptorProto) -> FieldShape:
     kind = field.Type.Name(field.type)
     if kind in _SCALARS:
-        return Shape(_SCALARS[kind])
+        return FieldShape(_SCALARS[kind])
     name = field.type_name.lstrip(".")
-    return _KNOWN.get(name) or Shape("enum" if kind == "TYPE_ENUM" else "record", (name,))
+    return _KNOWN.get(name) or FieldShape("enum" if kind == "TYPE_ENUM" else "record", (name,))
 
 
 def _meta(declared: Any) -> tuple[str, frozenset[str]]:

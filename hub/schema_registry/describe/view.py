@@ -30,7 +30,7 @@ TYPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FieldShape:
     """What stands in a field's place. ``of``: full names of the records and enums that it holds, also as elements.
 
     ``logical`` is what the plain type does not say: ``timestamp-millis``, ``decimal(10,2)``, ``date-time``.
@@ -51,7 +51,7 @@ class SchemaField:
     """
 
     name: str
-    shape: Shape
+    shape: FieldShape
     path: str = ""
     doc: str = ""
     tags: frozenset[str] = frozenset()

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from hub.errors import Conflict, HubError
-from hub.schema_registry.folder.plan import Item, Plan
+from hub.schema_registry.folder.plan import FolderPlan, Item
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.registry.snapshot import RegistryState, state_of
 from hub.schema_registry.registry.state_machine import RegisterSchema, Registry, SetLevel
 
 
-class SchemaWriter(Protocol):
+class FolderWriter(Protocol):
     """What apply asks of a registry."""
 
     def register(
@@ -72,7 +72,7 @@ class MemoryRegistry:
         return decision.answer
 
 
-def apply(made: Plan, registry: SchemaWriter, say: Callable[[Item], None] = lambda _item: None) -> None:
+def apply(made: FolderPlan, registry: FolderWriter, say: Callable[[Item], None] = lambda _item: None) -> None:
     """Carry out the steps of a plan; ``say`` hears each that is done.
 
     Raises Conflict when the plan has refusals (nothing is done then), and the registry's error at the first step that
@@ -92,7 +92,7 @@ def apply(made: Plan, registry: SchemaWriter, say: Callable[[Item], None] = lamb
         say(item)
 
 
-def _carry_out(item: Item, registry: SchemaWriter, got: dict[str, int]) -> None:
+def _carry_out(item: Item, registry: FolderWriter, got: dict[str, int]) -> None:
     if item.level is not None:
         registry.set_level(item.subject, item.level[1])
     if not item.registers or item.file is None:

@@ -1,6 +1,6 @@
 """[core] What changed between two schemas, in plain words, and who can still read whom.
 
-A change is not a verdict: a new doc or another default is a change that every reader takes. ``diff_in_words`` tells all
+A change is not a verdict: a new doc or another default is a change that every reader takes. ``diff_schemas`` tells all
 of them; ``readers`` adds the registry's verdict in both directions.
 
 - Avro: field by field through nested records, arrays, maps and unions; each pair of named types is compared once.
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.schema_registry.formats import Difference, InvalidSchema
+from hub.schema_registry.formats import InvalidSchema, SchemaDifference
 from hub.schema_registry.formats.avro import schema as avro
-from hub.schema_registry.registry.snapshot import Parsed, differences
+from hub.schema_registry.registry.snapshot import ParsedSchema, differences
 
 MOST_CHANGES = 1_000
 # Types within types that are compared. Our own limit: Python's is the process's, and a library may raise it.
@@ -29,7 +29,7 @@ _LOGICAL = ("logicalType", "precision", "scale")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SchemaChange:
     """``kind`` is for programs (``field added``), ``path`` leads there in names (``item.qty``; "" is the schema itself)."""
 
     kind: str
@@ -46,11 +46,11 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Readers:
+class ReaderProblems:
     """Why one cannot read what the other writes; empty when it can."""
 
-    new_reads_old: tuple[Difference, ...]
-    old_reads_new: tuple[Difference, ...]
+    new_reads_old: tuple[SchemaDifference, ...]
+    old_reads_new: tuple[SchemaDifference, ...]
 
     def lines(self) -> list[str]:
         """Both directions as sentences."""
@@ -67,23 +67,25 @@ class Readers:
         return found
 
 
-def readers(old: Parsed, new: Parsed) -> Readers:
+def readers(old: ParsedSchema, new: ParsedSchema) -> ReaderProblems:
     """Who can still read whom. Raises InvalidSchema for schemas that are too much work to compare."""
-    return Readers(tuple(differences(new, old)), tuple(differences(old, new)))
+    return ReaderProblems(tuple(differences(new, old)), tuple(differences(old, new)))
 
 
-def diff_in_words(schema_type: str, old: Parsed, new: Parsed) -> list[Change]:
+def diff_schemas(schema_type: str, old: ParsedSchema, new: ParsedSchema) -> list[SchemaChange]:
     """What is different in ``new``, at most ``MOST_CHANGES``; [] when the two say the same.
 
     ``schema_type`` is that of ``new``; when ``old`` has another, that is the one change. Raises InvalidSchema for types
     that are chained too long.
     """
     if old.schema_type != schema_type:
-        return [Change("schema type", "", f"the schema type was {old.schema_type} and is {schema_type}")]
+        return [
+            SchemaChange("schema type", "", f"the schema type was {old.schema_type} and is {schema_type}")
+        ]
     if schema_type == "AVRO":
-        found = _Avro(old, new).changes()
+        found = _AvroDiff(old, new).changes()
     elif schema_type == "JSON":
-        found = _Json(old.schema, new.schema).changes()
+        found = _JsonSchemaDiff(old.schema, new.schema).changes()
     else:
         found = _protobuf(old.schema.file, new.schema.file)
     try:
@@ -92,11 +94,11 @@ def diff_in_words(schema_type: str, old: Parsed, new: Parsed) -> list[Change]:
         raise InvalidSchema("the schema's types are chained too long to be compared") from None
 
 
-def _counted(step: Callable[..., Iterator[Change]]) -> Callable[..., Iterator[Change]]:
+def _counted(step: Callable[..., Iterator[SchemaChange]]) -> Callable[..., Iterator[SchemaChange]]:
     """A method that calls itself, no deeper than ``MOST_CHAINED``; the depth is kept in the instance's ``_depth``."""
 
     @functools.wraps(step)
-    def deeper(self: Any, *arguments: Any) -> Iterator[Change]:
+    def deeper(self: Any, *arguments: Any) -> Iterator[SchemaChange]:
         if self._depth == MOST_CHAINED:
             raise RecursionError
         self._depth += 1
@@ -133,7 +135,7 @@ def _ticked(names: Sequence[Any], most: int = 20) -> str:
     return ", ".join(f"`{each}`" for each in names[:most]) + more
 
 
-def _doc(path: str, called: str, old: Any, new: Any, word: str = "doc") -> Iterator[Change]:
+def _doc(path: str, called: str, old: Any, new: Any, word: str = "doc") -> Iterator[SchemaChange]:
     if _same(old, new):
         return
     if old is None:
@@ -142,26 +144,26 @@ def _doc(path: str, called: str, old: Any, new: Any, word: str = "doc") -> Itera
         what = f"{called} lost its {word}"
     else:
         what = f"the {word} of {called} is now {_as_json(new)}"
-    yield Change(word, path, what)
+    yield SchemaChange(word, path, what)
 
 
 # ---- Avro
 
 
-class _Avro:
+class _AvroDiff:
     """Two parsed schemas; names are resolved within their namespaces, as the specification has it."""
 
-    def __init__(self, old: Parsed, new: Parsed) -> None:
+    def __init__(self, old: ParsedSchema, new: ParsedSchema) -> None:
         self._old, self._new = Types(old), Types(new)
         self._old_root, self._new_root = old.schema, new.schema
         self._seen: set[tuple[str, str]] = set()
         self._depth = 0
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[SchemaChange]:
         yield from self._types("", (self._old_root, ""), (self._new_root, ""), "the schema")
 
     @_counted
-    def _types(self, path: str, old: _Placed, new: _Placed, called: str) -> Iterator[Change]:
+    def _types(self, path: str, old: _Placed, new: _Placed, called: str) -> Iterator[SchemaChange]:
         was, now = self._old.resolved(*old), self._new.resolved(*new)
         a, b = was[0], now[0]
         if isinstance(a, list) or isinstance(b, list):
@@ -185,10 +187,10 @@ class _Avro:
         if logical[0] != logical[1]:
             yield self._type_changed(path, was, now, called)
 
-    def _type_changed(self, path: str, was: _Placed, now: _Placed, called: str) -> Change:
-        return Change("type changed", path, f"{called} was {said_type(*was)} and is {said_type(*now)}")
+    def _type_changed(self, path: str, was: _Placed, now: _Placed, called: str) -> SchemaChange:
+        return SchemaChange("type changed", path, f"{called} was {type_text(*was)} and is {type_text(*now)}")
 
-    def _unions(self, path: str, was: _Placed, now: _Placed, called: str) -> Iterator[Change]:
+    def _unions(self, path: str, was: _Placed, now: _Placed, called: str) -> Iterator[SchemaChange]:
         sides = []
         for types, (schema, space) in ((self._old, was), (self._new, now)):
             branches = schema if isinstance(schema, list) else [schema]
@@ -197,13 +199,13 @@ class _Avro:
         gone, come = [each for each in old if each not in new], [each for each in new if each not in old]
         # null alone tells best what it means; one other branch on either side is the field's type that changed
         if gone == [] and come == ["null"]:
-            yield Change("nullable", path, f"{called} may be null now")
+            yield SchemaChange("nullable", path, f"{called} may be null now")
         elif come == [] and gone == ["null"]:
-            yield Change("not nullable", path, f"{called} may not be null any more")
+            yield SchemaChange("not nullable", path, f"{called} may not be null any more")
         elif gone or come:
             yield self._type_changed(path, was, now, called)
         elif list(old) != list(new):
-            yield Change(
+            yield SchemaChange(
                 "union order",
                 path,
                 f"the order of the types of {called} was {', '.join(old)} and is {', '.join(new)}",
@@ -214,24 +216,24 @@ class _Avro:
 
     def _named(
         self, path: str, old: tuple[Any, str, str], new: tuple[Any, str, str], kind: str
-    ) -> Iterator[Change]:
+    ) -> Iterator[SchemaChange]:
         (a, space_a, name_a), (b, space_b, name_b) = old, new
         called = f"{kind} `{name_b}`"
         if name_a != name_b:
             aliases = b.get("aliases", ())
             same = name_a in aliases or name_a.rpartition(".")[2] in aliases
             alias = " (the old name is an alias)" if same else ""
-            yield Change("renamed", path, f"{kind} `{name_a}` is now called `{name_b}`{alias}")
+            yield SchemaChange("renamed", path, f"{kind} `{name_a}` is now called `{name_b}`{alias}")
         yield from _doc(path, called, a.get("doc"), b.get("doc"))
         if kind == "fixed":
             if a["size"] != b["size"]:
-                yield Change("size", path, f"{called} had {a['size']} bytes and has {b['size']}")
+                yield SchemaChange("size", path, f"{called} had {a['size']} bytes and has {b['size']}")
         elif kind == "enum":
             yield from _symbols(path, called, a, b)
         else:
             yield from self._fields(path, (a, space_a), (b, space_b), called)
 
-    def _fields(self, path: str, old: _Placed, new: _Placed, called: str) -> Iterator[Change]:
+    def _fields(self, path: str, old: _Placed, new: _Placed, called: str) -> Iterator[SchemaChange]:
         before = {each["name"]: each for each in old[0]["fields"]}
         after = {each["name"]: each for each in new[0]["fields"]}
         spaces = tuple(avro_name(each, space).rpartition(".")[0] for each, space in (old, new))
@@ -246,10 +248,10 @@ class _Avro:
         for name, field in before.items():
             if name not in kept:
                 here = _into(path, name)
-                yield Change(
+                yield SchemaChange(
                     "field removed",
                     here,
-                    f"field `{here}` ({said_type(field['type'], spaces[0])}) is removed",
+                    f"field `{here}` ({type_text(field['type'], spaces[0])}) is removed",
                 )
         for name, field in after.items():
             here = _into(path, name)
@@ -257,16 +259,16 @@ class _Avro:
                 default = (
                     f"default {_as_json(field['default'])}" if "default" in field else "without a default"
                 )
-                yield Change(
+                yield SchemaChange(
                     "field added",
                     here,
-                    f"field `{here}` ({said_type(field['type'], spaces[1])}, {default}) is added",
+                    f"field `{here}` ({type_text(field['type'], spaces[1])}, {default}) is added",
                 )
                 continue
             was = before[origin[name]]
             field_called = f"field `{here}`"
             if origin[name] != name:
-                yield Change(
+                yield SchemaChange(
                     "field renamed",
                     here,
                     f"field `{_into(path, origin[name])}` is now called `{here}` (the old name is an alias)",
@@ -276,21 +278,21 @@ class _Avro:
         kept_before = [each for each in before if each in kept]
         kept_after = [origin[each] for each in after if each in origin]
         if kept_before != kept_after:
-            yield Change(
+            yield SchemaChange(
                 "field order", path, f"the fields of {called} stand in another order: {', '.join(after)}"
             )
 
 
-def said_type(schema: Any, space: str) -> str:
+def type_text(schema: Any, space: str) -> str:
     """An Avro type as people say it."""
     if isinstance(schema, list):
-        branches = [said_type(each, space) for each in schema if each != "null"]
+        branches = [type_text(each, space) for each in schema if each != "null"]
         return ("nullable " if "null" in schema else "") + (" or ".join(branches) or "null")
     if isinstance(schema, str):
         return schema if schema in avro.PRIMITIVES else f"`{schema}`"
     kind = schema["type"]
     if not isinstance(kind, str):
-        return said_type(kind, space)
+        return type_text(kind, space)
     logical = _logical(schema)
     if logical:
         more = ", ".join(str(schema[each]) for each in ("precision", "scale") if each in schema)
@@ -298,8 +300,8 @@ def said_type(schema: Any, space: str) -> str:
     if kind in _NAMED:
         return f"{kind} `{avro_name(schema, space)}`"
     if kind == "array":
-        return f"array of {said_type(schema['items'], space)}"
-    return f"map of {said_type(schema['values'], space)}" if kind == "map" else kind
+        return f"array of {type_text(schema['items'], space)}"
+    return f"map of {type_text(schema['values'], space)}" if kind == "map" else kind
 
 
 _Placed = tuple[Any, str]  # a schema, and the namespace that it stands in
@@ -308,7 +310,7 @@ _Placed = tuple[Any, str]  # a schema, and the namespace that it stands in
 class Types:
     """The named types of one schema, by full name, each with the namespace that it was written in."""
 
-    def __init__(self, parsed: Parsed) -> None:
+    def __init__(self, parsed: ParsedSchema) -> None:
         self.root: _Placed = (parsed.schema, "")
         self._known: dict[str, _Placed] = {}
         left: list[_Placed] = [(each, "") for each in (parsed.schema, *reversed(list(parsed.named.values())))]
@@ -380,39 +382,41 @@ def _into(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _symbols(path: str, called: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _symbols(
+    path: str, called: str, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Iterator[SchemaChange]:
     before, after = old["symbols"], new["symbols"]
     was, now = set(before), set(after)
     come, gone = [each for each in after if each not in was], [each for each in before if each not in now]
     if come:
-        yield Change("symbols added", path, f"{called} has new symbols: {_ticked(come)}")
+        yield SchemaChange("symbols added", path, f"{called} has new symbols: {_ticked(come)}")
     if gone:
-        yield Change("symbols removed", path, f"{called} lost symbols: {_ticked(gone)}")
+        yield SchemaChange("symbols removed", path, f"{called} lost symbols: {_ticked(gone)}")
     if not come and not gone and before != after:
-        yield Change("symbol order", path, f"the symbols of {called} stand in another order")
+        yield SchemaChange("symbol order", path, f"the symbols of {called} stand in another order")
     yield from _doc(path, called, old.get("default"), new.get("default"), "default")
 
 
 def _field_settings(
     path: str, called: str, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterator[Change]:
+) -> Iterator[SchemaChange]:
     if "default" in new and "default" not in old:
-        yield Change("default", path, f"{called} got the default {_as_json(new['default'])}")
+        yield SchemaChange("default", path, f"{called} got the default {_as_json(new['default'])}")
     elif "default" in old and "default" not in new:
-        yield Change("default", path, f"{called} lost its default {_as_json(old['default'])}")
+        yield SchemaChange("default", path, f"{called} lost its default {_as_json(old['default'])}")
     elif "default" in new and not _same(old["default"], new["default"]):
-        yield Change(
+        yield SchemaChange(
             "default",
             path,
             f"the default of {called} was {_as_json(old['default'])} and is {_as_json(new['default'])}",
         )
     yield from _doc(path, called, old.get("doc"), new.get("doc"))
     if set(old.get("aliases", ())) != set(new.get("aliases", ())):
-        yield Change(
+        yield SchemaChange(
             "aliases", path, f"the aliases of {called} are now {_ticked(new.get('aliases', ())) or 'none'}"
         )
     if old.get("order", "ascending") != new.get("order", "ascending"):
-        yield Change("sort order", path, f"{called} now sorts {new.get('order', 'ascending')}")
+        yield SchemaChange("sort order", path, f"{called} now sorts {new.get('order', 'ascending')}")
 
 
 # ---- JSON Schema
@@ -441,7 +445,7 @@ _TOLD = {
 }  # fmt: skip
 
 
-class _Json:
+class _JsonSchemaDiff:
     """Two JSON schemas. A pair of places that is met again is not told again: ``$ref`` may go in circles."""
 
     def __init__(self, old: Any, new: Any) -> None:
@@ -449,7 +453,7 @@ class _Json:
         self._seen: set[tuple[int, int]] = set()
         self._depth = 0
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[SchemaChange]:
         yield from self._schemas("", self._old.raw, self._new.raw)
         for part in ("definitions", "$defs") if self._new.draft > 7 else ("definitions",):
             old, new = (
@@ -461,29 +465,31 @@ class _Json:
                     yield from self._schemas(_into(part, name), old[name], new[name])
 
     @_counted
-    def _schemas(self, path: str, old: Any, new: Any) -> Iterator[Change]:
+    def _schemas(self, path: str, old: Any, new: Any) -> Iterator[SchemaChange]:
         refs = tuple(each.get("$ref") if isinstance(each, dict) else None for each in (old, new))
         called = f"`{path}`" if path else "the schema"
         if refs[0] != refs[1]:
             said = [f"`{each}`" if each else "written out" for each in refs]
-            yield Change("reference", path, f"{called} was {said[0]} and is {said[1]}")
+            yield SchemaChange("reference", path, f"{called} was {said[0]} and is {said[1]}")
         if None not in refs:
             beside = [{key: each[key] for key in each if key != "$ref"} for each in (old, new)]
             yield from self._keywords(path, called, *beside)
         old, new = _local(self._old, old), _local(self._new, new)
         if isinstance(old, bool) or isinstance(new, bool):
             if old is not new:
-                yield Change("type changed", path, f"{called} was {_as_json(old)} and is {_as_json(new)}")
+                yield SchemaChange(
+                    "type changed", path, f"{called} was {_as_json(old)} and is {_as_json(new)}"
+                )
             return
         if (id(old), id(new)) not in self._seen:
             self._seen.add((id(old), id(new)))
             if "$ref" not in old and "$ref" not in new:
                 yield from self._keywords(path, called, old, new)
 
-    def _keywords(self, path: str, called: str, old: Any, new: Any) -> Iterator[Change]:
+    def _keywords(self, path: str, called: str, old: Any, new: Any) -> Iterator[SchemaChange]:
         types = tuple(_json_types(each) for each in (old, new))
         if types[0] != types[1]:
-            yield Change(
+            yield SchemaChange(
                 "type changed",
                 path,
                 f"{called} was {types[0] or 'of any type'} and is {types[1] or 'of any type'}",
@@ -497,12 +503,12 @@ class _Json:
             yield from _doc(path, called, old.get(key), new.get(key), word)
         for key in sorted({*old, *new} - _TOLD):
             if not _same(old.get(key), new.get(key)):
-                yield Change("keyword", path, f"`{key}` of {called} changed")
+                yield SchemaChange("keyword", path, f"`{key}` of {called} changed")
 
-    def _enums(self, path: str, called: str, old: Any, new: Any) -> Iterator[Change]:
+    def _enums(self, path: str, called: str, old: Any, new: Any) -> Iterator[SchemaChange]:
         if ("enum" in old) != ("enum" in new):
             allowed = _ticked([_as_json(each) for each in new.get("enum", ())])
-            yield Change(
+            yield SchemaChange(
                 "enum",
                 path,
                 f"{called} may only be {allowed}" if allowed else f"{called} is no enum any more",
@@ -512,11 +518,11 @@ class _Json:
             come = [_as_json(each) for key, each in now.items() if key not in was]
             gone = [_as_json(each) for key, each in was.items() if key not in now]
             if come:
-                yield Change("values added", path, f"{called} may also be {_ticked(come)}")
+                yield SchemaChange("values added", path, f"{called} may also be {_ticked(come)}")
             if gone:
-                yield Change("values removed", path, f"{called} may not be {_ticked(gone)} any more")
+                yield SchemaChange("values removed", path, f"{called} may not be {_ticked(gone)} any more")
 
-    def _properties(self, path: str, called: str, old: Any, new: Any) -> Iterator[Change]:
+    def _properties(self, path: str, called: str, old: Any, new: Any) -> Iterator[SchemaChange]:
         before, after = (each.get("properties") or {} for each in (old, new))
         must = tuple(
             set(each.get("required") or ()) if isinstance(each.get("required"), list) else set()
@@ -524,37 +530,39 @@ class _Json:
         )
         for name in before:
             if name not in after:
-                yield Change("field removed", _into(path, name), f"property `{_into(path, name)}` is removed")
+                yield SchemaChange(
+                    "field removed", _into(path, name), f"property `{_into(path, name)}` is removed"
+                )
         for name, schema in after.items():
             here = _into(path, name)
             if name not in before:
                 kind = "required" if name in must[1] else "optional"
                 typed = _json_types(_local(self._new, schema)) or "any type"
-                yield Change("field added", here, f"property `{here}` ({typed}, {kind}) is added")
+                yield SchemaChange("field added", here, f"property `{here}` ({typed}, {kind}) is added")
                 continue
             if (name in must[0]) != (name in must[1]):
                 now = "required" if name in must[1] else "optional"
-                yield Change("required", here, f"property `{here}` is {now} now")
+                yield SchemaChange("required", here, f"property `{here}` is {now} now")
             yield from self._schemas(here, before[name], schema)
         for name in sorted((must[0] ^ must[1]) - {*before, *after}):
             now = "required" if name in must[1] else "optional"
-            yield Change("required", _into(path, name), f"property `{_into(path, name)}` is {now} now")
+            yield SchemaChange("required", _into(path, name), f"property `{_into(path, name)}` is {now} now")
 
-    def _inner(self, path: str, called: str, old: Any, new: Any) -> Iterator[Change]:
+    def _inner(self, path: str, called: str, old: Any, new: Any) -> Iterator[SchemaChange]:
         for key, step in (("items", "[]"), ("additionalProperties", "{}")):
             was, now = old.get(key), new.get(key)
             if isinstance(was, dict) and isinstance(now, dict):
                 yield from self._schemas(f"{path}{step}", was, now)
             elif key == "additionalProperties" and (was is False) != (now is False):
                 open_ = "allows other properties now" if was is False else "allows no other properties now"
-                yield Change("open or closed", path, f"{called} {open_}")
+                yield SchemaChange("open or closed", path, f"{called} {open_}")
             elif not _same(was, now):
-                yield Change("keyword", path, f"`{key}` of {called} changed")
+                yield SchemaChange("keyword", path, f"`{key}` of {called} changed")
         for key in _COMBINED:
             was, now = old.get(key), new.get(key)
             if isinstance(was, list) and isinstance(now, list):
                 if len(was) != len(now):
-                    yield Change(
+                    yield SchemaChange(
                         "combination", path, f"`{key}` of {called} had {len(was)} schemas and has {len(now)}"
                     )
                 for index, pair in enumerate(zip(was, now, strict=False)):
@@ -562,7 +570,7 @@ class _Json:
             elif isinstance(was, dict) and isinstance(now, dict):
                 yield from self._schemas(f"{path}<{key}>", was, now)
             elif not _same(was, now):
-                yield Change(
+                yield SchemaChange(
                     "combination", path, f"`{key}` of {called} is {'gone' if now is None else 'new'}"
                 )
 
@@ -591,45 +599,49 @@ def _local(document: Any, schema: Any) -> Any:
 # ---- Protobuf: descriptors
 
 
-def _protobuf(old: Any, new: Any) -> Iterator[Change]:
+def _protobuf(old: Any, new: Any) -> Iterator[SchemaChange]:
     if old.package != new.package:
         was, now = (f"`{each.package}`" if each.package else "none" for each in (old, new))
-        yield Change("package", "", f"the package was {was} and is {now}")
+        yield SchemaChange("package", "", f"the package was {was} and is {now}")
     if (old.syntax or "proto2") != (new.syntax or "proto2"):
-        yield Change("syntax", "", f"the syntax was {old.syntax or 'proto2'} and is {new.syntax or 'proto2'}")
+        yield SchemaChange(
+            "syntax", "", f"the syntax was {old.syntax or 'proto2'} and is {new.syntax or 'proto2'}"
+        )
     come, gone = set(new.dependency) - set(old.dependency), set(old.dependency) - set(new.dependency)
     for word, names in (("added", come), ("removed", gone)):
         if names:
-            yield Change(f"imports {word}", "", f"imports are {word}: {_ticked(sorted(names))}")
+            yield SchemaChange(f"imports {word}", "", f"imports are {word}: {_ticked(sorted(names))}")
     yield from _messages("", old.message_type, new.message_type)
     yield from _enums("", old.enum_type, new.enum_type)
 
 
-def _messages(path: str, old: Any, new: Any) -> Iterator[Change]:
+def _messages(path: str, old: Any, new: Any) -> Iterator[SchemaChange]:
     before, after = ({each.name: each for each in side} for side in (old, new))
     for name in before:
         if name not in after and not before[name].options.map_entry:
-            yield Change("message removed", _into(path, name), f"message `{_into(path, name)}` is removed")
+            yield SchemaChange(
+                "message removed", _into(path, name), f"message `{_into(path, name)}` is removed"
+            )
     for name, message in after.items():
         here = _into(path, name)
         if message.options.map_entry:
             continue
         if name not in before:
-            yield Change("message added", here, f"message `{here}` is added")
+            yield SchemaChange("message added", here, f"message `{here}` is added")
             continue
         yield from _proto_fields(here, before[name], message)
         yield from _messages(here, before[name].nested_type, message.nested_type)
         yield from _enums(here, before[name].enum_type, message.enum_type)
 
 
-def _proto_fields(path: str, old: Any, new: Any) -> Iterator[Change]:
+def _proto_fields(path: str, old: Any, new: Any) -> Iterator[SchemaChange]:
     before, after = ({each.number: each for each in side.field} for side in (old, new))
     for number, field in before.items():
         if number not in after:
             here = _into(path, field.name)
             held = any(each.start <= number < each.end for each in new.reserved_range)
             kept = "its number is reserved" if held else f"reserve its number: reserved {number};"
-            yield Change(
+            yield SchemaChange(
                 "field removed",
                 here,
                 f"field `{here}` ({_proto_type(field, old)}, number {number}) is removed; {kept}",
@@ -637,24 +649,24 @@ def _proto_fields(path: str, old: Any, new: Any) -> Iterator[Change]:
     for number, field in after.items():
         here = _into(path, field.name)
         if number not in before:
-            yield Change(
+            yield SchemaChange(
                 "field added", here, f"field `{here}` ({_proto_type(field, new)}, number {number}) is added"
             )
             continue
         was = before[number]
         if was.name != field.name:
-            yield Change(
+            yield SchemaChange(
                 "field renamed",
                 here,
                 f"field `{_into(path, was.name)}` (number {number}) is now called `{here}`",
             )
         types = _proto_type(was, old), _proto_type(field, new)
         if types[0] != types[1]:
-            yield Change("type changed", here, f"field `{here}` was {types[0]} and is {types[1]}")
+            yield SchemaChange("type changed", here, f"field `{here}` was {types[0]} and is {types[1]}")
         oneofs = _oneof(was, old), _oneof(field, new)
         if oneofs[0] != oneofs[1]:
             said = [f"in the oneof `{each}`" if each else "in no oneof" for each in oneofs]
-            yield Change("oneof", here, f"field `{here}` was {said[0]} and is {said[1]}")
+            yield SchemaChange("oneof", here, f"field `{here}` was {said[0]} and is {said[1]}")
         yield from _doc(
             here, f"field `{here}`", was.default_value or None, field.default_value or None, "default"
         )
@@ -688,25 +700,25 @@ def _oneof(field: Any, within: Any) -> str:
     return str(within.oneof_decl[field.oneof_index].name)
 
 
-def _enums(path: str, old: Any, new: Any) -> Iterator[Change]:
+def _enums(path: str, old: Any, new: Any) -> Iterator[SchemaChange]:
     before, after = ({each.name: each for each in side} for side in (old, new))
     for name in before:
         if name not in after:
-            yield Change("enum removed", _into(path, name), f"enum `{_into(path, name)}` is removed")
+            yield SchemaChange("enum removed", _into(path, name), f"enum `{_into(path, name)}` is removed")
     for name, enum in after.items():
         here = _into(path, name)
         if name not in before:
-            yield Change("enum added", here, f"enum `{here}` is added")
+            yield SchemaChange("enum added", here, f"enum `{here}` is added")
             continue
         was = {each.number: each.name for each in before[name].value}
         now = {each.number: each.name for each in enum.value}
         come = [f"{now[each]} = {each}" for each in now if each not in was]
         gone = [f"{was[each]} = {each}" for each in was if each not in now]
         if come:
-            yield Change("symbols added", here, f"enum `{here}` has new values: {_ticked(come)}")
+            yield SchemaChange("symbols added", here, f"enum `{here}` has new values: {_ticked(come)}")
         if gone:
-            yield Change("symbols removed", here, f"enum `{here}` lost values: {_ticked(gone)}")
+            yield SchemaChange("symbols removed", here, f"enum `{here}` lost values: {_ticked(gone)}")
         for number, name_then in was.items():
             if now.get(number, name_then) != name_then:
                 said = f"value {number} of enum `{here}` was `{name_then}` and is `{now[number]}`"
-                yield Change("renamed", here, said)
+                yield SchemaChange("renamed", here, said)

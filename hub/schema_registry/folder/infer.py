@@ -1,6 +1,6 @@
 """[core] A schema proposed from samples, with what speaks for it: in how many samples, as which types, such as what.
 
-Two steps: ``Seen`` counts what is at each place of the samples, in bounded memory; then each place gets a type::
+Two steps: ``PlaceSamples`` counts what is at each place of the samples, in bounded memory; then each place gets a type::
 
     true, false             boolean                    3, 4                 long
     3, 4.5                  double                     "2024-05-01"         date
@@ -55,7 +55,7 @@ _SCALARS = {bool: "boolean", int: "long", float: "double", str: "string"}
 
 
 @dataclass(slots=True)
-class Seen:
+class PlaceSamples:
     """Everything that was at one place. ``count`` includes nulls, but not samples in which the place is missing."""
 
     count: int = 0
@@ -68,8 +68,8 @@ class Seen:
     most: int = 0
     has_least: bool = False
     examples: list[str] = field(default_factory=list)
-    fields: dict[str, Seen] = field(default_factory=dict)
-    items: Seen | None = None
+    fields: dict[str, PlaceSamples] = field(default_factory=dict)
+    items: PlaceSamples | None = None
 
     def take(self, value: Any, depth: int = 0) -> None:
         """One more value. Raises CallerError for what is nested too deep or no JSON."""
@@ -85,16 +85,16 @@ class Seen:
                 self._field(str(key)).take(each, depth + 1)
         elif isinstance(value, list | tuple):
             self.kinds["array"] += 1
-            self.items = self.items or Seen()
+            self.items = self.items or PlaceSamples()
             for each in value:
                 self.items.take(each, depth + 1)
         else:
             self._scalar(value)
 
-    def _field(self, name: str) -> Seen:
+    def _field(self, name: str) -> PlaceSamples:
         if name not in self.fields and len(self.fields) >= MOST_KEYS:
             name = next(iter(self.fields))  # it is a map by now: one place stands for the rest
-        return self.fields.setdefault(name, Seen())
+        return self.fields.setdefault(name, PlaceSamples())
 
     def _scalar(self, value: Any) -> None:
         kind = _SCALARS.get(type(value))
@@ -118,7 +118,7 @@ class Seen:
         if len(self.examples) < _EXAMPLES and shown not in self.examples:
             self.examples.append(shown)
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: PlaceSamples) -> None:
         """All that another place has seen."""
         self.count += other.count
         self.nulls += other.nulls
@@ -139,7 +139,7 @@ class Seen:
         for name, each in other.fields.items():
             self._field(name).add(each)
         if other.items is not None:
-            self.items = self.items or Seen()
+            self.items = self.items or PlaceSamples()
             self.items.add(other.items)
 
 
@@ -242,7 +242,7 @@ def infer(values: Iterable[Any], name: str = "Record", *, text_only: bool = Fals
 
     Raises CallerError when there is no sample, or one that is no JSON.
     """
-    seen = Seen()
+    seen = PlaceSamples()
     for value in values:
         seen.take(value)
     if seen.count == seen.nulls:
@@ -270,7 +270,7 @@ class _Decider:
         self.reports: list[FieldReport] = []
         self._names: set[str] = set()
 
-    def kind(self, seen: Seen, path: str, name: str, of: int) -> _Kind:
+    def kind(self, seen: PlaceSamples, path: str, name: str, of: int) -> _Kind:
         """The type of a place; reports are in the order of the places."""
         at = len(self.reports)
         made = self._kind(seen, path, name)
@@ -279,7 +279,7 @@ class _Decider:
             self.reports.insert(at, self._report(seen, path, made, of))
         return made
 
-    def _kind(self, seen: Seen, path: str, name: str) -> _Kind:
+    def _kind(self, seen: PlaceSamples, path: str, name: str) -> _Kind:
         kinds = dict(seen.kinds)
         if "double" in kinds:
             kinds["double"] += kinds.pop("long", 0)
@@ -293,11 +293,11 @@ class _Decider:
             return _Kind("union", branches=tuple(found))
         return self._one(next(iter(kinds)), seen, path, name, alone=True)
 
-    def _one(self, kind: str, seen: Seen, path: str, name: str, *, alone: bool) -> _Kind:
+    def _one(self, kind: str, seen: PlaceSamples, path: str, name: str, *, alone: bool) -> _Kind:
         if kind == "object":
             return self._object(seen, path, name)
         if kind == "array":
-            items = seen.items or Seen()
+            items = seen.items or PlaceSamples()
             inner = self.kind(items, f"{path}[]", _singular(name), items.count)
             return _Kind("array", inner=inner)
         if kind == "string" and alone:
@@ -308,7 +308,7 @@ class _Decider:
                 return _Kind("timestamp-millis", of_integers=True)
         return _Kind(kind)
 
-    def _text(self, seen: Seen, name: str) -> _Kind:
+    def _text(self, seen: PlaceSamples, name: str) -> _Kind:
         texts = seen.kinds["string"]
         formats = seen.formats
         for each in ("uuid", "date"):
@@ -334,10 +334,10 @@ class _Decider:
             return _Kind("enum", symbols=tuple(sorted(seen.texts)), type_name=self._type_name(name))
         return _Kind("string", format="email" if formats["email"] == texts else "")
 
-    def _object(self, seen: Seen, path: str, name: str) -> _Kind:
+    def _object(self, seen: PlaceSamples, path: str, name: str) -> _Kind:
         objects = seen.kinds["object"]
         if not seen.fields or _keys_are_data(seen.fields, objects):
-            values = Seen()
+            values = PlaceSamples()
             for each in seen.fields.values():
                 values.add(each)
             return _Kind("map", inner=self.kind(values, f"{path}{{}}", _singular(name), values.count))
@@ -351,9 +351,9 @@ class _Decider:
                 made.required.add(key)
         return made
 
-    def _list_of_all(self, seen: Seen, path: str, name: str) -> _Kind:
+    def _list_of_all(self, seen: PlaceSamples, path: str, name: str) -> _Kind:
         """The places of the singles and of the items are one."""
-        alone = Seen(
+        alone = PlaceSamples(
             seen.count - seen.kinds["array"] - seen.nulls,
             0,
             Counter({kind: times for kind, times in seen.kinds.items() if kind != "array"}),
@@ -373,7 +373,7 @@ class _Decider:
         pascal = "".join(each[0].upper() + each[1:] for each in words)
         return _unique(pascal if pascal and pascal[0].isalpha() else f"T{pascal}", self._names)
 
-    def _report(self, seen: Seen, path: str, kind: _Kind, of: int) -> FieldReport:
+    def _report(self, seen: PlaceSamples, path: str, kind: _Kind, of: int) -> FieldReport:
         values = seen.count - seen.nulls
         kinds = dict(seen.kinds)
         if kind.name == "double":
@@ -391,7 +391,7 @@ class _Decider:
             remarks.append(f'"{last}" is no name in Avro: it is called {_valid(last)}')
         return FieldReport(
             path,
-            _said(kind),
+            _kind_text(kind),
             seen.count,
             of,
             seen.nulls,
@@ -402,7 +402,7 @@ class _Decider:
         )
 
 
-def _keys_are_data(fields: Mapping[str, Seen], objects: int) -> bool:
+def _keys_are_data(fields: Mapping[str, PlaceSamples], objects: int) -> bool:
     """Ids, dates and the like; or ever new keys whose values are all of one kind."""
     if len(fields) >= MOST_KEYS:
         return True
@@ -439,11 +439,11 @@ def _singular(name: str) -> str:
 _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
 
 
-def _said(kind: _Kind) -> str:
+def _kind_text(kind: _Kind) -> str:
     if kind.name == "union":
-        said = " or ".join(_said(each) for each in kind.branches)
+        said = " or ".join(_kind_text(each) for each in kind.branches)
     elif kind.name in ("array", "map") and kind.inner is not None:
-        said = f"{kind.name} of {_said(kind.inner)}"
+        said = f"{kind.name} of {_kind_text(kind.inner)}"
     elif kind.name == "enum":
         said = f"enum of {', '.join(kind.symbols)}"
     else:

@@ -33,17 +33,17 @@ from hub.errors import ConfigError, nearest
 from hub.files import read_bytes
 from hub.schema_registry.compat.compatibility import LEVELS, Incompatibility
 from hub.schema_registry.describe import describe, warnings
-from hub.schema_registry.folder.diff import Change, avro_name, diff_in_words
+from hub.schema_registry.folder.diff import SchemaChange, avro_name, diff_schemas
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.model import subject_names
 from hub.schema_registry.model.data_contract import same_metadata
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.registry.snapshot import (
-    Parsed,
+    ParsedSchema,
     RegistryState,
     SubjectState,
-    Version,
+    SubjectVersion,
     differences,
     named_by,
     parse,
@@ -74,7 +74,7 @@ class ReferenceSetting(BaseModel):
     version: int | None = Field(None, ge=1)
 
 
-class Settings(BaseModel):
+class SchemaSettings(BaseModel):
     """What can be said of every schema. ``tags`` are of the whole schema, or by field: ``{customer.email: [pii]}``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -92,7 +92,7 @@ class Settings(BaseModel):
         return value if value is None else value.upper()
 
 
-class FileSettings(Settings):
+class FileSettings(SchemaSettings):
     """One file. A file may be the schema of several subjects."""
 
     subject: str | None = Field(None, min_length=1)
@@ -111,7 +111,7 @@ class FolderSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    defaults: Settings = Field(default_factory=Settings)
+    defaults: SchemaSettings = Field(default_factory=SchemaSettings)
     schemas: dict[str, FileSettings] = Field(default_factory=dict)
 
 
@@ -119,7 +119,7 @@ class FolderSettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredSchema:
     """What another file of the project (topics.yaml) says of a schema file."""
 
     subject: str
@@ -127,7 +127,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedReference:
     """A reference as the folder has it; ``version`` None follows the subject."""
 
     name: str
@@ -136,7 +136,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """What is wrong with a file, and the way out; ``line`` and ``column`` from 1."""
 
     what: str
@@ -155,10 +155,10 @@ class SchemaFile:
     subject: str
     schema_type: str
     text: str
-    references: tuple[Wanted, ...] = ()
+    references: tuple[WantedReference, ...] = ()
     metadata: Mapping[str, Any] | None = None
     compatibility: str | None = None
-    problem: Problem | None = None
+    problem: FileProblem | None = None
     alias: str = ""
 
 
@@ -174,7 +174,7 @@ class Folder:
         return next((each for each in self.files if each.subject == subject), None)
 
 
-def load(root: Path, declared: Mapping[Path, Sequence[Declared]] | None = None) -> Folder:
+def load(root: Path, declared: Mapping[Path, Sequence[DeclaredSchema]] | None = None) -> Folder:
     """The folder. ``declared``: what else is known of a file, by its resolved path. What schemas.yaml says of the very
     file goes before it, but for two levels that differ; what it says of all files comes last.
 
@@ -213,7 +213,8 @@ def load(root: Path, declared: Mapping[Path, Sequence[Declared]] | None = None) 
                 SUFFIXES[path.suffix],
                 text,
                 tuple(
-                    Wanted(ref.name, subject_names.normal(ref.subject), ref.version) for ref in own.references
+                    WantedReference(ref.name, subject_names.normal(ref.subject), ref.version)
+                    for ref in own.references
                 ),
                 _metadata(own, settings.defaults),
                 own.compatibility or each.compatibility or settings.defaults.compatibility,
@@ -293,58 +294,60 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _read(path: Path) -> tuple[str, Problem | None]:
+def _read(path: Path) -> tuple[str, FileProblem | None]:
     try:
         content = read_bytes(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            return "", Problem(f"larger than {MOST_BYTES} bytes", "split the schema with references")
+            return "", FileProblem(f"larger than {MOST_BYTES} bytes", "split the schema with references")
         return content.decode("utf-8-sig"), None
     except OSError as error:
-        return "", Problem(f"cannot be read ({error.strerror})", "check the file and its rights")
+        return "", FileProblem(f"cannot be read ({error.strerror})", "check the file and its rights")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        return "", Problem("not UTF-8 text", "save the file as UTF-8", line)
+        return "", FileProblem("not UTF-8 text", "save the file as UTF-8", line)
 
 
-def _syntax(text: str) -> Problem | None:
+def _syntax(text: str) -> FileProblem | None:
     """Where JSON breaks off."""
     if text.strip() in avro.PRIMITIVES:
         return None
     try:
         json.loads(text)
     except RecursionError:
-        return Problem("nested too deep", "is a bracket wrong?")
+        return FileProblem("nested too deep", "is a bracket wrong?")
     except json.JSONDecodeError as error:
         fix = "look at the line above as well: a missing comma, quote or bracket"
-        return Problem(f"no JSON: {error.msg}", fix, error.lineno, error.colno)
+        return FileProblem(f"no JSON: {error.msg}", fix, error.lineno, error.colno)
     except ValueError as error:  # a number with more digits than Python reads
-        return Problem(f"no JSON: {error}", "write a number that programs can read")
+        return FileProblem(f"no JSON: {error}", "write a number that programs can read")
     return None
 
 
-def _subjects(path: PurePosixPath, own: FileSettings, also: Sequence[Declared]) -> Sequence[Declared]:
+def _subjects(
+    path: PurePosixPath, own: FileSettings, also: Sequence[DeclaredSchema]
+) -> Sequence[DeclaredSchema]:
     if own.subjects is not None or own.subject is not None:
         levels = {each.subject: each.compatibility for each in also}
         said = [subject_names.normal(each) for each in own.subjects or [str(own.subject)]]
-        return [Declared(each, levels.get(each)) for each in said]
+        return [DeclaredSchema(each, levels.get(each)) for each in said]
     if also:
         return also
     topic = ".".join(path.parts[:-1])
-    return [Declared(subject_names.normal(f"{topic}-{path.stem}" if topic else path.stem))]
+    return [DeclaredSchema(subject_names.normal(f"{topic}-{path.stem}" if topic else path.stem))]
 
 
-def _torn(own: FileSettings, also: Declared) -> Problem | None:
+def _torn(own: FileSettings, also: DeclaredSchema) -> FileProblem | None:
     """Two levels for one subject: each apply would set what the other's had set back."""
     if None in (own.compatibility, also.compatibility) or own.compatibility == also.compatibility:
         return None
-    return Problem(
+    return FileProblem(
         f"{SETTINGS_FILE} says compatibility {own.compatibility}, topics.yaml says {also.compatibility}"
         f" of {also.subject}",
         "say it in one of them",
     )
 
 
-def _metadata(own: Settings, defaults: Settings) -> Mapping[str, Any] | None:
+def _metadata(own: SchemaSettings, defaults: SchemaSettings) -> Mapping[str, Any] | None:
     """As Confluent's registry keeps it; None when nothing is said, and then what is registered stays."""
     owner = own.owner or defaults.owner
     properties = {**defaults.metadata, **own.metadata, **({"owner": owner} if owner else {})}
@@ -368,7 +371,7 @@ def _distinct(files: Sequence[SchemaFile]) -> list[SchemaFile]:
         if before is not each:
             known = f'"{each.subject}"' + (f', of which "{each.alias}" is an alias,' if each.alias else "")
             what = f"the subject {known} is that of the file {before.path} already"
-            problem = Problem(what, "rename one, or say its subject in schemas.yaml")
+            problem = FileProblem(what, "rename one, or say its subject in schemas.yaml")
             each = replace(each, problem=each.problem or problem)
         found.append(each)
     return found
@@ -389,7 +392,7 @@ def _connected(files: Sequence[SchemaFile]) -> list[SchemaFile]:
 
 def _with_references(
     file: SchemaFile,
-    needs: Mapping[str, _Names],
+    needs: Mapping[str, _SchemaNames],
     providers: Mapping[tuple[str, str], list[SchemaFile]],
 ) -> SchemaFile:
     said = {each.name for each in file.references}
@@ -407,32 +410,32 @@ def _with_references(
         offered = [each for each in offered if each.path != file.path]
         if len(offered) > 1:
             which = " and ".join(sorted(each.path for each in offered)[:5])
-            problem = Problem(
+            problem = FileProblem(
                 f"`{name}` is defined in {which}",
                 f"say which one in schemas.yaml: references: [{{name: {name}, subject: …}}]",
                 *_place(file.text, name),
             )
             return replace(file, problem=problem)
-        found += [Wanted(name, each.subject) for each in offered]
+        found += [WantedReference(name, each.subject) for each in offered]
     return replace(file, references=tuple(found))
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _SchemaNames:
     """What a schema defines at its top, and what it uses and does not define."""
 
     defined: tuple[str, ...]
     used: tuple[str, ...]
 
 
-def _needs(file: SchemaFile) -> _Names:
+def _needs(file: SchemaFile) -> _SchemaNames:
     if file.schema_type == "PROTOBUF":
-        return _Names((), tuple(dict.fromkeys(_IMPORT.findall(_without_comments(file.text)))))
+        return _SchemaNames((), tuple(dict.fromkeys(_IMPORT.findall(_without_comments(file.text)))))
     raw = _json(file.text)
     if file.schema_type == "AVRO":
         return _avro_names(raw)
     own = raw.get("$id", raw.get("id")) if isinstance(raw, dict) else None
-    return _Names(
+    return _SchemaNames(
         (own.rstrip("#"),) if isinstance(own, str) else (),
         tuple(dict.fromkeys(each for each in _refs(raw) if each and each != own)),
     )
@@ -465,7 +468,7 @@ def _refs(raw: Any) -> Iterator[str]:
             left.extend(reversed(node))
 
 
-def _avro_names(raw: Any) -> _Names:
+def _avro_names(raw: Any) -> _SchemaNames:
     """By walking; what is no valid schema is left to the parser."""
     defined: dict[str, None] = {}
     used: dict[str, None] = {}
@@ -495,7 +498,9 @@ def _avro_names(raw: Any) -> _Names:
                 below = [kind]
             left.extend((each, inside) for each in reversed(below))
     top = next(iter(defined), None)
-    return _Names((top,) if top is not None else (), tuple(each for each in used if each not in defined))
+    return _SchemaNames(
+        (top,) if top is not None else (), tuple(each for each in used if each not in defined)
+    )
 
 
 def _provides(file: SchemaFile, defined: Iterable[str]) -> Iterator[str]:
@@ -529,7 +534,7 @@ def _ordered(files: Sequence[SchemaFile]) -> list[SchemaFile]:
             circle: list[int] = error.args[1]
             said = " -> ".join(found[each].subject for each in reversed(circle))
             for each in circle:
-                problem = Problem(f"references go in a circle: {said}", "take one of the references out")
+                problem = FileProblem(f"references go in a circle: {said}", "take one of the references out")
                 found[each] = replace(found[each], problem=problem)
 
 
@@ -561,12 +566,12 @@ class Item:
     references: tuple[Reference, ...] = ()
     level: tuple[str, str] | None = None
     reasons: tuple[Incompatibility, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SchemaChange, ...] = ()
     remark: str = ""
     registers: bool = False
     warnings: tuple[Incompatibility, ...] = ()
-    old: Parsed | None = field(default=None, repr=False, compare=False)
-    new: Parsed | None = field(default=None, repr=False, compare=False)
+    old: ParsedSchema | None = field(default=None, repr=False, compare=False)
+    new: ParsedSchema | None = field(default=None, repr=False, compare=False)
 
     def place(self, reason: Incompatibility | None = None) -> tuple[int, int]:
         """(line, column) in the file that a reason is about, as near as can be told."""
@@ -588,7 +593,7 @@ _POSITION = re.compile(r'(?:^|: )(?P<line>\d+):(?P<column>\d+): |["`](?P<name>[^
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FolderPlan:
     """Every subject: those of the folder in the order of their references, then those only the registry has."""
 
     items: tuple[Item, ...]
@@ -611,11 +616,11 @@ class Plan:
         return 1 if self.refused else 2 if self.steps else 0
 
 
-Rule = Callable[[SchemaFile, Parsed, SubjectState], Iterable[Incompatibility]]
+Rule = Callable[[SchemaFile, ParsedSchema, SubjectState], Iterable[Incompatibility]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SchemaRequirements:
     """What a schema must keep besides its compatibility level: each says why not, or nothing. ``warn`` refuse nothing;
     ``levels`` are asked of a level that is set where no version is registered.
 
@@ -631,7 +636,9 @@ def reason_at(path: str, rule: str, what: str, fix: str) -> Incompatibility:
     return Incompatibility(rule, "/", f"{path}: {what}" if path else what, fix, "", field=path)
 
 
-def plan(folder: Folder, state: RegistryState, rules: Rules = Rules()) -> Plan:
+def plan(
+    folder: Folder, state: RegistryState, rules: SchemaRequirements = SchemaRequirements()
+) -> FolderPlan:
     """From the folder and the registry to what is to be done. Pure; raises nothing for what is wrong with a schema.
 
     The items of files for an alias name the subject that it stands for: there the registry puts what it is given."""
@@ -644,7 +651,7 @@ def plan(folder: Folder, state: RegistryState, rules: Rules = Rules()) -> Plan:
         for name, subject in sorted(state.subjects.items())
         if name not in wanted and subject.live
     ]
-    return Plan((*items, *left))
+    return FolderPlan((*items, *left))
 
 
 def _as_meant(folder: Folder, state: RegistryState) -> Folder:
@@ -664,7 +671,7 @@ def _as_meant(folder: Folder, state: RegistryState) -> Folder:
     return replace(folder, files=tuple(_ordered(_distinct(sorted(files, key=lambda each: each.alias != "")))))
 
 
-def _remarks(old: Parsed, new: Parsed) -> Iterator[Incompatibility]:
+def _remarks(old: ParsedSchema, new: ParsedSchema) -> Iterator[Incompatibility]:
     """What no level sees, of what can be described."""
     if old.schema_type == new.schema_type:
         with contextlib.suppress(InvalidSchema):
@@ -681,7 +688,7 @@ def as_state(folder: Folder, default_level: str = "BACKWARD") -> RegistryState:
             references = tuple(
                 Reference(each.name, each.subject, 1) for each in file.references if each.subject in found
             )
-            version = Version(1, file.text, file.schema_type, references, file.metadata)
+            version = SubjectVersion(1, file.text, file.schema_type, references, file.metadata)
             found[file.subject] = SubjectState((version,), file.compatibility or default_level)
     return replace(state, subjects=found)
 
@@ -690,7 +697,7 @@ def as_state(folder: Folder, default_level: str = "BACKWARD") -> RegistryState:
 class _Planner:
     folder: Folder
     state: RegistryState
-    rules: Rules
+    rules: SchemaRequirements
     made: dict[str, Item] = field(default_factory=dict)
 
     def item(self, file: SchemaFile) -> Item:
@@ -713,7 +720,7 @@ class _Planner:
             return self._refused(file, "INVALID", error.message, _fix_of(error.message))
         return self._judged(file, new, tuple(references))
 
-    def _judged(self, file: SchemaFile, new: Parsed, references: tuple[Reference, ...]) -> Item:
+    def _judged(self, file: SchemaFile, new: ParsedSchema, references: tuple[Reference, ...]) -> Item:
         subject = self.state.subject(file.subject)
         level = file.compatibility or subject.level
         set_level = (subject.level, level) if level != subject.level else None
@@ -734,7 +741,7 @@ class _Planner:
                 *(each for rule in self.rules.more for each in rule(file, new, subject)),
             ]
             old = parsed_version(self.state, live[-1]) if live else None
-            changes = tuple(diff_in_words(file.schema_type, old, new)) if old is not None else ()
+            changes = tuple(diff_schemas(file.schema_type, old, new)) if old is not None else ()
             warned = [each for rule in self.rules.warn for each in rule(file, new, subject)]
         except InvalidSchema as error:
             return self._refused(file, "NOT_COMPARABLE", error.message, "make the schema simpler")
@@ -761,7 +768,7 @@ class _Planner:
             file.subject, Status.refused, file=file, reasons=(Incompatibility(rule, "/", what, fix, ""),)
         )
 
-    def _reference(self, wanted: Wanted) -> Reference | Incompatibility:
+    def _reference(self, wanted: WantedReference) -> Reference | Incompatibility:
         if wanted.version is not None:
             return Reference(wanted.name, wanted.subject, wanted.version)
         target = self.made.get(wanted.subject)
@@ -795,8 +802,8 @@ class _Planner:
         return found
 
     def _registered(
-        self, file: SchemaFile, new: Parsed, references: tuple[Reference, ...], subject: SubjectState
-    ) -> Version | None:
+        self, file: SchemaFile, new: ParsedSchema, references: tuple[Reference, ...], subject: SubjectState
+    ) -> SubjectVersion | None:
         """The newest version that is this very schema. Spelled otherwise is the same; other metadata is not."""
         text: str | None = None
         for each in reversed(subject.live):
@@ -813,7 +820,9 @@ class _Planner:
                 return each
         return None
 
-    def _incompatible(self, new: Parsed, live: Sequence[Version], level: str) -> list[Incompatibility]:
+    def _incompatible(
+        self, new: ParsedSchema, live: Sequence[SubjectVersion], level: str
+    ) -> list[Incompatibility]:
         if level == "NONE":
             return []
         direction = level.removesuffix("_TRANSITIVE")
@@ -833,25 +842,29 @@ class _Planner:
         return found
 
 
-def _beside(file: SchemaFile, references: tuple[Reference, ...], subject: SubjectState) -> tuple[Change, ...]:
+def _beside(
+    file: SchemaFile, references: tuple[Reference, ...], subject: SubjectState
+) -> tuple[SchemaChange, ...]:
     """What is another version though the schema says the same."""
     found, latest = [], subject.live[-1]
     if references != latest.references:
         moved = ", ".join(f"{each.subject} version {each.version}" for each in references) or "nothing"
-        found.append(Change("references", "", f"it refers to {moved}"))
+        found.append(SchemaChange("references", "", f"it refers to {moved}"))
     if not _says_metadata(latest, file, subject):
-        found.append(Change("metadata", "", "its metadata (owner, tags, properties) is another"))
-    return tuple(found) or (Change("spelling", "", "it says the same in other words"),)
+        found.append(SchemaChange("metadata", "", "its metadata (owner, tags, properties) is another"))
+    return tuple(found) or (SchemaChange("spelling", "", "it says the same in other words"),)
 
 
-def _says_metadata(version: Version, file: SchemaFile, subject: SubjectState) -> bool:
+def _says_metadata(version: SubjectVersion, file: SchemaFile, subject: SubjectState) -> bool:
     """Whether a version has what the file's metadata come to. Its own number in them is the registry's to keep."""
     if file.metadata is None:
         return True
-    return same_metadata(_said(subject.metadata_of(file.metadata)), _said(version.metadata))
+    return same_metadata(
+        _declared_metadata(subject.metadata_of(file.metadata)), _declared_metadata(version.metadata)
+    )
 
 
-def _said(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _declared_metadata(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """What metadata says: other registries spell out what is empty."""
     return {key: each for key, each in (metadata or {}).items() if each}
 

@@ -11,35 +11,37 @@ from typing import Any
 
 from hub.schema_registry.compat.compatibility import Incompatibility
 from hub.schema_registry.describe import describe
-from hub.schema_registry.folder.plan import Folder, Rules, SchemaFile, reason_at
+from hub.schema_registry.folder.plan import Folder, SchemaFile, SchemaRequirements, reason_at
 from hub.schema_registry.policy.policy import Effective
-from hub.schema_registry.policy.policy_checks import Context, Violation
+from hub.schema_registry.policy.policy_checks import CheckContext, PolicyViolation
 from hub.schema_registry.registry.rulebook import Rulebook
-from hub.schema_registry.registry.snapshot import Parsed, RegistryState, SubjectState
+from hub.schema_registry.registry.snapshot import ParsedSchema, RegistryState, SubjectState
 
 _WHO = "registrars"
 
 
-def rules_of(book: Rulebook) -> Rules:
+def rules_of(book: Rulebook) -> SchemaRequirements:
     """The rules as a plan asks them: those that block, and those that only warn."""
 
-    def of(severity: str, file: SchemaFile, new: Parsed, subject: SubjectState) -> Iterator[Incompatibility]:
+    def of(
+        severity: str, file: SchemaFile, new: ParsedSchema, subject: SubjectState
+    ) -> Iterator[Incompatibility]:
         stored = replace(file, metadata=subject.metadata_of(file.metadata))
         for each in violations_of(book, stored, new):
             if each.severity == severity and each.rule != _WHO:
                 yield _reason(each)
 
-    def loose(file: SchemaFile, _new: Parsed, _subject: SubjectState) -> Iterator[Incompatibility]:
+    def loose(file: SchemaFile, _new: ParsedSchema, _subject: SubjectState) -> Iterator[Incompatibility]:
         return map(_reason, _loose(book.effective(file.subject), file))
 
-    return Rules(
+    return SchemaRequirements(
         (lambda file, new, subject: of("block", file, new, subject),),
         (lambda file, new, subject: of("warn", file, new, subject),),
         (loose,),
     )
 
 
-def _reason(broken: Violation) -> Incompatibility:
+def _reason(broken: PolicyViolation) -> Incompatibility:
     by = f" (set by {broken.set_by})" if broken.set_by else ""
     return reason_at(broken.path, broken.rule, f"{broken.what}{by}", broken.fix)
 
@@ -58,8 +60,8 @@ def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> Registr
 
 
 def violations_of(
-    book: Rulebook, file: SchemaFile, new: Parsed, *, is_new: bool = True
-) -> Iterator[Violation]:
+    book: Rulebook, file: SchemaFile, new: ParsedSchema, *, is_new: bool = True
+) -> Iterator[PolicyViolation]:
     """Every rule that a file's schema breaks, those that only warn too; ``new`` is what its text says, ``is_new`` False
     where it is registered already."""
     effective = book.effective(file.subject)
@@ -68,11 +70,11 @@ def violations_of(
     yield from _loose(effective, file)
     metadata: Mapping[str, Any] = file.metadata or {}
     owner = (metadata.get("properties") or {}).get("owner") or book.owners.get(effective.topic, "")
-    context = Context("", frozenset(), str(owner), metadata.get("tags") or {}, is_new)
+    context = CheckContext("", frozenset(), str(owner), metadata.get("tags") or {}, is_new)
     yield from effective.check(file.schema_type, describe(file.schema_type, new.schema, new.named), context)
 
 
-def _loose(effective: Effective, file: SchemaFile) -> Iterator[Violation]:
+def _loose(effective: Effective, file: SchemaFile) -> Iterator[PolicyViolation]:
     """The level that is said of the file, where it may not have it."""
     refused = effective.level_violation(file.compatibility) if file.compatibility is not None else None
     if refused is not None:

@@ -130,7 +130,7 @@ def _csv(text: str, where: str) -> Iterator[Any]:
         raise _wrong(where, f"no CSV: {error}", "is a quote missing?", max(1, reader.line_num)) from None
 
 
-class _Refused(Exception):
+class _XmlRefused(Exception):
     """What expat is not to read on."""
 
 
@@ -175,11 +175,11 @@ def _xml(content: bytes, where: str) -> Iterator[Any]:
     root: list[Any] = []
 
     def refuse(*_: Any) -> None:
-        raise _Refused("a document type or an entity is declared")
+        raise _XmlRefused("a document type or an entity is declared")
 
     def start(name: str, attributes: dict[str, str]) -> None:
         if len(open_) >= MOST_DEPTH:
-            raise _Refused(f"nested deeper than {MOST_DEPTH}")
+            raise _XmlRefused(f"nested deeper than {MOST_DEPTH}")
         open_.append(_Element(_local(name), attributes))
 
     def end(_: str) -> None:
@@ -199,7 +199,7 @@ def _xml(content: bytes, where: str) -> Iterator[Any]:
     parser.CharacterDataHandler = lambda text: open_[-1].text.append(text)
     try:
         parser.Parse(content, True)
-    except _Refused as refused:
+    except _XmlRefused as refused:
         line, column = parser.CurrentLineNumber, parser.CurrentColumnNumber + 1
         raise _wrong(
             where, f"XML that is not read: {refused}", "take it out of the file", line, column

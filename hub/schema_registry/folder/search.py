@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from hub.schema_registry.registry.snapshot import Version
+from hub.schema_registry.registry.snapshot import SubjectVersion
 
 _WEIGHTS: Mapping[str, int] = {
     "subject": 100,
@@ -64,29 +64,29 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _SearchText:
     kind: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SearchEntry:
     """A subject made ready to be searched: ``entry_of`` reads its schema once, ``search_in`` asks it often."""
 
     subject: str
     version: int
-    texts: tuple[_Text, ...]
+    texts: tuple[_SearchText, ...]
     all: str
 
 
-def entry_of(subject: str, version: Version) -> Entry:
+def entry_of(subject: str, version: SubjectVersion) -> SearchEntry:
     """The subject's words, of this version."""
-    texts = (_Text("subject", subject), *_of_schema(version), *_of_metadata(version.metadata or {}))
-    return Entry(subject, version.version, texts, "\n".join(each.text.lower() for each in texts))
+    texts = (_SearchText("subject", subject), *_of_schema(version), *_of_metadata(version.metadata or {}))
+    return SearchEntry(subject, version.version, texts, "\n".join(each.text.lower() for each in texts))
 
 
 def search(
-    latest: Iterable[tuple[str, Version]],
+    latest: Iterable[tuple[str, SubjectVersion]],
     words: str = "",
     *,
     owner: str | None = None,
@@ -98,7 +98,7 @@ def search(
 
 
 def search_in(
-    entries: Iterable[Entry],
+    entries: Iterable[SearchEntry],
     words: str = "",
     *,
     owner: str | None = None,
@@ -120,7 +120,7 @@ def search_in(
 
 
 def _match(
-    entry: Entry, words: list[str], owner: str | None, tag: str | None, field: str | None
+    entry: SearchEntry, words: list[str], owner: str | None, tag: str | None, field: str | None
 ) -> Match | None:
     texts = entry.texts
     owners = [each.text for each in texts if each.kind == "owner"]
@@ -148,7 +148,7 @@ def _match(
     return Match(entry.subject, entry.version, score, ", ".join(owners), tuple(tags), tuple(shown))
 
 
-def _points(word: str, text: _Text) -> int:
+def _points(word: str, text: _SearchText) -> int:
     weight = _WEIGHTS[text.kind]
     lower = text.text.lower()
     if word == lower:
@@ -158,7 +158,7 @@ def _points(word: str, text: _Text) -> int:
     return weight if word in {each.lower() for each in _WORD.findall(text.text)} else weight // _PART
 
 
-def _of_schema(version: Version) -> Iterator[_Text]:
+def _of_schema(version: SubjectVersion) -> Iterator[_SearchText]:
     """Names, fields, symbols and docs, whatever the schema is valid or not."""
     if version.schema_type == "PROTOBUF":
         yield from _protobuf(_PROTO_COMMENT.sub(lambda found: found[1] or " ", version.text))
@@ -184,49 +184,49 @@ def _of_schema(version: Version) -> Iterator[_Text]:
         left.extend(reversed(inner))
 
 
-def _protobuf(text: str) -> Iterator[_Text]:
+def _protobuf(text: str) -> Iterator[_SearchText]:
     plain = _PROTO_TEXT.sub('""', text)
-    yield from (_Text("name", each) for each in _PROTO_NAME.findall(plain))
-    yield from (_Text("field", each) for each in _PROTO_FIELD.findall(plain))
+    yield from (_SearchText("name", each) for each in _PROTO_NAME.findall(plain))
+    yield from (_SearchText("field", each) for each in _PROTO_FIELD.findall(plain))
     for inside in _PROTO_ENUM.findall(plain):
-        yield from (_Text("symbol", each) for each in _PROTO_SYMBOL.findall(inside))
+        yield from (_SearchText("symbol", each) for each in _PROTO_SYMBOL.findall(inside))
     for part, said in _PROTO_META.findall(text):
         for kind, given in [(part, said)] if part else _PROTO_SAID.findall(said):
             if kind in ("doc", "tags"):
-                yield from (_Text(kind.removesuffix("s"), each) for each in _PROTO_TEXT.findall(given))
+                yield from (_SearchText(kind.removesuffix("s"), each) for each in _PROTO_TEXT.findall(given))
 
 
-def _avro(node: Mapping[str, Any]) -> Iterator[_Text]:
+def _avro(node: Mapping[str, Any]) -> Iterator[_SearchText]:
     if isinstance(node.get("doc"), str):
-        yield _Text("doc", node["doc"])
+        yield _SearchText("doc", node["doc"])
     if isinstance(node.get("name"), str) and "type" in node:
         named = node["type"] in ("record", "error", "enum", "fixed")
-        yield _Text("name" if named else "field", node["name"])
+        yield _SearchText("name" if named else "field", node["name"])
     if isinstance(node.get("symbols"), list):
-        yield from (_Text("symbol", each) for each in node["symbols"] if isinstance(each, str))
+        yield from (_SearchText("symbol", each) for each in node["symbols"] if isinstance(each, str))
     yield from _tags(node.get("confluent:tags", node.get("tags")))
 
 
-def _json_schema(node: Mapping[str, Any]) -> Iterator[_Text]:
+def _json_schema(node: Mapping[str, Any]) -> Iterator[_SearchText]:
     for key in ("description", "title"):
         if isinstance(node.get(key), str):
-            yield _Text("name" if key == "title" else "doc", node[key])
+            yield _SearchText("name" if key == "title" else "doc", node[key])
     if isinstance(node.get("properties"), dict):
-        yield from (_Text("field", each) for each in node["properties"])
+        yield from (_SearchText("field", each) for each in node["properties"])
     for key in _NAMED:
         if isinstance(node.get(key), dict):
-            yield from (_Text("name", each) for each in node[key])
+            yield from (_SearchText("name", each) for each in node[key])
     if isinstance(node.get("enum"), list):
-        yield from (_Text("symbol", each) for each in node["enum"] if isinstance(each, str))
+        yield from (_SearchText("symbol", each) for each in node["enum"] if isinstance(each, str))
     yield from _tags(node.get("confluent:tags", node.get("tags")))
 
 
-def _tags(found: Any) -> Iterator[_Text]:
+def _tags(found: Any) -> Iterator[_SearchText]:
     if isinstance(found, list):
-        yield from (_Text("tag", each) for each in found if isinstance(each, str))
+        yield from (_SearchText("tag", each) for each in found if isinstance(each, str))
 
 
-def _of_metadata(metadata: Mapping[str, Any]) -> Iterator[_Text]:
+def _of_metadata(metadata: Mapping[str, Any]) -> Iterator[_SearchText]:
     """Owner and tags as ``schemas.yaml`` writes them and as Confluent's clients do."""
     by_path = metadata.get("tags")
     for each in by_path.values() if isinstance(by_path, dict) else ():
@@ -236,5 +236,5 @@ def _of_metadata(metadata: Mapping[str, Any]) -> Iterator[_Text]:
         if isinstance(value, str):
             kind = "owner" if key == "owner" else "tag" if key in ("tag", "tags") else "doc"
             yield from (
-                _Text(kind, each.strip()) for each in (value.split(",") if kind == "tag" else [value])
+                _SearchText(kind, each.strip()) for each in (value.split(",") if kind == "tag" else [value])
             )

@@ -1,4 +1,4 @@
-"""[core] One module a schema format; each is a ``Format``. Who may read whom is a list of ``Difference``."""
+"""[core] One module a schema format; each is a ``Format``. Who may read whom is a list of ``SchemaDifference``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class InvalidSchema(CallerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SchemaDifference:
     """One reason why a reader cannot read what a writer wrote.
 
     ``path`` leads into the reader as Confluent writes it (``/fields/1/type``), ``field`` in names (``item.qty``).
@@ -41,5 +41,5 @@ class Format(Protocol):
     def normalized(self, schema: Any) -> str:
         """The text in which what means the same is written the same (``normalize=true``)."""
 
-    def differences(self, reader: Any, writer: Any) -> list[Difference]:
+    def differences(self, reader: Any, writer: Any) -> list[SchemaDifference]:
         """Every reason, in the reader's order; [] when it can read."""

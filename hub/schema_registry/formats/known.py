@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hub.schema_registry.formats import Difference, Format
+from hub.schema_registry.formats import Format, SchemaDifference
 from hub.schema_registry.formats.avro import format as avro_format
 from hub.schema_registry.formats.json_schema import format as json_schema
 from hub.schema_registry.formats.protobuf import format as protobuf
@@ -28,7 +28,7 @@ def types() -> list[str]:
     return [each for each in TYPES_IN_ORDER if each in FORMATS]
 
 
-def differences(form: Format, reader: Any, writer: Any, *, lenient: bool) -> list[Difference]:
+def differences(form: Format, reader: Any, writer: Any, *, lenient: bool) -> list[SchemaDifference]:
     """Why ``reader`` cannot read ``writer``; lenient only where the format knows the word."""
     if lenient and "lenient" in inspect.signature(form.differences).parameters:
         return form.differences(reader, writer, lenient=True)  # type: ignore[call-arg]

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote
 import orjson
 
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC
-from hub.schema_registry.registry.errors import Refused
+from hub.schema_registry.registry.errors import RequestRefused
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 # What an answer may be, what we prefer first. Requests may also say nothing, or application/octet-stream.
@@ -33,7 +33,7 @@ class ClientGone(Exception):
 
 
 @dataclass(slots=True)
-class Call:
+class HttpCall:
     """A request. ``params`` are the parts of its path that the route leaves open."""
 
     method: str
@@ -44,7 +44,7 @@ class Call:
     body: bytes = b""
 
     @classmethod
-    def of(cls, scope: Scope) -> Call:
+    def of(cls, scope: Scope) -> HttpCall:
         """Raises Refused for a path or query that is no UTF-8."""
         headers = dict(scope["headers"])
         asked = scope.get("query_string") or b""
@@ -52,7 +52,7 @@ class Call:
             query = parse_qs(asked.decode("ascii"), keep_blank_values=True, errors="strict") if asked else {}
             segments = [unquote(each, errors="strict") for each in _path(scope).split("/")]
         except (UnicodeDecodeError, ValueError):
-            raise Refused(400, 400, "the path or the query is not UTF-8") from None
+            raise RequestRefused(400, 400, "the path or the query is not UTF-8") from None
         while segments and not segments[-1]:
             segments.pop()  # a slash at the end makes no difference
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -74,7 +74,7 @@ class Call:
         try:
             return int(text)
         except ValueError:
-            raise Refused(422, 422, f"{name}: '{text[:80]}' is no number") from None
+            raise RequestRefused(422, 422, f"{name}: '{text[:80]}' is no number") from None
 
     def page(self, items: list[Any]) -> list[Any]:
         """The part of a list that ``offset`` and ``limit`` ask for; a limit of 0 or less is none."""
@@ -86,9 +86,9 @@ class Call:
         try:
             found = orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
-            raise Refused(400, 400, f"the request's body is no JSON in UTF-8: {error}") from None
+            raise RequestRefused(400, 400, f"the request's body is no JSON in UTF-8: {error}") from None
         if not isinstance(found, dict):
-            raise Refused(400, 400, "the request's body is no JSON object")
+            raise RequestRefused(400, 400, "the request's body is no JSON object")
         return found
 
 
@@ -103,7 +103,7 @@ def _path(scope: Scope) -> str:
 
 
 @dataclass(slots=True)
-class Answer:
+class HttpAnswer:
     """``position`` is the log's after a write: the next offset."""
 
     body: bytes
@@ -112,17 +112,17 @@ class Answer:
     position: int | None = None
 
     @classmethod
-    def of(cls, value: Any, status: int = 200, position: int | None = None) -> Answer:
+    def of(cls, value: Any, status: int = 200, position: int | None = None) -> HttpAnswer:
         return cls(orjson.dumps(value), status, [], position)
 
     @classmethod
-    def error(cls, status: int, code: int, message: str) -> Answer:
+    def error(cls, status: int, code: int, message: str) -> HttpAnswer:
         return cls.of({"error_code": code, "message": message}, status)
 
 
-NOT_FOUND = Answer.error(404, 404, "HTTP 404 Not Found")
-NOT_ALLOWED = Answer.error(405, 405, "HTTP 405 Method Not Allowed")
-UNSUPPORTED = Answer.error(415, 415, "HTTP 415 Unsupported Media Type")
+NOT_FOUND = HttpAnswer.error(404, 404, "HTTP 404 Not Found")
+NOT_ALLOWED = HttpAnswer.error(405, 405, "HTTP 405 Method Not Allowed")
+UNSUPPORTED = HttpAnswer.error(415, 415, "HTTP 415 Unsupported Media Type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +137,20 @@ class Ready:
         body = orjson.dumps(value)
         return cls(body, b'"' + hashlib.sha256(body).hexdigest()[:24].encode() + b'"')
 
-    def answer(self, call: Call, cache_control: bytes) -> Answer:
+    def answer(self, call: HttpCall, cache_control: bytes) -> HttpAnswer:
         """304 without a body when the client has these bytes already."""
         headers = [(b"etag", self.tag), (b"cache-control", cache_control), (b"vary", b"accept")]
         asked = call.headers.get(b"if-none-match")
         if asked is not None and _has(asked, self.tag):
-            return Answer(b"", 304, headers)
-        return Answer(self.body, 200, headers)
+            return HttpAnswer(b"", 304, headers)
+        return HttpAnswer(self.body, 200, headers)
 
 
 def _has(asked: bytes, tag: bytes) -> bool:
     return any(each.strip().removeprefix(b"W/") in (tag, b"*") for each in asked.split(b","))
 
 
-def media_type_is_known(call: Call) -> bool:
+def media_type_is_known(call: HttpCall) -> bool:
     """Whether a request's body is of a type that we read."""
     given = call.headers.get(b"content-type")
     return given is None or given.partition(b";")[0].strip().lower().decode("latin-1") in _REQUESTS
@@ -176,9 +176,11 @@ def answer_type(accept: bytes) -> bytes:
     return max(MEDIA_TYPES, key=weight_of).encode()
 
 
-async def read_body(call: Call, receive: Receive) -> None:
+async def read_body(call: HttpCall, receive: Receive) -> None:
     """Put the body into the call. Raises Refused when it is too large, ClientGone."""
-    too_large = Refused(413, 413, f"the request's body is too large: {MOST_BODY_BYTES} bytes are allowed")
+    too_large = RequestRefused(
+        413, 413, f"the request's body is too large: {MOST_BODY_BYTES} bytes are allowed"
+    )
     length = call.headers.get(b"content-length", b"0")
     if length.isdigit() and int(length) > MOST_BODY_BYTES:
         raise too_large
@@ -196,7 +198,7 @@ async def read_body(call: Call, receive: Receive) -> None:
     call.body = b"".join(parts)
 
 
-async def respond(scope: Scope, send: Send, answer: Answer) -> None:
+async def respond(scope: Scope, send: Send, answer: HttpAnswer) -> None:
     """Send an answer; a write's carries its place in the log."""
     accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
     headers = [*answer.headers]

@@ -22,9 +22,9 @@ from hub.schema_registry.model.data_contract import (
     without_version,
 )
 from hub.schema_registry.model.facts import HIGHEST_ID, Reference, SchemaStored
-from hub.schema_registry.policy.policy_checks import Violation
+from hub.schema_registry.policy.policy_checks import PolicyViolation
 from hub.schema_registry.registry.commands import RegisterSchema
-from hub.schema_registry.registry.errors import Refused
+from hub.schema_registry.registry.errors import RequestRefused
 from hub.schema_registry.registry.state import guid_of
 
 
@@ -35,12 +35,12 @@ def command_of(subject: str, body: Mapping[str, Any], *, normalize: bool = False
         try:
             check_metadata(metadata)
         except InvalidMetadata as error:
-            raise Refused(422, 422, error.message) from None
+            raise RequestRefused(422, 422, error.message) from None
     if rule_set is not None:
         try:
             check_rule_set(rule_set)  # before anything merges it with the settings'
         except InvalidRules as error:
-            raise Refused(422, 42210, f"Invalid rule set: {error.message}") from None
+            raise RequestRefused(422, 42210, f"Invalid rule set: {error.message}") from None
     schema_id = _number(body, "id", -1)
     return RegisterSchema(
         subject,
@@ -61,7 +61,7 @@ def tagged(body: Mapping[str, Any], name: str) -> tuple[Tagged, ...]:
     if found is None:
         return ()
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise Refused(422, 422, f"{name}: has to be a list of objects")
+        raise RequestRefused(422, 422, f"{name}: has to be a list of objects")
     return tuple(_tagged(each, name) for each in found)
 
 
@@ -72,10 +72,10 @@ def _tagged(each: Mapping[str, Any], name: str) -> Tagged:
         or not isinstance(tags, list)
         or not all(isinstance(t, str) for t in tags)
     ):
-        raise Refused(422, 422, f"{name}: each has a schemaEntity and a list of tags")
+        raise RequestRefused(422, 422, f"{name}: each has a schemaEntity and a list of tags")
     path, kind = _text(entity, "entityPath"), _text(entity, "entityType").lower()
     if not path or kind not in KINDS:
-        raise Refused(
+        raise RequestRefused(
             422, 422, f"{name}: a schemaEntity has an entityPath, and {' or '.join(KINDS)} as entityType"
         )
     return Tagged(path, kind, tuple(tags))
@@ -94,7 +94,7 @@ def command_of_tags(of: SchemaStored, body: Mapping[str, Any]) -> RegisterSchema
         if removed is not None and not (
             isinstance(removed, list) and all(isinstance(t, str) for t in removed)
         ):
-            raise Refused(422, 422, "rulesToRemove: has to be a list of names")
+            raise RequestRefused(422, 422, "rulesToRemove: has to be a list of names")
         rules = without_rules(merged_rules(of.rule_set, added), removed or ())
     metadata = of.metadata if command.metadata is None else command.metadata
     return replace(
@@ -113,7 +113,7 @@ def _text(body: Mapping[str, Any], name: str) -> str:
     if found is None:
         return ""
     if not isinstance(found, str):
-        raise Refused(422, 422, f"{name}: has to be text")
+        raise RequestRefused(422, 422, f"{name}: has to be text")
     return found
 
 
@@ -122,7 +122,7 @@ def _number(body: Mapping[str, Any], name: str, default: int) -> int:
     if found is None:
         return default
     if not isinstance(found, int) or isinstance(found, bool) or not -1 <= found <= HIGHEST_ID:
-        raise Refused(422, 422, f"{name}: has to be a number up to {HIGHEST_ID}")
+        raise RequestRefused(422, 422, f"{name}: has to be a number up to {HIGHEST_ID}")
     return found
 
 
@@ -130,12 +130,14 @@ def _references(found: Any) -> tuple[Reference, ...]:
     if found is None:
         return ()
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise Refused(422, 422, "references: has to be a list of objects")
+        raise RequestRefused(422, 422, "references: has to be a list of objects")
     references = []
     for each in found:
         name, subject, version = _text(each, "name"), _text(each, "subject"), _number(each, "version", -1)
         if not name or not subject or version == 0:
-            raise Refused(422, 422, "references: each has a name, a subject and a version (-1: the latest)")
+            raise RequestRefused(
+                422, 422, "references: each has a name, a subject and a version (-1: the latest)"
+            )
         references.append(Reference(name, subject, version))
     return tuple(references)
 
@@ -196,7 +198,7 @@ _MOST_WARNINGS = 10
 _MOST_WARNING = 240  # characters; proxies take some KiB of headers
 
 
-def warnings_header(violations: Sequence[Violation | Warned]) -> list[tuple[bytes, bytes]]:
+def warnings_header(violations: Sequence[PolicyViolation | Warned]) -> list[tuple[bytes, bytes]]:
     """The header ``Hub-Warnings`` of a registration: a JSON list of sentences, in ASCII; [] when nothing warns."""
     said = [str(each) for each in violations if each.severity == "warn"]
     if not said:

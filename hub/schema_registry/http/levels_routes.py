@@ -7,10 +7,10 @@ from fastapi import APIRouter, Response
 
 from hub.caller import sees_subject
 from hub.schema_registry.registry.state_machine import Registry
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 
-def create_router(node: Node) -> APIRouter:
+def create_router(node: RegistryNode) -> APIRouter:
     """The route over a registry node."""
     router = APIRouter(tags=["schema registry"])
 

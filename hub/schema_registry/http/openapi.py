@@ -59,7 +59,7 @@ MEANINGS: Final[Mapping[int, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RouteOperation:
     """One method of one path. Words are joined by blanks.
 
     ``answer``: the schema of a 200, "" for a body that is no JSON of ours, None for a 204. ``errors``: codes besides
@@ -124,9 +124,9 @@ _ID: Final = "/schemas/ids/{id}"
 _COMPATIBLE: Final = "/compatibility/subjects/{subject}/versions"
 
 
-def _settings(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[Operation, ...]:
+def _settings(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[RouteOperation, ...]:
     return (
-        Operation(
+        RouteOperation(
             "GET",
             path,
             f"The settings of {of}",
@@ -135,7 +135,7 @@ def _settings(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[
             answer=_ref("Settings"),
             example={"compatibilityLevel": "BACKWARD"},
         ),
-        Operation(
+        RouteOperation(
             "PUT",
             path,
             f"Change settings of {of}; null takes one back",
@@ -146,7 +146,7 @@ def _settings(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[
             {"compatibility": "FULL"},
             {"compatibility": "FULL"},
         ),
-        Operation(
+        RouteOperation(
             "DELETE",
             path,
             f"Take back all settings of {of}",
@@ -157,11 +157,11 @@ def _settings(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[
     )
 
 
-def _mode(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[Operation, ...]:
+def _mode(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[RouteOperation, ...]:
     answer, example = _ref("Mode"), {"mode": "READWRITE"}
     return (
-        Operation("GET", path, f"The mode of {of}", wanted, missing, answer=answer, example=example),
-        Operation(
+        RouteOperation("GET", path, f"The mode of {of}", wanted, missing, answer=answer, example=example),
+        RouteOperation(
             "PUT",
             path,
             f"Set the mode of {of}",
@@ -172,7 +172,7 @@ def _mode(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[Oper
             example,
             example,
         ),
-        Operation(
+        RouteOperation(
             "DELETE",
             path,
             f"Take back the mode of {of}",
@@ -183,8 +183,8 @@ def _mode(path: str, of: str, wanted: str = "", missing: str = "") -> tuple[Oper
     )
 
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    Operation(
+OPERATIONS: Final[tuple[RouteOperation, ...]] = (
+    RouteOperation(
         "GET",
         "/subjects",
         "The names of all subjects",
@@ -192,7 +192,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_NAMES,
         example=["orders-value"],
     ),
-    Operation(
+    RouteOperation(
         "POST",
         _SUBJECT,
         "Look up which version of a subject a schema is",
@@ -203,7 +203,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         _SENT,
         _VERSION,
     ),
-    Operation(
+    RouteOperation(
         "DELETE",
         _SUBJECT,
         "Delete all versions of a subject: softly, then for ever",
@@ -212,7 +212,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_NUMBERS,
         example=[1],
     ),
-    Operation(
+    RouteOperation(
         "GET",
         f"{_SUBJECT}/versions",
         "The version numbers of a subject",
@@ -221,7 +221,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_listed({"type": "integer"}),
         example=[1],
     ),
-    Operation(
+    RouteOperation(
         "POST",
         f"{_SUBJECT}/versions",
         "Register a schema as the next version of a subject",
@@ -232,7 +232,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         _SENT,
         _ORDER,
     ),
-    Operation(
+    RouteOperation(
         "GET",
         f"{_SUBJECT}/metadata",
         "The newest version with these metadata properties",
@@ -240,7 +240,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "40401 40403 42201",
         answer=_ref("Version"),
     ),
-    Operation(
+    RouteOperation(
         "GET",
         _AT,
         "One version of a subject",
@@ -250,7 +250,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         example=_VERSION,
         tagged=True,
     ),
-    Operation(
+    RouteOperation(
         "DELETE",
         _AT,
         "Delete one version: softly, then for ever",
@@ -259,14 +259,14 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_number(1),
         example=1,
     ),
-    Operation(
+    RouteOperation(
         "GET",
         f"{_AT}/schema",
         "Only the text of a version's schema",
         "deleted format",
         "40401 40402 42201 42202",
     ),
-    Operation(
+    RouteOperation(
         "GET",
         f"{_AT}/referencedby",
         "The ids of the schemas that reference a version",
@@ -274,7 +274,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "40401 40402 42202",
         answer=_NUMBERS,
     ),
-    Operation(
+    RouteOperation(
         "POST",
         f"{_AT}/tags",
         "Register a version like this one, with other tags or rules",
@@ -285,7 +285,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         {"tagsToAdd": _TAGGED},
         _ORDER,
     ),
-    Operation(
+    RouteOperation(
         "GET",
         "/schemas",
         "All versions of all subjects",
@@ -293,14 +293,14 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_listed(_ref("Listed")),
         example=[_VERSION],
     ),
-    Operation(
+    RouteOperation(
         "GET",
         "/schemas/types",
         "The schema types that are known",
         answer=_NAMES,
         example=list(TYPES_IN_ORDER),
     ),
-    Operation(
+    RouteOperation(
         "GET",
         _ID,
         "The schema of an id",
@@ -310,8 +310,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         example={"guid": _GUID, "schema": _TEXT_OF_ORDER},
         tagged=True,
     ),
-    Operation("GET", f"{_ID}/schema", "Only the text of an id's schema", "subject format", "40403 42201"),
-    Operation(
+    RouteOperation(
+        "GET", f"{_ID}/schema", "Only the text of an id's schema", "subject format", "40403 42201"
+    ),
+    RouteOperation(
         "GET",
         f"{_ID}/subjects",
         "The subjects that use an id",
@@ -320,7 +322,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_NAMES,
         example=["orders-value"],
     ),
-    Operation(
+    RouteOperation(
         "GET",
         f"{_ID}/versions",
         "The versions that have an id",
@@ -329,7 +331,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_listed(_ref("Place")),
         example=[{"subject": "orders-value", "version": 1}],
     ),
-    Operation(
+    RouteOperation(
         "GET",
         "/schemas/guids/{guid}",
         "The schema of a GUID",
@@ -338,7 +340,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_ref("Schema"),
         tagged=True,
     ),
-    Operation(
+    RouteOperation(
         "GET",
         "/schemas/guids/{guid}/ids",
         "The ids of a GUID in each context",
@@ -351,7 +353,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *_settings("/config/{subject}", "a subject or context", "defaultToGlobal", "40408"),
     *_mode("/mode", "the default context"),
     *_mode("/mode/{subject}", "a subject or context", "defaultToGlobal", "40409"),
-    Operation(
+    RouteOperation(
         "POST",
         _COMPATIBLE,
         "Whether a schema may follow the versions that the level looks at",
@@ -362,7 +364,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         _SENT,
         {"is_compatible": True},
     ),
-    Operation(
+    RouteOperation(
         "POST",
         f"{_COMPATIBLE}/{{version}}",
         "Whether a schema may follow one version",
@@ -373,7 +375,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         _SENT,
         {"is_compatible": True},
     ),
-    Operation(
+    RouteOperation(
         "GET",
         "/contexts",
         "The contexts, the default one first",
@@ -381,10 +383,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_NAMES,
         example=["."],
     ),
-    Operation("DELETE", "/contexts/{context}", "Delete an empty context", "", "42211", answer=None),
-    Operation("GET", "/v1/metadata/id", "The cluster's id", answer=_ref("Cluster")),
-    Operation("GET", "/v1/metadata/version", "The server's version", answer=_ref("ServerVersion")),
-    Operation("GET", "/v1/metadata/deployment", "The deployment's attributes", answer=_ref("Deployment")),
+    RouteOperation("DELETE", "/contexts/{context}", "Delete an empty context", "", "42211", answer=None),
+    RouteOperation("GET", "/v1/metadata/id", "The cluster's id", answer=_ref("Cluster")),
+    RouteOperation("GET", "/v1/metadata/version", "The server's version", answer=_ref("ServerVersion")),
+    RouteOperation(
+        "GET", "/v1/metadata/deployment", "The deployment's attributes", answer=_ref("Deployment")
+    ),
 )
 
 # (schema, what it means, example)
@@ -562,7 +566,7 @@ def with_registry(document: Mapping[str, Any]) -> Json:
     }
 
 
-def _described(each: Operation) -> Json:
+def _described(each: RouteOperation) -> Json:
     found: Json = {
         "tags": [TAG],
         "summary": each.summary,
@@ -575,7 +579,7 @@ def _described(each: Operation) -> Json:
     return found
 
 
-def _parameters(each: Operation) -> list[Json]:
+def _parameters(each: RouteOperation) -> list[Json]:
     parameters: list[Json] = []
     for name in re.findall(r"\{(\w+)\}", each.path):
         schema, what, example = _IN_PATH[name]
@@ -607,7 +611,7 @@ def _content(schema: Json | None, example: Any = None) -> Json:
     return dict.fromkeys(MEDIA_TYPES, one)
 
 
-def _success(each: Operation) -> Json:
+def _success(each: RouteOperation) -> Json:
     headers = {"headers": _OF_WRITES} if each.method in ("PUT", "DELETE") or each.body in _REGISTERS else {}
     if each.answer is None:
         return {"204": {"description": "Done.", **headers}}
@@ -624,7 +628,7 @@ def _success(each: Operation) -> Json:
     return answers
 
 
-def _failures(each: Operation) -> Json:
+def _failures(each: RouteOperation) -> Json:
     by_status: dict[str, list[int]] = {}
     for code in each.codes:
         by_status.setdefault(str(code)[:3], []).append(code)

@@ -26,9 +26,9 @@ from hub.schema_registry.http.asgi import (
     NOT_ALLOWED,
     NOT_FOUND,
     UNSUPPORTED,
-    Answer,
-    Call,
     ClientGone,
+    HttpAnswer,
+    HttpCall,
     Ready,
     Receive,
     Scope,
@@ -48,24 +48,24 @@ from hub.schema_registry.http.bodies import (
 )
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import HIGHEST_ID, SchemaStored
-from hub.schema_registry.model.lru_cache import Bounded
-from hub.schema_registry.registry.rulebook import Caller
+from hub.schema_registry.model.lru_cache import LruCache
+from hub.schema_registry.registry.rulebook import PolicyCaller
 from hub.schema_registry.registry.state_machine import (
     DEFAULT_MODE,
     Command,
     DeleteContext,
     DeleteSubject,
     DeleteVersion,
-    Refused,
     RegisterSchema,
     Registry,
+    RequestRefused,
     SetLevel,
     SetMode,
     schema_not_found,
     settings_json,
     subject_not_found,
 )
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ _MOST_READY_BYTES = 64 * 1_048_576
 _FOR_EVER = b"max-age=86400, immutable"
 _ASK_AGAIN = b"no-cache"
 
-Handler = Callable[[Call], Answer]
+Handler = Callable[[HttpCall], HttpAnswer]
 _OPEN = ""  # a part of a path that a route leaves open
 
 
@@ -88,7 +88,7 @@ class _Anything(PathConvertor):
 register_url_convertor("anything", _Anything())
 
 
-def create_router(node: Node) -> APIRouter:
+def create_router(node: RegistryNode) -> APIRouter:
     """The routes of one node. They sit at the root of the app, where Confluent's clients look."""
     api = Api(node)
     router = APIRouter()
@@ -108,9 +108,9 @@ def create_router(node: Node) -> APIRouter:
 class Api:
     """The ASGI app. What is at hand is answered at once, all else in a thread."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: RegistryNode) -> None:
         self.node = node
-        self._ready: Bounded[tuple[str, object], tuple[SchemaStored, Ready]] = Bounded(_MOST_READY_BYTES)
+        self._ready: LruCache[tuple[str, object], tuple[SchemaStored, Ready]] = LruCache(_MOST_READY_BYTES)
         self._routes: dict[tuple[int, str], list[tuple[str, tuple[str, ...], dict[str, Handler]]]] = {}
         for pattern, methods in self.table():
             parts = tuple(pattern.split("/"))
@@ -129,7 +129,7 @@ class Api:
         yield "subjects//versions//referencedby", {"GET": self.referenced_by}
         yield "subjects//versions//tags", {"POST": self.tag}
         yield "schemas", {"GET": self.schemas}
-        yield "schemas/types", {"GET": lambda _: Answer.of(known.types())}
+        yield "schemas/types", {"GET": lambda _: HttpAnswer.of(known.types())}
         yield "schemas/ids/", {"GET": self.schema_of_id}
         yield "schemas/ids//schema", {"GET": self.text_of_id}
         yield "schemas/ids//subjects", {"GET": self.subjects_of_id}
@@ -147,9 +147,9 @@ class Api:
         yield "v1/metadata/id", {"GET": self.cluster_id}
         yield (
             "v1/metadata/version",
-            {"GET": lambda _: Answer.of({"version": SERVER_VERSION, "commitId": ""})},
+            {"GET": lambda _: HttpAnswer.of({"version": SERVER_VERSION, "commitId": ""})},
         )
-        yield "v1/metadata/deployment", {"GET": lambda _: Answer.of({"attributes": []})}
+        yield "v1/metadata/deployment", {"GET": lambda _: HttpAnswer.of({"attributes": []})}
 
     # ---- from a request to an answer
 
@@ -162,12 +162,12 @@ class Api:
             return
         await respond(scope, send, answer)
 
-    def _at_hand(self, scope: Scope) -> Answer | None:
+    def _at_hand(self, scope: Scope) -> HttpAnswer | None:
         """The answer to the questions of consumers, when nothing has to be waited for."""
         if scope["method"] != "GET" or scope["query_string"] or not self.node.ready:
             return None
         try:
-            call = Call.of(scope)
+            call = HttpCall.of(scope)
             match call.segments:
                 case ["schemas", "ids", schema_id]:
                     return self._by_id(call, _schema_id(schema_id), None)
@@ -175,18 +175,18 @@ class Api:
                     call.params = [subject, version]
                     self._allow(call, "subjects//versions/")
                     return self.version(call)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.is_missing:  # another node may know it: that has to be waited for
                 return None
-            return Answer.error(refused.status, refused.error_code, refused.message)
+            return HttpAnswer.error(refused.status, refused.error_code, refused.message)
         except (Forbidden, Unauthenticated) as error:
-            return _kept_out(error)
+            return _denied(error)
         return None
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive) -> HttpAnswer:
         writes = scope["method"] in ("POST", "PUT", "DELETE")
         try:
-            call = Call.of(scope)
+            call = HttpCall.of(scope)
             in_context(call)
             found = self._find(call)
             if found is None:
@@ -195,7 +195,7 @@ class Api:
             handler = methods.get(call.method)
             if handler is None:
                 allowed = ", ".join(sorted(methods)).encode()
-                return Answer(NOT_ALLOWED.body, 405, [(b"allow", allowed)])
+                return HttpAnswer(NOT_ALLOWED.body, 405, [(b"allow", allowed)])
             self._allow(call, pattern)
             if call.method in ("POST", "PUT"):
                 if not media_type_is_known(call):
@@ -207,39 +207,39 @@ class Api:
                 if reads
                 else run_in_threadpool(handler, call)
             )
-        except Refused as refused:
-            return Answer.error(refused.status, refused.error_code, refused.message)
+        except RequestRefused as refused:
+            return HttpAnswer.error(refused.status, refused.error_code, refused.message)
         except (Forbidden, Unauthenticated) as error:
-            return _kept_out(error)
+            return _denied(error)
         except PeerError as error:
             if writes:
-                return Answer.error(500, 50002, f"Register operation timed out: {error.message}")
-            return Answer.error(500, 50001, f"Error in the backend data store: {error.message}")
+                return HttpAnswer.error(500, 50002, f"Register operation timed out: {error.message}")
+            return HttpAnswer.error(500, 50001, f"Error in the backend data store: {error.message}")
         except CallerError as error:  # Kafka refused a record: it is larger than the topic takes
-            return Answer.error(422, 42209, f"Write failed: {error.message}")
+            return HttpAnswer.error(422, 42209, f"Write failed: {error.message}")
         except HubError as error:
             log.error("%s %s: %s", scope["method"], scope["path"], error.message)
-            return Answer.error(500, 500, error.message)
+            return HttpAnswer.error(500, 500, error.message)
         except Exception:
             log.exception("%s %s", scope["method"], scope["path"])
-            return Answer.error(500, 500, "HTTP 500 Internal Server Error")
+            return HttpAnswer.error(500, 500, "HTTP 500 Internal Server Error")
 
-    def _caught_up(self, handler: Handler, call: Call) -> Answer:
+    def _caught_up(self, handler: Handler, call: HttpCall) -> HttpAnswer:
         """The handler's answer; where something does not exist, that of a node that has caught up with the log."""
         try:
             return handler(call)
-        except Refused as refused:
+        except RequestRefused as refused:
             if not refused.is_missing:
                 raise
         for _ in self.node.catching_up():
             try:
                 return handler(call)
-            except Refused as refused:
+            except RequestRefused as refused:
                 if not refused.is_missing:
                     raise
         return handler(call)
 
-    def _allow(self, call: Call, pattern: str) -> None:
+    def _allow(self, call: HttpCall, pattern: str) -> None:
         """Raises Forbidden, Unauthenticated. Of a schema's id its handler says who may see it."""
         if CALLER.get() is None:
             return
@@ -270,7 +270,7 @@ class Api:
                 return each
         raise schema_not_found(asked)
 
-    def _find(self, call: Call) -> tuple[str, dict[str, Handler]] | None:
+    def _find(self, call: HttpCall) -> tuple[str, dict[str, Handler]] | None:
         segments = call.segments
         for pattern, parts, methods in self._routes.get((len(segments), segments[0]), ()):
             if all(part in (_OPEN, each) for part, each in zip(parts, segments, strict=True)):
@@ -278,18 +278,18 @@ class Api:
                 return pattern, methods
         return None
 
-    def _submit(self, command: Command, told: Callable[[Any], Any] = lambda answer: answer) -> Answer:
+    def _submit(self, command: Command, told: Callable[[Any], Any] = lambda answer: answer) -> HttpAnswer:
         answer, position = self.node.submit(command)
-        return Answer.of(told(answer), position=position)
+        return HttpAnswer.of(told(answer), position=position)
 
-    def _subject(self, call: Call) -> str:
+    def _subject(self, call: HttpCall) -> str:
         """The subject that a path means: in its one spelling, and for an alias the one it stands for."""
         subject = names.normal(call.params[0])
         return self.node.registry.target(subject) if self.node.registry.levels else subject
 
     # ---- subjects
 
-    def subjects(self, call: Call) -> Answer:
+    def subjects(self, call: HttpCall) -> HttpAnswer:
         deleted, only = call.flag("deleted"), call.flag("deletedOnly")
         wanted = _wanted(call)
 
@@ -302,9 +302,9 @@ class Api:
                 and (not registry.numbers(each) if only else deleted or registry.numbers(each))
             ]
 
-        return Answer.of(call.page(sorted(self.node.read(found))))
+        return HttpAnswer.of(call.page(sorted(self.node.read(found))))
 
-    def versions(self, call: Call) -> Answer:
+    def versions(self, call: HttpCall) -> HttpAnswer:
         subject = self._subject(call)
         deleted, only, negative = (
             call.flag(each) for each in ("deleted", "deletedOnly", "deletedAsNegative")
@@ -321,25 +321,25 @@ class Api:
                 return [each for each in every if each not in live]
             return every if deleted else [each for each in every if each in live]
 
-        return Answer.of(call.page(self.node.read(numbers)))
+        return HttpAnswer.of(call.page(self.node.read(numbers)))
 
-    def version(self, call: Call) -> Answer:
+    def version(self, call: HttpCall) -> HttpAnswer:
         subject, number = self._subject(call), call.params[1]
         deleted = call.flag("deleted")
         stored = self.node.read(lambda registry: _anywhere(registry, subject, number, deleted=deleted))
         if call.text("format"):
-            return Answer.of(described(stored, self._text(call, stored)))
+            return HttpAnswer.of(described(stored, self._text(call, stored)))
         ready = self._kept(("version", (stored.subject, stored.version)), stored, described)
         return ready.answer(call, _ASK_AGAIN)
 
-    def schema_of_version(self, call: Call) -> Answer:
+    def schema_of_version(self, call: HttpCall) -> HttpAnswer:
         subject, deleted = self._subject(call), call.flag("deleted")
         stored = self.node.read(
             lambda registry: _anywhere(registry, subject, call.params[1], deleted=deleted)
         )
-        return Answer(self._text(call, stored).encode())
+        return HttpAnswer(self._text(call, stored).encode())
 
-    def referenced_by(self, call: Call) -> Answer:
+    def referenced_by(self, call: HttpCall) -> HttpAnswer:
         subject, deleted = self._subject(call), call.flag("deleted")
 
         def ids(registry: Registry) -> list[int]:
@@ -352,26 +352,26 @@ class Api:
 
             return [each for each in found if sees_schema(lambda each=each: subjects(each))]  # type: ignore[misc]
 
-        return Answer.of(call.page(self.node.read(ids)))
+        return HttpAnswer.of(call.page(self.node.read(ids)))
 
-    def version_with_metadata(self, call: Call) -> Answer:
+    def version_with_metadata(self, call: HttpCall) -> HttpAnswer:
         subject, deleted = self._subject(call), call.flag("deleted")
         keys, values = call.query.get("key", []), call.query.get("value", [])
         wanted = dict(zip(keys, values, strict=False))
         stored = self.node.read(lambda registry: registry.with_metadata(subject, wanted, deleted=deleted))
-        return Answer.of(described(stored, self._text(call, stored)))
+        return HttpAnswer.of(described(stored, self._text(call, stored)))
 
-    def _text(self, call: Call, stored: SchemaStored) -> str:
+    def _text(self, call: HttpCall, stored: SchemaStored) -> str:
         """The schema as the request wants it."""
         return self.node.formatted(stored, call.text("format"))
 
-    def register(self, call: Call) -> Answer:
+    def register(self, call: HttpCall) -> HttpAnswer:
         body = call.json()
         sent = self._command(call, body)
         command = self._with_tags(sent, body)
         warned = self._warned(command)
         answer, position = self.node.submit(command)
-        made = Answer.of(registered(answer, self._as_sent(call, sent, answer)), position=position)
+        made = HttpAnswer.of(registered(answer, self._as_sent(call, sent, answer)), position=position)
         made.headers += warned
         return made
 
@@ -390,10 +390,10 @@ class Api:
             warned = self.node.read(lambda registry: registry.rulebook.warns(subject))
             broken = self.node.violations(command) if warned else []
             return warnings_header([*broken, *self.node.remarks(command)])
-        except Refused:  # so will the registration be, in its own words
+        except RequestRefused:  # so will the registration be, in its own words
             return []
 
-    def tag(self, call: Call) -> Answer:
+    def tag(self, call: HttpCall) -> HttpAnswer:
         body, subject = call.json(), self._subject(call)
         of = self.node.read(lambda registry: registry.version(subject, call.params[1]))
         command = replace(command_of_tags(of, body), caller=_caller(call))
@@ -401,45 +401,45 @@ class Api:
         if add or remove:
             command = self.node.retagged(command, add, remove)
         answer, position = self.node.submit(command)
-        return Answer.of(registered(answer, self._text(call, answer)), position=position)
+        return HttpAnswer.of(registered(answer, self._text(call, answer)), position=position)
 
-    def _as_sent(self, call: Call, command: RegisterSchema, stored: SchemaStored) -> str:
+    def _as_sent(self, call: HttpCall, command: RegisterSchema, stored: SchemaStored) -> str:
         """The schema in the form that it came in: Python's client remembers the answer as what it registered, and its
         Protobuf deserializers then expect a descriptor."""
         sent = command.schema_type == "PROTOBUF" and not {";", "{"} & set(command.schema)
         return self.node.formatted(stored, call.text("format") or ("serialized" if sent else ""))
 
-    def lookup(self, call: Call) -> Answer:
+    def lookup(self, call: HttpCall) -> HttpAnswer:
         command, deleted = self._command(call, call.json()), call.flag("deleted")
         for subject in self.node.read(lambda registry: _same_name(registry, command.subject)):
             try:
                 there = RegisterSchema(subject, *_after_subject(command))
                 stored = self.node.lookup(there, deleted=deleted)
-            except Refused:
+            except RequestRefused:
                 if subject == command.subject:
                     raise
                 continue
             if stored is not None:
-                return Answer.of(described(stored, self._as_sent(call, command, stored)))
+                return HttpAnswer.of(described(stored, self._as_sent(call, command, stored)))
         if not self.node.read(lambda registry: registry.numbers(command.subject, deleted=deleted)):
             raise subject_not_found(command.subject)
         raise schema_not_found()
 
-    def _command(self, call: Call, body: Mapping[str, Any]) -> RegisterSchema:
+    def _command(self, call: HttpCall, body: Mapping[str, Any]) -> RegisterSchema:
         command = command_of(self._subject(call), body, normalize=call.flag("normalize"))
         for each in command.references:  # what is refered to is read with the schema
             require(Action.describe, place_of(names.beside(command.subject, each.subject)))
         return replace(command, caller=_caller(call))
 
-    def delete_version(self, call: Call) -> Answer:
+    def delete_version(self, call: HttpCall) -> HttpAnswer:
         return self._submit(DeleteVersion(self._subject(call), call.params[1], call.flag("permanent")))
 
-    def delete_subject(self, call: Call) -> Answer:
+    def delete_subject(self, call: HttpCall) -> HttpAnswer:
         return self._submit(DeleteSubject(self._subject(call), call.flag("permanent")))
 
     # ---- schemas
 
-    def schemas(self, call: Call) -> Answer:
+    def schemas(self, call: HttpCall) -> HttpAnswer:
         wanted = _wanted(call)
         found = self.node.read(
             lambda registry: registry.listed(
@@ -451,9 +451,9 @@ class Api:
             )
         )
         found = [(each, aliases) for each, aliases in found if sees_subject(each.subject)]
-        return Answer.of([described(each, aliases=aliases) for each, aliases in call.page(found)])
+        return HttpAnswer.of([described(each, aliases=aliases) for each, aliases in call.page(found)])
 
-    def schema_of_id(self, call: Call) -> Answer:
+    def schema_of_id(self, call: HttpCall) -> HttpAnswer:
         schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
         if not call.text("format") and not call.flag("fetchMaxId"):
             return self._by_id(call, schema_id, subject)
@@ -462,12 +462,12 @@ class Api:
         max_id = (
             self.node.read(lambda registry: registry.max_id(subject)) if call.flag("fetchMaxId") else None
         )
-        return Answer.of(schema(stored, text=text, with_place=_is_named(subject), max_id=max_id))
+        return HttpAnswer.of(schema(stored, text=text, with_place=_is_named(subject), max_id=max_id))
 
-    def _by_id(self, call: Call, schema_id: int, subject: str | None) -> Answer:
+    def _by_id(self, call: HttpCall, schema_id: int, subject: str | None) -> HttpAnswer:
         stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
         if _is_named(subject):
-            return Answer.of(schema(stored, with_place=True))
+            return HttpAnswer.of(schema(stored, with_place=True))
         key = ("id", (names.context_of(stored.subject), schema_id))
         return self._kept(key, stored, schema).answer(call, _FOR_EVER)
 
@@ -482,22 +482,22 @@ class Api:
         self._ready.put(key, (stored, ready), len(ready.body) + 500)
         return ready
 
-    def text_of_id(self, call: Call) -> Answer:
+    def text_of_id(self, call: HttpCall) -> HttpAnswer:
         stored = self._of_id(call)
-        return Answer(self._text(call, stored).encode())
+        return HttpAnswer(self._text(call, stored).encode())
 
-    def subjects_of_id(self, call: Call) -> Answer:
-        return Answer.of(call.page(list(dict.fromkeys(each.subject for each in self._uses(call)))))
+    def subjects_of_id(self, call: HttpCall) -> HttpAnswer:
+        return HttpAnswer.of(call.page(list(dict.fromkeys(each.subject for each in self._uses(call)))))
 
-    def versions_of_id(self, call: Call) -> Answer:
+    def versions_of_id(self, call: HttpCall) -> HttpAnswer:
         uses = [{"subject": each.subject, "version": each.version} for each in self._uses(call)]
-        return Answer.of(call.page(uses))
+        return HttpAnswer.of(call.page(uses))
 
-    def _of_id(self, call: Call) -> SchemaStored:
+    def _of_id(self, call: HttpCall) -> SchemaStored:
         schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
         return self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
 
-    def _uses(self, call: Call) -> list[SchemaStored]:
+    def _uses(self, call: HttpCall) -> list[SchemaStored]:
         self._of_id(call)
         schema_id, subject, deleted = (
             _schema_id(call.params[0]),
@@ -508,15 +508,15 @@ class Api:
         seen = (each for each in uses if sees_subject(each.subject))
         return sorted(seen, key=lambda each: (each.subject, each.version))
 
-    def schema_of_guid(self, call: Call) -> Answer:
+    def schema_of_guid(self, call: HttpCall) -> HttpAnswer:
         stored = self._of_guid(call.params[0])[0]
         if call.text("format"):
-            return Answer.of(schema(stored, text=self._text(call, stored)))
+            return HttpAnswer.of(schema(stored, text=self._text(call, stored)))
         return self._kept(("guid", call.params[0]), stored, schema).answer(call, _FOR_EVER)
 
-    def ids_of_guid(self, call: Call) -> Answer:
+    def ids_of_guid(self, call: HttpCall) -> HttpAnswer:
         found = self._of_guid(call.params[0])
-        return Answer.of(
+        return HttpAnswer.of(
             [{"context": names.context_of(each.subject), "id": each.schema_id} for each in found]
         )
 
@@ -528,7 +528,7 @@ class Api:
 
         found: list[SchemaStored] = []
         for each in self.node.read(every):
-            with suppress(Refused):
+            with suppress(RequestRefused):
                 found.append(self._seen(each, guid))
         if not found:
             raise schema_not_found(guid)
@@ -536,7 +536,7 @@ class Api:
 
     # ---- settings and modes
 
-    def settings(self, call: Call) -> Answer:
+    def settings(self, call: HttpCall) -> HttpAnswer:
         subject = _place(call)
 
         def found(registry: Registry) -> dict[str, Any]:
@@ -545,20 +545,20 @@ class Api:
                 return registry.settings(place)
             own = registry.levels.get(place)
             if own is None:
-                raise Refused(
+                raise RequestRefused(
                     404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured"
                 )
             return settings_json(own)
 
-        return Answer.of(self.node.read(found))
+        return HttpAnswer.of(self.node.read(found))
 
-    def set_settings(self, call: Call) -> Answer:
+    def set_settings(self, call: HttpCall) -> HttpAnswer:
         return self._submit(SetLevel(_place(call), call.json()))
 
-    def unset_settings(self, call: Call) -> Answer:
+    def unset_settings(self, call: HttpCall) -> HttpAnswer:
         return self._submit(SetLevel(_place(call), None))
 
-    def mode(self, call: Call) -> Answer:
+    def mode(self, call: HttpCall) -> HttpAnswer:
         subject = _place(call)
 
         def found(registry: Registry) -> str:
@@ -567,28 +567,30 @@ class Api:
                 return registry.mode_of(place)
             own = registry.modes.get(place)
             if own is None:
-                raise Refused(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
+                raise RequestRefused(
+                    404, 40409, f"Subject '{subject}' does not have subject-level mode configured"
+                )
             return own.mode or DEFAULT_MODE
 
-        return Answer.of({"mode": self.node.read(found)})
+        return HttpAnswer.of({"mode": self.node.read(found)})
 
-    def set_mode(self, call: Call) -> Answer:
+    def set_mode(self, call: HttpCall) -> HttpAnswer:
         mode = call.json().get("mode")
         asked = mode.upper() if isinstance(mode, str) else ""
         command = SetMode(_place(call), asked, call.flag("force"), call.flag("recursive"))
         return self._submit(command, lambda answer: {"mode": answer})
 
-    def unset_mode(self, call: Call) -> Answer:
+    def unset_mode(self, call: HttpCall) -> HttpAnswer:
         command = SetMode(_place(call), None, recursive=call.flag("recursive"))
         return self._submit(command, lambda answer: {"mode": answer})
 
     # ---- compatibility, contexts, the server
 
-    def compatible(self, call: Call) -> Answer:
+    def compatible(self, call: HttpCall) -> HttpAnswer:
         body = call.json()
         command = self._command(call, body)
         if not command.schema.strip():
-            raise Refused(422, 42201, "Empty schema")
+            raise RequestRefused(422, 42201, "Empty schema")
         command = self._with_tags(command, body)
         version = call.params[1] if len(call.params) > 1 else None
         reasons = [str(reason) for reason in self.node.incompatibilities(command, version)]
@@ -599,30 +601,30 @@ class Api:
             warned = [each for each in violations if each.severity != "block"]
             said = [*warned, *(self.node.remarks(command) if version is None else ())]
             answer["messages"] = reasons + [f"warning: {each}" for each in said]
-        return Answer.of(answer)
+        return HttpAnswer.of(answer)
 
-    def contexts(self, call: Call) -> Answer:
+    def contexts(self, call: HttpCall) -> HttpAnswer:
         prefix = call.text("contextPrefix")
-        found = self.node.read(_contexts_seen)
-        return Answer.of(call.page([each for each in found if each.startswith(prefix)]))
+        found = self.node.read(_visible_contexts)
+        return HttpAnswer.of(call.page([each for each in found if each.startswith(prefix)]))
 
-    def delete_context(self, call: Call) -> Answer:
+    def delete_context(self, call: HttpCall) -> HttpAnswer:
         _, position = self.node.submit(DeleteContext(names.context_named(call.params[0])))
-        return Answer(b"", 204, [], position)
+        return HttpAnswer(b"", 204, [], position)
 
-    def cluster_id(self, _call: Call) -> Answer:
+    def cluster_id(self, _call: HttpCall) -> HttpAnswer:
         clusters = {"kafka-cluster": "", "schema-registry-cluster": "hub"}
-        return Answer.of({"id": "", "scope": {"path": [], "clusters": clusters}})
+        return HttpAnswer.of({"id": "", "scope": {"path": [], "clusters": clusters}})
 
 
-def _kept_out(error: HubError) -> Answer:
+def _denied(error: HubError) -> HttpAnswer:
     """Confluent's codes for who may not, and who is not known."""
     status = 401 if isinstance(error, Unauthenticated) else 403
     hint = f": {error.hint}" if error.hint else ""
-    return Answer.error(status, status * 100 + 1, f"{error.message}{hint}")
+    return HttpAnswer.error(status, status * 100 + 1, f"{error.message}{hint}")
 
 
-def _contexts_seen(registry: Registry) -> list[str]:
+def _visible_contexts(registry: Registry) -> list[str]:
     """The contexts' names; of who does not see everything, those with a subject that is seen."""
     found = registry.context_names()
     if CALLER.get() is None:
@@ -631,18 +633,18 @@ def _contexts_seen(registry: Registry) -> list[str]:
     return [each for each in found if each in seen or each == names.DEFAULT_CONTEXT]
 
 
-def _caller(call: Call) -> Caller:
+def _caller(call: HttpCall) -> PolicyCaller:
     """Who registers: who is signed in, with their groups as teams; without control of access by the headers of the proxy that
     knows: ``Hub-Principal`` and ``Hub-Teams`` (with commas)."""
     asks = CALLER.get()
     if asks is not None:
-        return Caller(f"User:{asks.name}" if asks.name else "", asks.groups)
+        return PolicyCaller(f"User:{asks.name}" if asks.name else "", asks.groups)
     principal = call.headers.get(b"hub-principal", b"").decode("utf-8", "replace")
     teams = call.headers.get(b"hub-teams", b"").decode("utf-8", "replace")
-    return Caller(principal, frozenset(each.strip() for each in teams.split(",") if each.strip()))
+    return PolicyCaller(principal, frozenset(each.strip() for each in teams.split(",") if each.strip()))
 
 
-def in_context(call: Call) -> None:
+def in_context(call: HttpCall) -> None:
     """``/contexts/{ctx}/subjects/s`` means ``/subjects/:.ctx:s``: rewrite the call, as Confluent's filter does."""
     if len(call.segments) < 3 or call.segments[0] != "contexts":
         return
@@ -666,7 +668,7 @@ def in_context(call: Call) -> None:
             call.query["subjectPrefix"] = [inside(each) for each in call.query.get("subjectPrefix", [""])]
 
 
-def _place(call: Call) -> str | None:
+def _place(call: HttpCall) -> str | None:
     return call.params[0] if call.params else None
 
 
@@ -678,11 +680,11 @@ def _is_named(subject: str | None) -> bool:
 def _schema_id(text: str) -> int:
     """Raises Refused for what no id can be, as for a path that does not exist."""
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > HIGHEST_ID:
-        raise Refused(404, 404, "HTTP 404 Not Found")
+        raise RequestRefused(404, 404, "HTTP 404 Not Found")
     return int(text)
 
 
-def _wanted(call: Call) -> Callable[[str], bool]:
+def _wanted(call: HttpCall) -> Callable[[str], bool]:
     """Whether a subject begins as the request wants it: in every context for ``:*:``, which is what is asked for when
     nothing is."""
     prefixes = call.query.get("subjectPrefix", [names.EVERY_CONTEXT])
@@ -710,12 +712,12 @@ def _anywhere(registry: Registry, subject: str, version: str, *, deleted: bool) 
     """A version of a subject, or of one of the same name in another context."""
     try:
         return registry.version(subject, version, deleted=deleted)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.error_code in (40401, 40402):
             for each in _same_name(registry, subject)[1:]:
                 try:
                     return registry.version(each, version, deleted=deleted)
-                except Refused:
+                except RequestRefused:
                     continue
         raise
 

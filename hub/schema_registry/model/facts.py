@@ -3,7 +3,7 @@
 The order of the fields is part of the key: the broker compacts by bytes. A record whose key is spelled otherwise
 (older registries did) is read all the same, and its fact keeps the key's bytes, so that whatever replaces or erases it
 goes by the same bytes and compaction removes it. Unknown fields of a value are kept. A record that is no fact at all
-is an ``Unreadable`` fact, which changes nothing and stays visible.
+is an ``UnreadableFact`` fact, which changes nothing and stays visible.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ class IdsSpent:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class Noop:
     """NOOP: a leader of Confluent's catching up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableFact:
     """A record that is no fact we know: it changes nothing and is reported with its place."""
 
     offset: int
@@ -137,8 +137,8 @@ Fact = (
     | ModeSet
     | ContextStored
     | IdsSpent
-    | Nothing
-    | Unreadable
+    | Noop
+    | UnreadableFact
 )
 
 # Magic bytes by kind; Confluent's first schemas had 0.
@@ -192,7 +192,7 @@ def fact_of(record: Record) -> Fact:
             raise ValueError(f"unknown magic {str(magic)[:80]} of keytype {kind}")
         return _read(kind, key, value, record.key or b"")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Unreadable(record.offset, f"{type(error).__name__}: {error}")
+        return UnreadableFact(record.offset, f"{type(error).__name__}: {error}")
 
 
 def _read(kind: str, key: dict[str, Any], value: dict[str, Any] | None, written: bytes) -> Fact:
@@ -201,7 +201,7 @@ def _read(kind: str, key: dict[str, Any], value: dict[str, Any] | None, written:
         return _read_schema(_text(key["subject"], "subject"), version, value, written)
     if kind == "DELETE_SUBJECT":
         subject = _text(key["subject"], "subject")
-        return Nothing() if value is None else SubjectDeleted(subject, _number(value["version"], "version"))
+        return Noop() if value is None else SubjectDeleted(subject, _number(value["version"], "version"))
     place = _text(key["subject"], "subject") if key.get("subject") is not None else None
     if kind == "CONFIG":
         spelled = _spelled(written, _place_key(kind, place))
@@ -222,13 +222,13 @@ def _read(kind: str, key: dict[str, Any], value: dict[str, Any] | None, written:
             raise ValueError(f"unknown mode {str(mode)[:80]}")
         return ModeSet(place, mode, _spelled(written, _place_key(kind, place)))
     if kind == "CLEAR_SUBJECT":
-        return Nothing() if value is None else SubjectCleared(place)
+        return Noop() if value is None else SubjectCleared(place)
     if kind == "CONTEXT":
         tenant = key.get("tenant") or "default"
         return ContextStored(_text(key["context"], "context"), value is not None, _text(tenant, "tenant"))
     if kind == _IDS_SPENT and value is not None:
         return IdsSpent(_text(key["context"], "context"), _number(value["id"], "id"))
-    return Nothing()
+    return Noop()
 
 
 def _read_schema(subject: str, version: int, value: dict[str, Any] | None, written: bytes) -> Fact:
@@ -334,7 +334,7 @@ def record_of(fact: Fact) -> NewRecord:
             return _record(
                 {"keytype": _IDS_SPENT, "context": fact.context, "magic": 0}, {"id": fact.schema_id}
             )
-        case Nothing() | Unreadable():
+        case Noop() | UnreadableFact():
             return _record({"keytype": "NOOP", "magic": 0}, None)
 
 

@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Bounded(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """At most ``limit`` of weight (characters, bytes, entries: what ``put`` is told); one entry more is always kept."""
 
     def __init__(self, limit: int) -> None:

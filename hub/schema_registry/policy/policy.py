@@ -30,7 +30,7 @@ from hub.schema_registry.policy.label_patterns import (
     labels_of,
     trail,
 )
-from hub.schema_registry.policy.policy_checks import Context, Violation, violations
+from hub.schema_registry.policy.policy_checks import CheckContext, PolicyViolation, violations
 from hub.schema_registry.policy.policy_rules import (
     NodeModel,
     OverrideAll,
@@ -51,7 +51,7 @@ BY_SUBJECT = "(subject)"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PolicyNode:
     """A node of the tree: what it says by key, and per rule what nodes below may do to that (unsaid: stricter)."""
 
     name: str
@@ -72,7 +72,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PolicyStep:
     """What became of one node's say on the way down."""
 
     node: str
@@ -82,14 +82,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PolicySetting:
     """The value that holds, the node (or nodes, where the stricter of two holds) that set it, and how it came about."""
 
     key: str
     value: Value
     set_by: str
     place: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[PolicyStep, ...]
     floors: tuple[tuple[str, Value], ...] = ()
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class Effective:
     subject: str
     topic: str
     is_key: bool
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, PolicySetting]
     trail: tuple[str, ...]
 
     def level(self, own: str | None, default: str = DEFAULT_LEVEL) -> tuple[str, str]:
@@ -131,12 +131,12 @@ class Effective:
         level = str(joined("compatibility", said, floor.value))
         return level, floor.set_by if level == floor.value else f"{floor.set_by} + {by}"
 
-    def level_violation(self, own: str) -> Violation | None:
+    def level_violation(self, own: str) -> PolicyViolation | None:
         """Why a subject may not have this level of its own; None when it may."""
         floor = self.settings.get("compatibility")
         if floor is None or as_strict("compatibility", own, floor.value):
             return None
-        return Violation(
+        return PolicyViolation(
             "compatibility",
             floor.set_by,
             "",
@@ -145,15 +145,15 @@ class Effective:
         )
 
     def check(
-        self, schema_type: str, view: SchemaView | None, context: Context | None = None
-    ) -> list[Violation]:
+        self, schema_type: str, view: SchemaView | None, context: CheckContext | None = None
+    ) -> list[PolicyViolation]:
         """Every rule that the schema breaks, [] when none; ``view`` None checks only what needs no schema."""
         values = {key: (each.value, each.set_by) for key, each in self.settings.items()}
-        return violations(values, self.subject, self.is_key, schema_type, view, context or Context())
+        return violations(values, self.subject, self.is_key, schema_type, view, context or CheckContext())
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PolicyRow:
     """One rule of a subject, for people."""
 
     rule: str
@@ -170,9 +170,9 @@ class Policies:
     Raises ConfigError when a node loosens what one above it said.
     """
 
-    def __init__(self, nodes: Iterable[Node] = (), topics: Iterable[str] = ()) -> None:
+    def __init__(self, nodes: Iterable[PolicyNode] = (), topics: Iterable[str] = ()) -> None:
         given = {node.labels: node for node in nodes}
-        self._nodes: dict[Labels, Node] = {}
+        self._nodes: dict[Labels, PolicyNode] = {}
         for labels in ancestors_first(given):
             above = [self._nodes[each] for each in self._nodes if is_ancestor(each, labels)]
             node = _with_severities(given[labels], above)
@@ -187,7 +187,7 @@ class Policies:
         return cls(_nodes(PolicyFile.model_validate({"policies": policies}), {}), topics)
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[PolicyNode]:
         """Every node after those above it."""
         return list(self._nodes.values())
 
@@ -226,7 +226,7 @@ def load_policies(path: Path, topics: Iterable[str] = ()) -> Policies:
         return Policies(_nodes(load_model(path, PolicyFile), places(path)), topics)
 
 
-def explain(policies: Policies, subject: str, own_level: str | None = None) -> list[Row]:
+def explain(policies: Policies, subject: str, own_level: str | None = None) -> list[PolicyRow]:
     """Every rule that holds for a subject, the level first, each with who set it and how it came about.
 
     ``own_level`` is the subject's (or its topic's) own, if it has one.
@@ -240,11 +240,11 @@ def explain(policies: Policies, subject: str, own_level: str | None = None) -> l
     level, by = effective.level(own_level)
     story = [floor.trail] if floor is not None else []
     story += [f"{BY_SUBJECT} {own_level}"] if own_level is not None else []
-    rows = [Row("compatibility", level, by, "block", " > ".join(story), floor.place if floor else None)]
+    rows = [PolicyRow("compatibility", level, by, "block", " > ".join(story), floor.place if floor else None)]
     for key, each in settings.items():
         weight = severities[rule_of(key).name]
         rows.append(
-            Row(key, text_of(key, each.value), each.set_by, str(weight.value), each.trail, each.place)
+            PolicyRow(key, text_of(key, each.value), each.set_by, str(weight.value), each.trail, each.place)
         )
     return rows
 
@@ -252,11 +252,11 @@ def explain(policies: Policies, subject: str, own_level: str | None = None) -> l
 # ---- from the file
 
 
-def _nodes(file: PolicyFile, where: Mapping[tuple[str, ...], str]) -> list[Node]:
+def _nodes(file: PolicyFile, where: Mapping[tuple[str, ...], str]) -> list[PolicyNode]:
     return [_node(name, model, where) for name, model in file.policies.items()]
 
 
-def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> Node:
+def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> PolicyNode:
     says = model.says()
     said = {rule_of(key).name for key in says}
     overrides: dict[str, Say] = {rule: let for rule, let in model.override if let is not None}
@@ -270,7 +270,9 @@ def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> 
             )
     found = {"": where.get(("policies", name))}
     found |= {key: where.get(("policies", name, *_steps(key))) for key in says}
-    return Node(name, says, overrides, {key: place for key, place in found.items() if place is not None})
+    return PolicyNode(
+        name, says, overrides, {key: place for key, place in found.items() if place is not None}
+    )
 
 
 def _steps(key: str) -> tuple[str, ...]:
@@ -287,7 +289,7 @@ def _governed_by(key: str) -> str:
 # ---- what may be said
 
 
-def _with_severities(node: Node, above: Sequence[Node]) -> Node:
+def _with_severities(node: PolicyNode, above: Sequence[PolicyNode]) -> PolicyNode:
     """A rule that is said blocks, unless the node or one above says how severe it is."""
     rules = {rule_of(key).name for key in node.says} - {"compatibility", "severity"}
     implied = {
@@ -298,7 +300,7 @@ def _with_severities(node: Node, above: Sequence[Node]) -> Node:
     return replace(node, says={**node.says, **implied})
 
 
-def _refuse_loosening(node: Node, above: Sequence[Node]) -> None:
+def _refuse_loosening(node: PolicyNode, above: Sequence[PolicyNode]) -> None:
     for key, value in node.says.items():
         for ancestor in above:
             let, rule = ancestor.lets(key), _governed_by(key)
@@ -311,7 +313,7 @@ def _refuse_loosening(node: Node, above: Sequence[Node]) -> None:
             raise _refusal(node, ancestor, key, rule, closed)
 
 
-def _refusal(node: Node, ancestor: Node, key: str, rule: str, closed: bool) -> ConfigError:
+def _refusal(node: PolicyNode, ancestor: PolicyNode, key: str, rule: str, closed: bool) -> ConfigError:
     floor, said = ancestor.says.get(key), text_of(key, node.says[key])
     at = ancestor.place(key)
     by = f'"{ancestor.name}"' + (f" ({at})" if at else "")
@@ -326,18 +328,18 @@ def _refusal(node: Node, ancestor: Node, key: str, rule: str, closed: bool) -> C
     return ConfigError(what, hint=hint, where=node.place(key), code="HUB-1104")
 
 
-def _folded(nodes: Sequence[Node]) -> dict[str, Setting]:
+def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:
     """What holds after every node, ancestors first, has said its own."""
-    settings: dict[str, Setting] = {}
+    settings: dict[str, PolicySetting] = {}
     closed: dict[str, str] = {}  # rule: the node below which it may not be said
     for node in nodes:
         for key, value in node.says.items():
             by = closed.get(_governed_by(key))
             if by is None:
-                settings[key] = _said(settings.get(key), node, key, value)
+                settings[key] = _apply_setting(settings.get(key), node, key, value)
             elif key in settings:
                 held = settings[key]
-                note = Step(node.name, value, held.value, f'not heard: "{by}" says none')
+                note = PolicyStep(node.name, value, held.value, f'not heard: "{by}" says none')
                 settings[key] = replace(held, steps=(*held.steps, note))
         for key in node.says:
             if node.lets(key) == "none":
@@ -345,7 +347,7 @@ def _folded(nodes: Sequence[Node]) -> dict[str, Setting]:
     return settings
 
 
-def _said(held: Setting | None, node: Node, key: str, value: Value) -> Setting:
+def _apply_setting(held: PolicySetting | None, node: PolicyNode, key: str, value: Value) -> PolicySetting:
     """A node's say, made as strict as every say before it that may only be tightened."""
     floors, steps = (held.floors, held.steps) if held is not None else ((), ())
     result, by, place = value, node.name, node.place(key)
@@ -358,4 +360,4 @@ def _said(held: Setting | None, node: Node, key: str, value: Value) -> Setting:
     if by != node.name and held is not None and by == held.set_by:
         place = held.place
     kept = floors if node.lets(key) == "any" else (*floors, (node.name, value))
-    return Setting(key, result, by, place, (*steps, Step(node.name, value, result, note)), kept)
+    return PolicySetting(key, result, by, place, (*steps, PolicyStep(node.name, value, result, note)), kept)

@@ -13,7 +13,7 @@ from hub.schema_registry.policy.policy_rules import ABSENT, ANYONE, UNLIMITED, V
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class PolicyViolation:
     """A rule that is broken. ``rule`` is its key, ``path`` the field's dotted path or the type's name, "" for the whole
     schema; ``severity`` is ``block`` or ``warn``."""
 
@@ -31,7 +31,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CheckContext:
     """What a schema's text does not say. ``tags`` are Confluent's metadata tags: by a field's full name
     (``com.acme.Order.email``, also ``**.email``), its tags. ``is_new`` is False when the very schema is registered
     already, so that no version is made."""
@@ -52,8 +52,8 @@ def violations(
     is_key: bool,
     schema_type: str,
     view: SchemaView | None,
-    context: Context,
-) -> list[Violation]:
+    context: CheckContext,
+) -> list[PolicyViolation]:
     """Every rule that is broken. ``rules``: by key, the value and who set it; a rule's ``severity`` beside it.
 
     Required fields are not asked of a key.
@@ -70,14 +70,14 @@ def violations(
             broken = _ABOUT_THE_SCHEMA[rule](value, rest, view, context)
         else:
             continue  # the level is the registry's to check; a severity is no rule
-        found += [Violation(key, set_by, *each, severity) for each in broken]
+        found += [PolicyViolation(key, set_by, *each, severity) for each in broken]
     return found
 
 
 # ---- of the request
 
 
-def _formats(value: frozenset[str], subject: str, schema_type: str, context: Context) -> Iterator[Found]:
+def _formats(value: frozenset[str], subject: str, schema_type: str, context: CheckContext) -> Iterator[Found]:
     if schema_type not in value:
         allowed = text_of("formats", value)
         yield (
@@ -87,7 +87,7 @@ def _formats(value: frozenset[str], subject: str, schema_type: str, context: Con
         )
 
 
-def _owner(value: str, subject: str, schema_type: str, context: Context) -> Iterator[Found]:
+def _owner(value: str, subject: str, schema_type: str, context: CheckContext) -> Iterator[Found]:
     if value == "required" and not context.owner:
         yield (
             "",
@@ -96,7 +96,7 @@ def _owner(value: str, subject: str, schema_type: str, context: Context) -> Iter
         )
 
 
-def _freeze(value: bool, subject: str, schema_type: str, context: Context) -> Iterator[Found]:
+def _freeze(value: bool, subject: str, schema_type: str, context: CheckContext) -> Iterator[Found]:
     if value and context.is_new:
         yield (
             "",
@@ -105,7 +105,9 @@ def _freeze(value: bool, subject: str, schema_type: str, context: Context) -> It
         )
 
 
-def _registrars(value: frozenset[str], subject: str, schema_type: str, context: Context) -> Iterator[Found]:
+def _registrars(
+    value: frozenset[str], subject: str, schema_type: str, context: CheckContext
+) -> Iterator[Found]:
     teams = {f"team:{team}" for team in context.teams}
     if value == ANYONE or value & {context.principal, *teams}:
         return
@@ -117,7 +119,7 @@ def _registrars(value: frozenset[str], subject: str, schema_type: str, context: 
 # ---- of the schema
 
 
-def _fields(value: frozenset[str], path: str, view: SchemaView, context: Context) -> Iterator[Found]:
+def _fields(value: frozenset[str], path: str, view: SchemaView, context: CheckContext) -> Iterator[Found]:
     if ABSENT in value:
         return
     wanted = text_of("fields", value)
@@ -190,16 +192,16 @@ def _a(there: SchemaField) -> str:
     return f"{there.type} ({there.shape.logical})" if there.shape.logical else there.type
 
 
-def _naming(value: frozenset[str], kind: str, view: SchemaView, context: Context) -> Iterator[Found]:
+def _naming(value: frozenset[str], kind: str, view: SchemaView, context: CheckContext) -> Iterator[Found]:
     for path, what, name in _NAMES[kind](view):
         for pattern in sorted(value):
             if not matcher(pattern)(name):
                 guess = respelled(name, pattern)
                 fix = f'call it "{guess}"' if guess else f"choose a name that fits {pattern}"
-                yield path, f'{what} "{name[:80]}" is not {_said(pattern)}', fix
+                yield path, f'{what} "{name[:80]}" is not {_pattern_text(pattern)}', fix
 
 
-def _said(pattern: str) -> str:
+def _pattern_text(pattern: str) -> str:
     return pattern if pattern in _SPELLINGS else f"as the regex {pattern} says"
 
 
@@ -233,7 +235,7 @@ _NAMES = {
 }
 
 
-def _words(name: str) -> list[str]:
+def _name_parts(name: str) -> list[str]:
     return re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)
 
 
@@ -255,11 +257,11 @@ def respelled(name: str, preset: str) -> str | None:
     """
     if preset not in _SPELLINGS or len(name) > 255:
         return None
-    made = _SPELLINGS[preset](_words(name))
+    made = _SPELLINGS[preset](_name_parts(name))
     return made if matcher(preset)(made) else None
 
 
-def _doc(value: str, _: str, view: SchemaView, context: Context) -> Iterator[Found]:
+def _doc(value: str, _: str, view: SchemaView, context: CheckContext) -> Iterator[Found]:
     if value == "optional":
         return
     where = {"JSON": 'a "description"', "PROTOBUF": "a comment before it"}.get(view.schema_type, 'a "doc"')
@@ -272,7 +274,7 @@ def _doc(value: str, _: str, view: SchemaView, context: Context) -> Iterator[Fou
             yield each_field.path, f'field "{each_field.path}" has no doc', f"add {where}"
 
 
-def _pii(value: frozenset[str], pattern: str, view: SchemaView, context: Context) -> Iterator[Found]:
+def _pii(value: frozenset[str], pattern: str, view: SchemaView, context: CheckContext) -> Iterator[Found]:
     is_meant = matcher(pattern, anywhere=True)
     for record, each in view.fields():
         if not is_meant(each.name):
@@ -303,7 +305,7 @@ def tags_beside(tags: Mapping[str, Sequence[str]], record: SchemaType, each: Sch
     }
 
 
-def _max_fields(value: int, _: str, view: SchemaView, context: Context) -> Iterator[Found]:
+def _max_fields(value: int, _: str, view: SchemaView, context: CheckContext) -> Iterator[Found]:
     count = sum(1 for _ in view.fields())
     if value != UNLIMITED and count > value:
         yield (
@@ -313,13 +315,13 @@ def _max_fields(value: int, _: str, view: SchemaView, context: Context) -> Itera
         )
 
 
-_ABOUT_THE_REQUEST: Mapping[str, Callable[[Any, str, str, Context], Iterator[Found]]] = {
+_ABOUT_THE_REQUEST: Mapping[str, Callable[[Any, str, str, CheckContext], Iterator[Found]]] = {
     "formats": _formats,
     "owner": _owner,
     "freeze": _freeze,
     "registrars": _registrars,
 }
-_ABOUT_THE_SCHEMA: Mapping[str, Callable[[Any, str, Any, Context], Iterator[Found]]] = {
+_ABOUT_THE_SCHEMA: Mapping[str, Callable[[Any, str, Any, CheckContext], Iterator[Found]]] = {
     "fields": _fields,
     "naming": _naming,
     "doc": _doc,

@@ -105,7 +105,7 @@ def _types_text(value: frozenset[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """``join`` of two values is the least strict one that is as strict as both; ``text`` is how people read one."""
 
     name: str
@@ -116,25 +116,27 @@ class Rule:
 
 _FORMATS: frozenset[str] = frozenset(get_args(SchemaKind))
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, PolicyRule] = {
     rule.name: rule
     for rule in (
-        Rule("compatibility", _joined_level, "NONE"),
-        Rule("formats", _both, _FORMATS, _listed("or", "no format fits all")),
-        Rule("fields", _both, OPTIONAL, _types_text),
-        Rule("naming", _all, frozenset(), _listed("and", "any")),
-        Rule("owner", _later_in("optional", "required"), "optional"),
-        Rule("doc", _later_in("optional", "record", "every_field"), "optional"),
-        Rule("pii", _all, frozenset(), _listed("and", "optional")),
-        Rule("freeze", lambda one, other: one or other, False, lambda value: str(value).lower()),
-        Rule("registrars", _registrars, ANYONE, _listed("or", "nobody is named by all")),
-        Rule("max_fields", min, UNLIMITED, lambda value: "unlimited" if value == UNLIMITED else str(value)),
-        Rule("severity", _later_in("warn", "block"), "warn"),
+        PolicyRule("compatibility", _joined_level, "NONE"),
+        PolicyRule("formats", _both, _FORMATS, _listed("or", "no format fits all")),
+        PolicyRule("fields", _both, OPTIONAL, _types_text),
+        PolicyRule("naming", _all, frozenset(), _listed("and", "any")),
+        PolicyRule("owner", _later_in("optional", "required"), "optional"),
+        PolicyRule("doc", _later_in("optional", "record", "every_field"), "optional"),
+        PolicyRule("pii", _all, frozenset(), _listed("and", "optional")),
+        PolicyRule("freeze", lambda one, other: one or other, False, lambda value: str(value).lower()),
+        PolicyRule("registrars", _registrars, ANYONE, _listed("or", "nobody is named by all")),
+        PolicyRule(
+            "max_fields", min, UNLIMITED, lambda value: "unlimited" if value == UNLIMITED else str(value)
+        ),
+        PolicyRule("severity", _later_in("warn", "block"), "warn"),
     )
 }
 
 
-def rule_of(key: str) -> Rule:
+def rule_of(key: str) -> PolicyRule:
     """The rule of a key: that of ``fields.event_id`` is ``fields``."""
     return RULES[key.partition(".")[0]]
 

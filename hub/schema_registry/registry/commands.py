@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hub.schema_registry.model.facts import Fact, Reference
-from hub.schema_registry.registry.rulebook import NOBODY, Caller
+from hub.schema_registry.registry.rulebook import NOBODY, PolicyCaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class RegisterSchema:
     normalize: bool = False
     schema_id: int | None = None
     version: int = 0
-    caller: Caller = NOBODY
+    caller: PolicyCaller = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class DeleteContext:
 Command = RegisterSchema | DeleteVersion | DeleteSubject | SetLevel | SetMode | DeleteContext
 
 
-class Decision(NamedTuple):
+class CommandDecision(NamedTuple):
     """What to append ([] when nothing changes) and what to answer once that is in the log."""
 
     facts: Sequence[Fact]

@@ -15,13 +15,18 @@ from hub.schema_registry.model.facts import (
     SchemaStored,
     SubjectDeleted,
 )
-from hub.schema_registry.registry.commands import Decision, DeleteContext, DeleteSubject, DeleteVersion
-from hub.schema_registry.registry.errors import Refused, subject_not_found, version_not_found, version_number
+from hub.schema_registry.registry.commands import CommandDecision, DeleteContext, DeleteSubject, DeleteVersion
+from hub.schema_registry.registry.errors import (
+    RequestRefused,
+    subject_not_found,
+    version_not_found,
+    version_number,
+)
 from hub.schema_registry.registry.preconditions import unreferenced, writable
-from hub.schema_registry.registry.queries import Queries
+from hub.schema_registry.registry.queries import RegistryQueries
 
 
-def delete_version(registry: Queries, command: DeleteVersion) -> Decision:
+def delete_version(registry: RegistryQueries, command: DeleteVersion) -> CommandDecision:
     """A soft delete, or of what is soft-deleted a hard one. Raises Refused."""
     subject = names.normal(command.subject)
     number = version_number(command.version)
@@ -31,7 +36,7 @@ def delete_version(registry: Queries, command: DeleteVersion) -> Decision:
     if stored is None:
         raise version_not_found(number)
     if stored.deleted and not command.permanent:
-        raise Refused(
+        raise RequestRefused(
             404,
             40406,
             f"Subject '{stored.subject}' Version {stored.version} was soft deleted. "
@@ -40,9 +45,9 @@ def delete_version(registry: Queries, command: DeleteVersion) -> Decision:
     writable(registry, subject)
     unreferenced(registry, stored)
     if not command.permanent:
-        return Decision([replace(stored, deleted=True)], stored.version)
+        return CommandDecision([replace(stored, deleted=True)], stored.version)
     if not stored.deleted:
-        raise Refused(
+        raise RequestRefused(
             404,
             40407,
             f"Subject '{stored.subject}' Version {stored.version} was not deleted first before being "
@@ -51,10 +56,10 @@ def delete_version(registry: Queries, command: DeleteVersion) -> Decision:
     facts = list(erasures(registry, [stored]))
     if len(registry.subjects[subject]) == 1:
         facts += _settings_of_gone(registry, subject)
-    return Decision(facts, stored.version)
+    return CommandDecision(facts, stored.version)
 
 
-def delete_subject(registry: Queries, command: DeleteSubject) -> Decision:
+def delete_subject(registry: RegistryQueries, command: DeleteSubject) -> CommandDecision:
     """As ``delete_version``, of all versions."""
     subject = names.normal(command.subject)
     every = registry.subjects.get(subject)
@@ -62,7 +67,7 @@ def delete_subject(registry: Queries, command: DeleteSubject) -> Decision:
         raise subject_not_found(subject)
     live = registry.live(subject)
     if not command.permanent and not live:
-        raise Refused(
+        raise RequestRefused(
             404,
             40404,
             f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently",
@@ -73,25 +78,25 @@ def delete_subject(registry: Queries, command: DeleteSubject) -> Decision:
         unreferenced(registry, each)
     if not command.permanent:
         numbers = [each.version for each in live]
-        return Decision([SubjectDeleted(subject, numbers[-1])], numbers)
+        return CommandDecision([SubjectDeleted(subject, numbers[-1])], numbers)
     if live:
-        raise Refused(
+        raise RequestRefused(
             404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
         )
     facts = [*erasures(registry, stored), *_settings_of_gone(registry, subject)]
-    return Decision(facts, [each.version for each in stored])
+    return CommandDecision(facts, [each.version for each in stored])
 
 
-def delete_context(registry: Queries, command: DeleteContext) -> Decision:
+def delete_context(registry: RegistryQueries, command: DeleteContext) -> CommandDecision:
     """Its name is forgotten, once it has no subject left. Raises Refused 42211."""
     context = command.context
     if any(names.context_of(each) == context for each in registry.subjects):
-        raise Refused(422, 42211, f"The specified context '{context}' is not empty.")
+        raise RequestRefused(422, 42211, f"The specified context '{context}' is not empty.")
     found = registry.named_contexts.get(context)
-    return Decision([] if found is None else [replace(found, exists=False)], None)
+    return CommandDecision([] if found is None else [replace(found, exists=False)], None)
 
 
-def erasures(registry: Queries, stored: Iterable[SchemaStored]) -> Iterator[Fact]:
+def erasures(registry: RegistryQueries, stored: Iterable[SchemaStored]) -> Iterator[Fact]:
     """Hard deletes; with them the highest id where it would be forgotten otherwise."""
     spent: dict[str, int] = {}
     for each in stored:
@@ -103,13 +108,13 @@ def erasures(registry: Queries, stored: Iterable[SchemaStored]) -> Iterator[Fact
         yield IdsSpent(context, schema_id)
 
 
-def erasure(registry: Queries, stored: SchemaStored) -> Iterator[SchemaErased]:
+def erasure(registry: RegistryQueries, stored: SchemaStored) -> Iterator[SchemaErased]:
     """A tombstone for each key that the version was written under."""
     for key in registry.keys_of(stored):
         yield SchemaErased(stored.subject, stored.version, key)
 
 
-def _settings_of_gone(registry: Queries, subject: str) -> Iterator[Fact]:
+def _settings_of_gone(registry: RegistryQueries, subject: str) -> Iterator[Fact]:
     """The settings of a subject go with its hard delete."""
     if subject in registry.modes:
         yield ModeSet(subject, None, registry.modes[subject].key)

@@ -23,17 +23,17 @@ from hub.schema_registry.model.data_contract import (
     without_version,
 )
 from hub.schema_registry.model.facts import HIGHEST_ID, ContextStored, Fact, IdsSpent, SchemaStored
-from hub.schema_registry.registry.commands import Decision, RegisterSchema
+from hub.schema_registry.registry.commands import CommandDecision, RegisterSchema
 from hub.schema_registry.registry.decide_delete import erasure
-from hub.schema_registry.registry.errors import Refused, invalid_schema, not_permitted, valid_subject
+from hub.schema_registry.registry.errors import RequestRefused, invalid_schema, not_permitted, valid_subject
 from hub.schema_registry.registry.preconditions import in_context, writable
-from hub.schema_registry.registry.queries import Queries
+from hub.schema_registry.registry.queries import RegistryQueries
 from hub.schema_registry.registry.state import identity
 
 _IMPORTING = ("IMPORT", "FORWARD")
 
 
-def register(registry: Queries, command: RegisterSchema) -> Decision:
+def register(registry: RegistryQueries, command: RegisterSchema) -> CommandDecision:
     """What a registration appends, and the version that it answers with. Raises Refused, InvalidRules."""
     subject = valid_subject(command.subject)
     if command.rule_set is not None:
@@ -42,7 +42,7 @@ def register(registry: Queries, command: RegisterSchema) -> Decision:
     if not registry.has_defaults(subject) and command.schema and command.version in (0, -1):
         known = registry.lookup(command)
         if known is not None and asked in (None, known.schema_id) and _late_enough(registry, command, known):
-            return Decision([], known)
+            return CommandDecision([], known)
     mode = registry.mode_of(subject)
     writable(registry, subject)
     importing = mode in _IMPORTING
@@ -55,14 +55,14 @@ def register(registry: Queries, command: RegisterSchema) -> Decision:
     new = _new(registry, complete)
     there = registry.subjects.get(subject, {}).get(command.version)
     if there is not None and there == replace(new, version=command.version, schema_id=asked or 0):
-        return Decision([], there)  # imported before
+        return CommandDecision([], there)  # imported before
     known = _known(registry, command, new)
     if (
         known is not None
         and command.version in (0, -1, known.version)
         and _late_enough(registry, command, known)
     ):
-        return Decision([], known)
+        return CommandDecision([], known)
     if not importing:
         _compatible(registry, complete)
         _within_rules(registry, complete)
@@ -71,17 +71,17 @@ def register(registry: Queries, command: RegisterSchema) -> Decision:
         stored = replace(stored, metadata=with_version(stored.metadata, stored.version))
     stored = replace(stored, schema_id=_id_for(registry, stored, asked))
     registry.source_of(stored).is_spelled_so()
-    return Decision([*_beforehand(registry, stored), stored], stored)
+    return CommandDecision([*_beforehand(registry, stored), stored], stored)
 
 
-def as_judged(registry: Queries, command: RegisterSchema) -> RegisterSchema:
+def as_judged(registry: RegistryQueries, command: RegisterSchema) -> RegisterSchema:
     """The command as registration judges it: with the metadata and rules that it leaves to the latest version and to the
     settings. An import says everything itself."""
     importing = registry.mode_of(command.subject) in _IMPORTING
     return command if importing else registry.completed(command)
 
 
-def makes_version(registry: Queries, command: RegisterSchema) -> bool:
+def makes_version(registry: RegistryQueries, command: RegisterSchema) -> bool:
     """Whether a version is made of the command's schema: of one that is a version already only where the command asks for
     another number. Asked of what was sent: metadata that are left out fit any version. Raises Refused 42201."""
     known = registry.lookup(command)
@@ -90,7 +90,7 @@ def makes_version(registry: Queries, command: RegisterSchema) -> bool:
     return not _late_enough(registry, command, known)
 
 
-def _new(registry: Queries, command: RegisterSchema) -> SchemaStored:
+def _new(registry: RegistryQueries, command: RegisterSchema) -> SchemaStored:
     """What is to be stored, without version and id. Raises Refused 42201, 42209."""
     references = registry.resolved(command.subject, command.references)
     text = registry.canonical(command)
@@ -107,7 +107,7 @@ def _new(registry: Queries, command: RegisterSchema) -> SchemaStored:
     )
 
 
-def _known(registry: Queries, command: RegisterSchema, new: SchemaStored) -> SchemaStored | None:
+def _known(registry: RegistryQueries, command: RegisterSchema, new: SchemaStored) -> SchemaStored | None:
     """The live version of the subject that is this schema already. A version's number that the metadata has from the
     latest version, not from the request, does not count."""
     found = registry.find(
@@ -121,15 +121,15 @@ def _known(registry: Queries, command: RegisterSchema, new: SchemaStored) -> Sch
     return found if found is not None and command.schema_id in (None, found.schema_id) else None
 
 
-def _late_enough(registry: Queries, command: RegisterSchema, known: SchemaStored) -> bool:
+def _late_enough(registry: RegistryQueries, command: RegisterSchema, known: SchemaStored) -> bool:
     return command.version != -1 or known.version == registry.numbers(known.subject)[-1]
 
 
-def _compatible(registry: Queries, command: RegisterSchema) -> None:
+def _compatible(registry: RegistryQueries, command: RegisterSchema) -> None:
     reasons = registry.answered(registry.question(command))
     if reasons:
         level = registry.level_of(command.subject)
-        raise Refused(
+        raise RequestRefused(
             409,
             40901,
             f"Schema being registered is incompatible with an earlier schema for subject "
@@ -137,10 +137,10 @@ def _compatible(registry: Queries, command: RegisterSchema) -> None:
         )
 
 
-def _within_rules(registry: Queries, command: RegisterSchema) -> None:
+def _within_rules(registry: RegistryQueries, command: RegisterSchema) -> None:
     broken = [each for each in registry.violations(command, is_new=True) if each.severity == "block"]
     if broken:
-        raise Refused(
+        raise RequestRefused(
             422,
             42201,
             f'Schema being registered breaks the rules that hold for subject "{command.subject}", details: '
@@ -148,7 +148,7 @@ def _within_rules(registry: Queries, command: RegisterSchema) -> None:
         )
 
 
-def _version_for(registry: Queries, command: RegisterSchema, importing: bool) -> int:
+def _version_for(registry: RegistryQueries, command: RegisterSchema, importing: bool) -> int:
     numbers = registry.numbers(names.normal(command.subject), deleted=True)
     following = numbers[-1] + 1 if numbers else 1
     if command.version > 0 and importing:
@@ -156,11 +156,11 @@ def _version_for(registry: Queries, command: RegisterSchema, importing: bool) ->
     if command.version > 0 and command.version != following:
         raise invalid_schema("Version is not one more than previous version")
     if following > HIGHEST_ID:
-        raise Refused(422, 42202, f"subject '{command.subject}' has no version number left")
+        raise RequestRefused(422, 42202, f"subject '{command.subject}' has no version number left")
     return following
 
 
-def _id_for(registry: Queries, stored: SchemaStored, asked: int | None) -> int:
+def _id_for(registry: RegistryQueries, stored: SchemaStored, asked: int | None) -> int:
     context = registry.space_of(names.context_of(stored.subject))
     if asked is not None:
         bound = context.ids.get(asked)
@@ -174,11 +174,11 @@ def _id_for(registry: Queries, stored: SchemaStored, asked: int | None) -> int:
     if same:
         return next(iter(same))
     if context.highest_id >= HIGHEST_ID:
-        raise Refused(500, 50001, f"no schema id is left after {HIGHEST_ID}")
+        raise RequestRefused(500, 50001, f"no schema id is left after {HIGHEST_ID}")
     return context.highest_id + 1
 
 
-def _beforehand(registry: Queries, stored: SchemaStored) -> Iterator[Fact]:
+def _beforehand(registry: RegistryQueries, stored: SchemaStored) -> Iterator[Fact]:
     """Facts that go with a registration: its context; deleted versions of the same id, which it replaces; the
     version that an import overwrites."""
     context = names.context_of(stored.subject)

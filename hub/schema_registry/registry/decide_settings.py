@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import MODES, Fact, LevelSet, ModeSet
-from hub.schema_registry.registry.commands import Decision, SetLevel, SetMode
+from hub.schema_registry.registry.commands import CommandDecision, SetLevel, SetMode
 from hub.schema_registry.registry.decide_delete import erasures
-from hub.schema_registry.registry.errors import Refused, not_permitted, subject_not_found, valid_place
+from hub.schema_registry.registry.errors import RequestRefused, not_permitted, subject_not_found, valid_place
 from hub.schema_registry.registry.preconditions import unreferenced, writable
-from hub.schema_registry.registry.queries import Queries
+from hub.schema_registry.registry.queries import RegistryQueries
 from hub.schema_registry.registry.settings import checked_settings, is_subject, settings_json
 
 
-def set_level(registry: Queries, command: SetLevel) -> Decision:
+def set_level(registry: RegistryQueries, command: SetLevel) -> CommandDecision:
     """Settings changed or taken back. Raises Refused."""
     place = valid_place(command.subject)
     before = registry.levels.get(place)
@@ -22,7 +22,7 @@ def set_level(registry: Queries, command: SetLevel) -> Decision:
         writable(registry, place)
         was = registry.settings(place) if place is None else settings_json(before)
         facts = [] if before is None else [LevelSet(place, None, {}, before.key)]
-        return Decision(facts, was)
+        return CommandDecision(facts, was)
     changes = checked_settings(command.changes)
     writable(registry, place)
     level = before.level if before is not None else None
@@ -33,7 +33,7 @@ def set_level(registry: Queries, command: SetLevel) -> Decision:
             registry.rulebook.refused_level(place, level) if level is not None and is_subject(place) else None
         )
         if loose is not None:
-            raise Refused(422, 42203, str(loose))
+            raise RequestRefused(422, 42203, str(loose))
     for name, value in changes.items():
         if value is None:
             more.pop(name, None)
@@ -42,10 +42,10 @@ def set_level(registry: Queries, command: SetLevel) -> Decision:
     after = LevelSet(place, level, more, before.key if before is not None else None)
     answer = settings_json(after, "compatibility")
     unchanged = before is None and level is None and not more
-    return Decision([] if unchanged else [after], answer)
+    return CommandDecision([] if unchanged else [after], answer)
 
 
-def set_mode(registry: Queries, command: SetMode) -> Decision:
+def set_mode(registry: RegistryQueries, command: SetMode) -> CommandDecision:
     """A mode set or taken back; before an import what is soft-deleted goes. Raises Refused."""
     place = valid_place(command.subject)
     before = registry.modes.get(place)
@@ -59,9 +59,9 @@ def set_mode(registry: Queries, command: SetMode) -> Decision:
         if before is None and place is not None:
             raise subject_not_found(str(command.subject))
         was = registry.mode_of(place) if before is None else before.mode
-        return Decision([*([] if before is None else [ModeSet(place, None, own_key)]), *below], was)
+        return CommandDecision([*([] if before is None else [ModeSet(place, None, own_key)]), *below], was)
     if command.mode not in MODES:
-        raise Refused(422, 42204, f"Invalid mode. Valid values are {', '.join(MODES)}")
+        raise RequestRefused(422, 42204, f"Invalid mode. Valid values are {', '.join(MODES)}")
     gone: list[Fact] = []
     if command.mode == "IMPORT" and registry.mode_of(place) != "IMPORT" and not command.force:
         if any(registry.numbers(each) for each in registry.subjects if names.within(each, place)):
@@ -71,4 +71,4 @@ def set_mode(registry: Queries, command: SetMode) -> Decision:
         for each in deleted:
             unreferenced(registry, each)
         gone = list(erasures(registry, deleted))
-    return Decision([*gone, ModeSet(place, command.mode, own_key), *below], command.mode)
+    return CommandDecision([*gone, ModeSet(place, command.mode, own_key), *below], command.mode)

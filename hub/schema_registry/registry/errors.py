@@ -17,7 +17,7 @@ _MISSING = (40401, 40402, 40403, 40408, 40409)
 _NUMBER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 
 
-class Refused(CallerError):
+class RequestRefused(CallerError):
     """A request that Confluent's registry answers with (status, error_code)."""
 
     def __init__(self, status: int, error_code: int, message: str, hint: str | None = None) -> None:
@@ -31,29 +31,29 @@ class Refused(CallerError):
         return self.error_code in _MISSING
 
 
-def subject_not_found(subject: str) -> Refused:
-    return Refused(404, 40401, f"Subject '{subject}' not found.")
+def subject_not_found(subject: str) -> RequestRefused:
+    return RequestRefused(404, 40401, f"Subject '{subject}' not found.")
 
 
-def version_not_found(version: object) -> Refused:
-    return Refused(404, 40402, f"Version {version} not found.")
+def version_not_found(version: object) -> RequestRefused:
+    return RequestRefused(404, 40402, f"Version {version} not found.")
 
 
-def schema_not_found(schema_id: object = None) -> Refused:
-    return Refused(
+def schema_not_found(schema_id: object = None) -> RequestRefused:
+    return RequestRefused(
         404, 40403, f"Schema {schema_id} not found" if schema_id is not None else "Schema not found"
     )
 
 
-def invalid_schema(message: str, *, too_large: bool = False) -> Refused:
-    return Refused(422, 42209 if too_large else 42201, message)
+def invalid_schema(message: str, *, too_large: bool = False) -> RequestRefused:
+    return RequestRefused(422, 42209 if too_large else 42201, message)
 
 
-def not_permitted(message: str) -> Refused:
-    return Refused(422, 42205, message)
+def not_permitted(message: str) -> RequestRefused:
+    return RequestRefused(422, 42205, message)
 
 
-def refused_schema(error: InvalidSchema) -> Refused:
+def refused_schema(error: InvalidSchema) -> RequestRefused:
     """42209 for a schema that is too large, 42201 for any other."""
     message = (
         error.message if error.message.startswith("Invalid schema") else f"Invalid schema: {error.message}"
@@ -67,7 +67,7 @@ def version_number(version: int | str) -> int:
         return -1
     number = int(version) if _NUMBER.fullmatch(str(version)) else 0
     if (number < 1 and number != -1) or number > HIGHEST_ID:
-        raise Refused(
+        raise RequestRefused(
             422,
             42202,
             f"The specified version '{str(version)[:80]}' is not a valid version id. Allowed values are between "
@@ -81,7 +81,7 @@ def valid_subject(subject: str) -> str:
     try:
         names.check(subject)
     except names.InvalidSubject as error:
-        raise Refused(422, 42208, error.message) from None
+        raise RequestRefused(422, 42208, error.message) from None
     return names.normal(subject)
 
 
@@ -91,5 +91,5 @@ def valid_place(subject: str | None) -> str | None:
         try:
             names.check(subject, may_be_context=True)
         except names.InvalidSubject as error:
-            raise Refused(422, 42208, error.message) from None
+            raise RequestRefused(422, 42208, error.message) from None
     return names.place(subject)

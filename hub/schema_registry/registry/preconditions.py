@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import SchemaStored
-from hub.schema_registry.registry.errors import Refused, not_permitted
-from hub.schema_registry.registry.queries import Queries
+from hub.schema_registry.registry.errors import RequestRefused, not_permitted
+from hub.schema_registry.registry.queries import RegistryQueries
 
 
-def writable(registry: Queries, subject: str | None) -> None:
+def writable(registry: RegistryQueries, subject: str | None) -> None:
     """Raises Refused 42205 where the mode is a read-only one."""
     if registry.mode_of(subject) in ("READONLY", "READONLY_OVERRIDE"):
         raise not_permitted(f"{in_context(subject)} is in read-only mode")
@@ -20,10 +20,10 @@ def in_context(subject: str | None) -> str:
     return f"{what} in context {names.context_of(subject)}"
 
 
-def unreferenced(registry: Queries, stored: SchemaStored) -> None:
+def unreferenced(registry: RegistryQueries, stored: SchemaStored) -> None:
     """Raises Refused 42206 when another schema that is not deleted references this one."""
     if registry.referenced_by(stored.subject, stored.version):
-        raise Refused(
+        raise RequestRefused(
             422,
             42206,
             f"One or more references exist to the schema {{magic=1,keytype=SCHEMA,subject={stored.subject},"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from hub.schema_registry.compat.compatibility import Incompatibility, Question
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import (
@@ -25,10 +25,10 @@ from hub.schema_registry.model.data_contract import (
     same_metadata,
 )
 from hub.schema_registry.model.facts import Reference, SchemaStored
-from hub.schema_registry.policy.policy_checks import Violation
+from hub.schema_registry.policy.policy_checks import PolicyViolation
 from hub.schema_registry.registry.commands import RegisterSchema
 from hub.schema_registry.registry.errors import (
-    Refused,
+    RequestRefused,
     invalid_schema,
     refused_schema,
     schema_not_found,
@@ -44,33 +44,33 @@ from hub.schema_registry.registry.settings import (
     SETTINGS,
     is_subject,
 )
-from hub.schema_registry.registry.state import Holdings, Index, content_of, guid_of
+from hub.schema_registry.registry.state import IndexedState, SubjectIndex, content_of, guid_of
 
 _DEEPEST_REFERENCE = 16
 # So many of a subject's newest versions are asked whether another registry spelled the same schema otherwise.
 _MOST_RESPELLED = 100
 
 
-class Queries(Holdings):
+class RegistryQueries(IndexedState):
     """The state with the questions that are asked of it. Nothing here changes it."""
 
     # ---- schemas
 
-    def source(self, command: RegisterSchema) -> Source:
+    def source(self, command: RegisterSchema) -> SchemaSource:
         """The command's schema with all that it references. Raises Refused 42201."""
         return self._source_of(command.subject, command.schema, command.schema_type, command.references)
 
-    def source_of(self, stored: SchemaStored) -> Source:
+    def source_of(self, stored: SchemaStored) -> SchemaSource:
         """A stored schema with all that it references. Raises Refused 42201."""
         return self._source_of(stored.subject, stored.schema, stored.schema_type, stored.references)
 
     def _source_of(
         self, subject: str, text: str, schema_type: str, references: Iterable[Reference]
-    ) -> Source:
+    ) -> SchemaSource:
         """Each version is followed once, by however many ways it is reached: the ways double with every level."""
-        known: dict[tuple[str, int], tuple[Source, int]] = {}
+        known: dict[tuple[str, int], tuple[SchemaSource, int]] = {}
 
-        def followed(stored: SchemaStored, depth: int) -> tuple[Source, int]:
+        def followed(stored: SchemaStored, depth: int) -> tuple[SchemaSource, int]:
             """A referenced version, and how many levels it has."""
             place = (stored.subject, stored.version)
             found = known.get(place)
@@ -78,12 +78,12 @@ class Queries(Holdings):
                 raise invalid_schema(f"Invalid schema: references nest deeper than {_DEEPEST_REFERENCE}")
             if found is None:
                 named, below = around(stored.subject, stored.references, depth + 1)
-                found = known[place] = (Source.of(stored.schema_type, stored.schema, named), below + 1)
+                found = known[place] = (SchemaSource.of(stored.schema_type, stored.schema, named), below + 1)
             return found
 
         def around(
             subject: str, references: Iterable[Reference], depth: int
-        ) -> tuple[tuple[tuple[str, Source], ...], int]:
+        ) -> tuple[tuple[tuple[str, SchemaSource], ...], int]:
             """The sources of references by name, and how many levels are below."""
             named, levels = [], 0
             for each in references:
@@ -92,7 +92,7 @@ class Queries(Holdings):
                 levels = max(levels, below)
             return tuple(named), levels
 
-        return Source.of(schema_type, text, around(subject, references, 0)[0])
+        return SchemaSource.of(schema_type, text, around(subject, references, 0)[0])
 
     def _referenced(self, subject: str, reference: Reference) -> SchemaStored:
         found = self.at(names.beside(subject, reference.subject), reference.version, deleted=True)
@@ -160,7 +160,7 @@ class Queries(Holdings):
 
     def _respelled(
         self,
-        index: Index,
+        index: SubjectIndex,
         versions: Mapping[int, SchemaStored],
         text: str,
         schema_type: str,
@@ -177,20 +177,20 @@ class Queries(Holdings):
     def _spelled(self, stored: SchemaStored) -> str:
         try:
             return self.source_of(stored).spelled()
-        except Refused:
+        except RequestRefused:
             return stored.schema
 
-    def other_spellings(self, command: RegisterSchema) -> list[Source]:
+    def other_spellings(self, command: RegisterSchema) -> list[SchemaSource]:
         """What a lookup of the command is going to spell in its own way, so that it can be done before."""
         index = self._index.get(names.normal(command.subject))
         references = self.resolved(command.subject, command.references)
         if index is None or (command.schema_type, references, self.canonical(command)) in index.by_content:
             return []
         versions = self.subjects[names.normal(command.subject)]
-        found: list[Source] = []
+        found: list[SchemaSource] = []
         for number in index.numbers[-_MOST_RESPELLED:]:
             # A version that is deleted softly may have lost what it refers to: it is spelled as it stands.
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RequestRefused):
                 found.append(self.source_of(versions[number]))
         return found
 
@@ -404,7 +404,7 @@ class Queries(Holdings):
         rules = merged_rules(over["defaultRuleSet"], rules, over["overrideRuleSet"])
         return replace(command, metadata=metadata, rule_set=rules)
 
-    def violations(self, command: RegisterSchema, *, is_new: bool | None = None) -> list[Violation]:
+    def violations(self, command: RegisterSchema, *, is_new: bool | None = None) -> list[PolicyViolation]:
         """The rules of the tree that registering this would break, those that only warn too. Raises Refused 42201.
 
         ``is_new``: a version is made of it, though the schema may be known (``"version": -1``); None: when it is not known."""
@@ -417,7 +417,7 @@ class Queries(Holdings):
         except InvalidSchema as error:
             raise refused_schema(error) from None
 
-    def step(self, command: RegisterSchema) -> tuple[Source, Source] | None:
+    def step(self, command: RegisterSchema) -> tuple[SchemaSource, SchemaSource] | None:
         """What it would follow, and itself; None when it follows nothing of its format, or is there already.
 
         Raises Refused 42201."""

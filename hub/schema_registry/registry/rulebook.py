@@ -10,26 +10,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.describe import SchemaView, describe
 from hub.schema_registry.formats.avro.format import AvroSchema
 from hub.schema_registry.model.data_contract import properties_of
-from hub.schema_registry.model.lru_cache import Bounded
+from hub.schema_registry.model.lru_cache import LruCache
 from hub.schema_registry.policy.policy import Effective, Policies
-from hub.schema_registry.policy.policy_checks import Context, Violation
+from hub.schema_registry.policy.policy_checks import CheckContext, PolicyViolation
 
 _MOST_REMEMBERED = 20_000  # subjects
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class PolicyCaller:
     """Who asks, as the proxy in front of the hub says: nobody is told apart without one."""
 
     principal: str = ""
     teams: frozenset[str] = frozenset()
 
 
-NOBODY = Caller()
+NOBODY = PolicyCaller()
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Rulebook:
 
     policies: Policies = field(default_factory=Policies)
     owners: Mapping[str, str] = field(default_factory=dict)
-    _known: Bounded[str, Effective] = field(
-        default_factory=lambda: Bounded(_MOST_REMEMBERED), repr=False, compare=False
+    _known: LruCache[str, Effective] = field(
+        default_factory=lambda: LruCache(_MOST_REMEMBERED), repr=False, compare=False
     )
 
     def effective(self, subject: str) -> Effective:
@@ -53,7 +53,7 @@ class Rulebook:
         """The level that holds. ``own`` is what was set for the subject, ``default`` what is set above it."""
         return self.effective(subject).level(own, default)[0]
 
-    def refused_level(self, subject: str, level: str) -> Violation | None:
+    def refused_level(self, subject: str, level: str) -> PolicyViolation | None:
         """Why a subject may not have this level of its own."""
         return self.effective(subject).level_violation(level)
 
@@ -65,17 +65,17 @@ class Rulebook:
     def violations(
         self,
         subject: str,
-        source: Source,
+        source: SchemaSource,
         metadata: Mapping[str, Any] | None,
-        caller: Caller,
+        caller: PolicyCaller,
         *,
         is_new: bool = True,
-    ) -> list[Violation]:
+    ) -> list[PolicyViolation]:
         """Every rule that registering the schema would break, those that only warn too. Raises InvalidSchema."""
         effective = self.effective(subject)
         if not effective.settings:
             return []
-        context = Context(
+        context = CheckContext(
             caller.principal,
             caller.teams,
             str(properties_of(metadata).get("owner") or self.owners.get(effective.topic, "")),
@@ -85,7 +85,7 @@ class Rulebook:
         return effective.check(source.schema_type, view_of(source), context)
 
 
-def view_of(source: Source) -> SchemaView:
+def view_of(source: SchemaSource) -> SchemaView:
     """A schema, with all that it references, as rules see it. Raises InvalidSchema."""
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):

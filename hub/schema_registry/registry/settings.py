@@ -9,7 +9,7 @@ from hub.schema_registry.compat.compatibility import LEVELS, POLICIES
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import InvalidMetadata, check_metadata, check_rule_set
 from hub.schema_registry.model.facts import LevelSet
-from hub.schema_registry.registry.errors import Refused
+from hub.schema_registry.registry.errors import RequestRefused
 
 DEFAULT_LEVEL = "BACKWARD"
 DEFAULT_MODE = "READWRITE"
@@ -40,7 +40,7 @@ def checked_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
         if name in changes:
             level = changes[name]
             if level is not None and (not isinstance(level, str) or level.upper() not in LEVELS):
-                raise Refused(422, 42203, _LEVELS_ARE)
+                raise RequestRefused(422, 42203, _LEVELS_ARE)
             checked["compatibilityLevel"] = None if level is None else level.upper()
     for name in SETTINGS:
         if name not in changes:
@@ -51,7 +51,9 @@ def checked_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name == "compatibilityPolicy":
             if not isinstance(value, str) or value.upper() not in POLICIES:
-                raise Refused(422, 42203, "Invalid compatibility policy. Valid values are strict and lenient")
+                raise RequestRefused(
+                    422, 42203, "Invalid compatibility policy. Valid values are strict and lenient"
+                )
             checked[name] = value.upper()
         elif name in RULE_SETTINGS:
             check_rule_set(value)
@@ -59,9 +61,9 @@ def checked_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
             try:
                 check_metadata(value)
             except InvalidMetadata as error:
-                raise Refused(422, 422, f"{name}: {error.message}") from None
+                raise RequestRefused(422, 422, f"{name}: {error.message}") from None
         elif not isinstance(value, bool if name in _FLAGS else str):
-            raise Refused(422, 422, f"{name}: not of the type that it has to be")
+            raise RequestRefused(422, 422, f"{name}: not of the type that it has to be")
     return checked
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hub.schema_registry.compat.compatibility import can_read
-from hub.schema_registry.formats import Difference, InvalidSchema
+from hub.schema_registry.formats import InvalidSchema, SchemaDifference
 from hub.schema_registry.formats.avro import schema as avro
-from hub.schema_registry.formats.avro.differences import Comparison
+from hub.schema_registry.formats.avro.differences import AvroComparison
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import merged_metadata
 from hub.schema_registry.model.facts import Reference
@@ -24,7 +24,7 @@ _MOST_NESTED = 16  # references of references, as the registry has it
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SubjectVersion:
     """One version of a subject; ``text`` as it is stored. ``deleted`` is a soft delete. References name subjects in
     full, whatever context this one is of."""
 
@@ -43,13 +43,13 @@ class SubjectState:
     """A subject: every version, oldest first, its effective compatibility level, and the metadata that its settings put into
     what is registered (``default_metadata``) and over it."""
 
-    versions: tuple[Version, ...] = ()
+    versions: tuple[SubjectVersion, ...] = ()
     level: str = DEFAULT_LEVEL
     default_metadata: Mapping[str, Any] | None = None
     override_metadata: Mapping[str, Any] | None = None
 
     @property
-    def live(self) -> tuple[Version, ...]:
+    def live(self) -> tuple[SubjectVersion, ...]:
         """The versions that are not deleted, oldest first."""
         return tuple(each for each in self.versions if not each.deleted)
 
@@ -82,13 +82,13 @@ class RegistryState:
         """The subject under which the registry keeps what it is given under a name."""
         return self.aliases.get(name, name)
 
-    def version(self, subject: str, version: int) -> Version | None:
+    def version(self, subject: str, version: int) -> SubjectVersion | None:
         """One version, deleted or not: what references it still needs it."""
         return next((each for each in self.subject(subject).versions if each.version == version), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedSchema:
     """A schema with the parsed schemas that it refers to, by reference name, those they need themselves first."""
 
     schema_type: str
@@ -104,12 +104,12 @@ class Parsed:
         return found
 
 
-def parse(schema_type: str, text: str, named: Mapping[str, Any] | None = None) -> Parsed:
+def parse(schema_type: str, text: str, named: Mapping[str, Any] | None = None) -> ParsedSchema:
     """Raises InvalidSchema with the reason."""
-    return Parsed(schema_type, _format(schema_type).parse(text, named or {}), named or {})
+    return ParsedSchema(schema_type, _format(schema_type).parse(text, named or {}), named or {})
 
 
-def parsed_version(state: RegistryState, version: Version, depth: int = 0) -> Parsed:
+def parsed_version(state: RegistryState, version: SubjectVersion, depth: int = 0) -> ParsedSchema:
     """A stored version with what it refers to. Raises InvalidSchema."""
     return parse(version.schema_type, version.text, named_by(state, version.references, depth))
 
@@ -132,22 +132,26 @@ def named_by(state: RegistryState, references: Iterable[Reference], depth: int =
     return found
 
 
-def differences(reader: Parsed, writer: Parsed) -> list[Difference]:
+def differences(reader: ParsedSchema, writer: ParsedSchema) -> list[SchemaDifference]:
     """Why the reader cannot read what the writer wrote; [] when it can. Raises InvalidSchema for too much work."""
     if reader.schema_type != writer.schema_type:
         what = f"the reader's schema is {reader.schema_type}, the writer's is {writer.schema_type}"
         return [
-            Difference("SCHEMA_TYPE_CHANGED", "/", "", what, "keep the schema type, or use another subject")
+            SchemaDifference(
+                "SCHEMA_TYPE_CHANGED", "/", "", what, "keep the schema type, or use another subject"
+            )
         ]
     if reader.schema_type != "AVRO":
-        found: list[Difference] = _format(reader.schema_type).differences(reader.schema, writer.schema)
+        found: list[SchemaDifference] = _format(reader.schema_type).differences(reader.schema, writer.schema)
         return found
     try:
         read, wrote = (avro.spelled_out(each.schema, list(each.named.values())) for each in (reader, writer))
         if can_read(read, wrote):
             return []
-        return Comparison(read, wrote).differences() or [
-            Difference("TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was")
+        return AvroComparison(read, wrote).differences() or [
+            SchemaDifference(
+                "TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was"
+            )
         ]
     except RecursionError:
         raise InvalidSchema("the schema's types are chained too long to be compared") from None
@@ -159,7 +163,7 @@ def state_of(registry: Registry) -> RegistryState:
         {
             subject: SubjectState(
                 tuple(
-                    Version(
+                    SubjectVersion(
                         each.version,
                         each.schema,
                         each.schema_type,

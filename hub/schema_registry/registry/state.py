@@ -25,13 +25,13 @@ from hub.schema_registry.model.facts import (
     IdsSpent,
     LevelSet,
     ModeSet,
-    Nothing,
+    Noop,
     Reference,
     SchemaErased,
     SchemaStored,
     SubjectCleared,
     SubjectDeleted,
-    Unreadable,
+    UnreadableFact,
 )
 from hub.schema_registry.registry.rulebook import Rulebook
 
@@ -42,7 +42,7 @@ MOST_REPORTS = 1_000  # of conflicts, and of unreadable records, are kept; the o
 
 
 @dataclass(slots=True)
-class Context:
+class RegistryContext:
     """Schemas by id. ``uses`` are (subject, version), in the log's order."""
 
     ids: dict[int, SchemaStored] = field(default_factory=dict)
@@ -56,7 +56,7 @@ Content = tuple[str, tuple[Reference, ...], str]
 
 
 @dataclass(slots=True)
-class Index:
+class SubjectIndex:
     """Of one subject: the numbers of its versions, ascending; those that are not deleted; and by content."""
 
     numbers: list[int] = field(default_factory=list)
@@ -65,20 +65,22 @@ class Index:
 
 
 @dataclass
-class Holdings:
+class IndexedState:
     """The state: everything that ``_schemas`` says, in memory, and the indexes that questions are answered from."""
 
     subjects: dict[str, dict[int, SchemaStored]] = field(default_factory=dict)
-    contexts: dict[str, Context] = field(default_factory=lambda: {names.DEFAULT_CONTEXT: Context()})
+    contexts: dict[str, RegistryContext] = field(
+        default_factory=lambda: {names.DEFAULT_CONTEXT: RegistryContext()}
+    )
     levels: dict[str | None, LevelSet] = field(default_factory=dict)
     modes: dict[str | None, ModeSet] = field(default_factory=dict)
     named_contexts: dict[str, ContextStored] = field(default_factory=dict)
     conflicts: list[str] = field(default_factory=list)
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[UnreadableFact] = field(default_factory=list)
     conflict_count: int = 0
     unreadable_count: int = 0
     rulebook: Rulebook = field(default_factory=Rulebook, compare=False)
-    _index: dict[str, Index] = field(default_factory=dict, repr=False)
+    _index: dict[str, SubjectIndex] = field(default_factory=dict, repr=False)
     _referrers: dict[tuple[str, int], dict[tuple[str, int], None]] = field(default_factory=dict, repr=False)
     # Keys of a place that are not spelled as we spell them, and whether ours has a record too.
     _keys: dict[tuple[str, int], dict[bytes | None, None]] = field(default_factory=dict, repr=False)
@@ -118,11 +120,11 @@ class Holdings:
             case IdsSpent():
                 context = self._context(fact.context)
                 context.highest_id = max(context.highest_id, fact.schema_id)
-            case Unreadable():
+            case UnreadableFact():
                 self.unreadable_count += 1
                 if len(self.unreadable) < MOST_REPORTS:
                     self.unreadable.append(fact)
-            case Nothing():
+            case Noop():
                 pass
 
     def _store(self, fact: SchemaStored) -> None:
@@ -159,7 +161,7 @@ class Holdings:
         context.uses.setdefault(fact.schema_id, {})[place] = None
         if fact.schema_id not in context.ids:
             self._bind(context, fact)
-        index = self._index.setdefault(fact.subject, Index())
+        index = self._index.setdefault(fact.subject, SubjectIndex())
         bisect.insort(index.numbers, fact.version)
         if not fact.deleted:
             bisect.insort(index.live, fact.version)
@@ -199,14 +201,14 @@ class Holdings:
             del context.uses[stored.schema_id]
 
     @staticmethod
-    def _bind(context: Context, fact: SchemaStored) -> None:
+    def _bind(context: RegistryContext, fact: SchemaStored) -> None:
         context.ids[fact.schema_id] = fact
         context.by_identity.setdefault(identity(fact), {})[fact.schema_id] = None
         if "guid" in fact.more:
             context.by_guid.setdefault(guid_of(fact), {})[fact.schema_id] = None
 
     @staticmethod
-    def _unbind(context: Context, fact: SchemaStored) -> None:
+    def _unbind(context: RegistryContext, fact: SchemaStored) -> None:
         del context.ids[fact.schema_id]
         _without(context.by_identity, identity(fact), fact.schema_id)
         if "guid" in fact.more:
@@ -230,10 +232,10 @@ class Holdings:
         if place in self._keys:
             self._keys[place][key] = None
 
-    def _context(self, name: str) -> Context:
+    def _context(self, name: str) -> RegistryContext:
         found = self.contexts.get(name)
         if found is None:
-            found = self.contexts[name] = Context()
+            found = self.contexts[name] = RegistryContext()
         return found
 
     @staticmethod
@@ -275,13 +277,13 @@ class Holdings:
             if names.within(subject, place):
                 yield from (each for each in versions.values() if each.deleted)
 
-    def space_of(self, name: str) -> Context:
+    def space_of(self, name: str) -> RegistryContext:
         """A context as it is, without making it."""
-        return self.contexts.get(name) or Context()
+        return self.contexts.get(name) or RegistryContext()
 
     def alike(self, stored: SchemaStored) -> list[SchemaStored]:
         """Versions of its subject with this very text and references, deleted ones too, oldest first."""
-        index = self._index.get(stored.subject, Index())
+        index = self._index.get(stored.subject, SubjectIndex())
         return [self.subjects[stored.subject][each] for each in index.by_content.get(content_of(stored), ())]
 
     def keys_of(self, stored: SchemaStored) -> Iterable[bytes | None]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hub.schema_registry.model.data_contract import InvalidRules
 from hub.schema_registry.registry.commands import (
     Command,
-    Decision,
+    CommandDecision,
     DeleteContext,
     DeleteSubject,
     DeleteVersion,
@@ -24,7 +24,7 @@ from hub.schema_registry.registry.decide_delete import delete_context, delete_su
 from hub.schema_registry.registry.decide_register import register
 from hub.schema_registry.registry.decide_settings import set_level, set_mode
 from hub.schema_registry.registry.errors import (
-    Refused,
+    RequestRefused,
     refused_schema,
     schema_not_found,
     subject_not_found,
@@ -32,7 +32,7 @@ from hub.schema_registry.registry.errors import (
     version_not_found,
     version_number,
 )
-from hub.schema_registry.registry.queries import Queries
+from hub.schema_registry.registry.queries import RegistryQueries
 from hub.schema_registry.registry.settings import (
     DEFAULT_LEVEL,
     DEFAULT_MODE,
@@ -40,21 +40,21 @@ from hub.schema_registry.registry.settings import (
     checked_settings,
     settings_json,
 )
-from hub.schema_registry.registry.state import MOST_REPORTS, Context, guid_of, identity
+from hub.schema_registry.registry.state import MOST_REPORTS, RegistryContext, guid_of, identity
 
 
 @dataclass
-class Registry(Queries):
+class Registry(RegistryQueries):
     """The state: everything that ``_schemas`` says, in memory, and what may become of it."""
 
-    def decide(self, command: Command) -> Decision:
+    def decide(self, command: Command) -> CommandDecision:
         """The facts that carry a command out and its answer: pure, on a state that is caught up. Raises Refused."""
         try:
             return self._decide(command)
         except InvalidRules as error:
-            raise Refused(422, 42210, f"Invalid rule set: {error.message}") from None
+            raise RequestRefused(422, 42210, f"Invalid rule set: {error.message}") from None
 
-    def _decide(self, command: Command) -> Decision:
+    def _decide(self, command: Command) -> CommandDecision:
         match command:
             case RegisterSchema():
                 return register(self, command)
@@ -76,14 +76,14 @@ __all__ = [
     "MOST_REPORTS",
     "SETTINGS",
     "Command",
-    "Context",
-    "Decision",
+    "CommandDecision",
     "DeleteContext",
     "DeleteSubject",
     "DeleteVersion",
-    "Refused",
     "RegisterSchema",
     "Registry",
+    "RegistryContext",
+    "RequestRefused",
     "SetLevel",
     "SetMode",
     "checked_settings",

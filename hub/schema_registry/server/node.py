@@ -30,16 +30,23 @@ from hub.schema_registry.describe import Warned, warnings
 from hub.schema_registry.formats import InvalidSchema, known
 from hub.schema_registry.formats.inline_tags import Tagged, retagged
 from hub.schema_registry.model.data_contract import InvalidRules
-from hub.schema_registry.model.facts import SCHEMAS_TOPIC, Fact, SchemaStored, Unreadable, fact_of, record_of
-from hub.schema_registry.policy.policy_checks import Violation
+from hub.schema_registry.model.facts import (
+    SCHEMAS_TOPIC,
+    Fact,
+    SchemaStored,
+    UnreadableFact,
+    fact_of,
+    record_of,
+)
+from hub.schema_registry.policy.policy_checks import PolicyViolation
 from hub.schema_registry.registry.decide_register import as_judged, makes_version
 from hub.schema_registry.registry.rulebook import Rulebook, view_of
 from hub.schema_registry.registry.state_machine import (
     Command,
-    Decision,
-    Refused,
+    CommandDecision,
     RegisterSchema,
     Registry,
+    RequestRefused,
     refused_schema,
 )
 from hub.schema_registry.server.shared_run import SharedRun
@@ -60,7 +67,7 @@ class _IdTaken(Exception):
     """Another producer's record, before this node's own in the log, has the id that was decided on."""
 
 
-class Log(Cluster, Protocol):
+class RegistryLog(Cluster, Protocol):
     """A cluster that also opens readers and writers."""
 
     def reader(self) -> Reader: ...
@@ -73,7 +80,7 @@ class Log(Cluster, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class NodeStatus:
     """What a person should know of a node. ``position`` is the next offset that it reads; ``warnings`` are sentences."""
 
     ready: bool
@@ -84,12 +91,12 @@ class State:
     warnings: tuple[str, ...]
 
 
-class Node:
+class RegistryNode:
     """One registry. Thread safe. ``start`` before use, ``stop`` after."""
 
     def __init__(
         self,
-        cluster: Log,
+        cluster: RegistryLog,
         *,
         replication_factor: int = 1,
         timeout_s: float = 10.0,
@@ -135,11 +142,11 @@ class Node:
         """Whether questions are answered at once."""
         return self._ready.is_set()
 
-    def state(self) -> State:
+    def state(self) -> NodeStatus:
         """Answers also while the node is not ready."""
         with self._changed:
             registry = self.registry
-            return State(
+            return NodeStatus(
                 self.ready,
                 self.position,
                 sum(len(each.ids) for each in registry.contexts.values()),
@@ -188,11 +195,11 @@ class Node:
         except InvalidSchema as error:
             raise refused_schema(error) from None
 
-    def violations(self, command: RegisterSchema) -> list[Violation]:
+    def violations(self, command: RegisterSchema) -> list[PolicyViolation]:
         """See Registry.violations. With what registration would put in, so that it says the same."""
         self._parse(command)
 
-        def asked(registry: Registry) -> list[Violation]:
+        def asked(registry: Registry) -> list[PolicyViolation]:
             is_new = makes_version(registry, command)
             return registry.violations(as_judged(registry, command), is_new=is_new)
 
@@ -245,7 +252,7 @@ class Node:
         """Answer beforehand what the decision is going to ask. What fails here fails there, with the right words."""
         if not isinstance(command, RegisterSchema):
             return
-        with contextlib.suppress(Refused, InvalidSchema, InvalidRules):
+        with contextlib.suppress(RequestRefused, InvalidSchema, InvalidRules):
             self._parse(command)
             question = self.read(lambda registry: registry.prepared(command))
             if question is not None:
@@ -304,10 +311,10 @@ class Node:
             self._reach(end)
         try:
             decision = self.read(lambda registry: registry.decide(command))
-        except Refused:
+        except RequestRefused:
             if opened:
                 raise
-            decision = Decision((), None)
+            decision = CommandDecision((), None)
         if not decision.facts and not opened:
             self._reach(self._end())
             decision = self.read(lambda registry: registry.decide(command))
@@ -460,7 +467,7 @@ class Node:
                     self.registry.apply(fact_of(record))
                 except Exception as error:  # one record must not end the registry
                     log.exception("%s offset %d", SCHEMAS_TOPIC, record.offset)
-                    self.registry.apply(Unreadable(record.offset, f"{type(error).__name__}: {error}"))
+                    self.registry.apply(UnreadableFact(record.offset, f"{type(error).__name__}: {error}"))
                 for conflict in self.registry.conflicts[conflicts:]:
                     log.error("%s offset %d: %s", SCHEMAS_TOPIC, record.offset, conflict)
                 for each in self.registry.unreadable[unreadable:]:
@@ -503,4 +510,4 @@ class Node:
         return found
 
 
-__all__ = ["Node", "Refused", "State"]
+__all__ = ["NodeStatus", "RegistryNode", "RequestRefused"]

@@ -17,24 +17,24 @@ from hub.schema_registry.model.data_contract import properties_of
 from hub.schema_registry.model.facts import SchemaStored
 from hub.schema_registry.policy.policy_checks import tags_beside
 from hub.schema_registry.registry.rulebook import view_of
-from hub.schema_registry.registry.state_machine import SETTINGS, Refused, Registry, guid_of
+from hub.schema_registry.registry.state_machine import SETTINGS, Registry, RequestRefused, guid_of
 
 SCHEMAS, VERSIONS = "registry_schemas", "registry_versions"
 SETTINGS_, FIELDS = "registry_settings", "registry_fields"
 
 
-class Row(NamedTuple):
+class SqlRow(NamedTuple):
     """A row of one of the tables above; ``values`` by column."""
 
     table: str
     values: Mapping[str, Any]
 
 
-def rows(registry: Registry) -> Iterator[Row]:
+def rows(registry: Registry) -> Iterator[SqlRow]:
     """Every row, table by table but for a version and its fields, which come together."""
     for context, space in sorted(registry.contexts.items()):
         for schema_id, bound in sorted(space.ids.items()):
-            yield Row(SCHEMAS, _schema(context, schema_id, bound))
+            yield SqlRow(SCHEMAS, _schema(context, schema_id, bound))
     for subject, versions in sorted(registry.subjects.items()):
         for _, stored in sorted(versions.items()):
             yield from _version(subject, stored, _view(registry, stored))
@@ -51,7 +51,7 @@ def _schema(context: str, schema_id: int, bound: SchemaStored) -> dict[str, Any]
     }
 
 
-def _version(subject: str, stored: SchemaStored, view: SchemaView | None) -> Iterator[Row]:
+def _version(subject: str, stored: SchemaStored, view: SchemaView | None) -> Iterator[SqlRow]:
     beside = _tags(stored.metadata)
     tags = {tag for given in beside.values() for tag in given}
     fields: list[dict[str, Any]] = []
@@ -74,7 +74,7 @@ def _version(subject: str, stored: SchemaStored, view: SchemaView | None) -> Ite
         )
     for each in view.own_types if view is not None else ():
         tags |= each.tags
-    yield Row(
+    yield SqlRow(
         VERSIONS,
         {
             "subject": _text(subject),
@@ -87,18 +87,18 @@ def _version(subject: str, stored: SchemaStored, view: SchemaView | None) -> Ite
             "described": view is not None,
         },
     )
-    yield from (Row(FIELDS, each) for each in fields)
+    yield from (SqlRow(FIELDS, each) for each in fields)
 
 
 def _view(registry: Registry, stored: SchemaStored) -> SchemaView | None:
     """None when this registry cannot read the schema, which another one wrote: its row is there without fields."""
     try:
         return view_of(registry.source_of(stored))
-    except (InvalidSchema, Refused):
+    except (InvalidSchema, RequestRefused):
         return None
 
 
-def _settings(registry: Registry) -> Iterator[Row]:
+def _settings(registry: Registry) -> Iterator[SqlRow]:
     """``place`` is a subject, a context (``:.ctx:``), ``:.__GLOBAL:`` above all, or "" for the default context."""
     found: dict[tuple[str, str], Any] = {}
     for place, settings in registry.levels.items():
@@ -108,7 +108,7 @@ def _settings(registry: Registry) -> Iterator[Row]:
     for (place, name), value in sorted(found.items()):
         if value is not None:
             shown = value if isinstance(value, str) else orjson.dumps(value).decode()
-            yield Row(SETTINGS_, {"place": _text(place), "name": name, "value": _text(shown)})
+            yield SqlRow(SETTINGS_, {"place": _text(place), "name": name, "value": _text(shown)})
 
 
 def _owner(metadata: Mapping[str, Any] | None) -> str | None:

@@ -49,7 +49,7 @@ from hub.record import Positions, TopicPartition
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, fact_of
 from hub.schema_registry.registry.state_machine import Registry
 from hub.schema_registry.server import sql_rows
-from hub.schema_registry.server.node import Log
+from hub.schema_registry.server.node import RegistryLog
 from hub.schema_registry.server.sql_rows import FIELDS, SCHEMAS, SETTINGS_, VERSIONS
 
 POSITION = "registry_position"
@@ -145,7 +145,7 @@ class RegistryTables:
 
     def rebuild(
         self,
-        cluster: Log,
+        cluster: RegistryLog,
         *,
         timeout_s: float = 60.0,
         progress: Progress = lambda _what, _done, _total: None,
@@ -199,7 +199,7 @@ class RegistryTables:
             ) from error
 
 
-def _folded(cluster: Log, timeout_s: float, progress: Progress) -> tuple[Registry, int, str]:
+def _folded(cluster: RegistryLog, timeout_s: float, progress: Progress) -> tuple[Registry, int, str]:
     """(state, position, topic id) at the end of the log as it is now, or a little later."""
     description = cluster.topics().get(SCHEMAS_TOPIC)
     if description is None:

@@ -18,10 +18,10 @@ from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.log import ReadableLog, Reader
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.codecs.values import decoder_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.model.lru_cache import Bounded
-from hub.topics.browse.rendered import MOST_CHARACTERS, Message, Reading, Schema, has, message
+from hub.schema_registry.model.lru_cache import LruCache
+from hub.topics.browse.rendered import MOST_CHARACTERS, Message, ReadySchema, Schema, has, message
 
 MOST_MESSAGES = 200
 _POLL = 1_000
@@ -34,10 +34,10 @@ _NOT_UNPACKED = "HUB-3021"
 _WHOLE = 200_000  # characters of a message that is asked for alone
 
 
-class Schemas(Protocol):
+class BrowseSchemas(Protocol):
     """What is asked of the registry; each may raise PeerError."""
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         """Raises NotFound."""
 
     def sees(self, schema_id: int) -> bool:
@@ -48,7 +48,7 @@ class Schemas(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BrowseBounds:
     """What one reading may take."""
 
     records: int = 50_000
@@ -57,7 +57,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MessageQuery:
     """Which messages. Without ``start`` and ``since_ms`` the newest, those before ``before`` where it says a place.
 
     ``before`` and ``start`` are offsets by partition; ``words`` must all be in a message.
@@ -77,7 +77,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Scanned:
+class ScannedOffsets:
     """The offsets of a partition that were looked at, from ``first`` up to, without, ``next``, within the log."""
 
     partition: int
@@ -89,7 +89,7 @@ class Scanned:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMessages:
     """Messages, the newest first, or from a place on, the oldest first.
 
     ``complete``: everything that was asked for was looked at. Otherwise ``ended_by`` says what came first: "limit"
@@ -99,7 +99,7 @@ class Found:
     """
 
     messages: tuple[Message, ...]
-    scanned: tuple[Scanned, ...]
+    scanned: tuple[ScannedOffsets, ...]
     records: int
     bytes: int
     complete: bool
@@ -114,13 +114,13 @@ class Browser:
     """Thread safe; schemas that were made ready are kept: an id never changes."""
 
     log: ReadableLog
-    schemas: Schemas
-    bounds: Bounds = field(default_factory=Bounds)
-    _readings: Bounded[tuple[int, str, tuple[str, int] | None], Reading] = field(
-        default_factory=lambda: Bounded(500)
+    schemas: BrowseSchemas
+    bounds: BrowseBounds = field(default_factory=BrowseBounds)
+    _readings: LruCache[tuple[int, str, tuple[str, int] | None], ReadySchema] = field(
+        default_factory=lambda: LruCache(500)
     )
 
-    def find(self, wanted: Wanted) -> Found:
+    def find(self, wanted: MessageQuery) -> FoundMessages:
         """Raises NotFound for a topic or partition that does not exist, CallerError, PeerError."""
         if not 1 <= wanted.limit <= MOST_MESSAGES:
             raise CallerError(f"limit {wanted.limit} is not between 1 and {MOST_MESSAGES}")
@@ -129,7 +129,7 @@ class Browser:
             run = _Run(self, wanted, begins, ends, reader)
             return run.forwards() if wanted.forwards else run.backwards()
 
-    def ends(self, wanted: Wanted) -> Positions:
+    def ends(self, wanted: MessageQuery) -> Positions:
         """Where new messages will come: for ``tail``. Raises as ``find``."""
         return self._reach(wanted)[1]
 
@@ -137,7 +137,7 @@ class Browser:
         """A record with its own writer's schema."""
         return message(record, lambda schema_id: self._reading(schema_id, record.topic), most)
 
-    def _reach(self, wanted: Wanted) -> tuple[Positions, Positions]:
+    def _reach(self, wanted: MessageQuery) -> tuple[Positions, Positions]:
         """(beginnings, ends) of what is asked for."""
         try:
             ends = self.log.end_offsets([wanted.topic])
@@ -156,7 +156,7 @@ class Browser:
             ends = Positions({tp: ends.get(tp)})
         return Positions({tp: begins.get(tp) for tp, _ in ends}), ends
 
-    def _reading(self, schema_id: int, topic: str) -> Reading | None:
+    def _reading(self, schema_id: int, topic: str) -> ReadySchema | None:
         """None for an id that the registry does not have, and for one that who asks may not see."""
         if not self.schemas.sees(schema_id):
             return None
@@ -172,9 +172,9 @@ class Browser:
         at = place or self.schemas.registered(schema_id, topic) or (None, None)
         schema = Schema(schema_id, source.schema_type, *at)
         try:
-            made = Reading(schema, decoder_of(source, exact=True))
+            made = ReadySchema(schema, decoder_of(source, exact=True))
         except InvalidSchema as error:
-            made = Reading(schema, None, f"its schema cannot be used: {error.message[:300]}")
+            made = ReadySchema(schema, None, f"its schema cannot be used: {error.message[:300]}")
         self._readings.put((schema_id, topic, place), made)
         return made
 
@@ -184,7 +184,7 @@ class _Run:
     """One reading, with what it has taken of its bounds."""
 
     browser: Browser
-    wanted: Wanted
+    wanted: MessageQuery
     begins: Positions
     ends: Positions
     reader: Reader
@@ -192,7 +192,7 @@ class _Run:
     bytes: int = 0
     ended_by: str = ""
     found: list[Message] = field(default_factory=list)
-    scanned: dict[TopicPartition, Scanned] = field(default_factory=dict)
+    scanned: dict[TopicPartition, ScannedOffsets] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     deadline: float = 0.0
 
@@ -203,14 +203,14 @@ class _Run:
 
     # ---- the newest, and before
 
-    def backwards(self) -> Found:
+    def backwards(self) -> FoundMessages:
         wanted = self.wanted
         tops = {
             tp: max(self.begins.get(tp), min(end, wanted.before.get(tp.partition, end)))
             for tp, end in self.ends
         }
         self.scanned = {
-            tp: Scanned(tp.partition, self.begins.get(tp), self.ends.get(tp), top, top)
+            tp: ScannedOffsets(tp.partition, self.begins.get(tp), self.ends.get(tp), top, top)
             for tp, top in tops.items()
         }
         step = _FIRST if len(tops) <= _FEW else 1
@@ -245,7 +245,7 @@ class _Run:
 
     # ---- from a place on
 
-    def forwards(self) -> Found:
+    def forwards(self) -> FoundMessages:
         wanted = self.wanted
         starts = {
             tp: max(self.begins.get(tp), min(end, wanted.start.get(tp.partition, end if wanted.start else 0)))
@@ -255,7 +255,7 @@ class _Run:
             at = self.browser.log.offsets_at([wanted.topic], wanted.since_ms)
             starts = {tp: max(self.begins.get(tp), at.offsets.get(tp, end)) for tp, end in self.ends}
         self.scanned = {
-            tp: Scanned(tp.partition, self.begins.get(tp), self.ends.get(tp), start, start)
+            tp: ScannedOffsets(tp.partition, self.begins.get(tp), self.ends.get(tp), start, start)
             for tp, start in starts.items()
         }
         step = _POLL if self.words else wanted.limit
@@ -293,8 +293,8 @@ class _Run:
         older: Mapping[int, int] | None,
         newer: Mapping[int, int] | None,
         more: bool,
-    ) -> Found:
-        return Found(
+    ) -> FoundMessages:
+        return FoundMessages(
             tuple(shown),
             tuple(self.scanned[tp] for tp in sorted(self.scanned)),
             self.records,
@@ -442,7 +442,7 @@ class Tick:
 class Tail:
     """New messages as they come, at most ``most`` a step: what is above that is counted, not shown. Not thread safe."""
 
-    def __init__(self, browser: Browser, wanted: Wanted, most: int = 5) -> None:
+    def __init__(self, browser: Browser, wanted: MessageQuery, most: int = 5) -> None:
         """Raises as ``Browser.find``."""
         self.browser = browser
         self.most = most

@@ -41,7 +41,7 @@ class PartitionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TopicSetting:
     """``origin``: "tree: NODE", "set by hand", "broker" (its configuration) or "default" (Kafka's)."""
 
     key: str
@@ -76,7 +76,7 @@ class TopicFacts:
     name: str
     spec: TopicSpec | None
     partitions: tuple[PartitionFacts, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[TopicSetting, ...]
     schemas: tuple[SubjectFacts, ...]
     groups: tuple[GroupFacts, ...]
     missing: tuple[str, ...]
@@ -133,7 +133,9 @@ def describe(
         name,
         spec,
         tuple(_partition(each, name, begins, ends, bytes_of) for each in replicas),
-        tuple(Setting(key, each.value, origin(key, each, spec)) for key, each in sorted(settings.items())),
+        tuple(
+            TopicSetting(key, each.value, origin(key, each, spec)) for key, each in sorted(settings.items())
+        ),
         subjects,
         tuple(_group(group, positions, ends) for group, positions in sorted(readers.items())),
         tuple(missing),

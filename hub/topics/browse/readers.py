@@ -20,7 +20,7 @@ OWN_GROUPS = ("hub.view.", "hub.store.")
 _AT_ONCE = 100
 
 
-class Groups(Protocol):
+class GroupSource(Protocol):
     """What is asked of a cluster."""
 
     def groups(self) -> list[str]: ...
@@ -56,14 +56,14 @@ class GroupReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Readers:
+class TopicReaders:
     """By topic, sorted by name. ``not_asked``: what is missing because there was no time for it, or ""."""
 
     by_topic: Mapping[str, tuple[GroupReader, ...]]
     not_asked: str = ""
 
 
-def readers_of(cluster: Groups, topics: Sequence[str], wait_s: float) -> Readers:
+def readers_of(cluster: GroupSource, topics: Sequence[str], wait_s: float) -> TopicReaders:
     """Who reads these topics. Asks no further once ``wait_s`` are over; each request has the cluster's own limit.
 
     Topics that do not exist have no readers. Raises PeerError when Kafka does not answer.
@@ -94,12 +94,12 @@ def readers_of(cluster: Groups, topics: Sequence[str], wait_s: float) -> Readers
         )
         for topic in sorted(wanted)
     }
-    return Readers(
+    return TopicReaders(
         found, "" if asked == len(names) else f"{asked} of {len(names)} consumer groups were asked"
     )
 
 
-def _ends(cluster: Groups, topics: Sequence[str]) -> Positions:
+def _ends(cluster: GroupSource, topics: Sequence[str]) -> Positions:
     try:
         return cluster.end_offsets(topics) if topics else Positions()
     except NotFound:  # one is gone, and positions in it are not yet

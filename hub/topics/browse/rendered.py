@@ -17,7 +17,7 @@ import orjson
 
 from hub.errors import NotFound
 from hub.record import Record
-from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
 from hub.schema_registry.formats import InvalidSchema
 
@@ -29,7 +29,7 @@ MOST_HEX_BYTES = 512
 MOST_HEADERS = 50
 _LINE = 240
 _LONGEST_JSON = 2_000_000  # bytes of a value that is tried as JSON without a schema
-_UNREADABLE = (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, RecursionError)
+_UNREADABLE = (BrokenValue, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RenderedBytes:
     """Some bytes. ``text`` is JSON with indents, text, or a hex dump; ``line`` its beginning on one line.
 
     ``bytes`` is how many there are; ``cut`` says what ``text`` leaves out, ``problem`` why the schema did not read them.
@@ -65,14 +65,14 @@ class Message:
     partition: int
     offset: int
     timestamp_ms: int
-    key: Part
-    value: Part
-    headers: tuple[tuple[str, Part], ...]
+    key: RenderedBytes
+    value: RenderedBytes
+    headers: tuple[tuple[str, RenderedBytes], ...]
     more_headers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadySchema:
     """A schema made ready: ``decode`` None when it cannot be used, ``problem`` why."""
 
     schema: Schema
@@ -81,7 +81,7 @@ class Reading:
 
 
 def message(
-    record: Record, reading_of: Callable[[int], Reading | None], most: int = MOST_CHARACTERS
+    record: Record, reading_of: Callable[[int], ReadySchema | None], most: int = MOST_CHARACTERS
 ) -> Message:
     """The record with texts of at most ``most`` characters. ``reading_of`` a schema's id: None when there is none."""
     return Message(
@@ -91,18 +91,18 @@ def message(
         part(record.key, reading_of, most),
         part(record.value, reading_of, most)
         if record.unread is None
-        else Part("null", "", "not read", 0, problem=f"it is not read: {record.unread}"),
+        else RenderedBytes("null", "", "not read", 0, problem=f"it is not read: {record.unread}"),
         tuple((_clean(name[:200]), part(value, None, most)) for name, value in record.headers[:MOST_HEADERS]),
         max(0, len(record.headers) - MOST_HEADERS),
     )
 
 
 def part(
-    data: bytes | None, reading_of: Callable[[int], Reading | None] | None, most: int = MOST_CHARACTERS
-) -> Part:
+    data: bytes | None, reading_of: Callable[[int], ReadySchema | None] | None, most: int = MOST_CHARACTERS
+) -> RenderedBytes:
     """Bytes with their own writer's schema when they name one; else as JSON, as text, as hex."""
     if data is None:
-        return Part("null", "", "null", 0)
+        return RenderedBytes("null", "", "null", 0)
     if reading_of is not None and data[:1] == b"\x00":
         framed = _framed(data, reading_of, most)
         if framed is not None:
@@ -110,7 +110,7 @@ def part(
     return _plain(data, most)
 
 
-def _framed(data: bytes, reading_of: Callable[[int], Reading | None], most: int) -> Part | None:
+def _framed(data: bytes, reading_of: Callable[[int], ReadySchema | None], most: int) -> RenderedBytes | None:
     try:
         schema_id, _ = unframe(data)
     except Undecodable:
@@ -127,7 +127,7 @@ def _framed(data: bytes, reading_of: Callable[[int], Reading | None], most: int)
         return _hex(data, most, reading.schema, f"its schema does not read it: {said[:300]}")
 
 
-def _plain(data: bytes, most: int) -> Part:
+def _plain(data: bytes, most: int) -> RenderedBytes:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -139,25 +139,27 @@ def _plain(data: bytes, most: int) -> Part:
             pass
     if any(ord(each) < 32 and each not in "\t\r\n" for each in text[:10_000]):
         return _hex(data, most)
-    return Part("text", text[:most], _one_line(text), len(data), cut=_cut(text, most))
+    return RenderedBytes("text", text[:most], _one_line(text), len(data), cut=_shortened(text, most))
 
 
-def _json(value: Any, size: int, most: int, schema: Schema | None = None) -> Part:
+def _json(value: Any, size: int, most: int, schema: Schema | None = None) -> RenderedBytes:
     text = _spelled(value, indent=True)
     line = _spelled(value, indent=False) if len(text) <= 100_000 else text[:2_000]
-    return Part("json", text[:most], _one_line(line), size, schema, _cut(text, most))
+    return RenderedBytes("json", text[:most], _one_line(line), size, schema, _shortened(text, most))
 
 
 def _spelled(value: Any, *, indent: bool) -> str:
     """JSON text that every output can carry: half a surrogate, which JSON can spell, is written as it is spelled.
     What is no number stays NaN or Infinity, for a null would be another value."""
     try:
-        text = orjson.dumps(value, default=_told, option=orjson.OPT_INDENT_2 if indent else None).decode()
+        text = orjson.dumps(
+            value, default=_display_value, option=orjson.OPT_INDENT_2 if indent else None
+        ).decode()
         if "null" not in text or not _has_no_number(value):  # orjson writes those as null
             return text
     except TypeError:  # numbers of more than 64 bits, half surrogates
         pass
-    return _clean(json.dumps(value, ensure_ascii=False, indent=2 if indent else None, default=_told))
+    return _clean(json.dumps(value, ensure_ascii=False, indent=2 if indent else None, default=_display_value))
 
 
 def _has_no_number(value: Any) -> bool:
@@ -173,7 +175,7 @@ def _has_no_number(value: Any) -> bool:
     return False
 
 
-def _told(value: object) -> object:
+def _display_value(value: object) -> object:
     """What JSON has no word for."""
     if isinstance(value, bytes | bytearray):
         return f"0x{bytes(value).hex()}"
@@ -182,10 +184,10 @@ def _told(value: object) -> object:
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 
-def _hex(data: bytes, most: int, schema: Schema | None = None, problem: str = "") -> Part:
+def _hex(data: bytes, most: int, schema: Schema | None = None, problem: str = "") -> RenderedBytes:
     shown = min(MOST_HEX_BYTES if most <= MOST_CHARACTERS else most // 4, len(data))
     cut = f"{len(data) - shown:,} of {len(data):,} bytes are not shown" if shown < len(data) else ""
-    return Part("hex", dump(data[:shown]), data[:40].hex(" "), len(data), schema, cut, problem)
+    return RenderedBytes("hex", dump(data[:shown]), data[:40].hex(" "), len(data), schema, cut, problem)
 
 
 def dump(data: bytes) -> str:
@@ -211,7 +213,7 @@ def _one_line(text: str) -> str:
     return line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
 
 
-def _cut(text: str, most: int) -> str:
+def _shortened(text: str, most: int) -> str:
     return f"{len(text) - most:,} of {len(text):,} characters are not shown" if len(text) > most else ""
 
 

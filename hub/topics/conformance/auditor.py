@@ -6,7 +6,7 @@ its last transaction. So each violation is copied once, in its partition's order
 is never written. A partition with something that cannot be read is left there, told, and tried again every minute; all others are
 judged on. Memory: one poll's records, a small queue for each partition, one tally for each partition.
 
-``Results`` follows ``_hub.audit`` for those who ask (GET /audit, /metrics).
+``ConformanceResults`` follows ``_hub.audit`` for those who ask (GET /audit, /metrics).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.values import check_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.runner import RUNNER, has_encoding_rules
 from hub.topics.conformance.rules import (
     AUDIT_TOPIC,
     QUARANTINE_SUFFIX,
+    ConformanceViolation,
     KnownSchema,
     Mode,
     Policy,
     Tally,
-    Violation,
     copy_of,
     counters,
     judge,
@@ -69,7 +69,7 @@ _DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says a
 _HEADROOM = 65_536  # what the headers of a copy may add
 
 
-class Log(Cluster, Protocol):
+class ConformanceLog(Cluster, Protocol):
     """A cluster that opens readers and writers and tells settings."""
 
     def reader(self) -> Reader: ...
@@ -81,24 +81,24 @@ class Log(Cluster, Protocol):
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
 
 
-class Schemas(Protocol):
+class ConformanceSchemas(Protocol):
     """What the auditor asks of the registry."""
 
     def subjects(self) -> list[str]: ...
 
     def subjects_of(self, schema_id: int) -> frozenset[str]: ...
 
-    def source(self, schema_id: int) -> Source: ...
+    def source(self, schema_id: int) -> SchemaSource: ...
 
 
-class Known:
+class SchemaIdCache:
     """What the registry says of schema ids, remembered as far as it cannot change: a schema and that it belongs.
 
     That an id is not known, or not of a subject, holds for one batch (``forget``): whoever wrote the batch's records
     had registered before, and the registry is asked after they were read.
     """
 
-    def __init__(self, registry: Schemas) -> None:
+    def __init__(self, registry: ConformanceSchemas) -> None:
         self.registry = registry
         self._checks: dict[int, KnownSchema] = {}
         self._right: dict[tuple[str, int], KnownSchema] = {}
@@ -146,13 +146,13 @@ class Known:
             return KnownSchema(True, None)
 
 
-class Auditor:
+class ConformanceChecker:
     """``step`` is the whole of its work; after any error ``close`` it, and the next step begins from the log."""
 
     def __init__(
         self,
-        cluster: Log,
-        registry: Schemas,
+        cluster: ConformanceLog,
+        registry: ConformanceSchemas,
         mode_of: Callable[[str], Mode],
         *,
         policies: Sequence[Policy] = (),
@@ -168,7 +168,7 @@ class Auditor:
         self.tallies: dict[TopicPartition, Tally] = {}
         self._now_s = now_s
         self._open_reader = open_reader or cluster.reader
-        self._known = Known(registry)
+        self._known = SchemaIdCache(registry)
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._followed: frozenset[TopicPartition] = frozenset()
@@ -240,7 +240,7 @@ class Auditor:
         tally.take(record, violation, copied)
         self._dirty.add(record.topic_partition)
 
-    def _copy(self, record: Record, violation: Violation, copies: list[NewRecord]) -> bool:
+    def _copy(self, record: Record, violation: ConformanceViolation, copies: list[NewRecord]) -> bool:
         copy = copy_of(record, violation)
         if record.topic not in self._largest:
             try:
@@ -377,10 +377,10 @@ def _create(
         )
 
 
-class Results:
+class ConformanceResults:
     """What the auditor found, as ``_hub.audit`` tells: followed in a thread of its own. ``start`` before use."""
 
-    def __init__(self, cluster: Log) -> None:
+    def __init__(self, cluster: ConformanceLog) -> None:
         self.cluster = cluster
         self._tallies: dict[TopicPartition, Tally] = {}
         self._lock = threading.Lock()
@@ -451,7 +451,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     cluster = own_cluster(settings)
     registry = RegistryClient(settings.registry)
     tree = LiveTree(settings.project / "topics.yaml")
-    auditor = Auditor(
+    auditor = ConformanceChecker(
         cluster,
         registry,
         lambda topic: mode_of(tree, topic),

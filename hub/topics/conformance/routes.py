@@ -9,10 +9,10 @@ from fastapi import APIRouter, Response
 
 from hub.caller import sees_topic
 from hub.errors import NotFound, nearest
-from hub.topics.conformance.auditor import Results
+from hub.topics.conformance.auditor import ConformanceResults
 
 
-def create_router(results: Results) -> APIRouter:
+def create_router(results: ConformanceResults) -> APIRouter:
     """The routes over followed results."""
     router = APIRouter(tags=["topics"])
 

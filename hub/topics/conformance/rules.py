@@ -15,7 +15,7 @@ import orjson
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.schema_registry.codecs.avro_validator import Broken, TooDeep
+from hub.schema_registry.codecs.avro_validator import BrokenValue, TooDeep
 from hub.schema_registry.contracts.rules import RuleRefused
 
 AUDIT_TOPIC = "_hub.audit"
@@ -41,7 +41,7 @@ Mode = Literal["off", "report", "quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class ConformanceViolation:
     """Why a record is not what its topic promises; ``detail`` is one line for people."""
 
     reason: Reason
@@ -64,35 +64,41 @@ Policy = Callable[[Record, int], str | None]
 
 def judge(
     record: Record, schema_of: Callable[[int], KnownSchema | None], policies: Sequence[Policy] = ()
-) -> Violation | None:
+) -> ConformanceViolation | None:
     """What is wrong with a record; None for one that is right. A tombstone is.
 
     ``schema_of`` answers for the record's own subject; None: the registry does not know the id.
     """
     value = record.value
     if value is None:
-        return None if record.unread is None else Violation("too_large", f"it is not read: {record.unread}")
+        return (
+            None
+            if record.unread is None
+            else ConformanceViolation("too_large", f"it is not read: {record.unread}")
+        )
     if len(value) < 5 or value[0] != 0:
         if len(value) >= 5:
             said = f"the first byte is {value[0]}, not 0"
         else:
             said = f"{len(value)} bytes are no magic byte and schema id"
-        return Violation("framing", said)
+        return ConformanceViolation("framing", said)
     schema_id = int.from_bytes(value[1:5], "big")
     known = schema_of(schema_id)
     if known is None:
-        return Violation("unknown_schema", f"schema id {schema_id} is not registered")
+        return ConformanceViolation("unknown_schema", f"schema id {schema_id} is not registered")
     if not known.belongs:
-        return Violation("foreign_schema", f'schema id {schema_id} is not of subject "{record.topic}-value"')
+        return ConformanceViolation(
+            "foreign_schema", f'schema id {schema_id} is not of subject "{record.topic}-value"'
+        )
     if known.check is not None:
         try:
             end = known.check(value, 5)
         except TooDeep as error:
-            return Violation("too_deep", str(error))
-        except Broken as error:
-            return Violation("undecodable", f"schema id {schema_id}: {error}")
+            return ConformanceViolation("too_deep", str(error))
+        except BrokenValue as error:
+            return ConformanceViolation("undecodable", f"schema id {schema_id}: {error}")
         if end != len(value):
-            return Violation(
+            return ConformanceViolation(
                 "rest", f"schema id {schema_id}: {len(value) - end} bytes are left at byte {end}"
             )
     if known.rules is not None:
@@ -100,14 +106,14 @@ def judge(
             broken = known.rules(value, 5)
         except RuleRefused as error:  # it took too much: nobody knows what it would have said
             broken = error.message
-        except Broken as error:
+        except BrokenValue as error:
             broken = f"the schema's rules cannot be asked: {error}"
         if broken is not None:
-            return Violation("rule", f"schema id {schema_id}: {broken}")
+            return ConformanceViolation("rule", f"schema id {schema_id}: {broken}")
     for policy in policies:
         said_no = policy(record, schema_id)
         if said_no is not None:
-            return Violation("policy", said_no)
+            return ConformanceViolation("policy", said_no)
     return None
 
 
@@ -117,7 +123,7 @@ def producer_of(record: Record) -> str:
     return (name.decode(errors="replace")[:100] if name else "") or UNKNOWN
 
 
-def copy_of(record: Record, violation: Violation) -> NewRecord:
+def copy_of(record: Record, violation: ConformanceViolation) -> NewRecord:
     """The record for quarantine: key, value and headers as they are, then where and when it was and why it is here.
 
     Its own time is that of the copy: retention counts from a record's time, and would take an old one at once.
@@ -172,7 +178,7 @@ class Tally:
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
-    def take(self, record: Record, violation: Violation | None, copied: bool | None) -> None:
+    def take(self, record: Record, violation: ConformanceViolation | None, copied: bool | None) -> None:
         """Count a judged record. ``copied`` None: the topic's policy is not to copy."""
         self.position = record.offset + 1
         self.unread = ""

@@ -29,7 +29,7 @@ from hub.errors import CallerError, Conflict, HubFault
 from hub.record import Headers, NewRecord, Record, TopicPartition
 from hub.topics.conformance.rules import PRODUCER_HEADER, QUARANTINE_SUFFIX, UNKNOWN
 
-LEDGER_TOPIC = "_hub.dlq"
+ACTIONS_TOPIC = "_hub.dlq"
 DLQ_SUFFIX = ".dlq"
 LATE_SUFFIX = ".late"
 REPLAY_OF, REPLAY_LETTER, REPLAY_FOR = "hub.replay.of", "hub.replay.letter", "hub.replay.for"
@@ -69,7 +69,7 @@ _MOST_NAME, _MOST_WORD, _MOST_COUNTED = 249, 100, 50
 _COUNT, _TIME = re.compile(r"\d{1,19}", re.ASCII), re.compile(r"-?\d{1,19}", re.ASCII)
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record is. Its text is ``topic:partition:offset``."""
 
     topic: str
@@ -80,7 +80,7 @@ class Place(NamedTuple):
         return f"{self.topic}:{self.partition}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> RecordPlace:
         """Raises CallerError."""
         topic, _, rest = text.rpartition(":")
         topic, _, partition = topic.rpartition(":")
@@ -99,18 +99,18 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A dead letter. ``of`` is the event's own place, None where nothing says it; ``first`` the place that it is ordered
     at: another one when the event was a replay itself. ``timestamp_ms`` is the event's own time, None when not known;
     ``headers`` are the event's own. ``digest`` is the value's, for letters of a list, which are ``without_value``."""
 
-    at: Place
+    at: RecordPlace
     kind: Kind
     by: str
     reason: str
     detail: str
-    of: Place | None
-    first: Place | None
+    of: RecordPlace | None
+    first: RecordPlace | None
     key: bytes | None
     value: bytes | None
     timestamp_ms: int | None
@@ -136,14 +136,14 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DeadLetterAction:
     """What was done about a letter. ``topic_id`` is that of the letter's topic: made anew, it has other letters.
 
     ``value`` is the repaired event of a letter that is ``repaired`` or was replayed so (``has_value``: it may be a
     tombstone); ``went`` where it was replayed to: the offset is the partition's end before the replays of that call.
     """
 
-    at: Place
+    at: RecordPlace
     topic_id: str
     state: State
     by: str
@@ -152,7 +152,7 @@ class Entry:
     has_value: bool = False
     value: bytes | None = None
     key: bytes | None = None
-    went: Place | None = None
+    went: RecordPlace | None = None
 
     def record(self) -> NewRecord:
         """The entry as a record of the ledger."""
@@ -167,20 +167,20 @@ class Entry:
             "key": None if self.key is None else base64.b64encode(self.key).decode(),
             "went": None if self.went is None else str(self.went),
         }
-        return NewRecord(LEDGER_TOPIC, orjson.dumps(self.at._asdict()), orjson.dumps(body))
+        return NewRecord(ACTIONS_TOPIC, orjson.dumps(self.at._asdict()), orjson.dumps(body))
 
 
-Ledger = Mapping[Place, Entry]
+Ledger = Mapping[RecordPlace, DeadLetterAction]
 
 
-def entry_of(record: Record) -> Entry:
+def entry_of(record: Record) -> DeadLetterAction:
     """The entry that a record of the ledger states. Raises HubFault naming the record."""
     try:
         key, body = orjson.loads(record.key or b""), orjson.loads(record.value or b"")
         if body["state"] not in STATES:
             raise ValueError(f"state {body['state']!r}")
-        return Entry(
-            Place(key["topic"], key["partition"], key["offset"]),
+        return DeadLetterAction(
+            RecordPlace(key["topic"], key["partition"], key["offset"]),
             body["topic_id"],
             body["state"],
             body["by"],
@@ -189,7 +189,7 @@ def entry_of(record: Record) -> Entry:
             body["has_value"],
             None if body["value"] is None else base64.b64decode(body["value"]),
             None if body["key"] is None else base64.b64decode(body["key"]),
-            None if body["went"] is None else Place.parse(body["went"]),
+            None if body["went"] is None else RecordPlace.parse(body["went"]),
         )
     except (ValueError, KeyError, TypeError, CallerError) as error:
         raise HubFault(
@@ -199,7 +199,7 @@ def entry_of(record: Record) -> Entry:
         ) from None
 
 
-def folded(records: Iterable[Record], before: Ledger | None = None) -> dict[Place, Entry]:
+def folded(records: Iterable[Record], before: Ledger | None = None) -> dict[RecordPlace, DeadLetterAction]:
     """The last entry of each letter. A record without value takes what was done back."""
     found = dict(before or {})
     for record in records:
@@ -207,7 +207,7 @@ def folded(records: Iterable[Record], before: Ledger | None = None) -> dict[Plac
             continue
         if record.value is None:
             key = orjson.loads(record.key or b"{}")
-            found.pop(Place(key["topic"], key["partition"], key["offset"]), None)
+            found.pop(RecordPlace(key["topic"], key["partition"], key["offset"]), None)
         else:
             entry = entry_of(record)
             found[entry.at] = entry
@@ -230,7 +230,7 @@ def kind_of(topic: str) -> Kind | None:
     return None
 
 
-def letter_of(record: Record) -> Letter:
+def dead_letter_of(record: Record) -> DeadLetter:
     """A record of such a topic as a letter. One that the hub did not write has no original, and says so."""
     kind = kind_of(record.topic)
     if kind is None:
@@ -244,7 +244,7 @@ def letter_of(record: Record) -> Letter:
         found = record.header(prefix + name)
         return None if found is None else found.decode(errors="replace")
 
-    at = Place(record.topic, record.partition, record.offset)
+    at = RecordPlace(record.topic, record.partition, record.offset)
     own = tuple(each for each in record.headers if not each[0].startswith(prefix))
     of = _place(said("topic"), said("partition"), said("offset"))
     suffix = {"view": DLQ_SUFFIX, "audit": QUARANTINE_SUFFIX}.get(kind)
@@ -270,12 +270,12 @@ def letter_of(record: Record) -> Letter:
     before = record.header(REPLAY_OF)
     if before is not None and of is not None:
         try:
-            earlier = Place.parse(before.decode(errors="replace"))
+            earlier = RecordPlace.parse(before.decode(errors="replace"))
         except CallerError:
             earlier = of
         if earlier.topic_partition == of.topic_partition and earlier.offset < of.offset:
             first = earlier
-    return Letter(
+    return DeadLetter(
         at,
         kind,
         by,
@@ -292,12 +292,12 @@ def letter_of(record: Record) -> Letter:
     )
 
 
-def without_value(letter: Letter) -> Letter:
+def without_value(letter: DeadLetter) -> DeadLetter:
     """As lists have it: a hundred thousand letters are read at once, and a value may have megabytes."""
     return replace(letter, value=None)
 
 
-def _place(topic: str | None, partition: str | None, offset: str | None) -> Place | None:
+def _place(topic: str | None, partition: str | None, offset: str | None) -> RecordPlace | None:
     if (
         not topic
         or partition is None
@@ -306,23 +306,23 @@ def _place(topic: str | None, partition: str | None, offset: str | None) -> Plac
         or not _COUNT.fullmatch(offset)
     ):
         return None
-    return Place(topic, int(partition), int(offset))
+    return RecordPlace(topic, int(partition), int(offset))
 
 
 # ---- what may be done: decided here, written by the shell in one transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TrackedDeadLetter:
     """A letter with what was done about it. ``first_at``: of an event that its view wrote letters of before, where the first
     of them is (``once``)."""
 
-    letter: Letter
-    entry: Entry | None = None
-    first_at: Place | None = None
+    letter: DeadLetter
+    entry: DeadLetterAction | None = None
+    first_at: RecordPlace | None = None
 
     @property
-    def listed_at(self) -> Place:
+    def listed_at(self) -> RecordPlace:
         """Its place in a list, the same whatever is done about it and whichever of an event's letters stands for all."""
         return self.first_at or self.letter.at
 
@@ -346,13 +346,13 @@ class Known:
         return self.entry is not None and self.entry.has_value
 
 
-def known(letter: Letter, topic_id: str, ledger: Ledger) -> Known:
+def known(letter: DeadLetter, topic_id: str, ledger: Ledger) -> TrackedDeadLetter:
     """What the ledger says of a letter of the topic that has this id now."""
     entry = ledger.get(letter.at)
-    return Known(letter, entry if entry is not None and entry.topic_id == topic_id else None)
+    return TrackedDeadLetter(letter, entry if entry is not None and entry.topic_id == topic_id else None)
 
 
-def letter_row(found: Known) -> dict[str, Any]:
+def dead_letter_row(found: TrackedDeadLetter) -> dict[str, Any]:
     """As lists tell a letter and what was done about it, for JSON; ``written_at_ms`` since the epoch."""
     letter = found.letter
     return {
@@ -370,11 +370,11 @@ def letter_row(found: Known) -> dict[str, Any]:
     }
 
 
-def once(found: Iterable[Known]) -> list[Known]:
+def once(found: Iterable[TrackedDeadLetter]) -> list[TrackedDeadLetter]:
     """Each event once a view. A view that is computed anew, or that a crash stopped while it wrote, writes its letters
     again: what was done about one of them was done about all, and the last word counts, a replay before any other. In the
     order of the first of each."""
-    kept: dict[Hashable, Known] = {}
+    kept: dict[Hashable, TrackedDeadLetter] = {}
     for each in found:
         letter = each.letter
         same = (letter.kind, letter.by, letter.event)
@@ -384,11 +384,11 @@ def once(found: Iterable[Known]) -> list[Known]:
     return list(kept.values())
 
 
-def _word(found: Known) -> tuple[bool, int]:
+def _word(found: TrackedDeadLetter) -> tuple[bool, int]:
     return found.state == "replayed", -1 if found.entry is None else found.entry.at_ms
 
 
-def stands_for(done: Known, found: Known) -> bool:
+def stands_for(done: TrackedDeadLetter, found: TrackedDeadLetter) -> bool:
     """Whether the replay of one letter was the replay of another too: of the same view's, or of any view's when no view
     can have taken the event."""
     one, other = done.letter, found.letter
@@ -398,30 +398,32 @@ def stands_for(done: Known, found: Known) -> bool:
 
 
 def repair(
-    found: Known,
+    found: TrackedDeadLetter,
     topic_id: str,
     key: bytes | None,
     value: bytes | None,
     by: str,
     at_ms: int,
     why: str | None = None,
-) -> Entry:
+) -> DeadLetterAction:
     """The entry of a repaired event. Raises Conflict for a letter that is closed."""
     _open(found, "repaired")
-    return Entry(found.letter.at, topic_id, "repaired", by, at_ms, why, True, value, key)
+    return DeadLetterAction(found.letter.at, topic_id, "repaired", by, at_ms, why, True, value, key)
 
 
-def dismiss(found: Known, topic_id: str, by: str, at_ms: int, why: str | None) -> Entry:
+def dismiss(
+    found: TrackedDeadLetter, topic_id: str, by: str, at_ms: int, why: str | None
+) -> DeadLetterAction:
     """Nothing is to be done about the letter. Its bytes stay where they are."""
     if found.state == "replayed":
         raise Conflict(f"dead letter {found.letter.at} was replayed already", code="HUB-1911")
     entry = found.entry
     if entry is None:
-        return Entry(found.letter.at, topic_id, "dismissed", by, at_ms, why)
+        return DeadLetterAction(found.letter.at, topic_id, "dismissed", by, at_ms, why)
     return replace(entry, state="dismissed", by=by, at_ms=at_ms, why=why)
 
 
-def reopen(found: Known, topic_id: str, by: str, at_ms: int) -> Entry:
+def reopen(found: TrackedDeadLetter, topic_id: str, by: str, at_ms: int) -> DeadLetterAction:
     """Take a dismissal back."""
     if found.state != "dismissed" or found.entry is None:
         raise Conflict(f"dead letter {found.letter.at} is {found.state}, not dismissed", code="HUB-1911")
@@ -430,14 +432,14 @@ def reopen(found: Known, topic_id: str, by: str, at_ms: int) -> Entry:
 
 
 def replay(
-    found: Known,
-    same: Sequence[Known],
+    found: TrackedDeadLetter,
+    same: Sequence[TrackedDeadLetter],
     topic_ids: Mapping[str, str],
     end_offset: int,
     timestamp_ms: int | None,
     by: str,
     at_ms: int,
-) -> tuple[NewRecord, list[Entry]]:
+) -> tuple[NewRecord, list[DeadLetterAction]]:
     """The event to append, and the entries that close its letters. ``same``: all letters of the same original that are
     not closed, ``found`` among them. ``timestamp_ms`` is the event's own time."""
     letter = found.letter
@@ -461,9 +463,9 @@ def replay(
     event = NewRecord(
         letter.of.topic, found.key, found.value, tuple(headers), timestamp_ms, letter.of.partition
     )
-    went = Place(letter.of.topic, letter.of.partition, end_offset)
+    went = RecordPlace(letter.of.topic, letter.of.partition, end_offset)
     entries = [
-        Entry(
+        DeadLetterAction(
             each.letter.at,
             topic_ids[each.letter.at.topic],
             "replayed",
@@ -480,7 +482,7 @@ def replay(
     return event, entries
 
 
-def with_replay(found: Known, topic_id: str, done: Known) -> Entry:
+def with_replay(found: TrackedDeadLetter, topic_id: str, done: TrackedDeadLetter) -> DeadLetterAction:
     """The entry of a letter whose event was replayed as another letter's (``stands_for``)."""
     assert done.entry is not None
     return replace(done.entry, at=found.letter.at, topic_id=topic_id, why=f"replayed with {done.letter.at}")
@@ -492,7 +494,7 @@ def views_of(event: NewRecord) -> list[str] | None:
     return None if said is None else [name for name in said.decode().split(",") if name]
 
 
-def _open(found: Known, doing: str) -> None:
+def _open(found: TrackedDeadLetter, doing: str) -> None:
     if found.state in ("replayed", "dismissed"):
         at = found.letter.at
         raise Conflict(
@@ -507,21 +509,21 @@ def _open(found: Known, doing: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DeadLetterPage:
     """Rows of a list of letters, how many ``more`` there are, and the place that these are behind; None: there are none."""
 
     rows: list[dict[str, Any]]
     more: int
-    after: Place | None
+    after: RecordPlace | None
 
 
 def page(
-    found: Iterable[Known],
-    row: Callable[[Known], dict[str, Any]],
+    found: Iterable[TrackedDeadLetter],
+    row: Callable[[TrackedDeadLetter], dict[str, Any]],
     limit: int,
     most_bytes: int,
-    after: Place | None = None,
-) -> Page:
+    after: RecordPlace | None = None,
+) -> DeadLetterPage:
     """The first letters behind the place ``after``: ``limit`` at most, of ``most_bytes`` as JSON, but one however large it is.
     ``found`` is in the order of lists. Page by page each letter comes once, whatever is done about others meanwhile."""
     behind = [each for each in found if after is None or each.listed_at > after]
@@ -534,11 +536,11 @@ def page(
             break
         rows.append(made)
     more = len(behind) - len(rows)
-    return Page(rows, more, behind[len(rows) - 1].listed_at if more else None)
+    return DeadLetterPage(rows, more, behind[len(rows) - 1].listed_at if more else None)
 
 
 @dataclass(slots=True)
-class Heap:
+class TopicDeadLetters:
     """Letters of one topic, counted."""
 
     topic: str
@@ -550,7 +552,7 @@ class Heap:
     oldest_ms: int | None = None
     newest_ms: int | None = None
 
-    def take(self, found: Known) -> None:
+    def take(self, found: TrackedDeadLetter) -> None:
         """Reasons, producers and ages are those of letters that are not closed."""
         self.states[found.state] += 1
         if found.state in ("replayed", "dismissed"):

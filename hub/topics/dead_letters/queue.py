@@ -4,7 +4,7 @@ Whoever acts opens the writer ``hub.dlq`` first and reads the ledger after: that
 transaction, so what the ledger says is all there is. An event and the entries that close its letters are one
 transaction. So a replay that is killed anywhere and started again appends nothing twice, and two at once cannot both.
 
-Reading is bounded (``MOST_LETTERS``, ``MOST_BYTES`` of what is kept of them, ``_READ_S``); an answer that does not cover all
+Reading is bounded (``MOST_DEAD_LETTERS``, ``MOST_BYTES`` of what is kept of them, ``_READ_S``); an answer that does not cover all
 of it says so. Lists keep no values.
 """
 
@@ -23,30 +23,30 @@ from hub.log import Cluster, Reader, TopicDescription, Writer
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.client.registry_client import RegisteredSchema
 from hub.schema_registry.codecs.wire_format import frame
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.formats import exact_json
-from hub.topics.conformance.auditor import Known as KnownSchemas
+from hub.topics.conformance.auditor import SchemaIdCache as KnownSchemas
 from hub.topics.conformance.rules import judge, size_of
 from hub.topics.dead_letters import model as dead_letter
 from hub.topics.dead_letters import repair as dead_letters_repair
 from hub.topics.dead_letters.model import (
-    LEDGER_TOPIC,
-    Entry,
-    Heap,
-    Known,
-    Letter,
-    Place,
+    ACTIONS_TOPIC,
+    DeadLetter,
+    DeadLetterAction,
+    RecordPlace,
+    TopicDeadLetters,
+    TrackedDeadLetter,
+    dead_letter_of,
     kind_of,
-    letter_of,
     without_value,
 )
-from hub.topics.dead_letters.repair import Sight, sight
+from hub.topics.dead_letters.repair import DecodedEvent, sight
 from hub.topics.tree.key_fields import at_path
 
 WRITER_NAME = "hub.dlq"
-MOST_LETTERS = 100_000
+MOST_DEAD_LETTERS = 100_000
 MOST_BYTES = 256 << 20
 MOST_AT_ONCE = 10_000
 MOST_BYTES_AT_ONCE = 1 << 30  # of these, with their values
@@ -58,12 +58,12 @@ _SCAN_S = 5.0
 _DEFAULT_LARGEST = 1_048_588
 _NOT_CLOSED = ("open", "repaired")
 _MOST_LEDGER, _MOST_LEDGER_BYTES = 10_000_000, 16 << 30  # what was done is known of all letters, or of none
-_LEDGER_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(32 << 20)}
+_ACTIONS_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(32 << 20)}
 
 T = TypeVar("T")
 
 
-class Log(Cluster, Protocol):
+class DeadLetterLog(Cluster, Protocol):
     """A cluster that opens readers and writers."""
 
     def reader(self) -> Reader: ...
@@ -71,14 +71,14 @@ class Log(Cluster, Protocol):
     def writer(self, name: str | None = None) -> Writer: ...
 
 
-class Schemas(Protocol):
+class DeadLetterSchemas(Protocol):
     """What is asked of the registry."""
 
     def subjects(self) -> list[str]: ...
 
     def subjects_of(self, schema_id: int) -> frozenset[str]: ...
 
-    def source(self, schema_id: int) -> Source: ...
+    def source(self, schema_id: int) -> SchemaSource: ...
 
     def latest(self, subject: str) -> RegisteredSchema: ...
 
@@ -86,7 +86,7 @@ class Schemas(Protocol):
 # Offsets and keys of a partition's records, and whether these are all.
 Looked = tuple[list[tuple[int, bytes | None]], bool]
 # A new JSON value out of an event's and its letter; None: leave this letter as it is.
-Change = Callable[[Any, Letter], Any]
+Change = Callable[[Any, DeadLetter], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,10 @@ class Repair:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundDeadLetters:
     """Letters that were read. ``complete`` False: there are more."""
 
-    letters: list[Known] = field(default_factory=list)
+    letters: list[TrackedDeadLetter] = field(default_factory=list)
     complete: bool = True
 
 
@@ -111,8 +111,8 @@ class DeadLetters:
     """Thread safe: every call opens its own reader and writer. ``declared_key`` gives the field that the tree declares as
     a topic's key, ``refuses`` why no event may be written into a topic here."""
 
-    cluster: Log
-    registry: Schemas
+    cluster: DeadLetterLog
+    registry: DeadLetterSchemas
     declared_key: Callable[[str], str | None] = lambda topic: None
     replication_factor: int = 1
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
@@ -147,31 +147,31 @@ class DeadLetters:
         for name in names:
             found = self.letters([name])
             complete = complete and found.complete
-            heap = Heap(name, kind_of(name) or "view")
+            heap = TopicDeadLetters(name, kind_of(name) or "view")
             for each in found.letters:
                 heap.take(each)
             if found.letters or topic is not None:
                 rows.append(heap.row(self.now_ms()))
         return rows, complete
 
-    def letters(self, names: Sequence[str], most: int = MOST_LETTERS) -> Found:
+    def letters(self, names: Sequence[str], most: int = MOST_DEAD_LETTERS) -> FoundDeadLetters:
         """Every letter of these topics, in the order of their partitions, with what was done about it and without its value.
         One that a view wrote several times is there once."""
         there, ledger = self.topics(), self.ledger()
-        made = Found()
+        made = FoundDeadLetters()
         letters, made.complete = self._read(
-            *self._whole(names), most, lambda record: without_value(letter_of(record))
+            *self._whole(names), most, lambda record: without_value(dead_letter_of(record))
         )
         made.letters = dead_letter.once(
             dead_letter.known(letter, there[letter.at.topic].topic_id, ledger) for letter in letters
         )
         return made
 
-    def records(self, names: Sequence[str], most: int = MOST_LETTERS) -> tuple[list[Record], bool]:
+    def records(self, names: Sequence[str], most: int = MOST_DEAD_LETTERS) -> tuple[list[Record], bool]:
         """(the records of these topics by their places, without their values, whether that is all)."""
         return self._read(*self._whole(names), most, lambda record: record._replace(value=None))
 
-    def letter(self, place: Place) -> Known:
+    def letter(self, place: RecordPlace) -> TrackedDeadLetter:
         """One letter. Raises NotFound."""
         there = self.topics()
         if place.topic not in there:
@@ -183,23 +183,23 @@ class DeadLetters:
             raise NotFound(
                 f"dead letter {place} does not exist", hint=f"hub dlq ls {place.topic} tells which do"
             )
-        return dead_letter.known(letter_of(record), there[place.topic].topic_id, self.ledger())
+        return dead_letter.known(dead_letter_of(record), there[place.topic].topic_id, self.ledger())
 
-    def at_offsets(self, topic: str, offsets: Sequence[int]) -> dict[int, list[Place]]:
+    def at_offsets(self, topic: str, offsets: Sequence[int]) -> dict[int, list[RecordPlace]]:
         """Where the letters of these offsets are: an offset may be there in each partition. Raises PeerError."""
         partitions = range(self.topics()[topic].partitions)
-        found: dict[int, list[Place]] = {offset: [] for offset in offsets}
-        places = [Place(topic, each, offset) for offset in offsets for each in partitions]
+        found: dict[int, list[RecordPlace]] = {offset: [] for offset in offsets}
+        places = [RecordPlace(topic, each, offset) for offset in offsets for each in partitions]
         for place in self._between(places, lambda record: record.offset):
             found[place.offset].append(place)
         return found
 
-    def ledger(self) -> dict[Place, Entry]:
+    def ledger(self) -> dict[RecordPlace, DeadLetterAction]:
         """What was done about every letter so far."""
-        if LEDGER_TOPIC not in self.cluster.topics():
+        if ACTIONS_TOPIC not in self.cluster.topics():
             return {}
         records, complete = self._read(
-            *self._whole([LEDGER_TOPIC]),
+            *self._whole([ACTIONS_TOPIC]),
             _MOST_LEDGER,
             lambda record: record,
             60.0,
@@ -207,10 +207,10 @@ class DeadLetters:
             most_bytes=_MOST_LEDGER_BYTES,
         )
         if not complete:
-            raise PeerError(f'topic "{LEDGER_TOPIC}" is not read to its end in 60 s', hint="try again")
+            raise PeerError(f'topic "{ACTIONS_TOPIC}" is not read to its end in 60 s', hint="try again")
         return dead_letter.folded(records)
 
-    def show(self, place: Place) -> dict[str, Any]:
+    def show(self, place: RecordPlace) -> dict[str, Any]:
         """A letter closely, as far as it can be decoded; see letter_repair.Sight."""
         found = self.letter(place)
         letter, entry = found.letter, found.entry
@@ -246,14 +246,14 @@ class DeadLetters:
             row["later"] = self.later(letter)
         return row
 
-    def later(self, letter: Letter) -> dict[str, Any]:
+    def later(self, letter: DeadLetter) -> dict[str, Any]:
         """Whether later events of the letter's key are in its topic: over how many records it was looked, and the first.
 
         The look is bounded; ``complete`` False says that what was not found may still be there.
         """
         return self._later([letter])[0]
 
-    def _later(self, letters: Sequence[Letter]) -> list[dict[str, Any]]:
+    def _later(self, letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
         """The same of each letter, by one look at each partition, from the first of its letters on. Partitions that
         ``_READ_S`` leaves no time for are not looked at."""
         by_partition: dict[TopicPartition, list[int]] = {}
@@ -280,7 +280,7 @@ class DeadLetters:
 
     @staticmethod
     def _later_of(
-        letter: Letter, records: Sequence[tuple[int, bytes | None]], complete: bool
+        letter: DeadLetter, records: Sequence[tuple[int, bytes | None]], complete: bool
     ) -> dict[str, Any]:
         since = 0 if letter.first is None else letter.first.offset + 1
         behind = [(offset, key) for offset, key in records if offset >= since]
@@ -295,7 +295,13 @@ class DeadLetters:
     # ---- what is done
 
     def repair(
-        self, places: Sequence[Place], how: Repair, by: str, *, why: str | None = None, dry_run: bool = False
+        self,
+        places: Sequence[RecordPlace],
+        how: Repair,
+        by: str,
+        *,
+        why: str | None = None,
+        dry_run: bool = False,
     ) -> list[dict[str, Any]]:
         """Make each letter's event right. Every one is made and judged before the first is written: one that is not right
         refuses all. Raises CallerError naming the letter."""
@@ -311,7 +317,7 @@ class DeadLetters:
 
     def replay(
         self,
-        places: Sequence[Place],
+        places: Sequence[RecordPlace],
         by: str,
         *,
         as_is: bool = False,
@@ -331,7 +337,7 @@ class DeadLetters:
             return self._replay(writer, places, by, as_is=as_is, look=look)
 
     def dismiss(
-        self, places: Sequence[Place], by: str, *, why: str | None = None, undo: bool = False
+        self, places: Sequence[RecordPlace], by: str, *, why: str | None = None, undo: bool = False
     ) -> list[dict[str, Any]]:
         """Nothing is to be done about these letters; or, with ``undo``, something is after all."""
         _few(places)
@@ -351,11 +357,11 @@ class DeadLetters:
     # ---- repairing
 
     def _repaired(
-        self, places: Sequence[Place], how: Repair, by: str, why: str | None
-    ) -> list[tuple[dict[str, Any], Entry | None]]:
+        self, places: Sequence[RecordPlace], how: Repair, by: str, why: str | None
+    ) -> list[tuple[dict[str, Any], DeadLetterAction | None]]:
         there, known = self.topics(), self._known(places)
-        facts = _Facts(self.cluster, self.registry)
-        made: list[tuple[dict[str, Any], Entry | None]] = []
+        facts = _ClusterFacts(self.cluster, self.registry)
+        made: list[tuple[dict[str, Any], DeadLetterAction | None]] = []
         for place in places:
             found = known[place]
             before = sight(found.value, self._source)
@@ -379,7 +385,9 @@ class DeadLetters:
             made.append((row, entry))
         return made
 
-    def _made(self, found: Known, how: Repair, facts: _Facts) -> tuple[bytes | None, bytes | None]:
+    def _made(
+        self, found: TrackedDeadLetter, how: Repair, facts: _ClusterFacts
+    ) -> tuple[bytes | None, bytes | None]:
         """(key, value) of the repaired event."""
         letter = found.letter
         topic = self._target(letter, facts)
@@ -415,7 +423,7 @@ class DeadLetters:
                 code=error.code,
             ) from None
 
-    def _schema(self, topic: str, wanted: int | None) -> tuple[int, Source]:
+    def _schema(self, topic: str, wanted: int | None) -> tuple[int, SchemaSource]:
         """The schema that an event of the topic is written with: its own when that is one of the topic's, else the latest."""
         subject = f"{topic}-value"
         if wanted is not None:
@@ -425,7 +433,9 @@ class DeadLetters:
         latest = self.registry.latest(subject)
         return latest.id, self.registry.source(latest.id)
 
-    def _right(self, letter: Letter, key: bytes | None, value: bytes | None, facts: _Facts) -> None:
+    def _right(
+        self, letter: DeadLetter, key: bytes | None, value: bytes | None, facts: _ClusterFacts
+    ) -> None:
         """The event may go back to its topic: by its schema, by the key that the tree declares, by its size."""
         topic = self._target(letter, facts)
         where = f"dead letter {letter.at}"
@@ -462,7 +472,7 @@ class DeadLetters:
                 code="HUB-1330",
             )
 
-    def _target(self, letter: Letter, facts: _Facts) -> str:
+    def _target(self, letter: DeadLetter, facts: _ClusterFacts) -> str:
         """The topic that a letter's event goes back to. Raises CallerError, NotFound."""
         if letter.of is None:
             raise CallerError(
@@ -480,14 +490,14 @@ class DeadLetters:
     # ---- replaying
 
     def _replay(
-        self, writer: Writer | None, places: Sequence[Place], by: str, *, as_is: bool, look: bool
+        self, writer: Writer | None, places: Sequence[RecordPlace], by: str, *, as_is: bool, look: bool
     ) -> list[dict[str, Any]]:
         there, ledger = self.topics(), self.ledger()
         known = self._known(places, ledger)
         beside = self._beside(known)
-        facts = _Facts(self.cluster, self.registry)
+        facts = _ClusterFacts(self.cluster, self.registry)
         ids = {name: topic.topic_id for name, topic in there.items()}
-        closed: set[Place] = set()
+        closed: set[RecordPlace] = set()
         rows: list[dict[str, Any]] = []
         steps: list[list[NewRecord]] = []  # each is all there, or nothing of it
 
@@ -523,9 +533,11 @@ class DeadLetters:
             steps.append([event, *(entry.record() for entry in entries)])
             closed |= {entry.at for entry in entries}
             made = {entry.at: entry for entry in entries}
-            group[:] = [Known(each.letter, made.get(each.letter.at, each.entry)) for each in group]
+            group[:] = [
+                TrackedDeadLetter(each.letter, made.get(each.letter.at, each.entry)) for each in group
+            ]
             if all(each.letter.at != place for each in group):
-                group.append(Known(letter, made[place]))
+                group.append(TrackedDeadLetter(letter, made[place]))
             views = dead_letter.views_of(event)
             row: dict[str, Any] = {
                 "letter": str(place),
@@ -544,7 +556,7 @@ class DeadLetters:
                 writer.append(records)
         return rows
 
-    def _replayable(self, found: Known, as_is: bool) -> None:
+    def _replayable(self, found: TrackedDeadLetter, as_is: bool) -> None:
         letter = found.letter
         if letter.kind == "late":
             raise CallerError(
@@ -575,7 +587,9 @@ class DeadLetters:
                 code="HUB-1331",
             )
 
-    def _beside(self, known: Mapping[Place, Known]) -> dict[Hashable, list[Known]]:
+    def _beside(
+        self, known: Mapping[RecordPlace, TrackedDeadLetter]
+    ) -> dict[Hashable, list[TrackedDeadLetter]]:
         """By event: every letter of it. One replay stands for all of them that are not closed."""
         originals = {each.letter.of.topic for each in known.values() if each.letter.of is not None}
         there = self.topics()
@@ -586,11 +600,11 @@ class DeadLetters:
             if name in there
         ]
         wanted = {each.letter.event for each in known.values()}
-        grouped: dict[Hashable, list[Known]] = {}
-        found = self.letters(names, MOST_LETTERS) if names else Found()
+        grouped: dict[Hashable, list[TrackedDeadLetter]] = {}
+        found = self.letters(names, MOST_DEAD_LETTERS) if names else FoundDeadLetters()
         if not found.complete:
             raise Conflict(
-                f"there are more than {MOST_LETTERS} dead letters, or their keys and headers have more than "
+                f"there are more than {MOST_DEAD_LETTERS} dead letters, or their keys and headers have more than "
                 f"{MOST_BYTES >> 20} MB, or they are not read in {_READ_S:.0f} s: "
                 "those of one event cannot be told together",
                 hint=f"closed ones too are read: let old ones go, by retention.ms of {' and '.join(names)}",
@@ -600,7 +614,7 @@ class DeadLetters:
                 grouped.setdefault(each.letter.event, []).append(each)
         return grouped
 
-    def _time(self, letter: Letter) -> int | None:
+    def _time(self, letter: DeadLetter) -> int | None:
         """The event's own time: as the letter says it, or as the original has it while it is there."""
         if letter.timestamp_ms is not None and letter.timestamp_ms >= 0:
             return letter.timestamp_ms
@@ -615,12 +629,12 @@ class DeadLetters:
     @contextmanager
     def _acting(self) -> Iterator[Writer]:
         """The name first: then nobody else acts, and what an earlier one wrote is all there."""
-        if LEDGER_TOPIC not in self.cluster.topics():
+        if ACTIONS_TOPIC not in self.cluster.topics():
             with contextlib.suppress(Conflict):
                 self.cluster.create_topic(
-                    LEDGER_TOPIC,
+                    ACTIONS_TOPIC,
                     partitions=1,
-                    config=_LEDGER_CONFIG,
+                    config=_ACTIONS_CONFIG,
                     replication_factor=self.replication_factor,
                 )
         writer = self.cluster.writer(WRITER_NAME)
@@ -630,12 +644,12 @@ class DeadLetters:
             writer.close()
 
     def _known(
-        self, places: Sequence[Place], ledger: Mapping[Place, Entry] | None = None
-    ) -> dict[Place, Known]:
+        self, places: Sequence[RecordPlace], ledger: Mapping[RecordPlace, DeadLetterAction] | None = None
+    ) -> dict[RecordPlace, TrackedDeadLetter]:
         """The letters at these places. Raises NotFound naming the first that is not there."""
         there = self.topics()
         ledger = self.ledger() if ledger is None else ledger
-        found: dict[Place, Known] = {}
+        found: dict[RecordPlace, TrackedDeadLetter] = {}
         for place in places:
             if place.topic not in there:
                 raise NotFound(
@@ -652,10 +666,10 @@ class DeadLetters:
                 raise NotFound(
                     f"dead letter {place} does not exist", hint=f"hub dlq ls {place.topic} tells which do"
                 )
-            found[place] = dead_letter.known(letter_of(record), there[place.topic].topic_id, ledger)
+            found[place] = dead_letter.known(dead_letter_of(record), there[place.topic].topic_id, ledger)
         return found
 
-    def _record(self, place: Place) -> Record | None:
+    def _record(self, place: RecordPlace) -> Record | None:
         """The record at exactly this place; None when it is gone, or no record."""
         topics = self.cluster.topics()
         if place.topic not in topics or not 0 <= place.partition < topics[place.topic].partitions:
@@ -676,8 +690,8 @@ class DeadLetters:
         return next((record for record in records if record.offset == place.offset), None)
 
     def _between(
-        self, places: Collection[Place], of: Callable[[Record], T], *, values: bool = False
-    ) -> dict[Place, T]:
+        self, places: Collection[RecordPlace], of: Callable[[Record], T], *, values: bool = False
+    ) -> dict[RecordPlace, T]:
         """What ``of`` makes of the records at these places, in their order; those between are read and passed over. Raises
         PeerError."""
         wanted = frozenset(places)
@@ -694,21 +708,21 @@ class DeadLetters:
             return {}
         begin = Positions({tp: start[tp] for tp in some})
 
-        def at_its_place(record: Record) -> tuple[Place, T] | None:
-            place = Place(record.topic, record.partition, record.offset)
+        def at_its_place(record: Record) -> tuple[RecordPlace, T] | None:
+            place = RecordPlace(record.topic, record.partition, record.offset)
             return (place, of(record)) if place in wanted else None
 
         found, complete = self._read(
             begin,
             Positions({tp: end[tp] for tp in some}),
-            MOST_LETTERS,
+            MOST_DEAD_LETTERS,
             at_its_place,
             values=values,
             most_bytes=MOST_BYTES_AT_ONCE,
         )
         if not complete:
             raise PeerError(
-                f"the dead letters from {begin} on are not all read: more than {MOST_LETTERS} lie between the first and the "
+                f"the dead letters from {begin} on are not all read: more than {MOST_DEAD_LETTERS} lie between the first and the "
                 f"last that are named, or these have more than {MOST_BYTES_AT_ONCE >> 20} MB, or it takes longer than {_READ_S:.0f} s",
                 hint="name fewer that are nearer to each other, of one partition: -p N",
             )
@@ -734,7 +748,7 @@ class DeadLetters:
         if not len(end):
             return [], True
         reader = self.cluster.reader()
-        found: list[tuple[Place, T]] = []
+        found: list[tuple[RecordPlace, T]] = []
         seen = held = 0
         deadline = time.monotonic() + timeout_s
         try:
@@ -745,14 +759,14 @@ class DeadLetters:
                 for record in reader.poll(min(_POLL, most - seen), 0.2):
                     seen += 1
                     if record.offset < end.get(record.topic_partition) and (made := of(record)) is not None:
-                        found.append((Place(record.topic, record.partition, record.offset), made))
+                        found.append((RecordPlace(record.topic, record.partition, record.offset), made))
                         held += _size(record, values)
             complete = reader.position().covers(end)
         finally:
             reader.close()
         return [made for _, made in sorted(found, key=lambda each: each[0])], complete
 
-    def _source(self, schema_id: int) -> Source | None:
+    def _source(self, schema_id: int) -> SchemaSource | None:
         try:
             if not sees_schema(lambda: self.registry.subjects_of(schema_id)):
                 return None
@@ -764,11 +778,11 @@ class DeadLetters:
 
 
 @dataclass
-class _Facts:
+class _ClusterFacts:
     """What one action asks of the cluster and the registry, asked once however many letters it is about."""
 
-    cluster: Log
-    registry: Schemas
+    cluster: DeadLetterLog
+    registry: DeadLetterSchemas
     schemas: KnownSchemas = field(init=False)
     _topics: Mapping[str, TopicDescription] | None = None
     _subjects: frozenset[str] | None = None
@@ -800,7 +814,7 @@ def _size(record: Record, with_value: bool) -> int:
     return len(record.key or b"") + headers + (len(record.value or b"") if with_value else 0)
 
 
-def _looked(letter: Letter, found: Mapping[TopicPartition, Looked]) -> Looked:
+def _looked(letter: DeadLetter, found: Mapping[TopicPartition, Looked]) -> Looked:
     return ([], True) if letter.first is None else found.get(letter.first.topic_partition, ([], False))
 
 
@@ -825,7 +839,7 @@ def whole(value: Any) -> Change:
     return lambda _value, _letter: value
 
 
-def _few(places: Sequence[Place]) -> None:
+def _few(places: Sequence[RecordPlace]) -> None:
     if not places:
         raise CallerError("no dead letter is named", hint="hub dlq ls -l TOPIC lists their offsets")
     if len(places) > MOST_AT_ONCE:
@@ -838,4 +852,4 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode(errors="backslashreplace")
 
 
-__all__ = ["Change", "DeadLetters", "Found", "Repair", "Sight", "sets", "whole"]
+__all__ = ["Change", "DeadLetters", "DecodedEvent", "FoundDeadLetters", "Repair", "sets", "whole"]

@@ -18,10 +18,10 @@ import orjson
 from google.protobuf import json_format
 
 from hub.errors import CallerError
-from hub.schema_registry.codecs.avro_to_json import twin
-from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.avro_to_json import render_json
+from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.values import JsonText, Protobuf
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro.format import AvroSchema
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
@@ -33,7 +33,7 @@ _MOST_LEVELS = 200  # orjson writes 254, and what is told of an event has it a f
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class DecodedEvent:
     """An event's bytes as far as they can be read. ``value`` is the JSON twin, ``partial`` when it ends at ``path``;
     ``wrong`` None: nothing is wrong with the bytes. ``around`` is hex: what is before, at and after byte ``offset``."""
 
@@ -61,12 +61,12 @@ class Sight:
 
 
 def sight(
-    value: bytes | None, source_of: Callable[[int], Source | None], schema_id: int | None = None
-) -> Sight:
+    value: bytes | None, source_of: Callable[[int], SchemaSource | None], schema_id: int | None = None
+) -> DecodedEvent:
     """``source_of`` gives the schema of an id, None when the registry has none. ``schema_id``: read the body with this
     one instead of the one that the bytes name."""
     if value is None:
-        return Sight(None, None, None, True)
+        return DecodedEvent(None, None, None, True)
     framed = len(value) >= 5 and value[0] == 0
     if not framed:
         said = (
@@ -82,7 +82,7 @@ def sight(
     assert asked is not None
     source = source_of(asked)
     if source is None:
-        return Sight(
+        return DecodedEvent(
             None, asked, wrong=f"schema id {asked} is not registered", offset=1, around=around(value, 1)
         )
     try:
@@ -93,62 +93,64 @@ def sight(
             return _json(parsed, asked, value, start)
         return _protobuf(parsed, asked, value, start)
     except InvalidSchema as error:
-        return Sight(source.schema_type, asked, wrong=f"schema id {asked} cannot be read: {error.message}")
+        return DecodedEvent(
+            source.schema_type, asked, wrong=f"schema id {asked} cannot be read: {error.message}"
+        )
 
 
-def _unframed(value: bytes, wrong: str) -> Sight:
+def _unframed(value: bytes, wrong: str) -> DecodedEvent:
     """Bare JSON is what producers write that know of no registry."""
     try:
         found = loaded(value)
     except orjson.JSONDecodeError:
-        return Sight(None, None, wrong=wrong, offset=0, around=around(value, 0))
-    return Sight(
+        return DecodedEvent(None, None, wrong=wrong, offset=0, around=around(value, 0))
+    return DecodedEvent(
         "bare JSON", None, found, isinstance(found, dict), wrong=wrong, offset=0, around=around(value, 0)
     )
 
 
-def _avro(parsed: AvroSchema, schema_id: int, value: bytes, start: int) -> Sight:
-    read = twin(parsed, value, start)
+def _avro(parsed: AvroSchema, schema_id: int, value: bytes, start: int) -> DecodedEvent:
+    read = render_json(parsed, value, start)
     if read.broken is not None:
         at = read.broken.offset
-        return Sight(
+        return DecodedEvent(
             "AVRO", schema_id, read.value, False, True, str(read.broken), read.path, at, around(value, at)
         )
     if read.end != len(value):
         left = f"{len(value) - read.end} bytes are left at byte {read.end}"
-        return Sight(
+        return DecodedEvent(
             "AVRO", schema_id, read.value, True, False, left, None, read.end, around(value, read.end)
         )
-    return Sight("AVRO", schema_id, read.value, True)
+    return DecodedEvent("AVRO", schema_id, read.value, True)
 
 
-def _json(parsed: JsonSchema, schema_id: int, value: bytes, start: int) -> Sight:
+def _json(parsed: JsonSchema, schema_id: int, value: bytes, start: int) -> DecodedEvent:
     try:
         found = loaded(value[start:])
     except orjson.JSONDecodeError as error:
         at = start + error.pos
-        return Sight("JSON", schema_id, wrong=f"no JSON: {error}", offset=at, around=around(value, at))
+        return DecodedEvent("JSON", schema_id, wrong=f"no JSON: {error}", offset=at, around=around(value, at))
     try:
         JsonText(parsed).body(in_doubles(found))
     except CallerError as error:
         path = error.message.partition(":")[0].removeprefix("value").removeprefix(".")
-        return Sight("JSON", schema_id, found, True, wrong=error.message, path=path or None)
-    return Sight("JSON", schema_id, found, True)
+        return DecodedEvent("JSON", schema_id, found, True, wrong=error.message, path=path or None)
+    return DecodedEvent("JSON", schema_id, found, True)
 
 
-def _protobuf(parsed: ProtobufSchema, schema_id: int, value: bytes, start: int) -> Sight:
+def _protobuf(parsed: ProtobufSchema, schema_id: int, value: bytes, start: int) -> DecodedEvent:
     try:
         message = Protobuf(parsed).message(value, start)
-    except Broken as broken:
+    except BrokenValue as broken:
         at = broken.offset
-        return Sight("PROTOBUF", schema_id, wrong=str(broken), offset=at, around=around(value, at))
+        return DecodedEvent("PROTOBUF", schema_id, wrong=str(broken), offset=at, around=around(value, at))
     pool: Any = message.DESCRIPTOR.file.pool
     try:
         found = json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=pool)
     except (json_format.SerializeToJsonError, ValueError, TypeError, RecursionError) as error:
         # Bytes that are right, and no JSON: a time after the year 9999, an Any of a type that the file does not know.
-        return Sight("PROTOBUF", schema_id, wrong=f"no JSON for it: {str(error)[:200]}")
-    return Sight("PROTOBUF", schema_id, found, True)
+        return DecodedEvent("PROTOBUF", schema_id, wrong=f"no JSON for it: {str(error)[:200]}")
+    return DecodedEvent("PROTOBUF", schema_id, found, True)
 
 
 def loaded(text: bytes | str) -> Any:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import done_by, reads_all, sees_topic
 from hub.errors import CallerError, PeerError
-from hub.topics.dead_letters.model import Place, State, letter_row, page
+from hub.topics.dead_letters.model import RecordPlace, State, dead_letter_row, page
 from hub.topics.dead_letters.queue import DeadLetters, Repair, sets, whole
 
 # Each reads whole topics in one of the server's threads.
@@ -87,14 +87,14 @@ def create_router(letters: DeadLetters) -> APIRouter:
     ) -> Response:
         """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed. ``after``: the ``next`` of the
         page before; an answer has 8 MB at most, or one letter."""
-        behind = None if after is None else Place.parse(after)
+        behind = None if after is None else RecordPlace.parse(after)
         with admitted():
             named = letters.resolved(topic)
             reads_all(named)
             found = letters.letters(named)
         wanted = ("open", "repaired") if state is None else (state,)
         chosen = (each for each in found.letters if each.state in wanted)
-        made = page(chosen, letter_row, limit, MOST_ANSWER_BYTES, behind)
+        made = page(chosen, dead_letter_row, limit, MOST_ANSWER_BYTES, behind)
         following = None if made.after is None else str(made.after)
         return _json({"letters": made.rows, "more": made.more, "next": following, "complete": found.complete})
 
@@ -102,7 +102,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
     def shown(topic: str, partition: int, offset: int) -> Response:
         """One letter, as far as it can be decoded."""
         with admitted():
-            return _json(letters.show(Place(topic, partition, offset)))
+            return _json(letters.show(RecordPlace(topic, partition, offset)))
 
     @router.post("/dlq/{topic}/{partition}/{offset}/repair")
     def repair(topic: str, partition: int, offset: int, body: RepairBody) -> Response:
@@ -119,7 +119,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
             raise CallerError("nothing says what is to be repaired", hint="set, value, schema_id or key")
         how = Repair(change, body.schema_id, body.key)
         with admitted():
-            place = Place(topic, partition, offset)
+            place = RecordPlace(topic, partition, offset)
             (row,) = letters.repair([place], how, done_by(body.by), why=body.why, dry_run=body.dry_run)
         return _json(row)
 
@@ -128,7 +128,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
         """Append the event to the topic that it is from. A second time nothing is appended: ``done`` is ``before``."""
         asked = body or ReplayBody()
         with admitted():
-            place = Place(topic, partition, offset)
+            place = RecordPlace(topic, partition, offset)
             (row,) = letters.replay([place], done_by(asked.by), as_is=asked.as_is, dry_run=asked.dry_run)
         return _json(row)
 
@@ -137,7 +137,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
         """Nothing is to be done about the letter."""
         asked = body or DismissBody()
         with admitted():
-            place = Place(topic, partition, offset)
+            place = RecordPlace(topic, partition, offset)
             (row,) = letters.dismiss([place], done_by(asked.by), why=asked.why, undo=asked.undo)
         return _json(row)
 

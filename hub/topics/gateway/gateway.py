@@ -38,15 +38,15 @@ from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.contracts.runner import RUNNER
-from hub.topics.conformance.auditor import Known
+from hub.topics.conformance.auditor import SchemaIdCache
 from hub.topics.conformance.rules import judge
 from hub.topics.gateway.idempotency import (
     SETTLES_S,
     WINDOW_S,
-    Found,
-    Memory,
-    Searched,
-    Unheard,
+    AnswerMemory,
+    FoundRequest,
+    SearchedRequests,
+    UnknownOutcomes,
     fingerprint,
     found_in,
     mark,
@@ -73,7 +73,7 @@ from hub.topics.gateway.produce_request import (
     values_of,
     written_line,
 )
-from hub.topics.gateway.rule_dead_letters import dead_copy, may_be_dead_in, told_of_copy
+from hub.topics.gateway.rule_dead_letters import dead_copy, error_with_copy, may_be_dead_in
 from hub.topics.tree.tree import LiveTree
 from hub.tracing import Span, Trace, spans, with_trace
 
@@ -96,7 +96,7 @@ _UNHEARD = "HUB-3013"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProduceRequest:
     """A body for a topic. ``form`` record: API v3; event: the short form, whose key is ``key_field``'s value. ``trace``: what
     the request is a part of."""
 
@@ -115,7 +115,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GatewayAnswer:
     """``lines`` in the order of the request's records; ``single``: it was one, and ``status`` is its own."""
 
     status: int
@@ -132,7 +132,7 @@ Took = Callable[[NewRecord, TopicPartition, int], None]
 
 
 @dataclass(slots=True)
-class _Topic:
+class _GatewayTopic:
     partitions: int
     asked_at_s: float
 
@@ -229,15 +229,15 @@ class Gateway:
         self._sender: KafkaSender | None = None
         self._sending = threading.Lock()
         self._batches: set[_Batch] = set()
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, _GatewayTopic] = {}
         self._latest: dict[str, _Latest] = {}
-        self._known = Known(registry)
+        self._known = SchemaIdCache(registry)
         self._versions: dict[tuple[str, int], _Latest] = {}
         self._encoders: OrderedDict[int, tuple[Encoder, str]] = OrderedDict()
         self._cluster_id: str | None = None
-        self._memory: Memory[Future[Answer]] = Memory()
-        self._unheard = Unheard()
-        self._searched: dict[str, Searched] = {}
+        self._memory: AnswerMemory[Future[GatewayAnswer]] = AnswerMemory()
+        self._unheard = UnknownOutcomes()
+        self._searched: dict[str, SearchedRequests] = {}
         self._searching = threading.Lock()
         self._made_at_s = time.monotonic()
         self._stop = threading.Event()
@@ -293,9 +293,9 @@ class Gateway:
             self._bytes -= size
             self._requests -= requests
 
-    def submit(self, request: Request, slot: Slot) -> Future[Answer]:
+    def submit(self, request: ProduceRequest, slot: Slot) -> Future[GatewayAnswer]:
         """The answer to come; errors of the request as a whole are answers too. The slot is released by then."""
-        answer: Future[Answer] = Future()
+        answer: Future[GatewayAnswer] = Future()
         answer.add_done_callback(lambda _: slot.release())
         key, print_ = request.idempotency_key, ""
         if key is not None:
@@ -315,11 +315,11 @@ class Gateway:
         self._workers.submit(copy_context().run, self._work, request, print_, answer)
         return answer
 
-    def write(self, request: Request) -> Answer:
+    def write(self, request: ProduceRequest) -> GatewayAnswer:
         """Submit and wait."""
         return self.submit(request, self.admit(len(request.body))).result(self.cluster.timeout_s * 3)
 
-    def _work(self, request: Request, print_: str, answer: Future[Answer]) -> None:
+    def _work(self, request: ProduceRequest, print_: str, answer: Future[GatewayAnswer]) -> None:
         try:
             self._begin(request, print_, answer)
         except HubError as error:
@@ -330,7 +330,7 @@ class Gateway:
             fault = HubFault("the gateway failed; the outcome is unknown", hint="the server's log says why")
             self._finish(request, answer, _refusal(fault), keep=False, unheard=True)
 
-    def _begin(self, request: Request, print_: str, answer: Future[Answer]) -> None:
+    def _begin(self, request: ProduceRequest, print_: str, answer: Future[GatewayAnswer]) -> None:
         if (refused := self.refuses(request.topic)) is not None:
             raise refused
         topic = self._topic(request.topic)
@@ -345,7 +345,7 @@ class Gateway:
             lines = tuple(line for line in batch.lines if line is not None)
             status = int(lines[0]["error_code"]) if single else 200
             repeated = found is not None and len(found.places) >= len(lines)
-            made = Answer(status, lines, Positions(batch.after), single, repeated)
+            made = GatewayAnswer(status, lines, Positions(batch.after), single, repeated)
             written = any(line["error_code"] == 200 for line in lines)
             self._finish(request, answer, made, keep=written and not batch.passing, unheard=batch.unknown)
 
@@ -398,7 +398,13 @@ class Gateway:
                 self._send(batch, index, new, cluster_id, schema_id)
 
     def _finish(
-        self, request: Request, answer: Future[Answer], made: Answer, *, keep: bool, unheard: bool = False
+        self,
+        request: ProduceRequest,
+        answer: Future[GatewayAnswer],
+        made: GatewayAnswer,
+        *,
+        keep: bool,
+        unheard: bool = False,
     ) -> None:
         """``keep``: the answer stands for the request from now on. ``unheard``: nobody knows what was written, so the
         next tries look into the log, each again."""
@@ -418,7 +424,7 @@ class Gateway:
 
     # ---- what a request says, made into records
 
-    def _records(self, request: Request) -> list[RecordRequest | HubError]:
+    def _records(self, request: ProduceRequest) -> list[RecordRequest | HubError]:
         found: list[RecordRequest | HubError] = []
         for each in self._values(request):
             if len(found) >= MOST_RECORDS:
@@ -440,7 +446,7 @@ class Gateway:
             raise Malformed("the body has no record")
         return found
 
-    def _values(self, request: Request) -> Any:
+    def _values(self, request: ProduceRequest) -> Any:
         for each in values_of(request.body, lines=request.lines):
             if request.form == "event" and not isinstance(each, CallerError) and isinstance(each[0], list):
                 yield from ((value, len(as_json(value, "value"))) for value in each[0])
@@ -448,7 +454,7 @@ class Gateway:
                 yield each
 
     def _encoded(
-        self, name: str, topic: _Topic, asked: RecordRequest, now_ms: int
+        self, name: str, topic: _GatewayTopic, asked: RecordRequest, now_ms: int
     ) -> tuple[NewRecord, int | None]:
         if asked.partition is not None and asked.partition >= topic.partitions:
             raise NotFound(
@@ -574,13 +580,13 @@ class Gateway:
 
     # ---- topics
 
-    def _topic(self, name: str) -> _Topic:
+    def _topic(self, name: str) -> _GatewayTopic:
         """Raises NotFound with the nearest name; PeerError."""
         known, now_s = self._topics.get(name), time.monotonic()
         if known is not None and now_s - known.asked_at_s <= _TOPIC_AGE_S:
             return known
         found = self.cluster.topics()
-        self._topics = {each: _Topic(topic.partitions, now_s) for each, topic in found.items()}
+        self._topics = {each: _GatewayTopic(topic.partitions, now_s) for each, topic in found.items()}
         if name not in self._topics:
             guess = nearest(name, filter(sees_topic, found))
             raise NotFound(
@@ -622,7 +628,7 @@ class Gateway:
             self._drop(sender)
 
     def _dead_copy(
-        self, name: str, topic: _Topic, asked: RecordRequest | HubError, error: HubError, now_ms: int
+        self, name: str, topic: _GatewayTopic, asked: RecordRequest | HubError, error: HubError, now_ms: int
     ) -> NewRecord | None:
         """The copy that a rule's action DLQ wants of a refused record; None where there is none, or may not be."""
         if not isinstance(error, RuleRefused) or not error.dlq_topic or isinstance(asked, HubError):
@@ -642,12 +648,12 @@ class Gateway:
 
         def acknowledged(place: TopicPartition, offset: int, failed: HubError | None) -> None:
             self._heard_at_s = time.monotonic()
-            batch.refuse(index, told_of_copy(error, copy.topic, None if failed else (place, offset)))
+            batch.refuse(index, error_with_copy(error, copy.topic, None if failed else (place, offset)))
 
         try:
             self._open().send(copy, acknowledged)
         except HubError:
-            batch.refuse(index, told_of_copy(error, copy.topic, None))
+            batch.refuse(index, error_with_copy(error, copy.topic, None))
 
     def _open(self) -> KafkaSender:
         with self._sending:
@@ -692,7 +698,7 @@ class Gateway:
 
     # ---- requests of before, in the log
 
-    def _in_log(self, topic: str, key: str, print_: str, count: int, now_ms: int) -> Found | None:
+    def _in_log(self, topic: str, key: str, print_: str, count: int, now_ms: int) -> FoundRequest | None:
         """What of the request's ``count`` records is in the log already. Raises Conflict when another request had the key;
         PeerError, also while what is missing may still come."""
         with self._searching:
@@ -720,12 +726,12 @@ class Gateway:
                     raise _still_open(topic, "its records may still be on their way")
         return found
 
-    def _may_lack(self, known: Searched, now_s: float) -> bool:
+    def _may_lack(self, known: SearchedRequests, now_s: float) -> bool:
         """Whether it may lack what an earlier process had under way when it ended, of which this one knows nothing."""
         early = known.begun_at_s - self._made_at_s < SETTLES_S
         return early or (known.hides and now_s - self._made_at_s <= WINDOW_S)
 
-    def _search(self, topic: str, known: Searched | None, now_s: float) -> Searched:
+    def _search(self, topic: str, known: SearchedRequests | None, now_s: float) -> SearchedRequests:
         """The marks among the topic's last records; those after what is known, when that can be gone on with."""
         # First how far the log goes, then how far it can be read: what is written meanwhile hides nothing.
         last = self.cluster.end_offsets([topic], committed=False)
@@ -733,11 +739,11 @@ class Gateway:
         hides = not end.covers(last)
         each = max(1, _MOST_SEARCHED // max(1, len(end)))
         start = Positions({place: max(begin.get(place), offset - each) for place, offset in end})
-        before: dict[str, Found] = {}
+        before: dict[str, FoundRequest] = {}
         if known is not None and end.covers(known.upto) and len(known.requests) <= _MOST_SEARCHED:
             start, before = start.advanced(known.upto), dict(known.requests)
         if start.covers(end):
-            return Searched(before, end, now_s, hides)
+            return SearchedRequests(before, end, now_s, hides)
         reader = self.cluster.reader(queue_kb=1_024)
         records: list[Record] = []
         deadline = time.monotonic() + _SEARCH_S
@@ -755,7 +761,9 @@ class Gateway:
                 records += (_marked(record) for record in found if record.header(IDEMPOTENCY_HEADER))
         finally:
             reader.close()
-        return Searched(found_in(records, IDEMPOTENCY_HEADER, before), reader.position(), now_s, hides)
+        return SearchedRequests(
+            found_in(records, IDEMPOTENCY_HEADER, before), reader.position(), now_s, hides
+        )
 
 
 def _marked(record: Record) -> Record:
@@ -765,13 +773,13 @@ def _marked(record: Record) -> Record:
     )
 
 
-def _refusal(error: HubError) -> Answer:
-    return Answer(status_of(error), (refused_line(error),))
+def _refusal(error: HubError) -> GatewayAnswer:
+    return GatewayAnswer(status_of(error), (refused_line(error),))
 
 
-def _repeat(first: Future[Answer], answer: Future[Answer]) -> None:
+def _repeat(first: Future[GatewayAnswer], answer: Future[GatewayAnswer]) -> None:
     made = first.result()
-    answer.set_result(Answer(made.status, made.lines, made.position, made.single, True))
+    answer.set_result(GatewayAnswer(made.status, made.lines, made.position, made.single, True))
 
 
 def _unknown(error: HubError) -> PeerError:
@@ -790,7 +798,7 @@ def _still_open(topic: str, why: str) -> PeerError:
     )
 
 
-def _begun(request: Request, count: int) -> Span | None:
+def _begun(request: ProduceRequest, count: int) -> Span | None:
     known = spans()
     if known is None:
         return None

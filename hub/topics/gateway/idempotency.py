@@ -3,7 +3,7 @@
 Memory answers within one process. Each record carries a mark too, ``key;fingerprint;index/count;epoch ms``, by which a
 process that has forgotten (it was started anew, or did not hear the outcome) finds what of a request is in the log.
 
-What may still come after an outcome that nobody heard, and why ``Unheard`` looks twice
+What may still come after an outcome that nobody heard, and why ``UnknownOutcomes`` looks twice
   1. The producer sends nothing again: a record that is given up (delivery time-out, purge) is out of its queues, and the
      request that carried it ends with it (a produce request waits no longer than its oldest record may).
   2. What that request had put on the wire may yet be appended: bytes in sockets, in the broker's queue, or in an append that
@@ -68,7 +68,7 @@ class _Entry(Generic[T]):
 
 
 @dataclass
-class Memory(Generic[T]):
+class AnswerMemory(Generic[T]):
     """Answers by (topic, key), the oldest forgotten first: past the window, over so many keys, or over so many bytes.
 
     What has no weight yet is under way, and stays: its retry would find nothing of it in the log and write it again."""
@@ -119,7 +119,7 @@ class Memory(Generic[T]):
 
 
 @dataclass
-class Unheard:
+class UnknownOutcomes:
     """Requests whose outcome nobody heard, by (topic, key), for as long as their keys count. See the head of the file."""
 
     most_keys: int = MOST_KEYS
@@ -153,7 +153,7 @@ class Unheard:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WrittenPlace:
     """Where a record of a request is in the log."""
 
     partition: int
@@ -162,20 +162,20 @@ class Place:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundRequest:
     """What of a request is in the log: the places of its records by their number in it."""
 
     fingerprint: str
     begun_at_ms: int
-    places: dict[int, Place] = field(default_factory=dict)
+    places: dict[int, WrittenPlace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchedRequests:
     """The requests that have marks in a topic, up to ``upto``, where the search of ``begun_at_s`` ended. ``hides``: the log
     went on behind an open transaction."""
 
-    requests: dict[str, Found]
+    requests: dict[str, FoundRequest]
     upto: Positions
     begun_at_s: float
     hides: bool
@@ -187,12 +187,12 @@ def mark(key: str, print_: str, index: int, count: int, begun_at_ms: int) -> byt
 
 
 def found_in(
-    records: Iterable[Record], header: str, before: dict[str, Found] | None = None
-) -> dict[str, Found]:
+    records: Iterable[Record], header: str, before: dict[str, FoundRequest] | None = None
+) -> dict[str, FoundRequest]:
     """The requests that records carry marks of, by key; of two with one key the later. What is no mark is ignored.
 
     ``before``: what earlier records of the topic said; it is added to."""
-    requests: dict[str, Found] = {} if before is None else before
+    requests: dict[str, FoundRequest] = {} if before is None else before
     for record in records:
         said = record.header(header)
         if said is None:
@@ -204,8 +204,8 @@ def found_in(
             continue
         known = requests.get(key)
         if known is None or (known.begun_at_ms < begun_at_ms and known.fingerprint != print_):
-            known = requests[key] = Found(print_, begun_at_ms)
+            known = requests[key] = FoundRequest(print_, begun_at_ms)
         if known.fingerprint == print_:
             known.begun_at_ms = max(known.begun_at_ms, begun_at_ms)
-            known.places.setdefault(index, Place(record.partition, record.offset, record.timestamp_ms))
+            known.places.setdefault(index, WrittenPlace(record.partition, record.offset, record.timestamp_ms))
     return requests

@@ -189,7 +189,7 @@ def record_of(value: Any, size: int) -> RecordRequest:
     _known(value, _RECORD_FIELDS, "the record")
     partition = value.get("partition_id")
     if partition is not None and (type(partition) is not int or not 0 <= partition < 1 << 31):
-        raise Unprocessable(f"partition_id: {_cut(partition)} is no number of a partition")
+        raise Unprocessable(f"partition_id: {_shortened(partition)} is no number of a partition")
     return RecordRequest(
         _data_of(value.get("key"), "key"),
         _data_of(value.get("value"), "value"),
@@ -215,7 +215,7 @@ def event_of(value: Any, size: int, key_field: str | None) -> RecordRequest:
         if not isinstance(key, str) or not key:
             guess = nearest(key_field, islice(value, _MOST_GUESSES))
             raise Unprocessable(
-                f'the event\'s key "{key_field}" is {_cut(key)}; a text or an integer is needed',
+                f'the event\'s key "{key_field}" is {_shortened(key)}; a text or an integer is needed',
                 hint=f'did you mean "{guess}"?' if guess and key is None else None,
             )
     return RecordRequest(Data("STRING", key), Data(None, value), size=size)
@@ -257,7 +257,7 @@ def timestamp_of(given: Any) -> int | None:
             milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
     if milliseconds is None or not 0 <= milliseconds <= _LATEST_MS:
         raise Unprocessable(
-            f"timestamp: {_cut(given)} is no time of the years 1970 to 9999",
+            f"timestamp: {_shortened(given)} is no time of the years 1970 to 9999",
             hint="2024-02-29T12:30:00Z, or milliseconds since 1970",
         )
     return milliseconds
@@ -272,7 +272,9 @@ def _data_of(given: Any, part: str) -> Data:
     kind: Any = given.get("type")
     if kind not in (None, "JSON", "STRING", "BINARY", *FORMATS):
         names = ", ".join(FORMATS)
-        raise Unprocessable(f"{part}: type {_cut(kind)} is not known", hint=f"JSON, STRING, BINARY, {names}")
+        raise Unprocessable(
+            f"{part}: type {_shortened(kind)} is not known", hint=f"JSON, STRING, BINARY, {names}"
+        )
     if given.get("schema") is not None:
         raise Unprocessable(f"{part}: a schema is registered first", hint="POST /subjects/<subject>/versions")
     if given.get("subject_name_strategy") not in (None, "TOPIC_NAME"):
@@ -280,10 +282,10 @@ def _data_of(given: Any, part: str) -> Data:
     numbers = {name: given.get(name) for name in ("schema_id", "schema_version")}
     for name, number in numbers.items():
         if number is not None and (type(number) is not int or not 0 < number < 1 << 31):
-            raise Unprocessable(f"{part}.{name}: {_cut(number)} is no such number")
+            raise Unprocessable(f"{part}.{name}: {_shortened(number)} is no such number")
     subject = given.get("subject")
     if subject is not None and not isinstance(subject, str):
-        raise Unprocessable(f"{part}.subject: {_cut(subject)} is no name")
+        raise Unprocessable(f"{part}.subject: {_shortened(subject)} is no name")
     names_one = any(each is not None for each in (*numbers.values(), subject))
     if names_one and kind not in (None, *FORMATS):
         raise Unprocessable(f"{part}: type {kind} has no schema")
@@ -299,7 +301,7 @@ def plain_bytes(given: Data, part: str) -> bytes | None:
     if given.type == "BINARY":
         return _base64(given.data, f"{part}.data")
     if not isinstance(given.data, str):
-        raise Unprocessable(f"{part}.data: is {_cut(given.data)}, type STRING wants a text")
+        raise Unprocessable(f"{part}.data: is {_shortened(given.data)}, type STRING wants a text")
     return given.data.encode()
 
 
@@ -315,7 +317,7 @@ def _base64(given: Any, place: str) -> bytes:
     try:
         return base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError, TypeError):
-        raise Unprocessable(f"{place}: {_cut(given)} is no base64") from None
+        raise Unprocessable(f"{place}: {_shortened(given)} is no base64") from None
 
 
 def _known(given: Mapping[str, Any], fields: tuple[str, ...], place: str) -> None:
@@ -328,7 +330,7 @@ def _known(given: Mapping[str, Any], fields: tuple[str, ...], place: str) -> Non
         )
 
 
-def _cut(value: Any) -> str:
+def _shortened(value: Any) -> str:
     try:
         text = dumped(value).decode()
     except (TypeError, ValueError, RecursionError):

@@ -18,7 +18,7 @@ from hub.kafka import KafkaCluster
 from hub.record import Headers, NewRecord, Positions, TopicPartition
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import Undecodable, encode, frame, parsed
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.runner import RUNNER, has_write_rules
 
 _SCHEMA_AGE_S = 30.0
@@ -148,7 +148,7 @@ class _Schema:
 
     id: int
     plain: Any
-    source: Source
+    source: SchemaSource
 
 
 def _unknown(topic: str, why: str) -> PeerError:

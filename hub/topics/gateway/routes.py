@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from hub.caller import sees_topic
 from hub.errors import CallerError, HubError, NotFound
 from hub.topics.gateway import gateway as shell
-from hub.topics.gateway.gateway import Answer, Gateway, Slot
+from hub.topics.gateway.gateway import Gateway, GatewayAnswer, Slot
 from hub.topics.gateway.idempotency import checked_key
 from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, TooLarge, refused_line, status_of
 from hub.tracing import ACTIVE, parse
@@ -39,7 +39,7 @@ class _Route(APIRoute):
             try:
                 return await handle(request)
             except HubError as error:
-                return _answered(Answer(status_of(error), (refused_line(error),)))
+                return _answered(GatewayAnswer(status_of(error), (refused_line(error),)))
 
         return handled
 
@@ -116,7 +116,7 @@ def create_router(gateway: Gateway) -> APIRouter:
         except BaseException:
             slot.release()
             raise
-        asked = shell.Request(
+        asked = shell.ProduceRequest(
             topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace
         )
         # Shielded: a client that hangs up does not take the answer from another one with the same key.
@@ -156,7 +156,7 @@ async def _read(request: Request, slot: Slot) -> bytes:
     return b"".join(parts)
 
 
-def _answered(answer: Answer) -> Response:
+def _answered(answer: GatewayAnswer) -> Response:
     headers = {}
     if answer.position:
         headers[POSITION_HEADER] = str(answer.position)

@@ -35,7 +35,7 @@ def dead_copy(error: RuleRefused, topic: str, key: bytes | None, value: bytes, h
     return NewRecord(error.dlq_topic, key, value, (*headers, *added))
 
 
-def told_of_copy(error: HubError, topic: str, place: tuple[TopicPartition, int] | None) -> HubError:
+def error_with_copy(error: HubError, topic: str, place: tuple[TopicPartition, int] | None) -> HubError:
     """The refusal with the place of its copy in ``topic``; None: the copy was not written."""
     if not isinstance(error, RuleRefused):
         return error

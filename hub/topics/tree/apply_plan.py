@@ -28,11 +28,11 @@ from hub.topics.tree.plan import (
     AlterConfig,
     CreateTopic,
     DeleteTopic,
-    Plan,
-    Refusal,
     RegisterSchema,
     SetCompatibility,
     Step,
+    TreePlan,
+    TreeRefusal,
     plan,
 )
 from hub.topics.tree.tree import TopicTree
@@ -43,7 +43,7 @@ _MOST_TOPICS = 100
 _MOST_PARTITIONS = 1_000
 
 
-class SchemaWriter(Protocol):
+class PlanSchemaWriter(Protocol):
     """What apply asks of the registry."""
 
     def register(self, subject: str, schema: str) -> int: ...
@@ -119,10 +119,10 @@ def read_schemas(tree: TopicTree) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PreparedPlan:
     """A plan, not rehearsed yet, and digests of all that it was made from (for ``saved.check_unchanged``)."""
 
-    plan: Plan
+    plan: TreePlan
     facts: saved_plan.Facts
 
 
@@ -131,7 +131,7 @@ def compare(
     cluster: KafkaCluster,
     registry: RegistryClient,
     allowed: Allowed = Allowed(),
-) -> Comparison:
+) -> PreparedPlan:
     """What differs now between the tree, the cluster and the registry. Each is asked once, so that the plan and the
     digests are of the same moment."""
     texts = read_schemas(tree)
@@ -141,7 +141,7 @@ def compare(
     defaults = cluster.default_config(sorted(topics)[:_ASKED_FOR_DEFAULTS])
     made = plan(tree, Actual(topics, defaults), texts, schemas, allowed)
     subjects = [topic.subject for topic in tree.topics if topic.name in texts or topic.compatibility]
-    return Comparison(made, saved_plan.facts(cluster.cluster_id(), names, topics, subjects, schemas))
+    return PreparedPlan(made, saved_plan.facts(cluster.cluster_id(), names, topics, subjects, schemas))
 
 
 def read_topics(cluster: Cluster, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
@@ -165,7 +165,7 @@ def make_plan(
     cluster: KafkaCluster,
     registry: RegistryClient,
     allowed: Allowed = Allowed(),
-) -> Plan:
+) -> TreePlan:
     """What would change now; what the brokers would refuse is among the refusals. Changes nothing."""
     return rehearsed(compare(tree, cluster, registry, allowed).plan, cluster)
 
@@ -178,17 +178,17 @@ def check_unchanged(plan_file: saved_plan.SavedPlan, cluster: KafkaCluster, regi
     saved_plan.check_unchanged(plan_file.facts, now)
 
 
-def rehearsed(made: Plan, cluster: KafkaCluster) -> Plan:
+def rehearsed(made: TreePlan, cluster: KafkaCluster) -> TreePlan:
     """The plan, with what the brokers would refuse among its refusals. Changes nothing."""
     if made.refusals:
         return made
-    refusals: list[Refusal] = []
+    refusals: list[TreeRefusal] = []
     for batch in batches(made.steps):
         for name, error in _rehearse(batch, cluster).items():
             if not isinstance(error, CallerError):
                 raise error
             why = error.message.partition(": ")[2] or error.message
-            refusals.append(Refusal(name, why, "nothing was changed", "topic"))
+            refusals.append(TreeRefusal(name, why, "nothing was changed", "topic"))
     return replace(made, refusals=tuple(refusals))
 
 
@@ -258,9 +258,9 @@ def _batch(held: Sequence[CreateTopic | AlterConfig]) -> Batch:
 
 
 def apply(
-    made: Plan,
+    made: TreePlan,
     cluster: Cluster,
-    registry: SchemaWriter,
+    registry: PlanSchemaWriter,
     say: Callable[[Step], None] = lambda _step: None,
 ) -> None:
     """Carry out exactly the steps of a plan, until the first that fails; ``say`` hears each that is done.
@@ -298,7 +298,7 @@ def _settle(
 def _carry_out(
     step: AddPartitions | SetCompatibility | RegisterSchema | DeleteTopic,
     cluster: Cluster,
-    registry: SchemaWriter,
+    registry: PlanSchemaWriter,
     counts: Mapping[str, int],
 ) -> None:
     match step:

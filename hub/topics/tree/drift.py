@@ -16,12 +16,12 @@ from hub.topics.tree.plan import (
     AlterConfig,
     CreateTopic,
     DeleteTopic,
-    Plan,
-    Refusal,
     RegisterSchema,
     Right,
     SetCompatibility,
     Step,
+    TreePlan,
+    TreeRefusal,
 )
 
 _APPLY = "hub topic apply"
@@ -29,7 +29,7 @@ _BY_HAND = "set by hand"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingDrift:
     """One setting of one topic. ``tree`` and ``cluster`` are its values (None: unsaid, the broker's default);
     ``set_by`` the node that says the tree's; ``right`` who is; ``way`` what makes the two equal."""
 
@@ -42,7 +42,7 @@ class Difference:
     way: str
 
 
-def drift(made: Plan) -> tuple[Difference, ...]:
+def drift(made: TreePlan) -> tuple[SettingDrift, ...]:
     """Every difference that the plan knows, sorted by topic and setting."""
     lines = {(line.topic, line.setting): line for step in made.steps for line in _of_step(step)}
     for refusal in made.refusals:
@@ -51,37 +51,37 @@ def drift(made: Plan) -> tuple[Difference, ...]:
         lines[place] = _of_refusal(refusal, known)
     for name in made.kept:
         way = f"hub topic import shows it as a tree; hub topic apply --destroy {name} ends it"
-        lines[name, "topic"] = Difference(name, "topic", None, "exists", "not in the tree", "decide", way)
+        lines[name, "topic"] = SettingDrift(name, "topic", None, "exists", "not in the tree", "decide", way)
     return tuple(lines[place] for place in sorted(lines))
 
 
-def _of_step(step: Step) -> Iterator[Difference]:
+def _of_step(step: Step) -> Iterator[SettingDrift]:
     match step:
         case CreateTopic(topic):
-            yield Difference(topic.name, "topic", "exists", None, topic.name, "tree", _APPLY)
+            yield SettingDrift(topic.name, "topic", "exists", None, topic.name, "tree", _APPLY)
         case AddPartitions(topic, now):
             by = topic.set_by.get("partitions", "")
             way = f"{_APPLY} (moves keys)"
-            yield Difference(topic.name, "partitions", str(topic.partitions), str(now), by, "tree", way)
+            yield SettingDrift(topic.name, "partitions", str(topic.partitions), str(now), by, "tree", way)
         case AlterConfig(topic, changes):
             for key, (old, new) in changes.items():
                 by = topic.set_by.get(f"config.{key}", _BY_HAND)
-                yield Difference(topic.name, key, new, old, by, "tree", _APPLY)
+                yield SettingDrift(topic.name, key, new, old, by, "tree", _APPLY)
         case SetCompatibility(topic, level, now):
             by = topic.set_by.get("compatibility", "")
-            yield Difference(topic.name, "compatibility", level, now, by, "tree", _APPLY)
+            yield SettingDrift(topic.name, "compatibility", level, now, by, "tree", _APPLY)
         case RegisterSchema(topic, _, new):
             there = None if new else "an older version"
-            yield Difference(topic.name, "schema", "a new version", there, topic.name, "tree", _APPLY)
+            yield SettingDrift(topic.name, "schema", "a new version", there, topic.name, "tree", _APPLY)
         case DeleteTopic(name):
-            yield Difference(name, "topic", None, "exists", "--destroy", "tree", _APPLY)
+            yield SettingDrift(name, "topic", None, "exists", "--destroy", "tree", _APPLY)
         case _:
             assert_never(step)
 
 
-def _of_refusal(refusal: Refusal, known: Difference | None) -> Difference:
+def _of_refusal(refusal: TreeRefusal, known: SettingDrift | None) -> SettingDrift:
     way = f"{refusal.reason}; {refusal.hint}"
     if known is not None:
         return replace(known, right=refusal.right, way=way)
     setting = refusal.setting or "topic"
-    return Difference(refusal.topic, setting, refusal.wanted, refusal.found, "", refusal.right, way)
+    return SettingDrift(refusal.topic, setting, refusal.wanted, refusal.found, "", refusal.right, way)

@@ -37,12 +37,12 @@ class ImportedTree:
 
 
 @dataclass(slots=True)
-class _Branch:
+class _ImportedNode:
     """A node under construction. ``own`` are the topic's settings, None where the node is no topic. ``said`` is what
     the node has for itself and below; ``every`` the settings that each topic at or below it has, ``some`` those that any has."""
 
     own: Settings | None = None
-    children: dict[str, _Branch] = field(default_factory=dict)
+    children: dict[str, _ImportedNode] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
     every: frozenset[str] = frozenset()
     some: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ class _Branch:
 
 def imported(topics: Iterable[TopicDescription]) -> ImportedTree:
     """The tree of these topics, but for Kafka's and the hub's own and those whose names are no path of labels."""
-    root = _Branch()
+    root = _ImportedNode()
     taken: list[str] = []
     left_out: dict[str, str] = {}
     for topic in sorted(topics, key=lambda each: each.name):
@@ -61,7 +61,7 @@ def imported(topics: Iterable[TopicDescription]) -> ImportedTree:
         taken.append(topic.name)
         branch = root
         for label in topic.name.split("."):
-            branch = branch.children.setdefault(label, _Branch())
+            branch = branch.children.setdefault(label, _ImportedNode())
         branch.own = _settings(topic)
     _upwards(root)
     body: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def _settings(topic: TopicDescription) -> dict[str, str]:
     }
 
 
-def _upwards(branch: _Branch) -> None:
+def _upwards(branch: _ImportedNode) -> None:
     children = list(branch.children.values())
     for child in children:
         _upwards(child)
@@ -110,7 +110,7 @@ def _upwards(branch: _Branch) -> None:
             branch.said[key] = value
 
 
-def _node(branch: _Branch, inherited: Settings) -> dict[str, Any]:
+def _node(branch: _ImportedNode, inherited: Settings) -> dict[str, Any]:
     """What the node has to state, given what it inherits."""
     said: dict[str, str | None] = {
         key: value for key, value in sorted(branch.said.items(), key=_order) if inherited.get(key) != value

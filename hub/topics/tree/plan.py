@@ -103,7 +103,7 @@ Right = Literal["tree", "cluster", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class TreeRefusal:
     """A wish that is not carried out, and the way out.
 
     ``setting`` is what it is about, ``wanted`` and ``found`` its values in the tree and in the cluster, where there are
@@ -135,17 +135,17 @@ class Caution:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TreePlan:
     """What would change. Nothing is carried out while there are refusals. ``kept`` are the cluster's topics that the
     tree does not name: they stay as they are."""
 
     steps: tuple[Step, ...]
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[TreeRefusal, ...] = ()
     kept: tuple[str, ...] = ()
     cautions: tuple[Caution, ...] = ()
 
 
-class Schemas(Protocol):
+class PlanSchemas(Protocol):
     """What the plan asks of the registry. Schemas are texts."""
 
     def versions(self, subject: str) -> Sequence[str]:
@@ -180,13 +180,13 @@ def plan(
     tree: TopicTree,
     actual: Actual,
     texts: Mapping[str, str],
-    schemas: Schemas | None,
+    schemas: PlanSchemas | None,
     allowed: Allowed = Allowed(),
-) -> Plan:
+) -> TreePlan:
     """The steps from ``actual`` to ``tree``. ``texts`` are the schema files' contents by topic; ``schemas`` may be None
     when there are none."""
     steps: list[Step] = []
-    refusals: list[Refusal] = []
+    refusals: list[TreeRefusal] = []
     cautions: list[Caution] = []
     for topic in tree.topics:
         refusals += _unknown_settings(topic, actual.defaults)
@@ -210,7 +210,7 @@ def plan(
         steps += _destroyed(name, tree, actual, refusals, cautions)
     kept = [name for name in _unnamed(tree, actual.topics) if name not in allowed.destroy]
     steps.sort(key=lambda step: _RANK[type(step)])
-    return Plan(tuple(steps), tuple(refusals), tuple(kept), tuple(cautions))
+    return TreePlan(tuple(steps), tuple(refusals), tuple(kept), tuple(cautions))
 
 
 def is_own(name: str) -> bool:
@@ -224,15 +224,15 @@ def _unnamed(tree: TopicTree, actual: Mapping[str, TopicDescription]) -> list[st
 
 
 def _destroyed(
-    name: str, tree: TopicTree, actual: Actual, refusals: list[Refusal], cautions: list[Caution]
+    name: str, tree: TopicTree, actual: Actual, refusals: list[TreeRefusal], cautions: list[Caution]
 ) -> Iterator[DeleteTopic]:
     """A destroy that was carried out already is no mistake: the same command again ends well."""
     if tree.find(name) is not None:
         hint = "take it out of the tree first, or leave out --destroy"
-        refusals.append(Refusal(name, "is in the tree, so it is not destroyed", hint, "topic"))
+        refusals.append(TreeRefusal(name, "is in the tree, so it is not destroyed", hint, "topic"))
     elif name.startswith(_OWN_PREFIXES):
         hint = "Kafka's own tools can delete it, when it is meant"
-        refusals.append(Refusal(name, "belongs to Kafka or the hub itself, so it is not destroyed", hint))
+        refusals.append(TreeRefusal(name, "belongs to Kafka or the hub itself, so it is not destroyed", hint))
     elif name not in actual.topics:
         guess = nearest(name, _unnamed(tree, actual.topics))
         hint = (
@@ -246,7 +246,7 @@ def _destroyed(
 
 
 def _check_collisions(
-    tree: TopicTree, actual: Actual, refusals: list[Refusal], cautions: list[Caution]
+    tree: TopicTree, actual: Actual, refusals: list[TreeRefusal], cautions: list[Caution]
 ) -> None:
     """Kafka creates no topic whose name is like another's but for "." and "_"; old clusters may have such pairs."""
     for group in collisions([*(topic.name for topic in tree.topics), *actual.topics]):
@@ -259,7 +259,9 @@ def _check_collisions(
                 cautions.append(Caution(name, f"its metrics are mixed up with those of {others}", hint))
             else:
                 refusals.append(
-                    Refusal(name, f"its name collides with {others}, and Kafka refuses that", hint, "topic")
+                    TreeRefusal(
+                        name, f"its name collides with {others}, and Kafka refuses that", hint, "topic"
+                    )
                 )
 
 
@@ -287,9 +289,9 @@ def _changes(topic: TopicSpec, found: TopicDescription) -> Iterator[AddPartition
         yield AlterConfig(topic, changes)
 
 
-def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[Refusal]:
+def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[TreeRefusal]:
     if topic.partitions < found.partitions:
-        yield Refusal(
+        yield TreeRefusal(
             topic.name,
             f"partitions cannot shrink from {found.partitions} to {topic.partitions}"
             f" (set by {topic.set_by['partitions']})",
@@ -302,7 +304,7 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[Refusal]:
         )
     asked = topic.set_by["replication_factor"] != "(default)"
     if asked and topic.replication_factor != found.replication_factor:
-        yield Refusal(
+        yield TreeRefusal(
             topic.name,
             f"replication factor is {found.replication_factor}, the tree says {topic.replication_factor}"
             f" (set by {topic.set_by['replication_factor']})",
@@ -314,11 +316,11 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[Refusal]:
         )
 
 
-def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str | None]) -> Iterator[Refusal]:
+def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str | None]) -> Iterator[TreeRefusal]:
     for key in topic.config if defaults else ():
         if key not in defaults:
             guess = nearest(key, defaults)
-            yield Refusal(
+            yield TreeRefusal(
                 topic.name,
                 f'Kafka knows no setting "{key}" of a topic (set by {topic.set_by[f"config.{key}"]})',
                 f'did you mean "{guess}"?' if guess else "kafka.apache.org lists the topic configs",
@@ -332,8 +334,8 @@ def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str | None]) -> I
 def _check_key(
     topic: TopicSpec,
     text: str | None,
-    schemas: Schemas | None,
-    refusals: list[Refusal],
+    schemas: PlanSchemas | None,
+    refusals: list[TreeRefusal],
     cautions: list[Caution],
 ) -> None:
     """Whether the events have the key that the tree declares, by the tree's schema or else the registered one."""
@@ -349,7 +351,9 @@ def _check_key(
         hint = "an Avro schema that needs no other can be looked into: schema: schemas/….avsc"
         cautions.append(Caution(topic.name, f'its key "{topic.key}" is not checked', hint))
     elif problem is not None and problem.refuses:
-        refusals.append(Refusal(topic.name, problem.reason, problem.hint, "key", topic.key, None, "cluster"))
+        refusals.append(
+            TreeRefusal(topic.name, problem.reason, problem.hint, "key", topic.key, None, "cluster")
+        )
     elif problem is not None:
         cautions.append(Caution(topic.name, problem.reason, problem.hint))
 
@@ -357,7 +361,7 @@ def _check_key(
 # ---- durability: a change by which the log may lose what it would keep now
 
 
-def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Iterator[Refusal]:
+def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Iterator[TreeRefusal]:
     for step in steps:
         if not isinstance(step, AlterConfig):
             continue
@@ -367,7 +371,7 @@ def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Itera
             was, shall = default if old is None else old, default if new is None else new
             if lowers is not None and lowers(was, shall):
                 by = step.topic.set_by.get(f"config.{key}", "its absence from the tree")
-                yield Refusal(
+                yield TreeRefusal(
                     step.topic.name,
                     f"{key} {was} -> {shall} lowers what the log keeps safe (set by {by})",
                     "when it is meant: --allow-lower-durability",
@@ -377,7 +381,7 @@ def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Itera
                 )
 
 
-def _less_kept(old: str, new: str) -> bool:
+def _retains_less(old: str, new: str) -> bool:
     """For times and sizes, of which any negative one is "for ever"."""
     return _whole(new) >= 0 and (_whole(old) < 0 or _whole(new) < _whole(old))
 
@@ -394,9 +398,9 @@ def _whole(text: str) -> int:
 
 # The check, and Kafka's own default for when the cluster's is not known.
 _DURABILITY: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
-    "retention.ms": (_less_kept, "604800000"),
-    "retention.bytes": (_less_kept, "-1"),
-    "delete.retention.ms": (_less_kept, "86400000"),
+    "retention.ms": (_retains_less, "604800000"),
+    "retention.bytes": (_retains_less, "-1"),
+    "delete.retention.ms": (_retains_less, "86400000"),
     "min.insync.replicas": (lambda old, new: _whole(new) < _whole(old), "1"),
     "cleanup.policy": (_more_cleaning, "delete"),
     "unclean.leader.election.enable": (lambda old, new: old == "false" and new == "true", "false"),
@@ -406,7 +410,7 @@ _DURABILITY: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
 # ---- schemas
 
 
-def _level_step(topic: TopicSpec, schemas: Schemas) -> Iterator[SetCompatibility]:
+def _level_step(topic: TopicSpec, schemas: PlanSchemas) -> Iterator[SetCompatibility]:
     """The level holds whoever registers the subject's schemas, also when nobody has yet."""
     if topic.compatibility is not None:
         now = schemas.compatibility(topic.subject)
@@ -414,7 +418,9 @@ def _level_step(topic: TopicSpec, schemas: Schemas) -> Iterator[SetCompatibility
             yield SetCompatibility(topic, topic.compatibility, now)
 
 
-def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[Refusal]) -> list[Step]:
+def _schema_steps(
+    topic: TopicSpec, text: str, schemas: PlanSchemas, refusals: list[TreeRefusal]
+) -> list[Step]:
     level = topic.compatibility or schemas.compatibility(topic.subject)
     versions = [_canonical_or_none(version) for version in schemas.versions(topic.subject)]
     wanted = _canonical(text)
@@ -423,7 +429,7 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
     if wanted in versions:
         # The registry answers an old schema with its old version: producers would go on with the latest.
         refusals.append(
-            Refusal(
+            TreeRefusal(
                 topic.name,
                 f"its schema is version {versions.index(wanted) + 1} of {len(versions)}, and later ones stand",
                 "versions go forward only: make the next one, or delete the later ones from the registry",
@@ -438,7 +444,7 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
         reasons = schemas.incompatibilities(topic.subject, text, level)
     except InvalidSchema as error:  # only the registry can judge it, and it does so by the level that it has
         refusals.append(
-            Refusal(
+            TreeRefusal(
                 topic.name,
                 f"its schema cannot be compared with the registered ones at {level}: {error.message}",
                 f"set the subject's level to {level} in the registry first, then the registry judges",
@@ -450,7 +456,7 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
         return []
     for reason in reasons:
         refusals.append(
-            Refusal(
+            TreeRefusal(
                 topic.name,
                 f"its schema breaks {level if versions else 'a rule'}: {reason}",
                 "change the schema so that it follows the registered one, or the level in topics.yaml"

@@ -21,11 +21,11 @@ from hub.topics.tree.plan import (
     AlterConfig,
     CreateTopic,
     DeleteTopic,
-    Plan,
+    PlanSchemas,
     RegisterSchema,
-    Schemas,
     SetCompatibility,
     Step,
+    TreePlan,
 )
 
 FORMAT = 1
@@ -45,7 +45,7 @@ class SavedPlan:
     facts: Facts
 
 
-def as_json(made: Plan) -> dict[str, object]:
+def as_json(made: TreePlan) -> dict[str, object]:
     """What ``hub topic plan -o json`` prints. Keys are only ever added; everything is in the plan's order."""
     return {
         "format": FORMAT,
@@ -79,7 +79,7 @@ def facts(
     topics: Iterable[str],
     actual: Mapping[str, TopicDescription],
     subjects: Iterable[str],
-    schemas: Schemas,
+    schemas: PlanSchemas,
 ) -> dict[str, str]:
     """Digests of the cluster, of each topic and of each subject, by kind and name. Equal facts make the same plan."""
     made = {"cluster": cluster_id}

@@ -206,7 +206,7 @@ class Inherited(BaseModel):
         return said
 
 
-class Node(Inherited):
+class TopicNode(Inherited):
     """One node as the file says it. Everything but ``schema``, ``key``, ``topic`` and ``topics`` is inherited.
 
     ``key`` is the path of the field that is an event's key where a producer over HTTP names none.
@@ -217,7 +217,7 @@ class Node(Inherited):
     schema_file: Path | None = Field(None, alias="schema")
     key: str | None = Field(None, max_length=_LONGEST_NAME)
     topic: bool | None = None
-    topics: dict[Annotated[str, AfterValidator(_label)], Node] = Field(default_factory=dict)
+    topics: dict[Annotated[str, AfterValidator(_label)], TopicNode] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _schema_of_a_topic(self) -> Self:
@@ -245,7 +245,7 @@ class TreeFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     defaults: Inherited = Inherited()
-    topics: dict[Annotated[str, AfterValidator(_label)], Node]
+    topics: dict[Annotated[str, AfterValidator(_label)], TopicNode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +396,7 @@ def collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def _topics(
-    name: str, node: Node, inherited: Mapping[str, tuple[object, str]], folder: Path
+    name: str, node: TopicNode, inherited: Mapping[str, tuple[object, str]], folder: Path
 ) -> Iterator[TopicSpec]:
     settings = {**inherited, **{key: (value, name) for key, value in node.own_settings().items()}}
     if node.is_topic:
@@ -405,7 +405,7 @@ def _topics(
         yield from _topics(f"{name}.{label}", child, settings, folder)
 
 
-def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], folder: Path) -> TopicSpec:
+def _spec(name: str, node: TopicNode, settings: Mapping[str, tuple[object, str]], folder: Path) -> TopicSpec:
     def effective(key: str) -> object:
         return settings[key][0] if key in settings else None
 

@@ -26,7 +26,7 @@ from pipeline import wait_until
 from processes import Running
 
 from hub.errors import HubError
-from hub.kafka.protocol.broker_client import READ_COMMITTED, Cluster, ClusterAccess
+from hub.kafka.protocol.broker_client import READ_COMMITTED, BrokerCluster, ClusterAccess
 from hub.record import Record, TopicPartition
 from hub.replication.verification.comparable import complete_tables
 
@@ -180,7 +180,7 @@ class Trial:
         places = [TopicPartition(topic, n) for topic in self.topics for n in range(PARTITIONS)]
 
         def caught_up() -> bool:
-            cluster = Cluster(ClusterAccess(bootstrap=self.world.nyc))
+            cluster = BrokerCluster(ClusterAccess(bootstrap=self.world.nyc))
             try:
                 cluster.refresh(self.topics)
                 ends = cluster.offsets(places, isolation=READ_COMMITTED)

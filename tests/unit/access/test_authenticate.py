@@ -10,9 +10,9 @@ import pytest
 
 from hub.access import authenticate
 from hub.access.access_yaml import AccessFile, GrantNode, TokenNode, UserNode
-from hub.access.authenticate import Asked, Authenticator, Known, Proxies
+from hub.access.authenticate import AuthenticatedCaller, Authenticator, AuthRequest, Proxies
 from hub.access.decide import ANONYMOUS, Principal
-from hub.access.live_config import LiveAccess, Rules
+from hub.access.live_config import AccessRules, LiveAccess
 from hub.access.secrets import fits_password, hash_of_password, hash_of_token
 from hub.access.throttle import AGAIN_EVERY_S, MOST_FAILURES
 from hub.api.guard import still_granted
@@ -26,8 +26,8 @@ KEY = b"k" * 32
 
 def rules(
     password: str | None = ONE, token: str = "hubt_a", grants: tuple[GrantNode, ...] = (READS,)
-) -> Rules:
-    return Rules.of(
+) -> AccessRules:
+    return AccessRules.of(
         AccessFile(
             groups={"shop": list(grants)},
             users={"ana": UserNode(password=password, groups=["shop"])},
@@ -36,9 +36,9 @@ def rules(
     )
 
 
-def asked(name: str, password: str, address: str = "10.0.0.1") -> Asked:
+def asked(name: str, password: str, address: str = "10.0.0.1") -> AuthRequest:
     told = base64.b64encode(f"{name}:{password}".encode()).decode()
-    return Asked({"authorization": [f"Basic {told}"]}, {}, address)
+    return AuthRequest({"authorization": [f"Basic {told}"]}, {}, address)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_password_is_computed_once_however_many_ask_and_again_when_the_file_ch
 ) -> None:
     now = rules()
 
-    async def twenty(of: Rules) -> list[Known]:
+    async def twenty(of: AccessRules) -> list[AuthenticatedCaller]:
         return await asyncio.gather(*(door.known(asked("ana", "correct horse"), of) for _ in range(20)))
 
     assert {each.who.name for each in asyncio.run(twenty(now))} == {"ana"}
@@ -89,7 +89,7 @@ def test_who_does_not_exist_costs_as_much_as_who_does(door: Authenticator, compu
 def test_many_guesses_at_once_are_as_few_as_one_after_the_other(
     door: Authenticator, computed: list[str]
 ) -> None:
-    async def guesses() -> list[Known | BaseException]:
+    async def guesses() -> list[AuthenticatedCaller | BaseException]:
         tries = (door.known(asked("ana", f"guess {n}"), rules()) for n in range(40))
         return await asyncio.gather(*tries, return_exceptions=True)
 
@@ -188,10 +188,10 @@ def test_names_that_nobody_has_fill_no_memory() -> None:
 
 
 ANA, JOB = (
-    Known(Principal("ana", "user", frozenset({"shop"})), "session"),
-    Known(Principal("job", "token", frozenset({"shop"})), "token"),
+    AuthenticatedCaller(Principal("ana", "user", frozenset({"shop"})), "session"),
+    AuthenticatedCaller(Principal("job", "token", frozenset({"shop"})), "token"),
 )
-EMPTY = Rules.of(AccessFile())
+EMPTY = AccessRules.of(AccessFile())
 
 
 @pytest.mark.parametrize(
@@ -206,12 +206,12 @@ EMPTY = Rules.of(AccessFile())
         (JOB, rules(OTHER), True),
         (JOB, rules(token="hubt_b"), False),
         (JOB, EMPTY, False),
-        (Known(Principal("carl", "proxy"), "proxy"), rules(), False),
-        (Known(Principal("_hub", "own"), "password"), EMPTY, True),
+        (AuthenticatedCaller(Principal("carl", "proxy"), "proxy"), rules(), False),
+        (AuthenticatedCaller(Principal("_hub", "own"), "password"), EMPTY, True),
     ],
 )
 def test_a_stream_goes_on_for_as_long_as_its_listener_would_be_let_in(
-    who: Known, now: Rules, goes_on: bool
+    who: AuthenticatedCaller, now: AccessRules, goes_on: bool
 ) -> None:
     found = rule_of("/api/topics/shop.orders/tail", "GET")
     assert found is not None

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from hub.access.access_yaml import load_access
 from hub.access.secrets import fits_password, hash_of_token
 from hub.cli.platform.access import app, open_to_others, resource_of
-from hub.cli.platform.doctor import Verdict, _access
-from hub.client.calls import asked_by, headers_of
+from hub.cli.platform.doctor import CheckResult, _access
+from hub.client.calls import caller_settings, headers_of
 from hub.config import Settings, with_credentials, without_credentials
 from hub.errors import CallerError, ConfigError, PeerError
 from hub.home_key import OWN, make_key, own_password
@@ -72,10 +72,10 @@ def test_the_client_takes_a_token_a_password_an_address_or_the_variable() -> Non
     assert headers_of("ana:pw:x")["Authorization"] == basic("ana", "pw:x")
     assert "Authorization" not in headers_of(None)
     variable = {"HUB_TOKEN": "hubt_env"}
-    assert asked_by("http://hub", None, variable) == ("http://hub", "hubt_env")
-    assert asked_by("http://hub", "hubt_x", variable) == ("http://hub", "hubt_x")
-    assert asked_by("http://ana:p%40w@hub:1/x", None, variable) == ("http://hub:1/x", "ana:p@w")
-    assert asked_by("http://hub", None, {}) == ("http://hub", None)
+    assert caller_settings("http://hub", None, variable) == ("http://hub", "hubt_env")
+    assert caller_settings("http://hub", "hubt_x", variable) == ("http://hub", "hubt_x")
+    assert caller_settings("http://ana:p%40w@hub:1/x", None, variable) == ("http://hub:1/x", "ana:p@w")
+    assert caller_settings("http://hub", None, {}) == ("http://hub", None)
 
 
 def test_a_registry_of_mirrors_yaml() -> None:
@@ -103,10 +103,10 @@ def test_a_registry_of_mirrors_yaml() -> None:
 def test_doctor_warns_of_a_port_that_others_reach(tmp_path: Path, host: str, others: bool) -> None:
     settings = Settings(home=tmp_path, project=tmp_path, http_host=host)
     assert open_to_others(settings) is others
-    assert _access(settings).verdict is (Verdict.warn if others else Verdict.ok)
+    assert _access(settings).verdict is (CheckResult.warn if others else CheckResult.ok)
     assert not open_to_others(settings.model_copy(update={"require_access": True}))
     (tmp_path / "access.yaml").write_text("anonymous: []\n")
-    assert not open_to_others(settings) and _access(settings).verdict is Verdict.ok
+    assert not open_to_others(settings) and _access(settings).verdict is CheckResult.ok
     (tmp_path / "access.yaml").write_text("anonymuos: []\n")
     with pytest.raises(ConfigError, match=r"access\.yaml:1:1"):
         _access(settings)

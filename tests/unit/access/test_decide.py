@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.access.decide import ANONYMOUS, ROLES, Grant, Policy, Principal, decide, granted_as, patterns_of
+from hub.access.decide import (
+    ANONYMOUS,
+    ROLES,
+    AccessPolicy,
+    Grant,
+    Principal,
+    decide,
+    granted_as,
+    patterns_of,
+)
 from hub.caller import HUB, Action, Kind, Resource
 
 
@@ -19,7 +28,7 @@ def grants(role: str, *topics: str, views: tuple[str, ...] = (), hub: bool = Fal
 
 
 def allowed(grant: Grant, action: Action, what: Resource) -> bool:
-    policy = Policy({"shop": (grant,)})
+    policy = AccessPolicy({"shop": (grant,)})
     return decide(policy, Principal("ana", "user", frozenset({"shop"})), action, what).allowed
 
 
@@ -112,7 +121,7 @@ def test_the_hub_itself_is_in_no_pattern() -> None:
 
 
 def test_a_refusal_says_what_is_missing_and_who_can_give_it() -> None:
-    policy = Policy(contact="the platform team")
+    policy = AccessPolicy(contact="the platform team")
     no = decide(policy, Principal("ana", "user"), Action.write, Resource(Kind.subject, "shop.orders-value"))
     assert no.reason == 'ana may not write subject "shop.orders-value"'
     assert no.hint is not None
@@ -124,14 +133,14 @@ def test_a_refusal_says_what_is_missing_and_who_can_give_it() -> None:
 
 
 def test_what_everybody_has_somebody_has_too() -> None:
-    policy = Policy(anonymous=(grants("read", "public.**"),))
+    policy = AccessPolicy(anonymous=(grants("read", "public.**"),))
     for who in (ANONYMOUS, Principal("ana", "user")):
         assert decide(policy, who, Action.read, topic("public.holidays")).allowed
         assert not decide(policy, who, Action.read, topic("shop.orders")).allowed
 
 
 def test_grants_by_name_are_not_of_who_has_no_name() -> None:
-    policy = Policy(by_name={"": (grants("admin", "**", hub=True),)})
+    policy = AccessPolicy(by_name={"": (grants("admin", "**", hub=True),)})
     assert not decide(policy, ANONYMOUS, Action.read, topic("shop.orders")).allowed
 
 
@@ -144,7 +153,7 @@ names = st.from_regex(r"[a-z_]{1,4}(\.[a-z@]{1,4}){0,3}(\.dlq|\.late|-value)?", 
     names,
 )
 def test_nothing_is_allowed_to_whom_nothing_is_granted(action: Action, kind: Kind, name: str) -> None:
-    assert not decide(Policy(), Principal("ana", "user"), action, Resource(kind, name)).allowed
+    assert not decide(AccessPolicy(), Principal("ana", "user"), action, Resource(kind, name)).allowed
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(ROLES)), names), max_size=4), names, st.sampled_from(Action))
@@ -152,7 +161,8 @@ def test_a_grant_more_never_takes_away(given_: list[tuple[str, str]], name: str,
     every = tuple(grants(role, pattern.replace("@", "a")) for role, pattern in given_)
     who = Principal("ana", "user", frozenset({"g"}))
     before = [
-        decide(Policy({"g": every[:n]}), who, action, topic(name)).allowed for n in range(len(every) + 1)
+        decide(AccessPolicy({"g": every[:n]}), who, action, topic(name)).allowed
+        for n in range(len(every) + 1)
     ]
     assert before == sorted(before)
 

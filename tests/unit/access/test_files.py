@@ -13,7 +13,7 @@ from hub.access.live_config import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
 from hub.caller import Action, Kind, Resource
 from hub.errors import ConfigError
-from hub.yaml import Unreadable
+from hub.yaml import UnreadableFile
 
 PASSWORD = hash_of_password("correct horse", b"0123456789abcdef")
 TOKEN = hash_of_token("hubt_secret")
@@ -178,7 +178,7 @@ def test_a_file_that_could_not_be_opened_is_tried_again_as_it_is(
     (tmp_path / "access.yaml").write_text(GOOD)
 
     def closed(_path: Path) -> None:
-        raise Unreadable("cannot be read: Permission denied")
+        raise UnreadableFile("cannot be read: Permission denied")
 
     with monkeypatch.context() as patched:
         patched.setattr("hub.access.live_config.load_access", closed)

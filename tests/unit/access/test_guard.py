@@ -25,7 +25,7 @@ from hub.access.throttle import MOST_FAILURES
 from hub.api import app as app_module
 from hub.api import sign_in
 from hub.api.app import create_app
-from hub.api.guard import READ_EVERY_S, Door, Guard
+from hub.api.guard import READ_EVERY_S, AuthenticationContext, Guard
 from hub.api.route_rules import NOWHERE, ROUTES, rule_of
 from hub.caller import CALLER, Action
 from hub.config import Settings
@@ -534,7 +534,7 @@ def test_a_trusted_proxy_says_who_it_is_and_nobody_else_does(tmp_path: Path) -> 
 def behind_proxies(folder: Path) -> FastAPI:
     """Where time stands still: nobody who failed too often may try again."""
     (folder / "access.yaml").write_text(FILE)
-    door = Door(LiveAccess(folder), folder, Proxies(addresses=["10.1.0.0/16"]))
+    door = AuthenticationContext(LiveAccess(folder), folder, Proxies(addresses=["10.1.0.0/16"]))
     door.authenticator.steady_s = lambda: 0.0
     app = FastAPI()
     app.add_middleware(Guard, door=door)
@@ -690,7 +690,7 @@ def test_without_a_file_everything_is_as_it_was_and_a_file_closes_the_door(tmp_p
 def test_a_stream_from_before_there_was_a_file_goes_on_for_who_may_hear_it(
     tmp_path: Path, who: tuple[str, str] | None, hears: bool
 ) -> None:
-    door = Door(LiveAccess(tmp_path), tmp_path)
+    door = AuthenticationContext(LiveAccess(tmp_path), tmp_path)
 
     async def stream(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

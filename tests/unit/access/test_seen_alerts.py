@@ -11,22 +11,22 @@ from browser.staged_estate import LATE, StagedAlerts, late
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from hub.access.decide import Grant, Policy, Principal, decide, patterns_of
+from hub.access.decide import AccessPolicy, Grant, Principal, decide, patterns_of
 from hub.alerts.alert_manager import RuleStatus
 from hub.alerts.delivery.notification_queues import ChannelStatus
 from hub.alerts.model.matching import labels_of, matchers_of
-from hub.alerts.model.rules import RULES, Observation, Rule, Seen, Verdict
-from hub.alerts.model.state_machine import State, step
+from hub.alerts.model.rules import RULES, AlertRule, Observation, RuleObservations, Verdict
+from hub.alerts.model.state_machine import AlertingState, step
 from hub.alerts.routes import create_router
 from hub.api.app import on_hub_error
-from hub.api.visibility import SeenDesk
+from hub.api.visibility import VisibleAlerts
 from hub.caller import CALLER, Caller, Forbidden
 from hub.errors import CallerError, HubError
 from hub.materializers.queries.routes import readable
 
 QUERIES = {
-    "unpaid": Rule("unpaid", "query", "Somebody owes.", query="SELECT 1 FROM customer_360"),
-    "salaries": Rule("salaries", "query", "Paid too much.", query="SELECT 1 FROM hr_salaries"),
+    "unpaid": AlertRule("unpaid", "query", "Somebody owes.", query="SELECT 1 FROM customer_360"),
+    "salaries": AlertRule("salaries", "query", "Paid too much.", query="SELECT 1 FROM hr_salaries"),
 }
 VIEWS = ("customer_360", "hr_salaries")
 SHOP = Grant("read", patterns_of(["shop.**"]), patterns_of(["customer_360"]))
@@ -37,7 +37,7 @@ FAR = 4_000_000_000_000
 
 @contextmanager
 def asked_by(*grants: Grant) -> Iterator[None]:
-    policy, who = Policy(by_name={"ana": grants}), Principal("ana", "user")
+    policy, who = AccessPolicy(by_name={"ana": grants}), Principal("ana", "user")
     caller = Caller("ana", frozenset(), lambda action, what: decide(policy, who, action, what))
     before = CALLER.set(caller)
     try:
@@ -50,12 +50,12 @@ def about(**said: str) -> Observation:
     return Observation(labels_of(said), Verdict.BAD, "broken")
 
 
-def seen(rule: str, *those: Observation) -> Seen:
-    return Seen(QUERIES.get(rule) or RULES[rule], those)
+def seen(rule: str, *those: Observation) -> RuleObservations:
+    return RuleObservations(QUERIES.get(rule) or RULES[rule], those)
 
 
-def desk_of(*those: Seen) -> tuple[SeenDesk, StagedAlerts]:
-    state = State()
+def desk_of(*those: RuleObservations) -> tuple[VisibleAlerts, StagedAlerts]:
+    state = AlertingState()
     for at in (1, 10_000_000):
         state, _ = step(state, those, (), at)
     rules = tuple(RuleStatus(each.rule, 3, len(each.observations), 1) for each in those)
@@ -63,7 +63,7 @@ def desk_of(*those: Seen) -> tuple[SeenDesk, StagedAlerts]:
         state, rules=rules, channels=(ChannelStatus("ops", "webhook"),), troubles=("secret",)
     )
     staged.firing = lambda: staged.known().firing  # type: ignore[attr-defined]
-    return SeenDesk(staged, lambda sql: readable(VIEWS, sql)), staged  # type: ignore[arg-type]
+    return VisibleAlerts(staged, lambda sql: readable(VIEWS, sql)), staged  # type: ignore[arg-type]
 
 
 EVERY = (
@@ -86,7 +86,7 @@ MINE = {
 }
 
 
-def told(desk: SeenDesk) -> set[tuple[str, str, str]]:
+def told(desk: VisibleAlerts) -> set[tuple[str, str, str]]:
     found = set()
     for each in desk.known().listing.open:
         said = dict(each.alert.object)
@@ -119,7 +119,7 @@ def test_who_reads_the_hub_and_who_is_not_controlled_see_all() -> None:
 
 def test_what_is_over_is_seen_by_the_same_people() -> None:
     desk, staged = desk_of(*EVERY)
-    gone = [Seen(each.rule, (), Verdict.GOOD) for each in EVERY]
+    gone = [RuleObservations(each.rule, (), Verdict.GOOD) for each in EVERY]
     for at in (20_000_000, 30_000_000):
         staged.state, _ = step(staged.state, gone, (), at)
     with asked_by(SHOP):
@@ -191,4 +191,4 @@ def test_a_staged_alert_of_the_pages_is_seen_by_its_topic() -> None:
     staged = StagedAlerts()
     staged.see(LATE, late("billing"))
     with asked_by(SHOP):
-        assert len(SeenDesk(staged, lambda _: False).known().listing.open) == 1  # type: ignore[arg-type]
+        assert len(VisibleAlerts(staged, lambda _: False).known().listing.open) == 1  # type: ignore[arg-type]

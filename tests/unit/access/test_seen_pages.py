@@ -8,7 +8,7 @@ import pytest
 from browser.staged_estate import StagedEstate
 from fastapi.testclient import TestClient
 
-from hub.access.decide import Grant, Policy, Principal, decide, patterns_of
+from hub.access.decide import AccessPolicy, Grant, Principal, decide, patterns_of
 from hub.caller import CALLER, Caller, Forbidden
 from hub.observability.web.page import render
 
@@ -35,7 +35,7 @@ def client() -> Iterator[TestClient]:
 
 
 def caller(*grants: Grant) -> Caller:
-    policy, who = Policy(by_name={"ana": grants}), Principal("ana", "user")
+    policy, who = AccessPolicy(by_name={"ana": grants}), Principal("ana", "user")
     return Caller("ana", frozenset(), lambda action, what: decide(policy, who, action, what))
 
 

@@ -10,21 +10,29 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.alert_manager import CLAIM_HOLDS_MS, LOOK_EVERY_MS, WRITER, Desk, Known, families, read
+from hub.alerts.alert_manager import (
+    CLAIM_HOLDS_MS,
+    LOOK_EVERY_MS,
+    WRITER,
+    AlertManager,
+    AlertSnapshot,
+    families,
+    read,
+)
 from hub.alerts.alerts_json import body_of, matchers_from, matchers_text
 from hub.alerts.config.alerts_yaml import Channel
 from hub.alerts.config.live_config import LiveAlerts
-from hub.alerts.config.read_entries import seen_of_files
-from hub.alerts.delivery.notification_queues import Outbox
+from hub.alerts.config.read_entries import observe_files
+from hub.alerts.delivery.notification_queues import NotificationQueues
 from hub.alerts.model.matching import labels_of, matchers_of
-from hub.alerts.model.records import ALERTS_TOPIC, Kept
-from hub.alerts.model.rules import Changes, Observation, Rule, Seen, Verdict
+from hub.alerts.model.records import ALERTS_TOPIC, StoredAlerts
+from hub.alerts.model.rules import AlertRule, Observation, RuleChanges, RuleObservations, Verdict
 from hub.alerts.model.state_machine import GroupKey, Notification
 from hub.errors import CallerError, ConfigError, Conflict, HubFault, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader, MemoryWriter
 from hub.record import NewRecord, Record
 
-RULE = Rule("lag", "slo", "late", "page", for_ms=0, keep_ms=0, runbook="lag")
+RULE = AlertRule("lag", "slo", "late", "page", for_ms=0, keep_ms=0, runbook="lag")
 CONFIG = 'group: {wait: 0s}\nchannels:\n  ops: {slack: {url: "${X}"}}\n'
 
 
@@ -55,7 +63,7 @@ class Cluster(MemoryCluster):
             raise self.wrong or PeerError("Kafka is away")
 
 
-class Box(Outbox):
+class Box(NotificationQueues):
     """Takes note instead of sending; ``deliver`` says that all of it was sent."""
 
     def __init__(self) -> None:
@@ -77,19 +85,21 @@ class World:
     now: int = 1_000_000
     fails: Exception | None = None
 
-    def desk(self) -> tuple[Desk, Box]:
+    def desk(self) -> tuple[AlertManager, Box]:
         box = Box()
-        desk = Desk(self.cluster, LiveAlerts(self.project), box, [self.source], now_ms=lambda: self.now)
+        desk = AlertManager(
+            self.cluster, LiveAlerts(self.project), box, [self.source], now_ms=lambda: self.now
+        )
         return desk, box
 
-    def source(self, _changes: Changes, _now_ms: int) -> list[Seen]:
+    def source(self, _changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         if self.fails is not None:
             raise self.fails
         found = [
             Observation(labels_of({"consumer": name, "topic": "shop.x"}), verdict, f"{name} is late")
             for name, verdict in self.verdicts.items()
         ]
-        return [Seen(RULE, tuple(found))]
+        return [RuleObservations(RULE, tuple(found))]
 
 
 @pytest.fixture
@@ -98,7 +108,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def step(world: World, desk: Desk, seconds: float = 1) -> Known:
+def step(world: World, desk: AlertManager, seconds: float = 1) -> AlertSnapshot:
     world.now += int(seconds * 1000)
     desk.step()
     return desk.known()
@@ -329,8 +339,8 @@ def test_metrics_say_nothing_of_what_is_not_known(world: World) -> None:
 
 def test_a_record_of_somebody_else_is_an_error_that_names_it() -> None:
     with pytest.raises(HubFault, match="partition 0, offset 7"):
-        Kept().apply(Record(ALERTS_TOPIC, 0, 7, 0, b"firing|k", b"{}", ()))
-    Kept().apply(Record(ALERTS_TOPIC, 0, 8, 0, b"of a newer hub|k", b"{}", ()))
+        StoredAlerts().apply(Record(ALERTS_TOPIC, 0, 7, 0, b"firing|k", b"{}", ()))
+    StoredAlerts().apply(Record(ALERTS_TOPIC, 0, 8, 0, b"of a newer hub|k", b"{}", ()))
 
 
 def test_what_cannot_be_written_for_a_reason_of_our_own_is_told_all_the_same(world: World) -> None:
@@ -378,7 +388,7 @@ def test_a_channel_goes_on_when_what_it_sent_cannot_be_noted() -> None:
             both.set()
         raise RuntimeError("a bug of ours")
 
-    outbox = Outbox(lambda _name, _channel, told: sent.append(told.id), note)
+    outbox = NotificationQueues(lambda _name, _channel, told: sent.append(told.id), note)
     outbox.use({"ops": Channel.model_validate({"slack": {"url": "${X}"}})})
     for number in ("1", "2"):
         outbox.put(Notification(number, "ops", GroupKey("r", ()), (), 0))
@@ -401,7 +411,7 @@ def test_one_bad_channel_stops_no_other_and_its_rules_say_that_nobody_is_told(wo
     path = world.project / "alerts.yaml"
     path.write_text(BAD_CHANNEL)
     desk, box = world.desk()
-    desk.sources.append(lambda changes, _now: [seen_of_files(desk.live.faults(), changes)])
+    desk.sources.append(lambda changes, _now: [observe_files(desk.live.faults(), changes)])
     world.verdicts = {"a": Verdict.BAD}
     known = step(world, desk)
     assert list(desk.live.file.channels) == ["ops"]
@@ -464,7 +474,7 @@ def test_a_wrong_rule_or_route_is_left_out_alone(world: World) -> None:
 def test_what_is_for_a_channel_that_cannot_be_used_waits_until_it_can_be() -> None:
     sent: list[str] = []
     both = threading.Event()
-    outbox = Outbox(lambda _name, _channel, told: sent.append(told.id), lambda _told: both.set())
+    outbox = NotificationQueues(lambda _name, _channel, told: sent.append(told.id), lambda _told: both.set())
     good = Channel.model_validate({"slack": {"url": "${X}"}})
     outbox.use({}, {"ops": "alerts.yaml:1:1: wrong"})
     outbox.put(Notification("1", "ops", GroupKey("r", ()), (), 0))

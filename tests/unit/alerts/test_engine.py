@@ -9,25 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.alerts.model.matching import Labels, fits, labels_of, matchers_of
-from hub.alerts.model.records import Kept, records_of, send_record, sent_record
-from hub.alerts.model.rules import GONE_MS, Observation, Rule, Seen, Verdict
+from hub.alerts.model.records import StoredAlerts, records_of, send_record, sent_record
+from hub.alerts.model.rules import GONE_MS, AlertRule, Observation, RuleObservations, Verdict
 from hub.alerts.model.state_machine import (
     KEPT_EVERY_MS,
     LONGEST_GAP_MS,
     MOST_ALERTS,
+    AlertingState,
     Notification,
-    Route,
+    NotificationRoute,
     Silence,
-    State,
     route_of,
     step,
 )
 from hub.record import NewRecord, Record
 
 S = 1_000
-RULE = Rule("lag", "slo", "late", "warning", for_ms=60 * S, keep_ms=30 * S, runbook="lag")
+RULE = AlertRule("lag", "slo", "late", "warning", for_ms=60 * S, keep_ms=30 * S, runbook="lag")
 AT_ONCE = replace(RULE, for_ms=0, keep_ms=0)
-EVERYWHERE = Route((), ("ops",), wait_ms=0, repeat_ms=3_600 * S)
+EVERYWHERE = NotificationRoute((), ("ops",), wait_ms=0, repeat_ms=3_600 * S)
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN
 
 
@@ -35,20 +35,22 @@ def about(name: str) -> Labels:
     return labels_of({"consumer": name, "topic": "shop.orders"})
 
 
-def seen(rule: Rule, absent: Verdict = UNKNOWN, whole: bool = True, **verdicts: Verdict) -> Seen:
+def seen(
+    rule: AlertRule, absent: Verdict = UNKNOWN, whole: bool = True, **verdicts: Verdict
+) -> RuleObservations:
     labels = labels_of({"owner": "shop-team", "node": "shop"})
     found = [Observation(about(n), v, f"{n} is late", 41.0, labels) for n, v in verdicts.items()]
-    return Seen(rule, tuple(found), absent, whole)
+    return RuleObservations(rule, tuple(found), absent, whole)
 
 
 class World:
     """Steps after one another; what was told by then."""
 
-    def __init__(self, *routes: Route) -> None:
-        self.state, self.now, self.routes = State(), 1_000_000, routes or (EVERYWHERE,)
+    def __init__(self, *routes: NotificationRoute) -> None:
+        self.state, self.now, self.routes = AlertingState(), 1_000_000, routes or (EVERYWHERE,)
         self.told: list[Notification] = []
 
-    def at(self, seconds: float, *those: Seen) -> tuple[Notification, ...]:
+    def at(self, seconds: float, *those: RuleObservations) -> tuple[Notification, ...]:
         self.now = 1_000_000 + int(seconds * S)
         self.state, new = step(self.state, those, self.routes, self.now)
         self.told += new
@@ -141,9 +143,9 @@ def test_it_is_repeated_while_it_fires() -> None:
 
 
 def test_groups_are_by_labels_and_routes_by_matchers() -> None:
-    pages = Route(matchers_of({"severity": "page"}), ("pager",), goes_on=True, wait_ms=0)
-    shop = Route(matchers_of({"topic": "shop.**"}), ("shop", "mail"), by=("consumer",), wait_ms=0)
-    rest = Route((), ("rest",), wait_ms=0)
+    pages = NotificationRoute(matchers_of({"severity": "page"}), ("pager",), goes_on=True, wait_ms=0)
+    shop = NotificationRoute(matchers_of({"topic": "shop.**"}), ("shop", "mail"), by=("consumer",), wait_ms=0)
+    rest = NotificationRoute((), ("rest",), wait_ms=0)
     world = World(pages, shop, rest)
     told = world.at(0, seen(replace(AT_ONCE, severity="page"), a=BAD, b=BAD))
     assert Counter(each.channel for each in told) == {"pager": 1, "shop": 2, "mail": 2}
@@ -225,13 +227,13 @@ def test_a_rule_that_is_off_or_gone_ends_its_alerts() -> None:
 def test_there_is_a_most_and_what_is_left_out_is_counted() -> None:
     world = World(replace(EVERYWHERE, channels=("ops",)))
     many = [Observation(labels_of({"row": str(n)}), BAD) for n in range(MOST_ALERTS + 7)]
-    (one,) = world.at(0, Seen(AT_ONCE, tuple(many)))
+    (one,) = world.at(0, RuleObservations(AT_ONCE, tuple(many)))
     assert (len(world.state.alerts), world.state.left_out) == (MOST_ALERTS, 7)
     assert len(one.alerts) == 100 and one.left_out == MOST_ALERTS - 100
 
 
 def test_a_route_that_changes_place_repeats_nothing() -> None:
-    other = Route(matchers_of({"severity": "page"}), ("pager",), wait_ms=0)
+    other = NotificationRoute(matchers_of({"severity": "page"}), ("pager",), wait_ms=0)
     world = World(EVERYWHERE)
     assert world.at(0, seen(AT_ONCE, a=BAD))
     world.routes = (other, EVERYWHERE)
@@ -245,7 +247,7 @@ ROUND = st.fixed_dictionaries(dict.fromkeys("abc", VERDICTS))
 HISTORY = st.lists(st.tuples(st.integers(1, 90), ROUND), max_size=40)
 
 
-def fold(kept: Kept, records: list[NewRecord], at: int) -> int:
+def fold(kept: StoredAlerts, records: list[NewRecord], at: int) -> int:
     for record in records:
         kept.apply(Record(record.topic, 0, at, 0, record.key, record.value, ()))
         at += 1
@@ -297,7 +299,7 @@ def test_a_restart_neither_repeats_nor_forgets(
 ) -> None:
     """However it is restarted: each firing is told once, as without a restart, and its end once."""
     route = replace(EVERYWHERE, wait_ms=wait * S, repeat_ms=10**12)
-    world, second, kept, at = World(route), 0, Kept(), 0
+    world, second, kept, at = World(route), 0, StoredAlerts(), 0
     for number, (pause, verdicts) in enumerate(history):
         second += pause
         before = world.state
@@ -329,8 +331,8 @@ def test_a_restart_neither_repeats_nor_forgets(
 
 def restarted(world: World) -> World:
     """The same after a restart: what was kept of it."""
-    kept = Kept()
-    fold(kept, records_of(State(), world.state), 0)
+    kept = StoredAlerts()
+    fold(kept, records_of(AlertingState(), world.state), 0)
     after = World(*world.routes)
     after.state = kept.state
     return after
@@ -407,7 +409,7 @@ def test_few_records_are_written_of_what_is_pending() -> None:
 
 @given(HISTORY)
 def test_the_fold_of_the_records_is_the_state(history: list[tuple[int, dict[str, Verdict]]]) -> None:
-    world, second, kept, at = World(), 0, Kept(), 0
+    world, second, kept, at = World(), 0, StoredAlerts(), 0
     world.state = replace(world.state, silences={})
     for number, (pause, verdicts) in enumerate(history):
         second += pause

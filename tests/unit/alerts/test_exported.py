@@ -17,17 +17,17 @@ from browser.staged_estate import estate
 from mirror_statuses import status
 from typer.testing import CliRunner
 
-from hub.alerts.alert_manager import Known, families
+from hub.alerts.alert_manager import AlertSnapshot, families
 from hub.alerts.config.alerts_yaml import QueryAlert
-from hub.alerts.model.rules import RULES, Change, Changes, Promise
-from hub.alerts.model.state_machine import State
+from hub.alerts.model.rules import RULES, Promise, RuleChange, RuleChanges
+from hub.alerts.model.state_machine import AlertingState
 from hub.alerts.prometheus_export import OUTSIDE, grafana_dashboard, prometheus_rules
 from hub.alerts.runbooks import names, runbook
 from hub.cli import app
 from hub.completeness.canary.routes import families as of_canaries
 from hub.completeness.canary.runner import Canaries
-from hub.completeness.counts import Balance, Holes, TopicAudit
-from hub.completeness.counts import State as LedgerState
+from hub.completeness.counts import Balance, Holes, TopicCompleteness
+from hub.completeness.counts import CompletenessState as LedgerState
 from hub.completeness.counts_follower import series_of
 from hub.errors import NotFound
 from hub.materializers.verification.metrics import families as of_proofs
@@ -35,7 +35,7 @@ from hub.metrics.histogram import edges_with
 from hub.observability.cluster import contact_series
 from hub.observability.cluster.health_series import families as of_health
 from hub.observability.export import metrics
-from hub.observability.latency.recorder import LatencyBoard
+from hub.observability.latency.recorder import LatencyRecorder
 from hub.replication.status.metrics import families as of_mirrors
 from hub.topics.tree.tree import Slo, TopicSpec
 
@@ -56,7 +56,7 @@ def every_rule() -> dict[str, Any]:
     ]
     promises = [Promise("v", "crm", "", 2_000, 0.995, 60_000), Promise("w", "crm", "", 2_000, 0.995)]
     query = QueryAlert.model_validate({"alert": "unpaid", "query": "SELECT 1", "owner": "billing"})
-    changes = Changes({"lag": Change(for_ms=120_000, severity="page")})
+    changes = RuleChanges({"lag": RuleChange(for_ms=120_000, severity="page")})
     return prometheus_rules(topics, promises, [query.rule], changes, "https://hub.example.com")
 
 
@@ -67,10 +67,10 @@ def exposition() -> str:
     assert staged.collector is not None and staged.node is not None
     staged.collector.ask_kafka()
     staged.collector.ask_store()
-    board = LatencyBoard(staged.collector, staged.monitor())
+    board = LatencyRecorder(staged.collector, staged.monitor())
     balance = Balance("mirror", "m", LedgerState.SHORT, "", 1, 1, 0, 1, 0, 0, ())
-    audit = TopicAudit("t", LedgerState.SHORT, "", 1, 1, 1, Holes(), 0, (), 1, (balance,), {})
-    known = Known(0, State(), (), ())
+    audit = TopicCompleteness("t", LedgerState.SHORT, "", 1, 1, 1, Holes(), 0, (), 1, (balance,), {})
+    known = AlertSnapshot(0, AlertingState(), (), ())
     mirrors = of_mirrors([status()], known=True)
     canaries = of_canaries(Canaries(staged.cluster, None, "_hub.canary"))  # type: ignore[arg-type]
     text = metrics.exposition(

@@ -13,7 +13,7 @@ from hub.alerts.config.read_entries import load_alerts
 from hub.alerts.model.matching import matchers_of
 from hub.alerts.model.rules import RULES
 from hub.errors import ConfigError
-from hub.yaml import Unreadable
+from hub.yaml import UnreadableFile
 
 WHOLE = """
 link: https://hub.example.com
@@ -186,7 +186,7 @@ def test_a_file_that_could_not_be_opened_says_so_and_is_tried_again_as_it_is(
     live = LiveAlerts(tmp_path)
 
     def closed(_path: Path) -> None:
-        raise Unreadable("cannot be read: Permission denied")
+        raise UnreadableFile("cannot be read: Permission denied")
 
     with monkeypatch.context() as patched:
         for load in ("read_alerts", "load_query_alert"):

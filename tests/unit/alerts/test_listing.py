@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hub.alerts.alert_manager import Known
+from hub.alerts.alert_manager import AlertSnapshot
 from hub.alerts.alerts_json import body_of
 from hub.alerts.model.listing import listing
 from hub.alerts.model.matching import labels_of, matchers_of
 from hub.alerts.model.rules import Verdict
-from hub.alerts.model.state_machine import FIRING, PENDING, Alert, Silence, State
+from hub.alerts.model.state_machine import FIRING, PENDING, Alert, AlertingState, Silence
 from hub.observability.overview.overview import KafkaHealth, Overview
 from hub.observability.web.page import render
 from hub.observability.web.pages.monitor.alerts import PAGE, AlertsFilter, alerts_page, narrow
@@ -33,22 +33,22 @@ def alert(
     )
 
 
-def state(*alerts: Alert, silences: tuple[Silence, ...] = ()) -> State:
+def state(*alerts: Alert, silences: tuple[Silence, ...] = ()) -> AlertingState:
     past = {each.once: each for each in alerts if each.phase == "resolved"}
     here = {each.key: each for each in alerts if each.phase != "resolved"}
-    return State(here, past, {}, {each.id: each for each in silences})
+    return AlertingState(here, past, {}, {each.id: each for each in silences})
 
 
 def silence(id: str, starts: int, ends: int, **matchers: str) -> Silence:
     return Silence(id, matchers_of(matchers), "why", "ada", NOW + starts, NOW + ends)
 
 
-def names(known: Known) -> list[str]:
+def names(known: AlertSnapshot) -> list[str]:
     return [each.alert.key for each in known.listing.open]
 
 
-def known(of: State, at: int = 0) -> Known:
-    return Known(NOW + at, of, (), ())
+def known(of: AlertingState, at: int = 0) -> AlertSnapshot:
+    return AlertSnapshot(NOW + at, of, (), ())
 
 
 def test_the_worst_and_newest_first_and_silenced_ones_last() -> None:

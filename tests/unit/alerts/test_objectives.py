@@ -13,28 +13,28 @@ import pytest
 
 from hub.alerts.config.alerts_yaml import QueryAlert
 from hub.alerts.config.live_config import LiveAlerts
-from hub.alerts.model.rules import RULES, Changes, Observation, Promise, Seen, Verdict
+from hub.alerts.model.rules import RULES, Observation, Promise, RuleChanges, RuleObservations, Verdict
 from hub.api.alerting import QueryWatch, run, sources_of
 from hub.completeness.canary.probes import Canary
-from hub.completeness.counts import Balance, Difference, Holes, State, TopicAudit
-from hub.completeness.counts_follower import Known
-from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
+from hub.completeness.counts import Balance, CompletenessState, CountDifference, Holes, TopicCompleteness
+from hub.completeness.counts_follower import KnownCounts
+from hub.completeness.objectives import observe_canaries, observe_completeness
 from hub.config import Settings
 from hub.errors import PeerError
-from hub.kafka.contact.notes import Note
-from hub.kafka.contact.watchdog import Report
+from hub.kafka.contact.notes import ContactNote
+from hub.kafka.contact.watchdog import ContactReport
 from hub.observability.cluster.connect import connect_of
 from hub.observability.cluster.health import Health
-from hub.observability.export.objectives import promise_of, seen_of_readers, seen_of_topics, seen_of_views
+from hub.observability.export.objectives import observe_readers, observe_topics, observe_views, promise_of
 from hub.observability.lag.anchors import Anchor
 from hub.observability.lag.consumers import LagRow
 from hub.observability.latency.latency import LatencyRow
-from hub.observability.overview.contact_watch import ContactWatch, seen_of_contact
+from hub.observability.overview.contact_watch import ContactWatch, observe_contact
 from hub.replication.status.objectives import RULES as MIRROR_RULES
 from hub.topics.tree.tree import Slo, TopicSpec
 
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN
-CHANGES = Changes()
+CHANGES = RuleChanges()
 NOW = 10_000_000
 
 
@@ -56,11 +56,11 @@ def row(**said: Any) -> LagRow:
     return LagRow(**{**plain, **about, "trend": (), **said})
 
 
-def verdicts(seen: Seen) -> dict[str, Verdict]:
+def verdicts(seen: RuleObservations) -> dict[str, Verdict]:
     return {next(iter(dict(o.object).values())): o.verdict for o in seen.observations}
 
 
-def one(seen: Seen) -> Observation:
+def one(seen: RuleObservations) -> Observation:
     (found,) = seen.observations
     return found
 
@@ -81,11 +81,11 @@ def test_readers(said: dict[str, Any], late: Verdict, losing: Verdict) -> None:
     tree = {"shop.orders": spec(lag_ms=30_000), "shop.free": spec("shop.free")}
     rows = [row(**said), row(topic="shop.free", seconds=999.0), row(topic="not.ours", seconds=999.0)]
     rows.append(row(kind="mirror", name="nyc-lon", state="LOST", seconds=999.0))  # has rules of its own
-    first, second = seen_of_readers(rows, tree, CHANGES, measured=True)
+    first, second = observe_readers(rows, tree, CHANGES, measured=True)
     assert (one(first).verdict, one(second).verdict) == (late, losing)
     assert dict(one(first).labels) == {"owner": "shop-team", "node": "shop"}
     assert dict(one(first).object) == {"consumer": "billing", "kind": "group", "topic": "shop.orders"}
-    assert first.whole and not seen_of_readers([], tree, CHANGES, measured=False)[0].whole
+    assert first.whole and not observe_readers([], tree, CHANGES, measured=False)[0].whole
 
 
 def anchors(*those: tuple[int, int, int]) -> tuple[Anchor, ...]:
@@ -106,7 +106,7 @@ def anchors(*those: tuple[int, int, int]) -> tuple[Anchor, ...]:
 def test_a_topics_freshness_is_a_proof(ring: tuple[Anchor, ...], verdict: Verdict) -> None:
     tree = {"shop.orders": spec(freshness_ms=60_000)}
     rings = {"shop.orders": {0: ring}} if ring else {}
-    assert one(seen_of_topics(rings, tree, CHANGES, NOW)).verdict is verdict
+    assert one(observe_topics(rings, tree, CHANGES, NOW)).verdict is verdict
 
 
 def test_one_partition_that_moves_is_enough() -> None:
@@ -115,7 +115,7 @@ def test_one_partition_that_moves_is_enough() -> None:
         anchors((1, NOW - 900_000, NOW - 9_000), (2, NOW - 8_000, NOW)),
     )
     tree = {"shop.orders": spec(freshness_ms=60_000)}
-    assert one(seen_of_topics({"shop.orders": {0: still, 1: moved}}, tree, CHANGES, NOW)).verdict is GOOD
+    assert one(observe_topics({"shop.orders": {0: still, 1: moved}}, tree, CHANGES, NOW)).verdict is GOOD
 
 
 PROMISE = Promise("v", "crm", "", 2_000, 0.99, 60_000)
@@ -150,7 +150,7 @@ LATENCY = LatencyRow("v", "readable", "serving", "live", 100, objective_s=2.0, w
     ],
 )
 def test_views(latency: LatencyRow, lag: LagRow, slow: Verdict, old: Verdict) -> None:
-    first, second = seen_of_views([PROMISE], [latency], [lag], CHANGES, measured=True)
+    first, second = observe_views([PROMISE], [latency], [lag], CHANGES, measured=True)
     assert (one(first).verdict, one(second).verdict) == (slow, old)
 
 
@@ -159,7 +159,7 @@ def test_the_appliers_delay_counts_for_the_view() -> None:
         row(kind="view", name="v", seconds=0.0),
         row(kind="applier", name="v", seconds=300.0, state="STALLED"),
     ]
-    assert one(seen_of_views([PROMISE], [], rows, CHANGES, measured=True)[1]).verdict is BAD
+    assert one(observe_views([PROMISE], [], rows, CHANGES, measured=True)[1]).verdict is BAD
 
 
 def test_a_views_own_word_is_before_its_topics() -> None:
@@ -180,7 +180,7 @@ def balance(**said: Any) -> Balance:
     plain = {
         "kind": "mirror",
         "instance": "m",
-        "state": State.BALANCED,
+        "state": CompletenessState.BALANCED,
         "cause": "",
         "records": 10,
         "compared": 10,
@@ -190,48 +190,66 @@ def balance(**said: Any) -> Balance:
     )  # type: ignore[arg-type]
 
 
-SWAPPED = Difference(0, State.MISMATCH, 5, 5)
+SWAPPED = CountDifference(0, CompletenessState.MISMATCH, 5, 5)
 
 
-def audit(state: State, *balances: Balance, holes: Holes | None = None) -> TopicAudit:
-    return TopicAudit("shop.orders", state, "why", 100, 0, 100, holes or Holes(), 0, (), 1, balances, {})
+def audit(state: CompletenessState, *balances: Balance, holes: Holes | None = None) -> TopicCompleteness:
+    return TopicCompleteness(
+        "shop.orders", state, "why", 100, 0, 100, holes or Holes(), 0, (), 1, balances, {}
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "promised", "verdict"),
     [
-        (audit(State.BALANCED, balance()), 1.0, GOOD),
-        (audit(State.SHORT, balance(missing=1)), 1.0, BAD),
-        (audit(State.SHORT, balance(missing=1)), 0.9, GOOD),
-        (audit(State.SHORT, balance(missing=1), balance(missing=2)), 0.9, BAD),
-        (audit(State.MISMATCH, balance()), 0.5, BAD),
-        (audit(State.UNEXPLAINED, balance(), holes=Holes(unexplained=1)), 1.0, BAD),
-        (audit(State.UNKNOWN), 1.0, UNKNOWN),
-        (audit(State.OPEN, balance(compared=0)), 1.0, UNKNOWN),
-        (audit(State.EXCESS, balance(excess=3)), 1.0, GOOD),
+        (audit(CompletenessState.BALANCED, balance()), 1.0, GOOD),
+        (audit(CompletenessState.SHORT, balance(missing=1)), 1.0, BAD),
+        (audit(CompletenessState.SHORT, balance(missing=1)), 0.9, GOOD),
+        (audit(CompletenessState.SHORT, balance(missing=1), balance(missing=2)), 0.9, BAD),
+        (audit(CompletenessState.MISMATCH, balance()), 0.5, BAD),
+        (audit(CompletenessState.UNEXPLAINED, balance(), holes=Holes(unexplained=1)), 1.0, BAD),
+        (audit(CompletenessState.UNKNOWN), 1.0, UNKNOWN),
+        (audit(CompletenessState.OPEN, balance(compared=0)), 1.0, UNKNOWN),
+        (audit(CompletenessState.EXCESS, balance(excess=3)), 1.0, GOOD),
         # A few that are missing, fewer than is promised, hide nothing else.
         (
-            audit(State.SHORT, balance(missing=1), balance(state=State.MISMATCH, differences=(SWAPPED,))),
+            audit(
+                CompletenessState.SHORT,
+                balance(missing=1),
+                balance(state=CompletenessState.MISMATCH, differences=(SWAPPED,)),
+            ),
             0.5,
             BAD,
         ),
-        (audit(State.SHORT, balance(missing=1, differences=(SWAPPED,))), 0.5, BAD),
-        (audit(State.SHORT, balance(missing=1), balance(state=State.UNKNOWN)), 0.5, UNKNOWN),
-        (audit(State.SHORT, balance(missing=1), balance(state=State.OPEN, compared=0)), 0.5, UNKNOWN),
-        (audit(State.SHORT, balance(missing=1, waiting=5)), 0.5, UNKNOWN),
-        (audit(State.SHORT, balance(missing=9, waiting=5)), 0.5, BAD),
+        (audit(CompletenessState.SHORT, balance(missing=1, differences=(SWAPPED,))), 0.5, BAD),
+        (
+            audit(CompletenessState.SHORT, balance(missing=1), balance(state=CompletenessState.UNKNOWN)),
+            0.5,
+            UNKNOWN,
+        ),
+        (
+            audit(
+                CompletenessState.SHORT, balance(missing=1), balance(state=CompletenessState.OPEN, compared=0)
+            ),
+            0.5,
+            UNKNOWN,
+        ),
+        (audit(CompletenessState.SHORT, balance(missing=1, waiting=5)), 0.5, UNKNOWN),
+        (audit(CompletenessState.SHORT, balance(missing=9, waiting=5)), 0.5, BAD),
     ],
 )
-def test_the_ledger(found: TopicAudit, promised: float, verdict: Verdict) -> None:
+def test_the_ledger(found: TopicCompleteness, promised: float, verdict: Verdict) -> None:
     tree = {"shop.orders": spec(completeness=promised), "shop.free": spec("shop.free")}
-    assert one(seen_of_ledger(Known((found,), None, 0), tree, CHANGES)).verdict is verdict
-    assert one(seen_of_ledger(Known((found,), "away", 0), tree, CHANGES)).verdict is UNKNOWN
-    assert "hub audit run" in one(seen_of_ledger(Known((), None, 0), tree, CHANGES)).detail
+    assert one(observe_completeness(KnownCounts((found,), None, 0), tree, CHANGES)).verdict is verdict
+    assert one(observe_completeness(KnownCounts((found,), "away", 0), tree, CHANGES)).verdict is UNKNOWN
+    assert "hub audit run" in one(observe_completeness(KnownCounts((), None, 0), tree, CHANGES)).detail
 
 
 def test_a_share_of_almost_all_is_not_said_to_be_all() -> None:
-    lacking = audit(State.SHORT, balance(missing=1, compared=20_000_000))
-    found = one(seen_of_ledger(Known((lacking,), None, 0), {"t": spec(completeness=1.0)}, CHANGES))
+    lacking = audit(CompletenessState.SHORT, balance(missing=1, compared=20_000_000))
+    found = one(
+        observe_completeness(KnownCounts((lacking,), None, 0), {"t": spec(completeness=1.0)}, CHANGES)
+    )
     assert found.verdict is BAD and "99.99999 % of the records" in found.summary
 
 
@@ -245,7 +263,7 @@ def test_canaries_that_fail_or_are_lost_on_a_way() -> None:
 
     def seen(now_s: float) -> dict[str, Observation]:
         canary.passed(now_s)
-        found = seen_of_canaries(canary.rows(now_s), CHANGES)
+        found = observe_canaries(canary.rows(now_s), CHANGES)
         assert found.rule.name == "canary" and found.whole
         return {dict(each.object)["way"]: each for each in found.observations}
 
@@ -265,7 +283,7 @@ def test_canaries_that_fail_or_are_lost_on_a_way() -> None:
     assert failing.verdict is BAD and failing.summary == "no canary comes on the way mirror:nyc-lon"
     assert failing.detail.startswith("nothing came for")
     # A mirror that somebody paused is no trouble, and no other way is that for it.
-    paused = seen_of_canaries(canary.rows(60.0), CHANGES, {"nyc-lon"}).observations
+    paused = observe_canaries(canary.rows(60.0), CHANGES, {"nyc-lon"}).observations
     assert {dict(each.object)["way"]: each.verdict for each in paused} == {
         "mirror:nyc-lon": UNKNOWN,
         "ack": GOOD,
@@ -361,10 +379,10 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
     )
     others: Any = SimpleNamespace(
         known=Health,
-        seen=lambda tree, changes: [Seen(changes.rule(name)) for name in MIRROR_RULES],
+        seen=lambda tree, changes: [RuleObservations(changes.rule(name)) for name in MIRROR_RULES],
         resting=frozenset,
     )
-    ledger: Any = SimpleNamespace(known=lambda: Known((), None, 0))
+    ledger: Any = SimpleNamespace(known=lambda: KnownCounts((), None, 0))
 
     def judged(settings: Settings, canaries: Any) -> list[str]:
         files = (LiveAlerts(tmp_path), ContactWatch(tmp_path))
@@ -380,18 +398,22 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reports", "answers", "verdict"),
     [
-        ((Report("kafka:9092", "writer", 31.0, "all of its connections are down"),), True, Verdict.BAD),
-        ((Report("kafka:9092", "writer", 29.0, "no answer"),), True, Verdict.GOOD),
+        (
+            (ContactReport("kafka:9092", "writer", 31.0, "all of its connections are down"),),
+            True,
+            Verdict.BAD,
+        ),
+        ((ContactReport("kafka:9092", "writer", 29.0, "no answer"),), True, Verdict.GOOD),
         ((), True, Verdict.GOOD),
         (None, True, Verdict.UNKNOWN),
-        ((Report("kafka:9092", "writer", 31.0, "no answer"),), False, Verdict.UNKNOWN),
+        ((ContactReport("kafka:9092", "writer", 31.0, "no answer"),), False, Verdict.UNKNOWN),
     ],
 )
 def test_a_process_that_alone_has_no_answer_of_kafka(
-    reports: tuple[Report, ...] | None, answers: bool, verdict: Verdict
+    reports: tuple[ContactReport, ...] | None, answers: bool, verdict: Verdict
 ) -> None:
-    note = Note("applier", 7, 0, reports)
-    (seen,) = seen_of_contact([note], CHANGES, cut_off_s=30.0, kafka_answers=answers)
+    note = ContactNote("applier", 7, 0, reports)
+    (seen,) = observe_contact([note], CHANGES, cut_off_s=30.0, kafka_answers=answers)
     (found,) = seen.observations
     assert (found.object, found.verdict) == ((("process", "applier"),), verdict)
     if verdict is Verdict.BAD:

@@ -15,7 +15,7 @@ import pytest
 
 from hub.cli import COMMANDS, LazyGroup, app, fail, main
 from hub.cli.context import environment_of, load_settings, where_to_find
-from hub.cli.http import told
+from hub.cli.http import answer_body
 from hub.cli.platform.up import answers_health
 from hub.cli.query.watch import _print
 from hub.cli.terminal.output import Output, note, show, show_one, text_of
@@ -249,7 +249,7 @@ def test_another_program_at_the_hubs_port_is_said_to_be_that() -> None:
         200, text="<html>", request=httpx2.Request("GET", "http://127.0.0.1:8088/lag?x=1")
     )
     with pytest.raises(PeerError, match='what answers at "http://127.0.0.1:8088/" is no hub'):
-        told(answer)
+        answer_body(answer)
 
 
 def test_a_program_that_speaks_no_http_is_no_healthy_hub() -> None:

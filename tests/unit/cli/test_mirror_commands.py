@@ -12,7 +12,7 @@ from hub.cli.mirror.commands import app
 from hub.cli.platform.up import children
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError, NotFound, PeerError
-from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.clusters import ClusterHandle
 
 EXAMPLE = Path(__file__).parents[3] / "examples/mirrors/mirrors.yaml"
 runner = CliRunner()
@@ -65,10 +65,10 @@ def test_mirrors_that_go_round_are_listed_and_refused(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(reached: Reached, **more: object) -> None:
+    def away(reached: ClusterHandle, **more: object) -> None:
         raise PeerError(f'Kafka at "{reached.kafka.bootstrap}" does not answer', code="HUB-3010")
 
-    monkeypatch.setattr("hub.replication.clusters.clusters.read_board", away)
+    monkeypatch.setattr("hub.replication.clusters.clusters.read_control_state", away)
     file = tmp_path / "mirrors.yaml"
     file.write_text(
         "clusters: {nyc: {bootstrap: 'h:1'}, lon: {bootstrap: 'h:2'}}\n"

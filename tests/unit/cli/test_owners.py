@@ -16,7 +16,7 @@ from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import Positions
 from hub.replication.clusters import clusters
-from hub.replication.clusters.clusters import Reached
+from hub.replication.clusters.clusters import ClusterHandle
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.replication.ownership import failover
 from hub.replication.ownership.failover import Control
@@ -101,10 +101,10 @@ def test_without_a_file_all_is_written_and_a_wrong_one_is_told_of_what_is_writte
 def test_where_addresses_differ_a_cluster_is_known_by_what_kafka_calls_itself(
     refusals: Any, monkeypatch: pytest.MonkeyPatch, ids: dict[str, str], refused: str
 ) -> None:
-    def reach(_file: Any, name: str, *_how: Any) -> Reached:
+    def reach(_file: Any, name: str, *_how: Any) -> ClusterHandle:
         there = Cluster()
         there.id = ids[name]
-        return Reached(name, there, ClusterAccess(bootstrap=""))  # type: ignore[arg-type]
+        return ClusterHandle(name, there, ClusterAccess(bootstrap=""))  # type: ignore[arg-type]
 
     monkeypatch.setattr(clusters, "reach", reach)
     assert refused in said(refusals("elsewhere:1")("lon.chat"))
@@ -114,7 +114,7 @@ def test_where_addresses_differ_a_cluster_is_known_by_what_kafka_calls_itself(
 def test_one_that_may_be_this_and_does_not_tell_keeps_owned_topics_from_being_written(
     refusals: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*_asked: Any) -> Reached:
+    def away(*_asked: Any) -> ClusterHandle:
         raise PeerError("nobody answers")
 
     monkeypatch.setattr(clusters, "reach", away)

@@ -19,9 +19,9 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from hub.cli.query.sql import sql
-from hub.cli.query.sql_session import Refused, Session
+from hub.cli.query.sql_session import Session, StatementRefused
 from hub.cli.query.sql_shell import Shell, history_file, proposals
-from hub.cli.terminal.rows import Form, cell, footer, rendered, width
+from hub.cli.terminal.rows import RowFormat, cell, footer, rendered, width
 from hub.errors import CallerError
 from hub.home_key import OWN, make_key, own_password
 
@@ -173,12 +173,12 @@ def test_toggles_parameters_and_files(server: Server, tmp_path: Path) -> None:
 
 def test_a_script_ends_at_its_first_error(server: Server, tmp_path: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
-    shell = Shell(server, form=Form.csv, out=out, err=err)
+    shell = Shell(server, form=RowFormat.csv, out=out, err=err)
     shell.script("SELECT 1;\n\\timing on\n-- a comment;\nSELECT 2; SELECT\n ';' AS x;\nSELECT 4")
     assert server.asked[0][0] == "SELECT 1" and len(server.asked) == 4
     assert out.getvalue().startswith('city,n,tags\nOslo,5,"[1, {""a"": ""é""}]"\n,12,\n')
     assert "Time:" in err.getvalue()
-    with pytest.raises(Refused, match="only|begins"):
+    with pytest.raises(StatementRefused, match="only|begins"):
         shell.script("SELECT 5; DROP TABLE x; SELECT 6;")
     assert len(server.asked) == 5 and "DROP TABLE x\n^^^^" in err.getvalue()
     other = tmp_path / "more.sql"
@@ -189,9 +189,9 @@ def test_a_script_ends_at_its_first_error(server: Server, tmp_path: Path) -> Non
 
 def test_json_is_one_array_and_remarks_are_elsewhere(server: Server) -> None:
     out, err = io.StringIO(), io.StringIO()
-    Shell(server, form=Form.json, out=out, err=err).script("SELECT 1;")
+    Shell(server, form=RowFormat.json, out=out, err=err).script("SELECT 1;")
     assert json.loads(out.getvalue()) == ANSWER["rows"] and err.getvalue() == ""
-    assert rendered({**ANSWER, "rows": []}, Form.json) == "[]\n"
+    assert rendered({**ANSWER, "rows": []}, RowFormat.json) == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -229,12 +229,12 @@ def test_tab_completes_in_the_shell(server: Server) -> None:
 
 
 def test_a_table_is_aligned_whatever_is_in_it() -> None:
-    assert rendered(ANSWER, Form.table) == (
+    assert rendered(ANSWER, RowFormat.table) == (
         " city | n  |       tags      \n------+----+-----------------\n".replace("tags      \n", "tags\n")
         + ' Oslo |  5 | [1, {"a": "é"}]\n      | 12 |\n'
     )
     wide = {"columns": [{"name": "x", "type": "string"}], "rows": [{"x": "日本"}, {"x": "a"}]}
-    assert rendered(wide, Form.table).splitlines()[1] == "------"
+    assert rendered(wide, RowFormat.table).splitlines()[1] == "------"
     assert (width("日本"), width("e\u0301")) == (4, 1)
 
 
@@ -246,9 +246,9 @@ def test_data_holds_no_terminal_commands() -> None:
 def test_neither_do_json_and_csv_for_a_terminal() -> None:
     hostile = "\x9b2J\x7f\x1b[2J"
     answer = {**ANSWER, "columns": ANSWER["columns"][:1], "rows": [{"city": hostile}]}
-    assert "\x9b" not in rendered(answer, Form.json) and "\x7f" not in rendered(answer, Form.json)
-    assert json.loads(rendered(answer, Form.json)) == answer["rows"]
-    assert rendered(answer, Form.csv) == f"city\n{hostile}\n"  # a pipe gets what there is
+    assert "\x9b" not in rendered(answer, RowFormat.json) and "\x7f" not in rendered(answer, RowFormat.json)
+    assert json.loads(rendered(answer, RowFormat.json)) == answer["rows"]
+    assert rendered(answer, RowFormat.csv) == f"city\n{hostile}\n"  # a pipe gets what there is
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -256,7 +256,7 @@ def test_neither_do_json_and_csv_for_a_terminal() -> None:
 
     server, out = Server(), Terminal()
     server.answer = answer
-    Shell(server, form=Form.csv, out=out, err=out).script("SELECT 1;")
+    Shell(server, form=RowFormat.csv, out=out, err=out).script("SELECT 1;")
     assert out.getvalue() == "city\n\\x9b2J\\x7f\\x1b[2J\n"
 
 
@@ -331,7 +331,7 @@ def test_the_command_takes_statements_files_and_pipes(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hub.cli.query.sql.Session", lambda **_: server)
-    sql(command=["SELECT 1 -- one", "SELECT :a"], parameter=["a=b=c"], output=Form.csv)
+    sql(command=["SELECT 1 -- one", "SELECT :a"], parameter=["a=b=c"], output=RowFormat.csv)
     assert server.asked == [("SELECT 1 -- one", {}), ("SELECT :a", {"a": "b=c"})]
     file = tmp_path / "report.sql"
     file.write_text("SELECT 2;")

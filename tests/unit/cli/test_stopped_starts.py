@@ -14,7 +14,7 @@ import pytest
 
 from hub.cli.platform import demo, up
 from hub.config import Settings
-from hub.demo.customers import Event
+from hub.demo.customers import DemoEvent
 from hub.errors import HubFault
 from hub.log import MemoryCluster
 from hub.runtime import Child, Supervisor, check_unused
@@ -66,11 +66,11 @@ def test_the_first_ctrl_c_ends_the_loading(
     cluster, publisher = Cluster(), Published()
     cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
 
-    def events() -> Iterator[Event]:
+    def events() -> Iterator[DemoEvent]:
         for number in range(1_000):
             if number == 10:
                 os.kill(os.getpid(), signal.SIGINT)
-            yield Event("t", f"k{number}", {}, 0)
+            yield DemoEvent("t", f"k{number}", {}, 0)
 
     def feed(fed: Any, stop: threading.Event) -> Iterator[None]:
         demo._load(fed, events(), 1_000, "Loading", stop)

@@ -13,7 +13,7 @@ import pytest
 
 from hub.client import Event, NotCovered, NotFound, Refused, Unreachable
 from hub.client.calls import Call, Calls, Pause, Reply, Request, conditions_of, requests_of
-from hub.client.errors import Broken
+from hub.client.errors import ConnectionBroken
 from hub.errors import CallerError, Conflict, HubError
 from hub.record import Positions
 
@@ -39,7 +39,9 @@ class Clock:
         return self.now_s
 
 
-def run(make: Any, answers: Sequence[Reply | Broken], retry: bool = True) -> tuple[Any, list[Request]]:
+def run(
+    make: Any, answers: Sequence[Reply | ConnectionBroken], retry: bool = True
+) -> tuple[Any, list[Request]]:
     """The result of a call (or its error) and what it asked; ``answers`` in their order."""
     clock = Clock()
     call: Call[Any] = make(Calls(10.0, retry, clock, lambda: 1.0))
@@ -54,8 +56,8 @@ def run(make: Any, answers: Sequence[Reply | Broken], retry: bool = True) -> tup
                 continue
             asked.append(step)
             clock.now_s += 1.0
-            answer = left.pop(0) if left else Broken("nobody is there")
-            step = call.throw(answer) if isinstance(answer, Broken) else call.send(answer)
+            answer = left.pop(0) if left else ConnectionBroken("nobody is there")
+            step = call.throw(answer) if isinstance(answer, ConnectionBroken) else call.send(answer)
     except StopIteration as done:
         assert not left
         return done.value, asked
@@ -69,7 +71,7 @@ def produced(*events: Event, key: str | None = None) -> Any:
 
 def test_a_write_that_may_have_happened_is_repeated_with_the_same_key_and_body() -> None:
     answers = [
-        Broken("the line broke"),
+        ConnectionBroken("the line broke"),
         reply(503, {"error_code": 503, "message": "unknown"}, retry_after="1"),
         reply(429, {"error_code": 429, "message": "busy"}),
         reply(200, WRITTEN, hub_position="t:0:42"),
@@ -205,7 +207,7 @@ def test_a_read_waits_for_its_token_as_long_as_the_call_may_take() -> None:
     def get(calls: Calls) -> Any:
         return calls.get("v", "a/b", Positions.of([("t", 0, 42)]), None)
 
-    row, asked = run(get, [reply(503, LATE), Broken("x"), reply(200, {"key": "a/b"})])
+    row, asked = run(get, [reply(503, LATE), ConnectionBroken("x"), reply(200, {"key": "a/b"})])
     assert row == {"key": "a/b"}
     assert asked[0].path == "/views/v/a%2Fb"
     assert dict(asked[0].headers)["Hub-Position"] == "t:0:42"
@@ -219,7 +221,7 @@ def test_a_read_waits_for_its_token_as_long_as_the_call_may_take() -> None:
 
 
 def test_without_retries_a_call_is_one_request() -> None:
-    error, asked = run(lambda calls: calls.get("v", "k", None, None), [Broken("x")], retry=False)
+    error, asked = run(lambda calls: calls.get("v", "k", None, None), [ConnectionBroken("x")], retry=False)
     assert isinstance(error, Unreachable) and len(asked) == 1
 
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from hub.client import Covered, Delete, NotFound, Reset, Snapshot, Synced, Unreachable, Upsert
 from hub.client.calls import Reply
-from hub.client.changes import Change, Denied, Listener, SseDecoder, Told, told_of_message
-from hub.client.errors import Broken
+from hub.client.changes import Change, Denied, Listener, SseDecoder, StreamEvent, stream_event_of
+from hub.client.errors import ConnectionBroken
 from hub.client.local_copy import Rows
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.serving import subscriptions
 from hub.materializers.serving.pull_query import Condition
 from hub.materializers.serving.subscription_transport import as_message, as_sse
-from hub.materializers.serving.subscriptions import Event, Wanted, Watcher, subscribe
+from hub.materializers.serving.subscriptions import SubscriptionEvent, SubscriptionRequest, Watcher, subscribe
 from hub.record import Positions
 
 STREAM = (
@@ -42,35 +42,35 @@ def test_events_are_the_same_however_the_bytes_are_cut(cuts: set[int]) -> None:
     parts = [STREAM[start:end] for start, end in pairwise(places)]
     found = [told for part in parts for told in decoder.feed(part)]
     assert found == [
-        Told("snapshot", "1", {"key": "é"}),
-        Told("alive", None, None),
-        Told("alive", "2", None),
-        Told("upsert", None, {}),
+        StreamEvent("snapshot", "1", {"key": "é"}),
+        StreamEvent("alive", None, None),
+        StreamEvent("alive", "2", None),
+        StreamEvent("upsert", None, {}),
     ]  # the last one was not whole: it never was
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '"x"', "nonsense"])
 def test_a_message_that_is_no_event_breaks_the_line(text: str) -> None:
-    with pytest.raises(Broken):
-        told_of_message(text)
+    with pytest.raises(ConnectionBroken):
+        stream_event_of(text)
 
 
 @pytest.mark.parametrize("stream", [b"data: {\n\n", b"data: \xff\n\n"])
 def test_bytes_that_are_no_event_break_the_line(stream: bytes) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(ConnectionBroken):
         list(SseDecoder().feed(stream))
 
 
-def row(name: str, key: str, version: int, mark: str | None = None) -> Told:
-    return Told(name, mark, {"key": key, "row": None if name == "delete" else {}, "version": version})
+def row(name: str, key: str, version: int, mark: str | None = None) -> StreamEvent:
+    return StreamEvent(name, mark, {"key": key, "row": None if name == "delete" else {}, "version": version})
 
 
 def test_what_was_told_after_the_last_id_is_not_told_again() -> None:
     listener = Listener("v", chance=lambda: 1.0)
-    assert listener.heard(Told("synced", "0", {"positions": ""})) == Synced(Positions())
+    assert listener.heard(StreamEvent("synced", "0", {"positions": ""})) == Synced(Positions())
     assert listener.heard(row("upsert", "a", 1)) == Upsert("a", {}, 1)
     assert listener.heard(row("upsert", "b", 1)) == Upsert("b", {}, 1)
-    listener.broken(Broken("cut"))
+    listener.broken(ConnectionBroken("cut"))
     assert dict(listener.request().headers)["Last-Event-ID"] == "0"
     assert listener.heard(row("upsert", "a", 1)) is None
     assert listener.heard(row("delete", "b", 2)) == Delete("b", 2)
@@ -82,13 +82,13 @@ def test_what_was_told_after_the_last_id_is_not_told_again() -> None:
 def test_pauses_grow_and_start_again_after_a_sign_of_life() -> None:
     said: list[str] = []
     listener = Listener("v", chance=lambda: 1.0, on_disconnect=said.append)
-    assert [listener.broken(Broken("x")) for _ in range(7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert [listener.broken(ConnectionBroken("x")) for _ in range(7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     assert len(said) == 1
-    with pytest.raises(Broken, match="too slow"):
-        listener.heard(Told("closing", None, {"reason": "too slow"}))
-    assert listener.broken(Broken("x")) == 5.0  # to be closed at once is no sign of life
-    listener.heard(Told("alive", None, None))
-    assert listener.broken(Broken("x")) == 0.2
+    with pytest.raises(ConnectionBroken, match="too slow"):
+        listener.heard(StreamEvent("closing", None, {"reason": "too slow"}))
+    assert listener.broken(ConnectionBroken("x")) == 5.0  # to be closed at once is no sign of life
+    listener.heard(StreamEvent("alive", None, None))
+    assert listener.broken(ConnectionBroken("x")) == 0.2
     assert len(said) == 2
 
 
@@ -100,7 +100,7 @@ def test_refusals_end_it_and_a_server_that_is_away_only_before_the_first_line() 
     with pytest.raises(Unreachable):
         Listener("v", patience_s=0.0).broken(away)
     listener = Listener("v", patience_s=0.0)
-    listener.heard(Told("alive", None, None))
+    listener.heard(StreamEvent("alive", None, None))
     listener.broken(away)
     with pytest.raises(NotFound):
         listener.broken(denied)
@@ -135,8 +135,8 @@ class Lines:
     async def line(self, most: int) -> None:
         """One line that breaks after so many events, within the last one; or when there is nothing to tell."""
         last = dict(self.listener.request().headers).get("Last-Event-ID")
-        wanted = Wanted("v", self.filters)
-        stream: AsyncGenerator[Event, None] = subscribe(
+        wanted = SubscriptionRequest("v", self.filters)
+        stream: AsyncGenerator[SubscriptionEvent, None] = subscribe(
             self.bench.store, Watcher(self.bench.store), wanted, last
         )
         decoder, sse = SseDecoder(), self.chance.random() < 0.5
@@ -150,7 +150,7 @@ class Lines:
                     text = as_sse(event)
                     found = list(decoder.feed(text[: self.chance.randrange(len(text))] if cut else text))
                 else:
-                    found = [] if cut else [told_of_message(as_message(event))]
+                    found = [] if cut else [stream_event_of(as_message(event))]
                 for told in found:
                     change = self.listener.heard(told)
                     if change is not None:

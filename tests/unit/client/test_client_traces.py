@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from hub.client import Event, NotFound
 from hub.client.calls import Calls, Reply, Request
-from hub.client.errors import Broken
+from hub.client.errors import ConnectionBroken
 from hub.record import Positions
 from hub.tracing import parse
 from hub.tracing.otel import Spans
@@ -42,7 +42,7 @@ def test_a_write_is_one_span_whose_context_goes_with_every_try(
         call = calls.produce("shop.orders", [Event({"id": 1}, key="1")], None, None)
         first = call.send(None)
         assert isinstance(first, Request)
-        call.throw(Broken("the line broke"))
+        call.throw(ConnectionBroken("the line broke"))
         again = call.send(None)
         assert isinstance(again, Request)
         with pytest.raises(StopIteration) as done:

@@ -11,7 +11,7 @@ import pytest
 from hub.client import Event
 from hub.client import receipts as told
 from hub.client.calls import Call, Calls, Reply, Request
-from hub.client.errors import Broken
+from hub.client.errors import ConnectionBroken
 from hub.client.event import DECLARED
 from hub.client.receipts import EVENT_ID, Receipts
 from hub.completeness.counts import id_of
@@ -62,7 +62,7 @@ def test_bodies_are_bounded_and_nothing_is_told_twice() -> None:
     assert told == list(range(2_500))
 
 
-def ask(call: Call[Any], answers: Sequence[Reply | Broken]) -> list[Request]:
+def ask(call: Call[Any], answers: Sequence[Reply | ConnectionBroken]) -> list[Request]:
     asked: list[Request] = []
     left = list(answers)
     try:
@@ -71,7 +71,7 @@ def ask(call: Call[Any], answers: Sequence[Reply | Broken]) -> list[Request]:
             assert isinstance(step, Request)
             asked.append(step)
             answer = left.pop(0)
-            step = call.throw(answer) if isinstance(answer, Broken) else call.send(answer)
+            step = call.throw(answer) if isinstance(answer, ConnectionBroken) else call.send(answer)
     except StopIteration:
         return asked
 
@@ -80,7 +80,7 @@ def test_a_write_tells_now_and_then_and_what_the_server_does_not_take_is_dropped
     receipts = Receipts("p")
     calls = Calls(10.0, now=lambda: 100.0, receipts=receipts)
     written = Reply(200, {"hub-position": "t:1:4"}, json.dumps(line(3)).encode())
-    asked = ask(calls.produce("t", [Event({}, key="k")], None, None), [written, Broken("away")])
+    asked = ask(calls.produce("t", [Event({}, key="k")], None, None), [written, ConnectionBroken("away")])
     assert [each.path for each in asked] == ["/v3/clusters/-/topics/t/records", "/api/audit/receipts"]
     assert EVENT_ID in (asked[0].body or b"").decode()
     asked = ask(calls.produce("t", [Event({}, key="k")], None, None), [written])

@@ -12,23 +12,23 @@ import pytest
 
 from hub.client import AsyncChanges, AsyncCopy, AsyncHub, CallerError, Hub, Unreachable, Upsert
 from hub.client.calls import Request
-from hub.client.changes import Listener, Told
+from hub.client.changes import Listener, StreamEvent
 
 
 class Lines:
     """Each line tells what is put into ``told``, and hears from where it goes on."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[Told] = asyncio.Queue()
+        self.told: asyncio.Queue[StreamEvent] = asyncio.Queue()
         self.last_ids: list[str | None] = []
         self.open = 0
 
     @asynccontextmanager
-    async def line(self, request: Request, _transport: str) -> AsyncIterator[AsyncIterator[Told]]:
+    async def line(self, request: Request, _transport: str) -> AsyncIterator[AsyncIterator[StreamEvent]]:
         self.last_ids.append(dict(request.headers).get("Last-Event-ID"))
         self.open += 1
 
-        async def events() -> AsyncIterator[Told]:
+        async def events() -> AsyncIterator[StreamEvent]:
             while True:
                 yield await self.told.get()
 
@@ -38,8 +38,8 @@ class Lines:
             self.open -= 1
 
 
-def upsert(version: int) -> Told:
-    return Told("upsert", str(version), {"key": "C-1", "row": {"n": version}, "version": version})
+def upsert(version: int) -> StreamEvent:
+    return StreamEvent("upsert", str(version), {"key": "C-1", "row": {"n": version}, "version": version})
 
 
 def test_a_wait_that_was_given_up_is_not_the_end_of_the_changes() -> None:

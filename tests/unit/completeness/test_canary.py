@@ -20,9 +20,9 @@ from hub.completeness.canary.probes import (
     LATE_S,
     WINDOW_S,
     Canary,
+    CanaryRouteRow,
     CanaryState,
     Probe,
-    WayRow,
     probe_of,
     view_file,
     worst,
@@ -41,7 +41,7 @@ def started() -> Canary:
     return made
 
 
-def row(canary: Canary, now_s: float, way: str = "read") -> WayRow:
+def row(canary: Canary, now_s: float, way: str = "read") -> CanaryRouteRow:
     canary.passed(now_s)
     return next(each for each in canary.rows(now_s) if each.way == way)
 
@@ -170,7 +170,7 @@ def test_the_whole_is_its_worst_way_that_is_known() -> None:
     assert worst(canary.rows(1.0)) == (CanaryState.OK, "ack: all came in time")
     assert worst([]) == (CanaryState.UNKNOWN, "nothing was sent yet")
     shown: dict[str, Any] = {
-        name: getattr(row(canary, 1.0, "view"), name) for name in WayRow.__dataclass_fields__
+        name: getattr(row(canary, 1.0, "view"), name) for name in CanaryRouteRow.__dataclass_fields__
     }
     assert (line(shown)["p50"], line(shown)["read"]) == ("–", "0")
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from hub.completeness.canary.filters import fitted
 from hub.completeness.canary.probes import CanaryState, Probe
-from hub.completeness.canary.runner import Canaries, Mirrored, mirrored
+from hub.completeness.canary.runner import Canaries, MirroredTopics, mirrored
 from hub.kafka import KafkaCluster
-from hub.replication.config.mirrors import Mirror, Where
-from hub.replication.rewriting.record_filter import NoSchemas, Shape, Shaper, shape_of
+from hub.replication.config.mirrors import Mirror, RecordCondition
+from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter, RecordRules, shape_of
 from hub.replication.rewriting.reencode import rest_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 
 T = "nyc.canary"
 PROBE = Probe("run", 0, 7, 1_700_000_000_000)
@@ -24,23 +24,23 @@ PROBE = Probe("run", 0, 7, 1_700_000_000_000)
 class Registered(NoSchemas):
     """Canaries' own schema, whatever the id."""
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         import json
 
         from hub.completeness.canary.probes import SCHEMA
 
-        return Source.of("AVRO", json.dumps(SCHEMA))
+        return SchemaSource.of("AVRO", json.dumps(SCHEMA))
 
 
-def passes(where: tuple[Where, ...], headers: tuple[tuple[str, bytes], ...]) -> bool:
+def passes(where: tuple[RecordCondition, ...], headers: tuple[tuple[str, bytes], ...]) -> bool:
     """By what the mirror itself does to the record."""
     new = PROBE.record(T, 5, headers)
     rest = rest_of(new.key, new.value, [(name.encode(), value) for name, value in new.headers or ()])
-    return Shaper(Shape(T, where), Registered()).apply(rest) is not None
+    return RecordRewriter(RecordRules(T, where), Registered()).apply(rest) is not None
 
 
-def only(*said: dict[str, Any]) -> tuple[Where, ...]:
-    return tuple(Where.model_validate(each) for each in said)
+def only(*said: dict[str, Any]) -> tuple[RecordCondition, ...]:
+    return tuple(RecordCondition.model_validate(each) for each in said)
 
 
 _values = st.lists(st.sampled_from(["eu", "us", None]), min_size=1, max_size=3, unique=True)
@@ -111,7 +111,7 @@ mirrors:
     assert list(found.clusters) == ["nyc-lon"] and found.headers == (("region", b"eu"),)
     assert found.closed == {"nyc-tyo": "its filter lets no canary through: field kind in [chat]"}
     assert not mirrored(tmp_path, cluster, "nyc.other", 0.5).closed
-    assert mirrored(tmp_path / "none", cluster, T, 0.5) == Mirrored()
+    assert mirrored(tmp_path / "none", cluster, T, 0.5) == MirroredTopics()
 
     canaries = Canaries(
         cluster, None, T, found.clusters, headers=found.headers, closed=found.closed  # type: ignore[arg-type]

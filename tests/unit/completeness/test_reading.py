@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 from awscrt.checksums import crc32c
 
-from hub.completeness.batch_reader import Seen, Stretch
+from hub.completeness.batch_reader import OffsetRange, ReadRecord
 from hub.completeness.counts import EVENT_ID_HEADER, Holes, id_of
-from hub.kafka.protocol.broker_client import Cluster, ClusterAccess, Fetched
+from hub.kafka.protocol.broker_client import BrokerCluster, ClusterAccess, Fetched
 from hub.kafka.protocol.record_batch import CorruptBatch
 from hub.record import NewRecord, TopicPartition
 from hub.replication.rewriting.reencode import batch_of_new
@@ -38,7 +38,7 @@ def batch(base: int, values: Sequence[bytes], span: int | None = None, headers: 
     return payload
 
 
-class Read(Stretch):
+class Read(OffsetRange):
     """A stretch of batches that are there already."""
 
     batches: Sequence[bytearray] = ()
@@ -48,8 +48,10 @@ class Read(Stretch):
         return Fetched(PLACE, 0, self.end, self.end, 0, (), buffer, 0, len(buffer))
 
 
-def read(batches: Sequence[bytearray], first: int, end: int, *, compact: bool) -> tuple[list[Seen], Stretch]:
-    stretch = Read(cast(Cluster, Named()), PLACE, first, end, compact)
+def read(
+    batches: Sequence[bytearray], first: int, end: int, *, compact: bool
+) -> tuple[list[ReadRecord], OffsetRange]:
+    stretch = Read(cast(BrokerCluster, Named()), PLACE, first, end, compact)
     stretch.batches = batches
     return list(stretch.records()), stretch
 
@@ -93,9 +95,9 @@ def test_of_a_batch_that_is_broken_within_nothing_is_given() -> None:
     broken = batch(5, [b"a", b"b"])
     broken[-1] = 2  # as many headers, of none; the checksum says that it was written so
     struct.pack_into(">I", broken, 17, crc32c(bytes(broken[21:])))
-    stretch = Read(cast(Cluster, Named()), PLACE, 0, 7)
+    stretch = Read(cast(BrokerCluster, Named()), PLACE, 0, 7)
     stretch.batches = [batch(0, [b"c"]), broken]
-    seen: list[Seen] = []
+    seen: list[ReadRecord] = []
     with pytest.raises(CorruptBatch, match='topic "t" partition 0, offset 5: '):
         seen.extend(stretch.records())
     assert ([each.offset for each in seen], stretch.reached, stretch.holes) == ([0], 1, Holes())

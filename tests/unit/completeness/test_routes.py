@@ -11,9 +11,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.testclient import TestClient
 
 from hub.api.app import on_hub_error, on_invalid_request
-from hub.completeness.counts import Entry, audit_of
+from hub.completeness.counts import CountEntry, audit_of
 from hub.completeness.counts_follower import row_of
-from hub.completeness.routes import HasLedger, create_router
+from hub.completeness.routes import HasCounts, create_router
 from hub.errors import HubError
 
 HUGE = 1 << 70
@@ -30,25 +30,25 @@ def said(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def kept() -> list[Entry]:
+def kept() -> list[CountEntry]:
     return []
 
 
 @pytest.fixture
-def client(kept: list[Entry]) -> TestClient:
+def client(kept: list[CountEntry]) -> TestClient:
     app = FastAPI()
     app.add_exception_handler(HubError, on_hub_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
 
-    def keep(entries: list[Entry]) -> None:
+    def keep(entries: list[CountEntry]) -> None:
         assert all(each.record().value for each in entries)
         kept.extend(entries)
 
-    app.include_router(create_router(cast(HasLedger, None), keep))
+    app.include_router(create_router(cast(HasCounts, None), keep))
     return TestClient(app)
 
 
-def test_receipts_are_kept(client: TestClient, kept: list[Entry]) -> None:
+def test_receipts_are_kept(client: TestClient, kept: list[CountEntry]) -> None:
     assert client.post("/api/audit/receipts", json=said()).status_code == 204
     assert [(each.instance, each.first, each.end) for each in kept] == [("outbox-1", 0, 1)]
 
@@ -73,7 +73,7 @@ def test_a_number_that_no_log_has_is_refused_and_named(client: TestClient, chang
     assert next(iter(changes)) in refused.json()["message"] and "less than" in refused.json()["message"]
 
 
-def test_what_the_largest_receipts_add_up_to_can_be_told(client: TestClient, kept: list[Entry]) -> None:
+def test_what_the_largest_receipts_add_up_to_can_be_told(client: TestClient, kept: list[CountEntry]) -> None:
     most = 1 << 44
     for partition in range(20):
         body = said(partition=partition, count=most, bytes=most, dropped=most, runs=[[(1 << 63) - 1, most]])

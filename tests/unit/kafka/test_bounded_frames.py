@@ -24,16 +24,16 @@ from hub.kafka.protocol.record_batch import (
     HEADER,
     HEADER_BYTES,
     TRANSACTIONAL,
-    Batch,
     CorruptBatch,
+    RecordBatch,
     batches_in,
     is_intact,
 )
-from hub.kafka.protocol.unpacked_size import MIB, Bounds, Judgement, described, judged
+from hub.kafka.protocol.unpacked_size import MIB, UnpackedBounds, UnpackedSize, described, judged
 from hub.record import UNREAD_HEADER, TopicPartition
 from hub.replication.rewriting.reencode import fields_of, records_in
 
-BOUNDS = Bounds(batch_bytes=2 * MIB, record_bytes=MIB)
+BOUNDS = UnpackedBounds(batch_bytes=2 * MIB, record_bytes=MIB)
 PLACE = TopicPartition("shop.orders", 3)
 
 
@@ -71,12 +71,12 @@ def answer(*parts: bytes, version: int = 11) -> bytearray:
     return frame
 
 
-def judge(_tp: TopicPartition, each: Batch, exact: bool) -> Judgement:
+def judge(_tp: TopicPartition, each: RecordBatch, exact: bool) -> UnpackedSize:
     found = judged(each, BOUNDS, exact=exact)
     return found if found.why is None else found._replace(why=described(each, found))
 
 
-def passed_on(frame: bytearray, version: int = 11) -> list[list[Batch]]:
+def passed_on(frame: bytearray, version: int = 11) -> list[list[RecordBatch]]:
     pieces = bounded(frame, version, BOUNDS, judge)
     made = frame if pieces is None else bytearray(b"".join(pieces))
     _, parts = fetched(made, 4, 11, {})

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from hub.kafka.connection import BARRED, Connection
-from hub.kafka.contact.connect_diagnosis import Heard, barred
+from hub.kafka.contact.connect_diagnosis import DiagnosisCallback, diagnose
 
 AUTH, TLS, TRANSPORT = KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._TRANSPORT
 AT = "sasl_ssl://127.0.0.1:9093/bootstrap: "
@@ -85,14 +85,14 @@ SHAKEN = f"{AT}SSL handshake failed: "
     ],
 )
 def test_each_reason_has_its_words_and_its_way_out(code: int, said: str, why: str, hint: str) -> None:
-    found = barred(code, said)
+    found = diagnose(code, said)
     assert found is not None and why in found.why and hint in found.hint
 
 
 def test_a_broker_that_is_away_bars_nobody() -> None:
     said = "127.0.0.1:9092/bootstrap: Connect to ipv4#127.0.0.1:9092 failed: Connection refused"
-    assert barred(TRANSPORT, said) is None
-    heard = Heard()
+    assert diagnose(TRANSPORT, said) is None
+    heard = DiagnosisCallback()
     heard(KafkaError(TRANSPORT, said))
     heard(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     assert heard.lately() is None

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hub.kafka.protocol import compression
 from hub.kafka.protocol.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD
-from hub.kafka.protocol.record_batch import HEADER, HEADER_BYTES, Batch, batches_in
-from hub.kafka.protocol.unpacked_size import MIB, UNKNOWN, Bounds, described, judged, most_unpacked
+from hub.kafka.protocol.record_batch import HEADER, HEADER_BYTES, RecordBatch, batches_in
+from hub.kafka.protocol.unpacked_size import MIB, UNKNOWN, UnpackedBounds, described, judged, most_unpacked
 
-BOUNDS = Bounds(batch_bytes=4 * MIB, record_bytes=MIB)
+BOUNDS = UnpackedBounds(batch_bytes=4 * MIB, record_bytes=MIB)
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 
 
@@ -28,7 +28,7 @@ def varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-def batch_of(codec: int, packed: bytes, count: int = 1) -> Batch:
+def batch_of(codec: int, packed: bytes, count: int = 1) -> RecordBatch:
     head = HEADER.pack(7, HEADER_BYTES - 12 + len(packed), 0, 2, 0, codec, count - 1, 0, 0, -1, -1, -1, count)
     (batch,) = batches_in(bytearray(head + packed))
     return batch
@@ -38,7 +38,7 @@ def record(size: int) -> bytes:
     return varint(size) + bytes(size)
 
 
-def zeros(codec: int, size: int, count: int = 1) -> Batch:
+def zeros(codec: int, size: int, count: int = 1) -> RecordBatch:
     return batch_of(codec, compression.compress(codec, record(size) * count), count)
 
 

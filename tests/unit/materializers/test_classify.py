@@ -8,7 +8,7 @@ import pytest
 
 from hub.errors import ConfigError
 from hub.materializers.definition.sql_view import SqlView, checked, query_of
-from hub.materializers.planning.classify import Classified, Late, classify
+from hub.materializers.planning.classify import Classified, LateRule, classify
 
 SOURCES: dict[str, dict[str, Any]] = {
     "e": {"topic": "shop.events", "event_time": "t", "watermark": "10 minutes"},
@@ -211,13 +211,13 @@ def test_versions_are_added_to_the_authors_words_and_nothing_else_changes() -> N
 
 def test_which_events_are_late() -> None:
     hourly = classified(f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}")
-    assert hourly.late == (Late("e", "t", "window(`t`, '1 hour')"),)
+    assert hourly.late == (LateRule("e", "t", "window(`t`, '1 hour')"),)
     renamed = classified(
         "SELECT window(at, '1 hour').start AS h, count(*) AS n FROM (SELECT t AS at FROM e) s GROUP BY window(at, '1 hour')"
     )
-    assert renamed.late == (Late("e", "t", "window(`t`, '1 hour')"),)
+    assert renamed.late == (LateRule("e", "t", "window(`t`, '1 hour')"),)
     joined = classified(f"SELECT e.id FROM e JOIN p ON {WITHIN}", "id")
-    assert joined.late == (Late("e", "t"), Late("p", "paid_at"))
+    assert joined.late == (LateRule("e", "t"), LateRule("p", "paid_at"))
     assert classified("SELECT id, count(*) AS n FROM e GROUP BY id").late == ()
 
 

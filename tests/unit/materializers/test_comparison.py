@@ -9,7 +9,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.materializers.stores.sql_store import Side
+from hub.materializers.stores.sql_store import ComparedTable
 from hub.materializers.stores.store import KeptRow
 from hub.materializers.versions.comparison import compare
 from hub.record import Positions
@@ -17,13 +17,13 @@ from hub.record import Positions
 AT = Positions.of([("in", 0, 10)])
 
 
-def side(rows: dict[str, dict[str, Any]], at: Positions = AT, **types: str) -> Side:
+def side(rows: dict[str, dict[str, Any]], at: Positions = AT, **types: str) -> ComparedTable:
     def kept() -> Iterator[KeptRow]:
         for key in sorted(rows):
             values = [rows[key].get(name) for name in types]
             yield key, 1, [*values, rows[key].get("_sources")]
 
-    return Side(types, at, kept)
+    return ComparedTable(types, at, kept)
 
 
 def origin(offset: int) -> str:

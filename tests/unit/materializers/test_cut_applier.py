@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from hub.materializers.definition.entity_view import View
 from hub.materializers.progress.records import ViewState
-from hub.materializers.snapshot_groups.group import GroupCut, GroupNote, Place
+from hub.materializers.snapshot_groups.group import GroupNote, GroupSnapshot, MemberPosition
 from hub.materializers.stores.store import ViewBatch
 from hub.record import NewRecord, Positions
 
@@ -47,8 +47,8 @@ def test_rows_beyond_the_cut_wait_and_both_views_move_in_one_transaction(world: 
 def test_a_cut_without_rows_moves_what_is_covered(world: World) -> None:
     world.cut(4)
     world.drain()
-    places = {view: Place(1, world.cluster.end_offsets([f"views.{view}"]), ("in",)) for view in "ab"}
-    world.tell(GroupCut("shop", Positions.of([("in", 0, 7)]), places, 7).record())
+    places = {view: MemberPosition(1, world.cluster.end_offsets([f"views.{view}"]), ("in",)) for view in "ab"}
+    world.tell(GroupSnapshot("shop", Positions.of([("in", 0, 7)]), places, 7).record())
     world.drain()
     assert [str(world.store.positions(view, "source")) for view in "ab"] == ["in:0:7", "in:0:7"]
     assert str(world.answer()[2].at) == "in:0:7"
@@ -92,8 +92,8 @@ def test_a_cut_that_the_rows_are_past_already_is_none_here_and_the_next_one_is(w
     world.fold("a", 11)
     world.drain()  # a is past the cut before it is told
     world.tell(
-        GroupCut(
-            "shop", Positions.of([("in", 0, 9)]), {v: Place(1, ends[v], ("in",)) for v in "ab"}, 9
+        GroupSnapshot(
+            "shop", Positions.of([("in", 0, 9)]), {v: MemberPosition(1, ends[v], ("in",)) for v in "ab"}, 9
         ).record()
     )
     world.drain()
@@ -136,8 +136,8 @@ def test_a_view_that_is_stopped_leaves_the_other_free(world: World) -> None:
     world.drain()
     world.tell(NewRecord("views.b", b"b0", b"\x00\x00\x00\x00\x07nothing", (("hub.version", b"9"),)))
     world.fold("a", 6)
-    places = {view: Place(1, world.cluster.end_offsets([f"views.{view}"]), ("in",)) for view in "ab"}
-    world.tell(GroupCut("shop", Positions.of([("in", 0, 6)]), places, 6).record())
+    places = {view: MemberPosition(1, world.cluster.end_offsets([f"views.{view}"]), ("in",)) for view in "ab"}
+    world.tell(GroupSnapshot("shop", Positions.of([("in", 0, 6)]), places, 6).record())
     world.drain()
     of_a, of_b, common = world.answer()
     assert (of_a, of_b, common.together) == (6, 4, False)

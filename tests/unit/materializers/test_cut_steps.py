@@ -13,8 +13,8 @@ import pytest
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryWriter
 from hub.materializers.progress.records import PROGRESS_TOPIC
-from hub.materializers.snapshot_groups.coordinator import Cuts, Member
-from hub.materializers.snapshot_groups.group import CUT, GROUP, GroupCut, cut_of, next_place
+from hub.materializers.snapshot_groups.coordinator import Member, SnapshotGroups
+from hub.materializers.snapshot_groups.group import CUT, GROUP, GroupSnapshot, group_snapshot_of, next_place
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
 READS = {
@@ -40,7 +40,7 @@ class Query:
     to_write: list[NewRecord] | None = None
     over: bool = False
 
-    # ---- hub.materializers.snapshot_groups.coordinator.Ends
+    # ---- hub.materializers.snapshot_groups.coordinator.ReadEnds
 
     def hold(self, begin: Positions) -> Positions | None:
         self.world.meanwhile()
@@ -98,7 +98,7 @@ class Query:
 
 @dataclass
 class View:
-    """What the materializer runs of a view; see hub.materializers.snapshot_groups.coordinator.Running."""
+    """What the materializer runs of a view; see hub.materializers.snapshot_groups.coordinator.RunningVersion."""
 
     table: str
     group: str | None = "shop"
@@ -158,8 +158,10 @@ class World:
         self.cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
         self.cuts = self.materializer()
 
-    def materializer(self) -> Cuts:
-        return Cuts(Log(self), Writer(self), most=25, pause_s=0.0, now_ms=lambda: 1, running=self.views)
+    def materializer(self) -> SnapshotGroups:
+        return SnapshotGroups(
+            Log(self), Writer(self), most=25, pause_s=0.0, now_ms=lambda: 1, running=self.views
+        )
 
     def events(self, start: Positions, end: Positions) -> list[Record]:
         return [
@@ -223,10 +225,10 @@ class World:
         if view.member is not None and view.committed and self.chance.random() < 0.5:
             view.member.reached = view.committed[-1]
 
-    def told(self) -> list[GroupCut]:
+    def told(self) -> list[GroupSnapshot]:
         log = self.cluster.logs[PROGRESS_TOPIC][0]
         return [
-            cut_of(orjson.loads(record.value or b""))
+            group_snapshot_of(orjson.loads(record.value or b""))
             for record in log
             if (record.key or b"").startswith(CUT.encode()) and record.value is not None
         ]
@@ -236,7 +238,7 @@ def name_of(record: Record) -> bytes:
     return f"{record.topic}:{record.partition}:{record.offset}".encode()
 
 
-def assert_cut(world: World, cut: GroupCut) -> None:
+def assert_cut(world: World, cut: GroupSnapshot) -> None:
     """What each member had written is made of exactly the events before the cut."""
     assert set(cut.views) == set(READS)
     for table, place in cut.views.items():

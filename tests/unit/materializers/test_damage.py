@@ -12,17 +12,17 @@ import pytest
 from hub.errors import HubFault
 from hub.materializers.spark import checkpoint_corruption, delta_engine
 from hub.materializers.spark.checkpoint_corruption import (
-    Doubt,
+    CorruptionSuspicion,
     aside_of,
+    corruption_of_message,
     lately,
     of_duckdb,
     of_logs,
-    of_words,
     set_aside,
     why_aside,
 )
 from hub.materializers.spark.delta_engine import DeltaState
-from hub.materializers.versions.versions import Definition, Kept, Opened, decide
+from hub.materializers.versions.versions import ComputationKept, VersionDefinition, VersionOpened, decide
 
 METADATA = '{"id":"a7a6c1de-6d2b-4b09-9f4c-0e4d1d2b7a11"}'
 OFFSETS = (
@@ -121,7 +121,7 @@ LOADING = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during load
     ],
 )
 def test_spark_says_that_a_state_is_not_as_it_was_written(said: str) -> None:
-    assert of_words(said, Path("/h/checkpoints/v/1")) is not None
+    assert corruption_of_message(said, Path("/h/checkpoints/v/1")) is not None
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_spark_says_that_a_state_is_not_as_it_was_written(said: str) -> None:
     ],
 )
 def test_what_comes_and_goes_is_no_damage(said: str) -> None:
-    assert of_words(said, Path("/h/checkpoints/v/1")) is None
+    assert corruption_of_message(said, Path("/h/checkpoints/v/1")) is None
 
 
 def test_duckdb_knows_a_damaged_file_and_a_lock_is_none(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_duckdb_knows_a_damaged_file_and_a_lock_is_none(tmp_path: Path) -> None:
     with pytest.raises(duckdb.Error) as raised:
         state.db.execute("SELECT sum(n), sum(x) FROM t").fetchall()
     state.close()
-    assert delta_engine.damaged(raised.value) is not None, raised.value
+    assert delta_engine.corruption_of(raised.value) is not None, raised.value
     file.write_bytes(body[:5_000] + bytes(byte ^ 0x5A for byte in body[5_000:]))
     with pytest.raises(HubFault) as fault:
         DeltaState(tmp_path, "f")
@@ -169,7 +169,7 @@ def test_duckdb_knows_a_damaged_file_and_a_lock_is_none(tmp_path: Path) -> None:
     assert not of_duckdb("Out of Memory Error: could not allocate block of size 256.0 KiB")
     assert not of_duckdb('IO Error: Could not set lock on file "delta.duckdb": Conflicting lock is held')
     assert checkpoint_corruption.is_outage("IO Error: Cannot open file: No space left on device")
-    assert delta_engine.damaged(ValueError("corrupt")) is None
+    assert delta_engine.corruption_of(ValueError("corrupt")) is None
 
 
 def test_one_checkpoint_of_a_view_is_kept_and_says_why(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_how_often_it_was_within_the_hour(tmp_path: Path) -> None:
 
 
 def test_what_is_said_once_is_doubted_and_believed_the_second_time_in_a_row() -> None:
-    doubt = Doubt()
+    doubt = CorruptionSuspicion()
     assert not doubt.confirmed("a")
     doubt.cleared()
     assert not doubt.confirmed("b")
@@ -208,10 +208,12 @@ def test_what_is_said_once_is_doubted_and_believed_the_second_time_in_a_row() ->
 
 
 def test_a_view_computed_anew_in_its_place_says_why() -> None:
-    definition = Definition("t", "b", "f")
-    state = decide(None, Opened(1, definition), "v", 1)
+    definition = VersionDefinition("t", "b", "f")
+    state = decide(None, VersionOpened(1, definition), "v", 1)
     assert state is not None
-    state = decide(state, Kept(1, definition, "its checkpoint is damaged: metadata is missing"), "v", 2)
+    state = decide(
+        state, ComputationKept(1, definition, "its checkpoint is damaged: metadata is missing"), "v", 2
+    )
     assert state is not None and state.served.why == "its checkpoint is damaged: metadata is missing"
-    again = decide(state, Kept(1, definition), "v", 3)
+    again = decide(state, ComputationKept(1, definition), "v", 3)
     assert again is state

@@ -17,10 +17,10 @@ from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_files
 from hub.materializers.engine import runner as engine
-from hub.materializers.engine.runner import Board, Runner
+from hub.materializers.engine.runner import ProgressQueue, Runner
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import Answered, Input
+from hub.materializers.spark.dataframes import Input, SchemaAnswers
 from hub.materializers.spark.slots import Slots
 from hub.record import Positions, TopicPartition
 
@@ -38,7 +38,7 @@ class Stage:
         self.settings = Settings(project=folder, home=folder / "home")
         (folder / "views").mkdir()
         (folder / "views" / "v.yaml").write_text(FILE)
-        self.board = Board(cast(Any, self.cluster), self.cluster.writer())
+        self.board = ProgressQueue(cast(Any, self.cluster), self.cluster.writer())
         self.view = View.model_validate(
             {"view": "v", "sources": {"s": {"topic": "crm.*.orders", "key": "k"}}, "fields": {"k": "s.k"}}
         )
@@ -57,7 +57,7 @@ class Stage:
     def remove(self, name: str) -> None:
         del self.cluster.logs[name], self.cluster.descriptions[name]
 
-    def planned(self, *static: str) -> spark.Plan:
+    def planned(self, *static: str) -> spark.ViewPlan:
         """As the runner plans it, where it comes to topics; ``static``: topics of a table beside."""
         compiled = shape(self.view, {"s": SCHEMA})
         mine = tuple(sorted(name for name in self.cluster.topics() if name.startswith("crm.")))
@@ -67,7 +67,9 @@ class Stage:
         read = [*mine, *static]
         self.runner.logs = {name: (known[name].topic_id, known[name].partitions) for name in read}
         self.runner.stamp = engine._stamp(self.runner.path)
-        return spark.Plan(compiled, tuple(inputs), Answered(), SCHEMA, 1, 1, self.settings.checkpoints, 2)
+        return spark.ViewPlan(
+            compiled, tuple(inputs), SchemaAnswers(), SCHEMA, 1, 1, self.settings.checkpoints, 2
+        )
 
     def generation(self, rules: int = 1) -> int:
         """Of a start of the hub."""

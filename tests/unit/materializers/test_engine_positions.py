@@ -11,10 +11,10 @@ from hub.config import Settings
 from hub.log import MemoryCluster
 from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.entity_view import View
-from hub.materializers.engine.runner import Board, Runner
+from hub.materializers.engine.runner import ProgressQueue, Runner
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.dataframes import Answered, Input
+from hub.materializers.spark.dataframes import Input, SchemaAnswers
 from hub.materializers.spark.slots import Slots
 from hub.record import NewRecord, Positions
 
@@ -33,8 +33,8 @@ class Stage:
         )
         compiled = shape(view, {"s": SCHEMA})
         inputs = (Input(compiled.sources[0], ("in",), (), SCHEMA),)
-        self.plan = spark.Plan(compiled, inputs, Answered(), SCHEMA, 1, 1, folder, 2)
-        self.board = Board(cast(Any, self.cluster), self.cluster.writer())
+        self.plan = spark.ViewPlan(compiled, inputs, SchemaAnswers(), SCHEMA, 1, 1, folder, 2)
+        self.board = ProgressQueue(cast(Any, self.cluster), self.cluster.writer())
         self.runner = Runner(
             folder / "v.yaml",
             Settings(),
@@ -50,7 +50,7 @@ class Stage:
         self.cluster.writer().append([NewRecord("in", b"k", b"v", partition=0)] * count)
 
     def commits(self, offset: int, mode: Mode) -> None:
-        self.runner._report(self.plan, spark.Batch(1, Positions.of([("in", 0, offset)]), 1, 1), mode)
+        self.runner._report(self.plan, spark.CommittedBatch(1, Positions.of([("in", 0, offset)]), 1, 1), mode)
 
     @property
     def told(self) -> int | None:
@@ -131,9 +131,9 @@ def test_a_catch_up_that_ended_is_told_live_with_its_events_and_its_time(
 ) -> None:
     """The checkpoint's files have neither; and the next word of a view that has caught up replaces the one before."""
     reached = Positions.of([("in", 0, 10)])
-    told = spark.Batch(3, reached if same else Positions.of([("in", 0, 9)]), 1_000, 250)
+    told = spark.CommittedBatch(3, reached if same else Positions.of([("in", 0, 9)]), 1_000, 250)
     monkeypatch.setattr(spark, "last_batch", lambda query, seen: told)
-    monkeypatch.setattr(spark, "committed_batch", lambda checkpoint: spark.Batch(3, reached, 0, 0))
+    monkeypatch.setattr(spark, "committed_batch", lambda checkpoint: spark.CommittedBatch(3, reached, 0, 0))
     assert stage.runner._report_last(stage.plan, cast(Any, None), "bulk", -1) == 3
     stage.runner._unread(stage.plan)
     progress = stage.board.progress["v"][0]

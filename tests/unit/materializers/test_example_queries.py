@@ -12,11 +12,11 @@ from hub.alerts.config.alerts_yaml import ALERTS_FILE, QueryAlert, load_query_al
 from hub.alerts.config.read_entries import load_alerts
 from hub.demo import customers
 from hub.materializers.definition.load import load_view
-from hub.materializers.queries.compiler import Relation, compile_query, placeholders
+from hub.materializers.queries.compiler import QueryRelation, compile_query, placeholders
 from hub.materializers.queries.parser import parse
 from hub.materializers.queries.saved_queries import load_queries
 from hub.materializers.queries.topic_rows import META, columns_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.topics.tree.tree import load
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "customer-360"
@@ -34,12 +34,12 @@ class Tables:
         kinds["last_seen"] = "timestamp"
         view = load_view(EXAMPLE / "views" / "customer_360.yaml")
         assert set(view.columns) <= set(kinds)
-        self.known = {view.name: Relation(view.name, "view", '"v"', kinds)}
+        self.known = {view.name: QueryRelation(view.name, "view", '"v"', kinds)}
         for file in (EXAMPLE / "schemas").glob("*.avsc"):
-            found = columns_of(Source.of("AVRO", json.dumps(json.loads(file.read_text()))).parsed())
-            self.known[file.stem] = Relation(file.stem, "topic", '"t"', {**found, **META})
+            found = columns_of(SchemaSource.of("AVRO", json.dumps(json.loads(file.read_text()))).parsed())
+            self.known[file.stem] = QueryRelation(file.stem, "topic", '"t"', {**found, **META})
 
-    def relation(self, name: str) -> Relation | None:
+    def relation(self, name: str) -> QueryRelation | None:
         return self.known.get(name)
 
     def names(self) -> Iterable[str]:

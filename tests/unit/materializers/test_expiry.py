@@ -16,10 +16,10 @@ from hub.config import Settings
 from hub.errors import ConfigError, PeerError
 from hub.log import MemoryCluster
 from hub.materializers.applying.applier_process import StoreThread
-from hub.materializers.applying.ttl import AGAIN_S, Due, Said, among, expired_records, record
-from hub.materializers.applying.ttl_thread import Expirer, Kept
+from hub.materializers.applying.ttl import AGAIN_S, ExpiredRow, PendingDeletes, among, expired_records, record
+from hub.materializers.applying.ttl_thread import Expirer, StoredView
 from hub.materializers.definition.declared import LAST_EVENT_AT
-from hub.materializers.definition.entity_plan import Shape, shape
+from hub.materializers.definition.entity_plan import EntityPlan, shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import body_of, load_view, view_of
 from hub.materializers.engine.runner import _fingerprint
@@ -27,7 +27,7 @@ from hub.materializers.golden.cases import load_golden
 from hub.materializers.spark.dataframes import Input
 from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import Change, ViewBatch, ViewStore
+from hub.materializers.stores.store import RowChange, ViewBatch, ViewStore
 from hub.observability.export.metrics import exposition
 from hub.observability.overview.overview import KafkaHealth, Overview, view_line
 from hub.observability.overview.reports import reports_of
@@ -129,7 +129,7 @@ def test_a_ttl_is_kept_in_the_log_s_definition_and_adds_a_column_and_its_index()
 # ---- the fold
 
 
-def inputs(made: Shape, of: View) -> tuple[Input, ...]:
+def inputs(made: EntityPlan, of: View) -> tuple[Input, ...]:
     expiry = () if made.expiry is None else (made.expiry,)
     latest = {**SCHEMAS, "_expiry": of.all_sources["_expiry"].declared} if made.expiry else SCHEMAS
     return tuple(Input(each, (each.topic,), (), latest[each.name]) for each in (*made.sources, *expiry))
@@ -190,7 +190,7 @@ def stored(url: str, of: View, rows: dict[str, int | None], deleted: tuple[str, 
 
 def applied(store: ViewStore, rows: dict[str, int | None], deleted: tuple[str, ...], version: int) -> None:
     changes = [
-        Change(
+        RowChange(
             key,
             version,
             0,
@@ -202,9 +202,9 @@ def applied(store: ViewStore, rows: dict[str, int | None], deleted: tuple[str, .
     store.apply([ViewBatch("v", changes, Positions.of([("views.v", 0, len(rows))]))])
 
 
-def due(store: ViewStore, until_ms: int, limit: int) -> list[Due]:
+def due(store: ViewStore, until_ms: int, limit: int) -> list[ExpiredRow]:
     if isinstance(store, Store):
-        return [Due(*each) for each in store.due("v", LAST_EVENT_AT, until_ms, limit)]
+        return [ExpiredRow(*each) for each in store.due("v", LAST_EVENT_AT, until_ms, limit)]
     with store.cut("v") as cut:
         return among(cut, until_ms, limit)
 
@@ -216,8 +216,10 @@ def test_due_are_the_live_rows_whose_last_event_is_not_later(kind: str, tmp_path
     rows |= {"none": None, "far": 2**60 // 1000, "at": 50, "after": 51}
     gone = tuple(f"k{n}" for n in range(0, 60, 7))
     store = stored(KINDS[kind](tmp_path), view(), rows, gone)
-    wanted = {Due(key, ms) for key, ms in rows.items() if key not in gone and ms is not None and ms <= 50}
-    assert set(due(store, 50, 1_000)) == wanted and Due("at", 50) in wanted
+    wanted = {
+        ExpiredRow(key, ms) for key, ms in rows.items() if key not in gone and ms is not None and ms <= 50
+    }
+    assert set(due(store, 50, 1_000)) == wanted and ExpiredRow("at", 50) in wanted
     page = due(store, 50, 5)
     assert len(page) == 5 and set(page) <= wanted
     if kind == "sqlite":
@@ -260,7 +262,7 @@ def test_an_expiry_names_the_very_millisecond(last_ms: int) -> None:
 
     import orjson
 
-    made = record("_hub.expiry.v", Due("ø\n", last_ms))
+    made = record("_hub.expiry.v", ExpiredRow("ø\n", last_ms))
     assert (made.topic, made.key) == ("_hub.expiry.v", "ø\n".encode())
     at = datetime.fromisoformat(orjson.loads(made.value or b"")["cutoff"])
     told_ms = round(at.timestamp() * 1000)
@@ -268,19 +270,19 @@ def test_an_expiry_names_the_very_millisecond(last_ms: int) -> None:
 
 
 def test_what_was_said_is_said_again_only_after_a_while_or_of_a_newer_event() -> None:
-    known = Said()
-    page = [Due("a", 1), Due("b", 2)]
+    known = PendingDeletes()
+    page = [ExpiredRow("a", 1), ExpiredRow("b", 2)]
     assert known.unsaid(page, 0.0) == page
     known.said(page, 0.0)
     assert known.unsaid(page, 1.0) == []
-    assert known.unsaid([*page, Due("c", 3)], 2.0) == [Due("c", 3)]
-    assert known.unsaid([Due("a", 5), Due("b", 2)], 3.0) == [Due("a", 5)], (
+    assert known.unsaid([*page, ExpiredRow("c", 3)], 2.0) == [ExpiredRow("c", 3)]
+    assert known.unsaid([ExpiredRow("a", 5), ExpiredRow("b", 2)], 3.0) == [ExpiredRow("a", 5)], (
         "it came back, and is over once more"
     )
-    assert known.unsaid([Due("b", 2)], AGAIN_S) == [Due("b", 2)]
-    known.said([Due("b", 2)], AGAIN_S)
+    assert known.unsaid([ExpiredRow("b", 2)], AGAIN_S) == [ExpiredRow("b", 2)]
+    known.said([ExpiredRow("b", 2)], AGAIN_S)
     assert known.unsaid([], AGAIN_S + 1) == []
-    assert known.unsaid([Due("b", 2)], AGAIN_S + 2) == [Due("b", 2)], "it was gone meanwhile"
+    assert known.unsaid([ExpiredRow("b", 2)], AGAIN_S + 2) == [ExpiredRow("b", 2)], "it was gone meanwhile"
 
 
 class World:
@@ -295,8 +297,8 @@ class World:
     def started(self, page: int = 100) -> Expirer:
         return Expirer(self.cluster, [self], 0.0, page)
 
-    def kept(self) -> list[Kept]:
-        return [Kept(self.view, "v", self.store)]
+    def kept(self) -> list[StoredView]:
+        return [StoredView(self.view, "v", self.store)]
 
     def topic(self) -> None:
         self.cluster.create_topic("_hub.expiry.v", partitions=1, config={}, replication_factor=1)
@@ -318,10 +320,10 @@ def test_rows_that_are_over_are_said_so_once_and_again_the_same_by_one_who_was_k
     assert (world.look(), world.look()) == (1, 0)
     world.expirer = world.started()
     assert world.look() == 1
-    assert world.written == [(b"old", record("", Due("old", old)).value)] * 2
+    assert world.written == [(b"old", record("", ExpiredRow("old", old)).value)] * 2
     applied(world.store, {"old": old}, ("old",), 2)
     assert (world.look(), world.look(NOW_MS + 2 * DAY_MS)) == (0, 1)
-    assert world.written[-1] == (b"young", record("", Due("young", young)).value)
+    assert world.written[-1] == (b"young", record("", ExpiredRow("young", young)).value)
 
 
 def test_a_page_at_a_time_the_oldest_first_and_no_view_without_a_ttl(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from hub.materializers.types.source_formats import (
     without_defaults,
 )
 from hub.record import Record
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
-from hub.topics.dead_letters.model import letter_of
+from hub.topics.dead_letters.model import dead_letter_of
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_declared_schema_says_how_it_is_read() -> None:
 # ---- JSON Schema
 
 
-def of_json(schema: dict[str, Any], named: tuple[tuple[str, Source], ...] = ()) -> dict[str, str]:
-    return spark_types(of_registry(Source.of("JSON", orjson.dumps(schema).decode(), named)))
+def of_json(schema: dict[str, Any], named: tuple[tuple[str, SchemaSource], ...] = ()) -> dict[str, str]:
+    return spark_types(of_registry(SchemaSource.of("JSON", orjson.dumps(schema).decode(), named)))
 
 
 def of_property(node: Any, **beside: Any) -> str:
@@ -134,7 +134,7 @@ def test_a_property_of_json_schema_is_a_column(node: Any, wanted: str) -> None:
 
 def test_a_reference_to_another_schema_is_followed() -> None:
     text = '{"type": "object", "properties": {"city": {"type": "string"}}}'
-    other = Source.of("JSON", text)
+    other = SchemaSource.of("JSON", text)
     found = of_json(
         {"type": "object", "properties": {"home": {"$ref": "address.json"}}}, (("address.json", other),)
     )
@@ -152,7 +152,7 @@ LINE = "struct<product:string,price:double>"
 
 
 def test_a_protobuf_message_is_columns() -> None:
-    schema = of_registry(Source.of("PROTOBUF", PROTO))
+    schema = of_registry(SchemaSource.of("PROTOBUF", PROTO))
     assert spark_types(schema) == {
         "id": "string",
         "big": "decimal(20,0)",
@@ -178,7 +178,7 @@ def test_a_protobuf_message_is_columns() -> None:
 
 def test_a_file_without_a_message_has_no_columns() -> None:
     with pytest.raises(InvalidSchema, match="no message"):
-        of_registry(Source.of("PROTOBUF", 'syntax = "proto3"; enum E { A = 0; }'))
+        of_registry(SchemaSource.of("PROTOBUF", 'syntax = "proto3"; enum E { A = 0; }'))
 
 
 # ---- the view's file
@@ -250,7 +250,7 @@ def test_an_unknown_column_of_a_declared_schema_is_told_with_the_nearest(tmp_pat
 def test_what_one_view_refuses_another_may_have_taken(detail: str, word: str, everywhere: bool) -> None:
     """A replay of such an event names the views that it is for: else the others would count it twice."""
     headers = [("hub.dlq.reason", detail.encode()), ("hub.dlq.view", b"v")]
-    letter = letter_of(Record("t.dlq", 0, 0, 0, b"k", b"v", tuple(headers)))
+    letter = dead_letter_of(Record("t.dlq", 0, 0, 0, b"k", b"v", tuple(headers)))
     assert (letter.reason, letter.everywhere) == (word, everywhere)
 
 
@@ -269,7 +269,8 @@ def test_defaults_of_properties_and_whether_null_is_a_value_beside_them() -> Non
         none={"type": ["string", "null"], "default": None},
     ) | {"$defs": {"there": {"type": "integer", "default": 1}}}
     fields = {
-        each["name"]: each for each in of_registry(Source.of("JSON", orjson.dumps(schema).decode()))["fields"]
+        each["name"]: each
+        for each in of_registry(SchemaSource.of("JSON", orjson.dumps(schema).decode()))["fields"]
     }
     assert {name: each["default"] for name, each in fields.items() if each["default"] is not None} == {
         "cur": "EUR", "note": "x", "either": 5, "there": 1, "own": 2, "both": 3,
@@ -287,7 +288,7 @@ def test_a_view_that_began_before_defaults_were_known_goes_on_without_them() -> 
         {"name": "c", "type": "string", "default": None},
     ]
     text = 'syntax = "proto2"; message O { optional string cur = 1 [default = "EUR"]; }'
-    with_default = of_registry(Source.of("PROTOBUF", text))
-    before = of_registry(Source.of("PROTOBUF", text.replace(' [default = "EUR"]', "")))
+    with_default = of_registry(SchemaSource.of("PROTOBUF", text))
+    before = of_registry(SchemaSource.of("PROTOBUF", text.replace(' [default = "EUR"]', "")))
     assert with_default["fields"][0]["default"] == "EUR"
     assert without_defaults(with_default) == before

@@ -11,7 +11,7 @@ import pytest
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.schema_impact import columns_read, impacts
-from hub.schema_registry.registry.snapshot import Parsed, parse
+from hub.schema_registry.registry.snapshot import ParsedSchema, parse
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,7 +48,7 @@ def test_the_columns_that_a_view_reads() -> None:
     }  # fmt: skip
 
 
-def order(**changes: Any) -> Parsed:
+def order(**changes: Any) -> ParsedSchema:
     """The events' schema; a change of None takes the field away."""
     address = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]}
     item = {"type": "record", "name": "Item", "fields": [{"name": "qty", "type": "int"}]}

@@ -9,12 +9,12 @@ import orjson
 import pytest
 
 from hub.materializers.isolation.policy import (
-    Death,
-    Isolated,
+    DeathStreak,
+    DiskState,
+    IsolatedVersion,
     Journal,
-    Seen,
-    Strike,
-    Turn,
+    ProcessDeath,
+    RestartTurn,
     after_change,
     after_death,
     after_progress,
@@ -28,53 +28,53 @@ from hub.materializers.isolation.policy import (
     to_start,
 )
 
-MEMORY = Death("ended Spark with OutOfMemoryError", "certain")
-KILLED = Death("was under way when Spark was killed", "killed")
-IDLE = Seen("running", 60.0, 1, 4, 4)
+MEMORY = ProcessDeath("ended Spark with OutOfMemoryError", "certain")
+KILLED = ProcessDeath("was under way when Spark was killed", "killed")
+IDLE = DiskState("running", 60.0, 1, 4, 4)
 HOUR_MS = 3_600_000
 
 
-def in_batch(number: int, generation: int = 1) -> Seen:
-    return Seen("running", 60.0, generation, number, number - 1)
+def in_batch(number: int, generation: int = 1) -> DiskState:
+    return DiskState("running", 60.0, generation, number, number - 1)
 
 
-def died(journal: Journal, death: Death, seen: dict[str, Seen]) -> Journal:
+def died(journal: Journal, death: ProcessDeath, seen: dict[str, DiskState]) -> Journal:
     return after_death(journal, death, seen, dict.fromkeys(seen, (1,)), 1_000)
 
 
 def test_one_death_by_memory_isolates_the_only_suspect() -> None:
     after = died(Journal(), MEMORY, {"bad": in_batch(3), "other": IDLE})
     assert after.isolated == {
-        "bad": Isolated("1/3", "its batch 3 ended Spark with OutOfMemoryError", 1_000, (1,))
+        "bad": IsolatedVersion("1/3", "its batch 3 ended Spark with OutOfMemoryError", 1_000, (1,))
     }
     assert after.strikes == {}
 
 
 def test_of_many_suspects_those_are_isolated_whose_batch_was_under_way_twice() -> None:
     first = died(Journal(), MEMORY, {name: in_batch(3) for name in ("bad", "b", "c", "d")})
-    assert first.isolated == {} and set(first.strikes.values()) == {Strike("1/3", 1, 3)}
+    assert first.isolated == {} and set(first.strikes.values()) == {DeathStreak("1/3", 1, 3)}
     again = {"bad": in_batch(3), "b": in_batch(4), "c": in_batch(9), "d": IDLE}
     second = died(first, MEMORY, again)
     assert [*second.isolated] == ["bad"]
     assert second.isolated["bad"].cause == "its batch 3 ended Spark with OutOfMemoryError 2 times"
-    assert second.strikes == {"b": Strike("1/4", 1, 3), "c": Strike("1/9", 1, 3)}
+    assert second.strikes == {"b": DeathStreak("1/4", 1, 3), "c": DeathStreak("1/9", 1, 3)}
 
 
 def test_one_is_isolated_at_a_death_that_which_was_started_last() -> None:
     seen = {
         "a": replace(in_batch(0), started_s=5.0),
         "b": replace(in_batch(0), started_s=90.0),
-        "c": replace(Seen("planning"), started_s=1.0),
+        "c": replace(DiskState("planning"), started_s=1.0),
     }
     second = died(died(Journal(), MEMORY, seen), MEMORY, seen)
     assert [*second.isolated] == ["a"]
-    assert second.strikes == {"b": Strike("1/0", 2, 6), "c": Strike("start", 2, 6)}
+    assert second.strikes == {"b": DeathStreak("1/0", 2, 6), "c": DeathStreak("start", 2, 6)}
     third = died(second, MEMORY, {name: seen[name] for name in ("b", "c")})
     assert [*third.isolated] == ["a", "b"]
 
 
 def test_who_is_accused_most_starts_last() -> None:
-    journal = Journal({"a": Strike("1/0", 2, 6), "b": Strike("1/0", 1, 3)})
+    journal = Journal({"a": DeathStreak("1/0", 2, 6), "b": DeathStreak("1/0", 1, 3)})
     assert next_suspect(journal, {}, 1.0) == "b"
 
 
@@ -102,12 +102,12 @@ def test_a_killed_process_accuses_only_what_is_met_three_times() -> None:
         journal = died(journal, KILLED, {"bad": in_batch(3)})
         assert (journal.isolated, journal.strikes["bad"].times) == ({}, times)
     assert [*died(journal, KILLED, {"bad": in_batch(3)}).isolated] == ["bad"]
-    assert died(journal, KILLED, {"bad": in_batch(4)}).strikes == {"bad": Strike("1/4", 1, 2)}
+    assert died(journal, KILLED, {"bad": in_batch(4)}).strikes == {"bad": DeathStreak("1/4", 1, 2)}
 
 
 def test_who_did_nothing_or_is_isolated_already_is_no_suspect() -> None:
     one = died(Journal(), MEMORY, {"bad": in_batch(3)})
-    after = died(one, MEMORY, {"bad": in_batch(3), "idle": IDLE, "ended": Seen(None, 0.0, 1, 3, 2)})
+    after = died(one, MEMORY, {"bad": in_batch(3), "idle": IDLE, "ended": DiskState(None, 0.0, 1, 3, 2)})
     assert after == one
 
 
@@ -126,25 +126,25 @@ def test_an_isolated_view_returns_when_it_has_committed_the_batch() -> None:
 @pytest.mark.parametrize(
     ("seen", "returns"),
     [
-        (Seen("running", 1.0, 2, 0, -1), False),  # a new generation has to commit something
-        (Seen("running", 1.0, 2, 0, 0), True),
-        (Seen("planning", 1.0, 1, 3, 2), False),
-        (Seen(None, 0.0, 1, 3, 3), True),
+        (DiskState("running", 1.0, 2, 0, -1), False),  # a new generation has to commit something
+        (DiskState("running", 1.0, 2, 0, 0), True),
+        (DiskState("planning", 1.0, 1, 3, 2), False),
+        (DiskState(None, 0.0, 1, 3, 3), True),
     ],
 )
-def test_progress_is_that_of_the_checkpoint(seen: Seen, returns: bool) -> None:
+def test_progress_is_that_of_the_checkpoint(seen: DiskState, returns: bool) -> None:
     journal = died(Journal(), MEMORY, {"bad": in_batch(3)})
     assert (after_progress(journal, {"bad": seen}, 2_000).isolated == {}) is returns
 
 
 def test_a_start_is_passed_when_the_query_runs_for_a_while_or_commits() -> None:
-    journal = died(Journal(), MEMORY, {"bad": Seen("planning")})
+    journal = died(Journal(), MEMORY, {"bad": DiskState("planning")})
     assert journal.isolated["bad"].cause.startswith("its start ended Spark")
     for seen, passed in (
-        (Seen("planning", 90.0), False),
-        (Seen("running", 5.0), False),
-        (Seen("running", 31.0), True),
-        (Seen("running", 5.0, 1, 0, 0), True),
+        (DiskState("planning", 90.0), False),
+        (DiskState("running", 5.0), False),
+        (DiskState("running", 31.0), True),
+        (DiskState("running", 5.0, 1, 0, 0), True),
     ):
         assert (after_progress(journal, {"bad": seen}, 2_000).isolated == {}) is passed
 
@@ -169,7 +169,9 @@ def test_a_changed_file_is_a_new_try_and_a_death_isolates_it_again() -> None:
 
 def test_a_stalled_batch_accuses_its_view_alone() -> None:
     journal = after_stall(Journal(), "slow", "1/7", "did not move for 300 s", (5,), 1_000)
-    assert journal.isolated == {"slow": Isolated("1/7", "its batch 7 did not move for 300 s", 1_000, (5,))}
+    assert journal.isolated == {
+        "slow": IsolatedVersion("1/7", "its batch 7 did not move for 300 s", 1_000, (5,))
+    }
 
 
 def test_versions_that_are_no_more_are_forgotten() -> None:
@@ -181,13 +183,18 @@ def test_versions_that_are_no_more_are_forgotten() -> None:
 def test_the_journal_is_the_same_after_it_was_written() -> None:
     journal = after_stall(died(Journal(), MEMORY, {"bad": in_batch(3)}), "slow", "1/7", "stands", (5, 6), 2)
     journal = replace(
-        after_change(journal, "bad"), strikes={"c": Strike("start", 2, 6)}, returned_ms={"d": (1, 2)}
+        after_change(journal, "bad"), strikes={"c": DeathStreak("start", 2, 6)}, returned_ms={"d": (1, 2)}
     )
     assert journal_of(orjson.loads(orjson.dumps(as_body(journal)))) == journal
 
 
 def test_processes_take_turns_the_longest_waiting_first() -> None:
-    turns = {"a": Turn(True, 0.0), "b": Turn(False, 9.0), "c": Turn(False, 5.0), "d": Turn(False, 99.0)}
+    turns = {
+        "a": RestartTurn(True, 0.0),
+        "b": RestartTurn(False, 9.0),
+        "c": RestartTurn(False, 5.0),
+        "d": RestartTurn(False, 99.0),
+    }
     assert to_start(turns, 2, 10.0) == ["c"]
     assert to_start(turns, 1, 10.0) == []
     assert to_start(turns, 9, 10.0) == ["c", "b"]

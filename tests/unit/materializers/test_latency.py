@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hub.materializers.applying.applier import Applier
 from hub.materializers.applying.applier_process import objectives
-from hub.materializers.progress.latency import MOST_UNREAD, Due, Latencies, event_ms, latest_event
+from hub.materializers.progress.latency import MOST_UNREAD, ChangedRow, Latencies, event_ms, latest_event
 from hub.materializers.progress.latency_samples import Sampler
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, progress_of
 from hub.metrics.histogram import Histogram, histogram_of
@@ -187,7 +187,7 @@ def test_when_it_was_read_is_unknown_rather_than_guessed() -> None:
     ]
     for after in unknown:
         keyed, looked_up = Latencies("serving", 0), Latencies("serving", 0)
-        keyed.applied("v", [Due("in", 0, 7, 1_000_000, 1_000_400)], 1_000_900)
+        keyed.applied("v", [ChangedRow("in", 0, 7, 1_000_000, 1_000_400)], 1_000_900)
         keyed.told("v", [batch(4, 5, 1_000_100), after])
         assert sorted(told(keyed)) == [("changelog", "live"), ("readable", "live")], after
         before, committed = batch(4, 5, 1_000_100), replace(after, committed_at_ms=1_000_400)
@@ -196,7 +196,7 @@ def test_when_it_was_read_is_unknown_rather_than_guessed() -> None:
         looked_up.sampled(stretch, stretch.first, 1_000_000)
         assert (("read", "live") in told(looked_up)) == (after is unknown[-1])
     known = Latencies("serving", 0)
-    known.applied("v", [Due("in", 0, 7, 1_000_000, 1_000_400)], 1_000_900)
+    known.applied("v", [ChangedRow("in", 0, 7, 1_000_000, 1_000_400)], 1_000_900)
     known.told("v", [batch(4, 5, 1_000_100), batch(5, 9, 1_000_300)])
     known.told("v", [batch(5, 9, 1_000_300), batch(6, 12, 1_000_350)])
     assert told(known)["read", "live"].sum_s == pytest.approx(0.3)  # once
@@ -212,7 +212,7 @@ def test_no_event_is_read_after_its_row_was_made(
     latencies = Latencies("serving", 0)
     first, then = batch(4, 5, 1), replace(batch(5, 9, read_ms), committed_at_ms=changelog_ms)
     if keyed:
-        latencies.applied("v", [Due("in", 0, 7, event_ms, changelog_ms)], changelog_ms + more_ms)
+        latencies.applied("v", [ChangedRow("in", 0, 7, event_ms, changelog_ms)], changelog_ms + more_ms)
         latencies.told("v", [first, then])
     else:
         latencies.covered("v", [first, then], changelog_ms + more_ms)
@@ -228,7 +228,7 @@ def test_changes_that_wait_to_hear_of_their_batch_are_bounded_and_none_is_lost()
     latencies, total = Latencies("serving", 0), 5 * MOST_UNREAD + 3
     latencies.told("v", [batch(4, 0, 1_000_000)])
     for offset in range(total):
-        latencies.applied("v", [Due("in", 0, offset, 1_000_000, 1_000_400, 2)], 1_000_900)
+        latencies.applied("v", [ChangedRow("in", 0, offset, 1_000_000, 1_000_400, 2)], 1_000_900)
         assert len(latencies._unread["v"]) < MOST_UNREAD
     latencies.told("v", [batch(5, total, 1_000_300)])
     assert told(latencies)["read", "live"].count == 2 * total
@@ -276,7 +276,7 @@ def test_a_view_is_promised_the_shortest_of_its_topics(bench: Bench, tmp_path: P
 
 def test_a_looked_up_event_that_was_traced_is_named_and_one_that_was_not_is_not() -> None:
     latencies = Latencies("serving", 0)
-    due = Due("in", 0, 7, 1_000_000, 1_000_400)
+    due = ChangedRow("in", 0, 7, 1_000_000, 1_000_400)
     latencies.applied("v", [due], 1_000_900)
     ((view, waits, readable_ms),) = latencies.unseen()
     assert (view, waits) == ("v", due) and latencies.unseen() == []

@@ -9,7 +9,7 @@ import pytest
 
 from hub.config import Settings
 from hub.log import MemoryCluster
-from hub.materializers.engine.runner import Board, Runner
+from hub.materializers.engine.runner import ProgressQueue, Runner
 from hub.materializers.spark import session as spark
 from hub.materializers.spark.slots import Slots
 
@@ -27,11 +27,11 @@ def test_many_views_ask_together_no_oftener_than_a_hundred_times_a_second(
     for number in range(views):
         (tmp_path / "views" / f"v{number}.yaml").write_text("")
     cluster, none = MemoryCluster(), cast(Any, None)
-    board = Board(cast(Any, cluster), cluster.writer())
+    board = ProgressQueue(cast(Any, cluster), cluster.writer())
     settings = Settings(project=tmp_path)
     runner = Runner(
         tmp_path / "views" / "v0.yaml", settings, none, Slots(2, 2, 2), cast(Any, cluster), none, board
     )
-    plan = spark.Plan(none, (), none, none, 1, 1, tmp_path, 2)
+    plan = spark.ViewPlan(none, (), none, none, 1, 1, tmp_path, 2)
     runner._started(plan, "live", whole=True)
     assert asked == [pause_ms]

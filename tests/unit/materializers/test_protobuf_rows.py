@@ -16,9 +16,9 @@ from hub.materializers.spark.protobuf_rows import BROKEN, columns_of
 from hub.materializers.types.avro_types import AvroType, field_types
 from hub.materializers.types.source_formats import columns_ddl, of_registry, reading_of
 from hub.schema_registry.codecs.avro_encoder import Unfit
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 
-SCHEMA = of_registry(Source.of("PROTOBUF", PROTO))
+SCHEMA = of_registry(SchemaSource.of("PROTOBUF", PROTO))
 
 
 def rows(
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_told_and_leaves_the_others_alone(body: bytes, wh
 
 def test_a_text_of_proto2_that_is_no_utf_8_refuses_its_event_alone() -> None:
     schema = of_registry(
-        Source.of(
+        SchemaSource.of(
             "PROTOBUF",
             'syntax = "proto2"; message Order { optional string id = 1; repeated string tags = 2; '
             "map<string, string> named = 3; map<int32, bool> marks = 4; }",
@@ -140,7 +140,7 @@ def test_a_text_of_proto2_that_is_no_utf_8_refuses_its_event_alone() -> None:
 
 def test_a_message_inside_itself_further_down_is_left_out_as_its_columns_say() -> None:
     schema = of_registry(
-        Source.of(
+        SchemaSource.of(
             "PROTOBUF",
             'syntax = "proto3"; message Order { Item item = 1; } message Item { string sku = 1; Links links = 2; } '
             "message Links { repeated Order orders = 1; string title = 2; }",

@@ -13,34 +13,33 @@ from changelog import CHANGELOG, Bench, schema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.alerts.model.rules import Change as RuleChange
-from hub.alerts.model.rules import Changes, Verdict
-from hub.alerts.model.state_machine import Route
-from hub.alerts.model.state_machine import State as Alerts
+from hub.alerts.model.rules import RuleChange, RuleChanges, Verdict
+from hub.alerts.model.state_machine import AlertingState as Alerts
+from hub.alerts.model.state_machine import NotificationRoute
 from hub.alerts.model.state_machine import step as judge
 from hub.errors import PeerError
 from hub.materializers.applying.applier import Applier
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.open_store import open_store
-from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.materializers.stores.stored_row import key_hash
 from hub.materializers.verification import fingerprint as proof_module
-from hub.materializers.verification.changelog_fold import ProofFold
-from hub.materializers.verification.continuous_check import Provable, Prover, _Reading
+from hub.materializers.verification.changelog_fold import ChangelogFold
+from hub.materializers.verification.continuous_check import ContinuousVerifier, VerifiableView, _FirstRead
 from hub.materializers.verification.fingerprint import (
     PREFIX,
     Fingerprint,
-    Proof,
-    State,
-    Sums,
+    FingerprintSums,
+    VerificationState,
+    VerificationStatus,
     aged,
     hashes_of,
+    observe_unverified,
+    observe_verifications,
     region_of,
+    reported_verifications,
     rows_of,
-    seen_of_proofs,
-    seen_of_unproved,
-    told_proofs,
 )
 from hub.materializers.verification.metrics import families
 from hub.record import Positions
@@ -61,10 +60,10 @@ class Keeper:
         self.name, self.store, self.changelog, self.table = name, store, changelog, table
         self.down = self.why = ""
 
-    def provable(self) -> tuple[list[Provable], str]:
+    def provable(self) -> tuple[list[VerifiableView], str]:
         if self.down:
             return [], self.down
-        return [Provable("v", self.table, self.changelog, self.store, self.why)], ""
+        return [VerifiableView("v", self.table, self.changelog, self.store, self.why)], ""
 
 
 class World(Bench):
@@ -80,8 +79,10 @@ class World(Bench):
         self.write_history()
         self.other_applier.follow([self.view])
 
-    def started(self, *more: Keeper) -> Prover:
-        made = Prover(self.cluster, self.schemas, [self.keeper, *more], self.folder / "proof", 1.0, 60.0)
+    def started(self, *more: Keeper) -> ContinuousVerifier:
+        made = ContinuousVerifier(
+            self.cluster, self.schemas, [self.keeper, *more], self.folder / "proof", 1.0, 60.0
+        )
         made.now_ms, made.rest = (lambda: self.now), (lambda _seconds: None)
         return made
 
@@ -90,7 +91,7 @@ class World(Bench):
             pass
         return self
 
-    def proved(self, key: tuple[str, str] = KEY) -> Proof:
+    def proved(self, key: tuple[str, str] = KEY) -> VerificationStatus:
         """After one more turn of it."""
         self.prover.step()
         self.prover.turns[key].next_s = 0.0
@@ -134,19 +135,23 @@ def world(tmp_path: Path) -> Any:
 
 def test_a_store_that_applied_all_matches_and_goes_on_matching(any_world: World) -> None:
     found = any_world.applied().proved()
-    assert (found.state, found.rows, found.regions) == (State.MATCHES, len(any_world.stored()), 0)
+    assert (found.state, found.rows, found.regions) == (VerificationState.MATCHES, len(any_world.stored()), 0)
     assert found.matched_ms == found.compared_ms == any_world.now
     before = found.fingerprint
     any_world.write("k1", 1_000, {"points": 7})
     any_world.write("k2", 1_001, None)
     any_world.now += 60_000
     found = any_world.applied().proved()
-    assert found.state is State.MATCHES and found.fingerprint != before and found.compared_ms == any_world.now
+    assert (
+        found.state is VerificationState.MATCHES
+        and found.fingerprint != before
+        and found.compared_ms == any_world.now
+    )
     assert found.positions == str(any_world.cluster.end_offsets([CHANGELOG]))
 
 
 def test_every_kind_of_difference_is_found_and_its_key_is_named(any_world: World) -> None:
-    assert any_world.applied().proved().state is State.MATCHES
+    assert any_world.applied().proved().state is VerificationState.MATCHES
     good = any_world.stored()
     stale, lost, edited = sorted(good)[:3]
     at = any_world.other.positions("v", "changelog")
@@ -156,14 +161,14 @@ def test_every_kind_of_difference_is_found_and_its_key_is_named(any_world: World
     any_world.write(edited, 2_001, {"points": 1, "city": "Oslo"})
     at = any_world.cluster.end_offsets([CHANGELOG])
     planted = [
-        Change("ghost", 5, 0, 0, {"points": 1}),
-        Change(stale, good[stale] + 5_000, 0, 0, {"points": 1}),
-        Change(lost, good[lost] + 5_000, 0, 0, None),
-        Change(edited, 2_001, 0, 0, {"points": 2, "city": "Oslo"}),
+        RowChange("ghost", 5, 0, 0, {"points": 1}),
+        RowChange(stale, good[stale] + 5_000, 0, 0, {"points": 1}),
+        RowChange(lost, good[lost] + 5_000, 0, 0, None),
+        RowChange(edited, 2_001, 0, 0, {"points": 2, "city": "Oslo"}),
     ]
     any_world.other.apply([ViewBatch("v", planted, at)])
     found = any_world.proved()
-    assert found.state is State.DIFFERS and 1 <= found.regions <= 4
+    assert found.state is VerificationState.DIFFERS and 1 <= found.regions <= 4
     assert {each.key: each.why for each in found.keys} == {
         "ghost": "the changelog has no such key, the store version 5",
         stale: f"version {good[stale]}, the store has version {good[stale] + 5_000}",
@@ -185,16 +190,16 @@ def test_a_difference_is_told_until_it_is_gone(world: World) -> None:
         ).fetchone()
         by_hand.execute(f'UPDATE "{table}" SET points = points + 1 WHERE key = ?', [key])
     found = world.proved()
-    assert (found.state, [each.key for each in found.keys]) == (State.DIFFERS, [key])
+    assert (found.state, [each.key for each in found.keys]) == (VerificationState.DIFFERS, [key])
     since = found.since_ms
     world.now += 60_000
     found = world.proved()
-    assert found.state is State.DIFFERS and found.since_ms == since
+    assert found.state is VerificationState.DIFFERS and found.since_ms == since
     told = world.told()
     assert told[f"{PREFIX}other"]["views"]["v"]["differing"][0]["key"] == key
     with sqlite3.connect(world.folder / "other.db") as by_hand:
         by_hand.execute(f'UPDATE "{table}" SET points = ? WHERE key = ?', [points, key])
-    assert world.proved().state is State.MATCHES
+    assert world.proved().state is VerificationState.MATCHES
 
 
 def test_it_goes_on_where_it_was_after_a_restart_and_begins_anew_when_its_file_does_not_fit(
@@ -204,29 +209,29 @@ def test_it_goes_on_where_it_was_after_a_restart_and_begins_anew_when_its_file_d
     world.prover.close()
     read: list[int] = []
 
-    class Counting(ProofFold):
+    class Counting(ChangelogFold):
         def take(self, rows: Any, reached: Positions) -> None:
             read.append(len(rows))
             super().take(rows, reached)
 
     from hub.materializers.verification import continuous_check as prover_module
 
-    original, prover_module.ProofFold = prover_module.ProofFold, Counting  # type: ignore[misc]
+    original, prover_module.ChangelogFold = prover_module.ChangelogFold, Counting  # type: ignore[misc]
     try:
         world.prover = world.started()
-        assert world.proved().state is State.MATCHES and read == []
+        assert world.proved().state is VerificationState.MATCHES and read == []
         world.prover.close()
         (world.folder / "proof" / f"{CHANGELOG}.db").write_bytes(b"no file of ours")
         world.prover = world.started()
-        assert world.proved().state is State.MATCHES and sum(read) > 20
+        assert world.proved().state is VerificationState.MATCHES and sum(read) > 20
         # Nobody followed for half of the time that tombstones are kept: what went meanwhile would seem to be there.
         world.prover.close()
         read.clear()
         world.now += 13 * 3_600_000
         world.prover = world.started()
-        assert world.proved().state is State.MATCHES and sum(read) > 20
+        assert world.proved().state is VerificationState.MATCHES and sum(read) > 20
     finally:
-        prover_module.ProofFold = original  # type: ignore[misc]
+        prover_module.ChangelogFold = original  # type: ignore[misc]
 
 
 def test_sums_that_are_not_those_of_the_rows_are_no_alarm(world: World) -> None:
@@ -235,7 +240,7 @@ def test_sums_that_are_not_those_of_the_rows_are_no_alarm(world: World) -> None:
     with sqlite3.connect(world.folder / "proof" / f"{CHANGELOG}.db") as by_hand:
         by_hand.execute("UPDATE sums SET count = count + 1 WHERE rowid = (SELECT min(rowid) FROM sums)")
     world.prover = world.started()
-    assert world.proved().state is State.MATCHES
+    assert world.proved().state is VerificationState.MATCHES
 
 
 def test_what_a_later_generation_swept_out_is_no_difference_in_any_store(world: World) -> None:
@@ -249,9 +254,9 @@ def test_what_a_later_generation_swept_out_is_no_difference_in_any_store(world: 
     assert len(world.stored()) == 1 < len(world.rows())
     for _ in range(2):
         found = world.proved()
-        assert (found.state, found.rows) == (State.MATCHES, 1)
+        assert (found.state, found.rows) == (VerificationState.MATCHES, 1)
         found = world.proved(("serving", "v"))
-        assert (found.state, found.rows) == (State.MATCHES, len(world.rows()))
+        assert (found.state, found.rows) == (VerificationState.MATCHES, len(world.rows()))
     world.drain()
     assert world.proved(("serving", "v")).rows == 1
 
@@ -262,10 +267,10 @@ def test_a_changelog_that_is_made_anew_is_open_until_the_store_follows_it(any_wo
     any_world.cluster.create_topic(CHANGELOG, partitions=2, config={}, replication_factor=1)
     any_world.write("a", 7, {"points": 1})
     found = any_world.proved()
-    assert found.state is State.OPEN and "made anew" in found.reason
+    assert found.state is VerificationState.OPEN and "made anew" in found.reason
     any_world.other_applier.follow([any_world.view])
     found = any_world.applied().proved()
-    assert (found.state, found.rows) == (State.MATCHES, 1)
+    assert (found.state, found.rows) == (VerificationState.MATCHES, 1)
 
 
 def test_new_columns_are_no_difference(world: World) -> None:
@@ -273,7 +278,7 @@ def test_new_columns_are_no_difference(world: World) -> None:
     world.schemas.texts.append(orjson.dumps(schema(("tier", ["null", "string"]))).decode())
     world.write("k3", 5_000, {"points": 1, "tier": "gold"}, schema_id=2)
     found = world.applied().proved()
-    assert found.state is State.MATCHES, found
+    assert found.state is VerificationState.MATCHES, found
 
 
 def test_a_compacted_changelog_is_no_difference(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,28 +303,28 @@ def test_a_compacted_changelog_is_no_difference(world: World, monkeypatch: pytes
 
     monkeypatch.setattr(world.cluster, "reader", compacted)
     found = world.proved()
-    assert (found.state, found.rows) == (State.MATCHES, 38)
+    assert (found.state, found.rows) == (VerificationState.MATCHES, 38)
 
 
 def test_a_store_that_is_down_or_stopped_or_catches_up_is_never_said_to_match(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert world.applied().proved().state is State.MATCHES
+    assert world.applied().proved().state is VerificationState.MATCHES
     world.keeper.down = "disk full"
     found = world.proved()
-    assert (found.state, found.reason) == (State.UNKNOWN, "the store does not answer: disk full")
+    assert (found.state, found.reason) == (VerificationState.UNKNOWN, "the store does not answer: disk full")
     assert found.matched_ms == world.now  # when it last did
     world.keeper.down, world.keeper.why = "", "the view is stopped in this store: a bad row"
     assert "a bad row" in world.proved().reason
     world.keeper.why = ""
-    assert world.proved().state is State.MATCHES
+    assert world.proved().state is VerificationState.MATCHES
     monkeypatch.setattr("hub.materializers.verification.continuous_check._NEAR", 10)
     for version in range(6_000, 6_100):
         world.write(f"k{version % 40}", version, {"points": version})
     world.now += 200_000
     found = world.proved()
-    assert found.state is State.OPEN and found.reason == "the store catches up: 100 records"
-    assert world.applied().proved().state is State.MATCHES
+    assert found.state is VerificationState.OPEN and found.reason == "the store catches up: 100 records"
+    assert world.applied().proved().state is VerificationState.MATCHES
 
 
 def test_a_store_behind_the_fold_waits_and_is_open_when_that_takes_long(world: World) -> None:
@@ -327,15 +332,18 @@ def test_a_store_behind_the_fold_waits_and_is_open_when_that_takes_long(world: W
     world.applied()
     own = Keeper("serving", world.store)
     world.prover.keepers = [world.keeper, own]
-    assert world.proved().state is State.MATCHES and world.proved(("serving", "v")).state is State.MATCHES
+    assert (
+        world.proved().state is VerificationState.MATCHES
+        and world.proved(("serving", "v")).state is VerificationState.MATCHES
+    )
     world.write("k5", 7_000, {"points": 1})
     world.drain()  # the other store does not take it
     assert world.proved(("serving", "v")).positions == str(world.cluster.end_offsets([CHANGELOG]))
-    assert world.proved().state is State.MATCHES  # it was compared a moment ago
+    assert world.proved().state is VerificationState.MATCHES  # it was compared a moment ago
     world.now += 100_000
     found = world.proved()
-    assert found.state is State.OPEN and "1 records behind" in found.reason
-    assert world.applied().proved().state is State.MATCHES
+    assert found.state is VerificationState.OPEN and "1 records behind" in found.reason
+    assert world.applied().proved().state is VerificationState.MATCHES
 
 
 def test_another_version_that_is_served_is_open_until_it_was_compared(world: World) -> None:
@@ -343,7 +351,7 @@ def test_another_version_that_is_served_is_open_until_it_was_compared(world: Wor
     world.keeper.table = "v@2"
     world.prover.step()
     found = world.prover.turns[KEY].proof
-    assert found.state is State.OPEN and found.table == "v@2" and found.matched_ms is None
+    assert found.state is VerificationState.OPEN and found.table == "v@2" and found.matched_ms is None
 
 
 def test_a_log_that_cannot_be_read_is_unknown_and_a_match_ages(
@@ -356,18 +364,18 @@ def test_a_log_that_cannot_be_read_is_unknown_and_a_match_ages(
 
     monkeypatch.setattr(world.cluster, "end_offsets", away)
     found = world.proved()
-    assert (found.state, found.reason) == (State.UNKNOWN, "Kafka does not answer")
+    assert (found.state, found.reason) == (VerificationState.UNKNOWN, "Kafka does not answer")
     monkeypatch.undo()
     found = world.proved()
-    assert found.state is State.MATCHES
-    assert aged(found, 60.0, 0.0, world.now + 380_000).state is State.MATCHES
-    assert aged(found, 60.0, 0.0, world.now + 400_000).state is State.OPEN
+    assert found.state is VerificationState.MATCHES
+    assert aged(found, 60.0, 0.0, world.now + 380_000).state is VerificationState.MATCHES
+    assert aged(found, 60.0, 0.0, world.now + 400_000).state is VerificationState.OPEN
 
 
 def test_what_is_told_is_shown_until_nobody_tells_and_keys_only_to_readers(world: World) -> None:
     world.applied()
     at = world.other.positions("v", "changelog")
-    world.other.apply([ViewBatch("v", [Change("ghost", 5, 0, 0, {"points": 1})], at)])
+    world.other.apply([ViewBatch("v", [RowChange("ghost", 5, 0, 0, {"points": 1})], at)])
     world.proved()
     told = world.told()
     (row,) = rows_of(told, world.now, lambda _view: True, lambda _view: True)
@@ -376,23 +384,23 @@ def test_what_is_told_is_shown_until_nobody_tells_and_keys_only_to_readers(world
     (row,) = rows_of(told, world.now, lambda _view: True, lambda _view: False)
     assert row["differing"] == [] and "ghost" not in str(row)
     assert rows_of(told, world.now, lambda _view: False, lambda _view: False) == []
-    seen = seen_of_proofs(told, Changes(), world.now, {"v": "crm"})
+    seen = observe_verifications(told, RuleChanges(), world.now, {"v": "crm"})
     assert [each.verdict for each in seen.observations] == [Verdict.BAD] and "ghost" not in str(seen)
     later = world.now + 100_000
-    ((_, proof),) = told_proofs(told, later)
-    assert (proof.state, proof.reason) == (State.UNKNOWN, "the applier has not told for 100 s")
-    assert seen_of_proofs(told, Changes(), later, {}).observations[0].verdict is Verdict.UNKNOWN
+    ((_, proof),) = reported_verifications(told, later)
+    assert (proof.state, proof.reason) == (VerificationState.UNKNOWN, "the applier has not told for 100 s")
+    assert observe_verifications(told, RuleChanges(), later, {}).observations[0].verdict is Verdict.UNKNOWN
 
 
 def test_a_second_opinion_is_an_alert_and_a_series_too() -> None:
     told = {"versions:v": {"recomputed": {"state": "DIFFERS", "reason": "3 rows are others", "at_ms": 5}}}
-    (seen,) = seen_of_proofs(told, Changes(), 9, {}).observations
+    (seen,) = observe_verifications(told, RuleChanges(), 9, {}).observations
     assert seen.verdict is Verdict.BAD and "3 rows are others" in seen.summary
     (family,) = [each for each in families(told, 9) if each.name == "hub_view_recomputed_match"]
     assert [(each.labels, each.value) for each in family.samples] == [({"view": "v"}, 0.0)]
     for state, verdict in (("DIFFERS", Verdict.GOOD), ("UNKNOWN", Verdict.BAD)):
         told["versions:v"]["recomputed"] |= {"state": state, "reason": "its topic is gone"}
-        (seen,) = seen_of_unproved(told, Changes(), 9, {}, on=True).observations
+        (seen,) = observe_unverified(told, RuleChanges(), 9, {}, on=True).observations
         assert (seen.verdict, dict(seen.object)) == (verdict, {"view": "v"})
         (family,) = [each for each in families(told, 9) if each.name == "hub_view_state_unproved"]
         assert [each.value for each in family.samples] == [float(verdict is Verdict.BAD)]
@@ -406,7 +414,7 @@ class Watched:
     """The alerts of what a world's prover told, and of a prover that is silent."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.alerts, self.changes, self.on = world, Alerts(), Changes(), True
+        self.world, self.alerts, self.changes, self.on = world, Alerts(), RuleChanges(), True
 
     def after(self, minutes: float, *, silent: bool = False) -> list[tuple[str, str, str]]:
         """(rule, phase, detail) once so much time went by, in looks of ten seconds."""
@@ -417,10 +425,10 @@ class Watched:
                 self.world.prover.step()
             told, now = self.world.told(), self.world.now
             seen = [
-                seen_of_proofs(told, self.changes, now, {"v": "crm"}),
-                seen_of_unproved(told, self.changes, now, {"v": "crm"}, on=self.on),
+                observe_verifications(told, self.changes, now, {"v": "crm"}),
+                observe_unverified(told, self.changes, now, {"v": "crm"}, on=self.on),
             ]
-            self.alerts, _ = judge(self.alerts, seen, [Route((), ("ops",))], now)
+            self.alerts, _ = judge(self.alerts, seen, [NotificationRoute((), ("ops",))], now)
         return [(each.rule, each.phase, each.detail) for each in self.alerts.alerts.values()]
 
 
@@ -443,7 +451,7 @@ def test_a_view_that_nothing_proves_for_an_hour_is_an_alert_until_it_is_proved(w
     assert (labels["view"], labels["store"], labels["owner"]) == ("v", "other", "crm")
     assert alert.summary == "nothing shows that store other of view v is what its changelog says"
     world.keeper.why = ""
-    assert world.proved().state is State.MATCHES
+    assert world.proved().state is VerificationState.MATCHES
     assert watched.after(3) == []
 
 
@@ -458,21 +466,21 @@ def test_an_applier_that_is_silent_is_an_alert_too_but_not_where_views_are_not_t
     assert (rule, phase) == ("view-unproved", "firing") and "the applier has not told for" in why
     watched.on = False  # proof_core_share: 0
     assert watched.after(2, silent=True) == []
-    watched.on, watched.changes = True, Changes({"view-unproved": RuleChange(for_ms=60_000)})
+    watched.on, watched.changes = True, RuleChanges({"view-unproved": RuleChange(for_ms=60_000)})
     assert watched.after(2, silent=True)[0][1] == "firing"
 
 
 def test_what_differs_was_compared_and_is_the_other_rules(world: World) -> None:
     world.applied()
     at = world.other.positions("v", "changelog")
-    world.other.apply([ViewBatch("v", [Change("ghost", 5, 0, 0, {"points": 1})], at)])
+    world.other.apply([ViewBatch("v", [RowChange("ghost", 5, 0, 0, {"points": 1})], at)])
     world.proved()
     ((rule, phase, _),) = Watched(world).after(65)
     assert (rule, phase) == ("view-differs", "firing")
 
 
 def test_a_changelog_that_takes_longer_to_read_has_the_time_that_it_says_and_no_more() -> None:
-    reading = _Reading(0.0, 1_000, 1_000)
+    reading = _FirstRead(0.0, 1_000, 1_000)
     reading.went_on(1_000, 100.0)
     assert reading.needs_s == 0.0  # it stands
     reading.went_on(900, 1_000.0)  # a tenth of it
@@ -480,22 +488,22 @@ def test_a_changelog_that_takes_longer_to_read_has_the_time_that_it_says_and_no_
     reading.went_on(900, 9_000.0)
     assert reading.needs_s == 20_000.0  # stands again: no longer for that
     hour = 3_600_000
-    open_ = Proof("v", "v", since_ms=hour, needs_s=3.0 * 3_600)
+    open_ = VerificationStatus("v", "v", since_ms=hour, needs_s=3.0 * 3_600)
 
-    def verdict(proof: Proof, now_ms: int) -> Verdict:
+    def verdict(proof: VerificationStatus, now_ms: int) -> Verdict:
         told = {f"{PREFIX}other": {"store": "other", "at_ms": now_ms, "views": {"v": proof.body()}}}
-        (seen,) = seen_of_unproved(told, Changes(), now_ms, {}, on=True).observations
+        (seen,) = observe_unverified(told, RuleChanges(), now_ms, {}, on=True).observations
         (family,) = [each for each in families(told, now_ms) if each.name == "hub_view_state_unproved"]
         assert [each.value for each in family.samples] == [float(seen.verdict is Verdict.BAD)]
         return seen.verdict
 
     assert verdict(open_, 3 * hour - 1) is Verdict.UNKNOWN
     assert verdict(open_, 3 * hour) is Verdict.BAD  # and fires an hour later
-    assert verdict(Proof("v", "v", since_ms=hour, needs_s=60.0), hour) is Verdict.BAD
+    assert verdict(VerificationStatus("v", "v", since_ms=hour, needs_s=60.0), hour) is Verdict.BAD
     # Where it cannot be compared at all, that would take long is no excuse.
-    assert verdict(open_.now(State.UNKNOWN, "the store is not open", hour), hour) is Verdict.BAD
+    assert verdict(open_.now(VerificationState.UNKNOWN, "the store is not open", hour), hour) is Verdict.BAD
     old = {key: value for key, value in open_.body().items() if key != "needs_s"}
-    assert proof_module.proof_of("v", old).needs_s == 0.0
+    assert proof_module.verification_of("v", old).needs_s == 0.0
 
 
 def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: World) -> None:
@@ -512,7 +520,7 @@ def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: Wor
         return float(world.told()[f"{PREFIX}other"]["views"]["v"]["needs_s"])
 
     assert 10_060 <= told() < 12_000
-    assert world.proved().state is State.MATCHES
+    assert world.proved().state is VerificationState.MATCHES
     world.prover.told.clear()
     world.prover._tell()
     assert 60 <= told() < 1_000
@@ -542,7 +550,7 @@ def test_a_comparison_that_takes_long_is_no_silence(world: World, monkeypatch: A
 def test_sums_that_go_on_are_those_of_the_rows_that_are_left(
     changes: list[tuple[int, int, int | None]], swept: int
 ) -> None:
-    sums, rows = Sums(), dict[int, tuple[int, int | None]]()
+    sums, rows = FingerprintSums(), dict[int, tuple[int, int | None]]()
     for key, number, row in changes:
         at, version = key_hash(str(key)), (number // 3 << GENERATION_SHIFT) + number
         if at not in rows or version > rows[at][0]:
@@ -555,7 +563,7 @@ def test_sums_that_go_on_are_those_of_the_rows_that_are_left(
         if row is not None and version >= swept << GENERATION_SHIFT:
             anew.add(at, row)
     assert not anew.differing(sums.fingerprint(swept << GENERATION_SHIFT))
-    assert Sums(list(sums.changed())).fingerprint(0).value == sums.fingerprint(0).value
+    assert FingerprintSums(list(sums.changed())).fingerprint(0).value == sums.fingerprint(0).value
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -565,6 +573,6 @@ def test_a_region_is_a_range_of_hashes(hashed: int) -> None:
 
 
 def test_the_share_of_a_core_is_paid_with_rest() -> None:
-    clock = proof_module.Clock(0.1)
+    clock = proof_module.CpuBudget(0.1)
     clock.work(1.0)
     assert clock.rest(3.0) == 3.0 and clock.rest(100.0) == pytest.approx(6.0) and clock.rest(1.0) == 0.0

@@ -21,15 +21,15 @@ from hub.materializers.serving import subscriptions
 from hub.materializers.serving.pull_query import Condition
 from hub.materializers.serving.subscription_transport import ServerSentEvents, as_message, as_sse
 from hub.materializers.serving.subscriptions import (
-    Event,
-    Held,
-    Place,
-    Wanted,
+    HeldKeys,
+    SubscriberPosition,
+    SubscriptionEvent,
+    SubscriptionRequest,
     Watcher,
     parse_event_id,
     subscribe,
 )
-from hub.materializers.stores.sql_store import Changes, Filter, Store
+from hub.materializers.stores.sql_store import ChangedRows, Filter, Store
 from hub.record import Positions
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ AT = Positions.of([("views.v", 0, 3), ("views.v", 1, 0)])
 def test_an_event_id_comes_back_as_the_place_it_was(
     incarnation: str, after: str | None, filters: str
 ) -> None:
-    place = Place(incarnation, AT, after, filters)
+    place = SubscriberPosition(incarnation, AT, after, filters)
     text = str(place)
     assert text.isascii() and text.isprintable()
     assert parse_event_id(text) == place
@@ -60,7 +60,7 @@ def test_an_id_of_somebody_else_is_refused(text: str) -> None:
 
 @given(st.booleans(), st.lists(st.tuples(st.sampled_from("abcde"), st.booleans())))
 def test_who_may_have_a_key_is_told_that_it_left(assumed: bool, steps: list[tuple[str, bool]]) -> None:
-    held, has = Held(assumed, most=2), set[str]("abcde" if assumed else "")
+    held, has = HeldKeys(assumed, most=2), set[str]("abcde" if assumed else "")
     told_for_nothing = 0
     for key, comes in steps:
         if comes:
@@ -93,16 +93,16 @@ def in_a_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def told(
     bench: Bench,
-    wanted: Wanted,
+    wanted: SubscriptionRequest,
     count: int,
     last: str | None = None,
     meanwhile: Any = None,
     watcher: Watcher | None = None,
-) -> list[Event]:
+) -> list[SubscriptionEvent]:
     """The first events; ``meanwhile`` is called with each as it is read."""
 
-    async def run() -> list[Event]:
-        found: list[Event] = []
+    async def run() -> list[SubscriptionEvent]:
+        found: list[SubscriptionEvent] = []
         by = watcher or Watcher(bench.store)
         async with aclosing(subscribe(bench.store, by, wanted, last)) as stream:
             while len(found) < count:
@@ -119,14 +119,14 @@ def test_a_row_that_leaves_the_filter_is_a_delete_and_one_that_was_never_in_is_n
     bench.write("b", 2, {"city": "Kiel", "points": 2})
     bench.drain()
 
-    def meanwhile(event: Event) -> None:
+    def meanwhile(event: SubscriptionEvent) -> None:
         if event.name == "synced":
             bench.write("b", 3, {"city": "Rome", "points": 3})  # never in
             bench.write("a", 4, {"city": "Kiel", "points": 4})  # leaves
             bench.write("c", 5, {"city": "Oslo", "points": 5})  # enters
             bench.drain()
 
-    events = told(bench, Wanted("v", OSLO), 4, meanwhile=meanwhile)
+    events = told(bench, SubscriptionRequest("v", OSLO), 4, meanwhile=meanwhile)
     assert [each.name for each in events[:2]] == ["snapshot", "synced"]
     changes = {
         each.body["key"]: (each.name, each.body["row"] and each.body["row"]["points"]) for each in events[2:]
@@ -137,8 +137,8 @@ def test_a_row_that_leaves_the_filter_is_a_delete_and_one_that_was_never_in_is_n
 def test_an_id_of_another_filter_starts_over(bench: Bench) -> None:
     bench.write("a", 1, {"city": "Oslo", "points": 1})
     bench.drain()
-    last = str(told(bench, Wanted("v", OSLO), 2)[-1].mark)
-    again = told(bench, Wanted("v"), 3, last)
+    last = str(told(bench, SubscriptionRequest("v", OSLO), 2)[-1].mark)
+    again = told(bench, SubscriptionRequest("v"), 3, last)
     assert [each.name for each in again] == ["reset", "snapshot", "synced"]
     assert "another filter" in again[0].body["reason"]
 
@@ -151,7 +151,7 @@ def test_a_slow_reader_is_told_how_many_states_it_does_not_see(
     bench.drain()
     version = 1
 
-    def meanwhile(event: Event) -> None:
+    def meanwhile(event: SubscriptionEvent) -> None:
         nonlocal version
         if event.name in ("synced", "upsert"):
             for _ in range(4):
@@ -159,7 +159,7 @@ def test_a_slow_reader_is_told_how_many_states_it_does_not_see(
                 bench.write("a", version, {"points": version})
             bench.drain()
 
-    events = told(bench, Wanted("v"), 4, meanwhile=meanwhile)
+    events = told(bench, SubscriptionRequest("v"), 4, meanwhile=meanwhile)
     assert [each.name for each in events] == ["snapshot", "synced", "behind", "upsert"]
     assert {name: events[2].body[name] for name in ("records", "rows", "coalesced")} == {
         "records": 4,
@@ -173,7 +173,7 @@ def test_what_is_covered_is_told_once_it_is_and_only_to_who_asks(bench: Bench) -
     bench.write("a", 1, {"points": 1})
     bench.tell(7)
     bench.drain()
-    events = told(bench, Wanted("v", covered=True), 3)
+    events = told(bench, SubscriptionRequest("v", covered=True), 3)
     assert [each.name for each in events] == ["snapshot", "synced", "covered"]
     assert events[-1].body == {"positions": "in:0:7"} and events[-1].mark is not None
 
@@ -192,7 +192,7 @@ def test_changes_that_name_no_events_are_told_of_by_the_stretch_of_the_sources(b
         bench.store, told=lambda view, _who, before, after: heard.append((view, str(before), str(after)))
     )
 
-    def meanwhile(event: Event) -> None:
+    def meanwhile(event: SubscriptionEvent) -> None:
         match event.body:
             case {"positions": "in:0:7"}:
                 bench.write("a", 2, {"points": 2})
@@ -205,7 +205,7 @@ def test_changes_that_name_no_events_are_told_of_by_the_stretch_of_the_sources(b
                 bench.tell(15)
         bench.drain()
 
-    events = told(bench, Wanted("v", covered=True), 8, meanwhile=meanwhile, watcher=watcher)
+    events = told(bench, SubscriptionRequest("v", covered=True), 8, meanwhile=meanwhile, watcher=watcher)
     assert [each.name for each in events][2:] == [
         "covered",
         "upsert",
@@ -224,12 +224,12 @@ def test_a_busy_neighbour_does_not_silence_the_sign_of_life(
     bench.write("a", 1, {"city": "Kiel", "points": 1})
     bench.drain()
 
-    def meanwhile(event: Event) -> None:
+    def meanwhile(event: SubscriptionEvent) -> None:
         if event.name == "synced":
             bench.write("b", 2, {"city": "Rome", "points": 2})
             bench.drain()
 
-    events = told(bench, Wanted("v", OSLO), 2, meanwhile=meanwhile)
+    events = told(bench, SubscriptionRequest("v", OSLO), 2, meanwhile=meanwhile)
     assert [each.name for each in events] == ["synced", "alive"]
     # Nothing to tell, and yet the place moves: a resumed subscriber does not read it all again.
     assert events[1].mark is not None and str(events[1].mark) != str(events[0].mark)
@@ -311,7 +311,7 @@ def test_subscribers_at_one_place_ask_the_store_once_and_after_a_change_anew(
         threading.Event(),
     )
 
-    def slow(*asked: Any) -> Changes:
+    def slow(*asked: Any) -> ChangedRows:
         found = ask(*asked)
         begun.append(asked)
         assert go_on.wait(10.0)
@@ -320,7 +320,7 @@ def test_subscribers_at_one_place_ask_the_store_once_and_after_a_change_anew(
     monkeypatch.setattr(bench.store, "changes", slow)
     watcher, start = Watcher(bench.store), Positions()
 
-    def look(since: Positions = start, filters: Sequence[Filter] = ()) -> asyncio.Task[Changes]:
+    def look(since: Positions = start, filters: Sequence[Filter] = ()) -> asyncio.Task[ChangedRows]:
         return asyncio.ensure_future(watcher.changes("v", since, filters, incarnation))
 
     async def until_asked(times: int) -> None:
@@ -353,7 +353,7 @@ def test_subscribers_at_one_place_ask_the_store_once_and_after_a_change_anew(
 def test_all_who_ask_together_hear_that_the_store_cannot_be_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def down(*_: Any) -> Changes:
+    def down(*_: Any) -> ChangedRows:
         raise PeerError("store: no answer", hint="start it")
 
     monkeypatch.setattr(bench.store, "changes", down)
@@ -368,23 +368,38 @@ def test_all_who_ask_together_hear_that_the_store_cannot_be_read(
 
 
 def test_both_encodings_say_the_same() -> None:
-    event = Event("upsert", Place("t", AT), {"key": "a\n", "row": {"x": "é"}, "version": 3})
+    event = SubscriptionEvent(
+        "upsert", SubscriberPosition("t", AT), {"key": "a\n", "row": {"x": "é"}, "version": 3}
+    )
     lines = as_sse(event).decode().split("\n")
     message = json.loads(as_message(event))
     assert lines[0] == f"id: {message['id']}" and lines[1] == f"event: {message['event']}"
     assert json.loads(lines[2].removeprefix("data: ")) == message["data"]
     assert lines[3:] == ["", ""]
-    assert "id" not in json.loads(as_message(Event("alive", None, {})))
+    assert "id" not in json.loads(as_message(SubscriptionEvent("alive", None, {})))
 
 
 def test_a_page_of_changes_goes_out_in_one_piece_and_nothing_waits_for_the_next() -> None:
     row = {"row": {"x": "y"}, "version": 3}
-    page = [Event("upsert", Place("t", AT) if n == 9 else None, {"key": f"k{n}", **row}) for n in range(10)]
-    wide = [Event("snapshot", Place("t", AT, str(n)), {"key": str(n), "row": "z" * 9_000}) for n in range(3)]
-    events = [*wide, Event("synced", Place("t", AT), {}), *page, Event("alive", None, {})]
+    page = [
+        SubscriptionEvent("upsert", SubscriberPosition("t", AT) if n == 9 else None, {"key": f"k{n}", **row})
+        for n in range(10)
+    ]
+    wide = [
+        SubscriptionEvent(
+            "snapshot", SubscriberPosition("t", AT, str(n)), {"key": str(n), "row": "z" * 9_000}
+        )
+        for n in range(3)
+    ]
+    events = [
+        *wide,
+        SubscriptionEvent("synced", SubscriberPosition("t", AT), {}),
+        *page,
+        SubscriptionEvent("alive", None, {}),
+    ]
     pieces: list[bytes] = []
 
-    async def stream() -> AsyncGenerator[Event]:
+    async def stream() -> AsyncGenerator[SubscriptionEvent]:
         for event in events:
             yield event
 

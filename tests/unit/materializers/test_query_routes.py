@@ -24,18 +24,18 @@ from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
 from hub.log import MemoryCluster
 from hub.materializers.queries import routes as query_routes
-from hub.materializers.queries.executor import Queries, Running
+from hub.materializers.queries.executor import QueryExecutor, RunningQuery
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.routes import create_router
-from hub.materializers.queries.topic_rows import Topics
+from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client.registry_client import RegisteredSchema
 from hub.schema_registry.codecs.wire_format import encode, frame, parsed
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 
 FLIGHTS = "nyc.jfk.departures"
 FIRST = {
@@ -72,11 +72,11 @@ class Registry:
         ids = self.subjects.get(subject, [])
         return [RegisteredSchema(each, n + 1, json.dumps(self.known[each][1])) for n, each in enumerate(ids)]
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         if schema_id not in self.known:
             raise NotFound(f"schema {schema_id} not found")
         kind, found = self.known[schema_id]
-        return Source.of(kind, found if isinstance(found, str) else json.dumps(found))
+        return SchemaSource.of(kind, found if isinstance(found, str) else json.dumps(found))
 
 
 class Hub:
@@ -86,10 +86,10 @@ class Hub:
         self.project = folder
         self.store = Store(f"sqlite:///{folder / 'store.db'}")
         fill(self.store)
-        self.queries = Queries(self.store)
+        self.queries = QueryExecutor(self.store)
         self.cluster = MemoryCluster()
         self.registry = Registry()
-        self.topics = Topics(self.cluster, self.registry)
+        self.topics = TopicTables(self.cluster, self.registry)
         self.app = FastAPI()
         self.app.add_exception_handler(HubError, on_hub_error)
         self.app.include_router(routes.create_router(self.store, Watcher(self.store), 50))
@@ -609,7 +609,7 @@ def test_a_wrong_name_is_refused_before_events_are_read(
     hub: Hub, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.departure(0)
-    monkeypatch.setattr(Topics, "read", lambda *_a, **_k: pytest.fail("read"))
+    monkeypatch.setattr(TopicTables, "read", lambda *_a, **_k: pytest.fail("read"))
     refused = http.post("/query", json={"sql": f'SELECT dely FROM "{FLIGHTS}"'}).json()
     assert f'no column "dely" in topic {FLIGHTS}: did you mean "delay"?' in refused["message"]
     bare = http.post("/query", json={"sql": f"SELECT 1 FROM {FLIGHTS}"}).json()
@@ -628,7 +628,7 @@ def test_too_many_bytes_of_events_are_refused(hub: Hub, monkeypatch: pytest.Monk
     table = hub.topics.table(FLIGHTS)
     assert table is not None
     with pytest.raises(SqlError, match="more than"):
-        hub.topics.read(table, frozenset("*"), Running(time.monotonic() + 10))
+        hub.topics.read(table, frozenset("*"), RunningQuery(time.monotonic() + 10))
 
 
 # ---- pages in order
@@ -674,7 +674,9 @@ def test_a_page_begins_behind_the_last_whatever_came_meanwhile(hub: Hub, http: T
     hub.store.apply(
         [
             ViewBatch(
-                "plant", [Change(seen[-1], 100, 0, 50, moved), Change("new", 101, 0, 51, moved)], Positions()
+                "plant",
+                [RowChange(seen[-1], 100, 0, 50, moved), RowChange("new", 101, 0, 51, moved)],
+                Positions(),
             )
         ]
     )

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from hub.api.app import on_hub_error
 from hub.errors import HubError
-from hub.materializers.serving.fast_path import Quick, QuickReads
+from hub.materializers.serving.fast_path import FastPath, FastReads
 from hub.materializers.serving.routes import create_router
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.prepared_postgres import PostgresReads
@@ -53,9 +53,9 @@ def clients(bench: Bench) -> tuple[TestClient, TestClient, list[str]]:
                 passed.append(request.url.path)
                 return await call_next(request)
 
-            reads = QuickReads()
+            reads = FastReads()
             reads.open(bench.store)
-            app.add_middleware(Quick, reads=reads)
+            app.add_middleware(FastPath, reads=reads)
         made.append(TestClient(app))
     return made[0], made[1], passed
 
@@ -98,10 +98,10 @@ def test_a_token_may_come_as_a_header(bench: Bench) -> None:
 
 
 def test_before_the_store_is_open_and_after_it_is_closed_the_routes_answer(bench: Bench) -> None:
-    reads = QuickReads()
+    reads = FastReads()
     app = FastAPI()
     app.include_router(create_router(bench.store, Watcher(bench.store), 50))
-    app.add_middleware(Quick, reads=reads)
+    app.add_middleware(FastPath, reads=reads)
     client = TestClient(app)
     assert client.get("/views/v/a/b").status_code == 200
     reads.open(bench.store)
@@ -139,7 +139,7 @@ async def started(reads: Any, *asked: tuple[str, str]) -> list[asyncio.Task[Any]
 
 
 def opened(store: Connection) -> Any:
-    reads = QuickReads()
+    reads = FastReads()
     reads.open_together(cast(PostgresReads, store))
     return reads
 

@@ -19,7 +19,7 @@ from hub.materializers.queries.saved_queries import (
     load_query,
     query_impacts,
 )
-from hub.schema_registry.registry.snapshot import Parsed, parse
+from hub.schema_registry.registry.snapshot import ParsedSchema, parse
 
 TOPIC = "nyc.jfk.departures"
 TABLES = {
@@ -116,7 +116,7 @@ def test_the_columns_that_a_query_reads(sql: str, expected: dict[str, set[str]])
 # ---- what breaks
 
 
-def avro(**fields: Any) -> Parsed:
+def avro(**fields: Any) -> ParsedSchema:
     made = [{"name": name, "type": kind} for name, kind in fields.items()]
     return parse("AVRO", json.dumps({"type": "record", "name": "D", "fields": made}))
 
@@ -133,7 +133,7 @@ VIEW = View.model_validate(
 )
 
 
-def broken(sql: str, new: Parsed, old: Parsed = OLD, topic: str = TOPIC) -> list[str]:
+def broken(sql: str, new: ParsedSchema, old: ParsedSchema = OLD, topic: str = TOPIC) -> list[str]:
     query = SavedQuery("q", Path("queries/q.sql"), sql)
     return [str(each) for each in query_impacts([query], [VIEW], topic, old, new, 4)]
 
@@ -162,11 +162,11 @@ def broken(sql: str, new: Parsed, old: Parsed = OLD, topic: str = TOPIC) -> list
          ["query q reads views.planes.city, which needs d.to, which version 4 removes"]),
     ],
 )  # fmt: skip
-def test_which_query_and_which_column_breaks(sql: str, new: Parsed, expected: list[str]) -> None:
+def test_which_query_and_which_column_breaks(sql: str, new: ParsedSchema, expected: list[str]) -> None:
     assert broken(sql, new) == expected
 
 
-def json_schema(**properties: Any) -> Parsed:
+def json_schema(**properties: Any) -> ParsedSchema:
     return parse("JSON", json.dumps({"type": "object", "properties": properties}))
 
 

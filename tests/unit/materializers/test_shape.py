@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.definition.entity_plan import ORIGIN, RULES, Entry, Shape, shape, steps
+from hub.materializers.definition.entity_plan import ORIGIN, RULES, EntityPlan, UnionColumn, shape, steps
 from hub.materializers.definition.entity_view import View
 
 TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
@@ -33,7 +33,7 @@ SOURCES = {
 }
 
 
-def compiled(**changes: object) -> Shape:
+def compiled(**changes: object) -> EntityPlan:
     body = {"view": "v", "sources": SOURCES, "fields": {"name": "crm.name"}, **changes}
     return shape(View.model_validate(body), SCHEMAS)
 
@@ -42,7 +42,9 @@ def test_a_column_outside_an_aggregate_is_the_latest_event_s() -> None:
     result = compiled(fields={"name": "upper(crm.name)"})
     assert result.outputs == (("name", "UPPER(l_crm.name)"),)
     assert dict(result.aggregates)["l_crm"] == "MAX(n_crm)"
-    assert result.sources[0].entries == (Entry("n_crm", ("_order", "_at", "_deleted", "name", *ORIGIN)),)
+    assert result.sources[0].entries == (
+        UnionColumn("n_crm", ("_order", "_at", "_deleted", "name", *ORIGIN)),
+    )
 
 
 def test_only_used_columns_are_decoded() -> None:
@@ -69,7 +71,7 @@ def test_an_aggregate_sees_its_own_source_s_events_only() -> None:
 def test_an_aggregate_of_a_unique_source_folds_the_latest_of_each_identity() -> None:
     result = compiled(fields={"paid": "coalesce(sum(if(pay.kind = 'x', pay.amount, 0)), 0)"})
     assert dict(result.aggregates)["u_pay"] == "COLLECT_LIST(i_pay)"
-    assert result.sources[1].entries[1] == Entry(
+    assert result.sources[1].entries[1] == UnionColumn(
         "i_pay", ("_order", "_at", "_unique", "amount", "kind"), wants="_unique"
     )
     assert [name for name, _ in result.uniques] == ["r_pay"]
@@ -107,7 +109,7 @@ def test_what_has_a_map_in_it_has_no_order_and_is_compared_by_its_rank() -> None
 
 def test_aggregates_of_spark_s_own_are_given_what_they_read() -> None:
     entries = compiled(fields={"a": "sum(web.ms) filter (where web.page = '/')"}).sources[2].entries
-    assert entries[1] == Entry("s_web", ("_deleted", "ms", "page"))
+    assert entries[1] == UnionColumn("s_web", ("_deleted", "ms", "page"))
 
 
 def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:

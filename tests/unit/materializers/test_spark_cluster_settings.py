@@ -24,5 +24,5 @@ def test_a_driver_listens_where_its_executors_look_for_it(host: str, bound: str)
 
 def test_javas_own_words_are_told() -> None:
     said = "An error occurred while calling None.X.\n: java.lang.IllegalStateException: stopped\n\tat a.b(C.java:1)"
-    assert spark._first_said(Py4JError(said)) == "java.lang.IllegalStateException: stopped"
-    assert spark._first_said(Py4JError("no answer")) == "no answer"
+    assert spark._java_message(Py4JError(said)) == "java.lang.IllegalStateException: stopped"
+    assert spark._java_message(Py4JError("no answer")) == "no answer"

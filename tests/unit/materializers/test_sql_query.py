@@ -19,11 +19,11 @@ from sql_cases import FRIENDLY, HOSTILE, NEW_YEAR_MS, NOW_MS, ask, fill
 
 from hub.materializers.queries import compiler as sql_query
 from hub.materializers.queries.compiler import names_of, placeholders, since_of, tables_of
-from hub.materializers.queries.executor import MOST_BYTES, Queries, Running
+from hub.materializers.queries.executor import MOST_BYTES, QueryExecutor, RunningQuery
 from hub.materializers.queries.parser import SqlError, is_complete, parse, statements
 from hub.materializers.queries.sqlite_functions import fence, ilike, like, prepare
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.record import Positions
 
 
@@ -36,28 +36,28 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def queries(store: Store) -> Iterator[Queries]:
-    made = Queries(store)
+def queries(store: Store) -> Iterator[QueryExecutor]:
+    made = QueryExecutor(store)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize(("sql", "rows"), FRIENDLY, ids=[sql[:60] for sql, _ in FRIENDLY])
-def test_the_answer_is_right(queries: Queries, sql: str, rows: list[list[Any]]) -> None:
+def test_the_answer_is_right(queries: QueryExecutor, sql: str, rows: list[list[Any]]) -> None:
     assert ask(queries, sql).rows == rows
 
 
 @pytest.mark.parametrize(
     ("sql", "said"), HOSTILE, ids=[f"{n}: {sql[:50]!r}" for n, (sql, _) in enumerate(HOSTILE)]
 )
-def test_it_is_refused_with_words(queries: Queries, sql: str, said: str) -> None:
+def test_it_is_refused_with_words(queries: QueryExecutor, sql: str, said: str) -> None:
     with pytest.raises(SqlError) as refusal:
         ask(queries, sql)
     assert re.search(said, refusal.value.message), refusal.value.message
     assert refusal.value.code != "HUB-1450"  # said by us, not by the database
 
 
-def test_an_error_shows_its_place(queries: Queries) -> None:
+def test_an_error_shows_its_place(queries: QueryExecutor) -> None:
     with pytest.raises(SqlError) as refusal:
         ask(queries, "SELECT n,\n\t celsious, 'ü☃'\nFROM plant")
     error = refusal.value
@@ -66,18 +66,18 @@ def test_an_error_shows_its_place(queries: Queries) -> None:
     assert error.caret == "  celsious, 'ü☃'\n  ^^^^^^^^"
 
 
-def test_a_long_line_is_cut_around_the_caret(queries: Queries) -> None:
+def test_a_long_line_is_cut_around_the_caret(queries: QueryExecutor) -> None:
     with pytest.raises(SqlError) as refusal:
         ask(queries, "SELECT " + "n, " * 200 + "x FROM plant")
     shown, pointer = (refusal.value.caret or "").split("\n")
     assert len(shown) < 200 and shown[pointer.index("^")] == "x"
 
 
-def test_a_text_that_no_encoding_has_is_a_parameter_too(queries: Queries) -> None:
+def test_a_text_that_no_encoding_has_is_a_parameter_too(queries: QueryExecutor) -> None:
     assert ask(queries, "SELECT :a", a="x\ud800\0").rows == [["x?\ufffd"]]
 
 
-def test_parameters_are_values_and_never_words(queries: Queries) -> None:
+def test_parameters_are_values_and_never_words(queries: QueryExecutor) -> None:
     assert ask(queries, "SELECT n FROM plant WHERE city = :c AND n > :n", c="Oslo", n=5).rows == [[6], [9]]
     assert ask(queries, "SELECT :a, :a, :b", a="x'; DROP TABLE plant; --", b=None).rows == [
         ["x'; DROP TABLE plant; --"] * 2 + [None]
@@ -101,33 +101,33 @@ def test_parameters_are_values_and_never_words(queries: Queries) -> None:
     ],
 )
 def test_an_operand_is_compiled_once(
-    queries: Queries, monkeypatch: pytest.MonkeyPatch, expression: str
+    queries: QueryExecutor, monkeypatch: pytest.MonkeyPatch, expression: str
 ) -> None:
-    compile_one, seen = sql_query._Compiler.expr, list[int]()
+    compile_one, seen = sql_query._QueryCompiler.expr, list[int]()
 
     def counted(self: Any, node: Any) -> Any:
         seen.append(id(node))
         assert len(seen) < 500
         return compile_one(self, node)
 
-    monkeypatch.setattr(sql_query._Compiler, "expr", counted)
+    monkeypatch.setattr(sql_query._QueryCompiler, "expr", counted)
     ask(queries, f"SELECT {expression} FROM plant")
     assert len(seen) == len(set(seen))
 
 
-def test_a_table_counts_as_often_as_it_is_written(queries: Queries) -> None:
+def test_a_table_counts_as_often_as_it_is_written(queries: QueryExecutor) -> None:
     many = " + ".join(["(SELECT max(n) FROM plant)"] * 30)
     assert ask(queries, f"SELECT {many}").rows == [[270]]
     with pytest.raises(SqlError, match="reads 41 tables"):
         ask(queries, f"SELECT {' + '.join(['(SELECT 1)'] * 41)}")
 
 
-def test_the_subject_of_case_is_written_once(queries: Queries) -> None:
+def test_the_subject_of_case_is_written_once(queries: QueryExecutor) -> None:
     subject, whens = f"concat({', '.join(['city'] * 100)})", "WHEN 'x' THEN 1 " * 400
     assert ask(queries, f"SELECT CASE {subject} {whens} ELSE 2 END FROM plant LIMIT 1").rows == [[2]]
 
 
-def test_an_endless_join_ends_in_time(queries: Queries) -> None:
+def test_an_endless_join_ends_in_time(queries: QueryExecutor) -> None:
     started = time.monotonic()
     tables = ", ".join(f"plant t{number}" for number in range(12))
     with pytest.raises(SqlError, match="took too long") as refusal:
@@ -136,8 +136,8 @@ def test_an_endless_join_ends_in_time(queries: Queries) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_a_query_is_cancelled_from_elsewhere(queries: Queries) -> None:
-    running = Running(time.monotonic() + 60)
+def test_a_query_is_cancelled_from_elsewhere(queries: QueryExecutor) -> None:
+    running = RunningQuery(time.monotonic() + 60)
     tables = ", ".join(f"plant t{number}" for number in range(12))
     threading.Timer(0.2, running.cancel).start()
     with pytest.raises(SqlError, match="cancelled"):
@@ -145,12 +145,12 @@ def test_a_query_is_cancelled_from_elsewhere(queries: Queries) -> None:
     assert ask(queries, "SELECT 1").rows == [[1]]  # the connection is as good as before
 
 
-def test_rows_and_bytes_are_limited_and_it_says_so(store: Store, queries: Queries) -> None:
+def test_rows_and_bytes_are_limited_and_it_says_so(store: Store, queries: QueryExecutor) -> None:
     assert ask(queries, "SELECT n FROM plant", limit=10).more is False
     answer = ask(queries, "SELECT n FROM plant", limit=9)
     assert answer.more and len(answer.rows) == 9
     store.ensure_view("big", _one("text"), [], "t9")
-    rows = [Change(f"k{n}", 1, 0, n, {"text": "x" * 1_000_000}) for n in range(40)]
+    rows = [RowChange(f"k{n}", 1, 0, n, {"text": "x" * 1_000_000}) for n in range(40)]
     store.apply([ViewBatch("big", rows, Positions.of([("views.big", 0, 40)]))])
     answer = ask(queries, "SELECT text FROM big", limit=1_000)
     assert answer.more and 10 < len(answer.rows) < 20
@@ -161,10 +161,10 @@ def test_rows_and_bytes_are_limited_and_it_says_so(store: Store, queries: Querie
         ask(queries, doubling + " SELECT t FROM h")
 
 
-def test_rows_are_fetched_as_memory_allows(store: Store, queries: Queries) -> None:
+def test_rows_are_fetched_as_memory_allows(store: Store, queries: QueryExecutor) -> None:
     """A row that no answer could carry is an error, and none is there before the one before it was weighed."""
     store.ensure_view("wide", _one("text"), [], "t10")
-    store.apply([ViewBatch("wide", [Change("k", 1, 0, 0, {"text": "x" * 1_000_000})], Positions())])
+    store.apply([ViewBatch("wide", [RowChange("k", 1, 0, 0, {"text": "x" * 1_000_000})], Positions())])
     with pytest.raises(SqlError, match="a row of the answer is larger than") as refusal:
         ask(queries, f"SELECT {', '.join(['text'] * 17)} FROM wide")
     assert refusal.value.code == "HUB-1448" and refusal.value.hint
@@ -181,7 +181,7 @@ def _one(name: str) -> dict[str, Any]:
     return {"type": "record", "name": "v", "fields": [{"name": name, "type": ["null", "string"]}]}
 
 
-def test_one_query_one_moment_and_what_it_covers(queries: Queries) -> None:
+def test_one_query_one_moment_and_what_it_covers(queries: QueryExecutor) -> None:
     answer = ask(queries, "SELECT count(*) FROM plant p, customer c")
     assert answer.views == ("plant", "customer")
     # Both views read "in": what the answer covers is what both do.
@@ -244,7 +244,7 @@ def test_like_is_what_it_says(pattern: str, text: str) -> None:
         "city LIKE {}",
     ],
 )
-def test_what_is_looked_for_is_no_longer_than_a_step_may_take(queries: Queries, asked: str) -> None:
+def test_what_is_looked_for_is_no_longer_than_a_step_may_take(queries: QueryExecutor, asked: str) -> None:
     """A step of SQLite compares it at every place of a text, and nothing interrupts a step."""
     for sought in (":long", "concat(:long, key)"):
         with pytest.raises(SqlError, match="looked for in a text is too long") as refusal:
@@ -261,7 +261,7 @@ def test_a_part_of_like_with_any_character_is_no_longer_than_its_text_allows() -
     assert like("a_%ab", "a" * 30_000_000 + "b", "\\") == 1  # no _ but at its beginning: each place once
 
 
-def test_trim_is_what_it_says(queries: Queries) -> None:
+def test_trim_is_what_it_says(queries: QueryExecutor) -> None:
     sql = "SELECT trim('xyaxy', 'yx'), ltrim('xyaxy', 'yx'), rtrim('xyaxy', 'yx'), trim('xax', ''), trim(NULL, 'x')"
     assert ask(queries, sql).rows == [["a", "axy", "xya", "xax", None]]
     assert ask(queries, "SELECT trim(' x '), trim(LEADING 'x' FROM 'xax'), trim('x', :c)", c=None).rows == [
@@ -287,7 +287,7 @@ words = st.lists(st.sampled_from(WORDS.split()), max_size=40)
 
 
 @given(words)
-def test_words_in_any_order_are_answered_or_refused(queries: Queries, found: list[str]) -> None:
+def test_words_in_any_order_are_answered_or_refused(queries: QueryExecutor, found: list[str]) -> None:
     codes = []
     try:
         ask(queries, "select " + " ".join(found), seconds=2.0)

@@ -24,9 +24,9 @@ from hub.log import MemoryReader
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.progress.records import Progress
 from hub.materializers.serving.routes import create_router
-from hub.materializers.serving.subscriptions import Wanted, Watcher, subscribe
+from hub.materializers.serving.subscriptions import SubscriptionRequest, Watcher, subscribe
 from hub.materializers.stores.sql_store import StoreRefused
-from hub.materializers.stores.store import Change, ViewBatch
+from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.record import NewRecord, Positions
 
 
@@ -107,7 +107,7 @@ def test_indexes_of_views_have_names_of_their_own(bench: Bench) -> None:
     wanted = (("customer", "order_id"), ("customer_order", "id"), ("customer", "changes"))
     for version, (view, index) in enumerate(wanted, 1):
         bench.store.ensure_view(view, more, [index], "topic-1")
-        bench.store.apply([ViewBatch(view, [Change("k", version, 0, 0, {index: "x"})], Positions())])
+        bench.store.apply([ViewBatch(view, [RowChange("k", version, 0, 0, {index: "x"})], Positions())])
         assert [row.key for row in bench.store.select(view, [(index, "eq", "x")], 10, None)] == ["k"]
 
 
@@ -191,8 +191,8 @@ def test_a_row_that_cannot_be_read_stops_its_view_and_says_where(bench: Bench) -
 
 
 def test_a_batch_that_fails_leaves_nothing(bench: Bench) -> None:
-    good = Change("a", 1, 0, 0, {"points": 1})
-    bad = Change("b", 1, 0, 1, {"points": object()})
+    good = RowChange("a", 1, 0, 0, {"points": 1})
+    bad = RowChange("b", 1, 0, 1, {"points": object()})
     batch = ViewBatch("v", [good, bad], Positions.of([(CHANGELOG, 0, 2)]))
     with pytest.raises((HubError, TypeError)):
         bench.store.apply([batch])
@@ -214,7 +214,7 @@ def follow(bench: Bench, last: str | None, copy: dict[str, Any], stop_after: int
         # Only for who has everything from the start, or is told of no change by a mark.
         patience_s = 0.5 if stop_after == EVERYTHING else 0.1
         watcher = Watcher(bench.store)
-        async with aclosing(subscribe(bench.store, watcher, Wanted("v"), last)) as stream:
+        async with aclosing(subscribe(bench.store, watcher, SubscriptionRequest("v"), last)) as stream:
             while True:
                 try:
                     event = await asyncio.wait_for(anext(stream), patience_s)

@@ -17,8 +17,8 @@ from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.materializers.progress import store_watch
 from hub.materializers.progress.records import PROGRESS_TOPIC
-from hub.materializers.progress.store_reports import Reach, StoreReport, StoreState, gone
-from hub.materializers.progress.store_watch import Around, StoreNews
+from hub.materializers.progress.store_reports import StorePosition, StoreReport, StoreState, gone
+from hub.materializers.progress.store_watch import ServerFacts, StoreWatch
 from hub.materializers.serving import routes
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
@@ -26,7 +26,7 @@ from hub.record import NewRecord, Positions
 
 
 def report(state: StoreState, reason: str | None, store: str = "serving") -> StoreReport:
-    views = {"plant": Reach(Positions.of([("views.plant", 0, 12)]), 7)}
+    views = {"plant": StorePosition(Positions.of([("views.plant", 0, 12)]), 7)}
     return StoreReport(store, "sqlite", "sqlite:///x.db", state, reason, 1, views)
 
 
@@ -43,7 +43,7 @@ def until(condition: Callable[[], object]) -> None:
 
 def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: Path) -> None:
     cluster = MemoryCluster(now_ms=now_ms())
-    news = StoreNews(cluster)
+    news = StoreWatch(cluster)
     news.start()  # before there is anything to hear
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     fill(store)
@@ -92,7 +92,7 @@ def test_a_store_whose_applier_is_silent_is_unknown_until_it_is_heard_again(
     cluster = MemoryCluster(now_ms=now_ms())
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
     writer = cluster.writer()
-    news = StoreNews(cluster, Around(applier=lambda: "the applier process is alive (pid 7)"))
+    news = StoreWatch(cluster, ServerFacts(applier=lambda: "the applier process is alive (pid 7)"))
     news.start()
 
     def store() -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_it_goes_on_after_a_log_that_was_away_and_a_record_that_is_none() -> Non
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
     writer = cluster.writer()
     writer.append([NewRecord(PROGRESS_TOPIC, b"store:odd", b"no JSON"), report("down", "full").record()])
-    news = StoreNews(cluster)
+    news = StoreWatch(cluster)
     news.start()
     until(lambda: news.over({}).get("store:serving", {}).get("state") == "down")
     assert news.over({"store:serving": {}, "a": 1}).keys() == {"store:serving", "a"}

@@ -17,7 +17,7 @@ from hub.materializers.definition.load import definition_text, files_of, load_vi
 from hub.materializers.definition.python_functions import functions
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.runner import Runner
-from hub.materializers.spark.python_udf_worker import Call
+from hub.materializers.spark.python_udf_worker import UdfCall
 from hub.materializers.types.avro_types import AvroType
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -174,7 +174,7 @@ def test_a_batch_that_fails_names_the_row() -> None:
     def half(number: int | None) -> int | None:
         return None if number is None else 10 // number
 
-    call = Call(half, "half", __file__, pa.int64(), True)
+    call = UdfCall(half, "half", __file__, pa.int64(), True)
     assert call(pa.array([5, None])).to_pylist() == [2, None]
     with pytest.raises(RuntimeError, match=r'ZeroDivisionError.*"values": "\(0,\)"'):
         call(pa.array([5, 0, 1]))
@@ -184,8 +184,8 @@ def test_what_is_given_has_the_type_and_the_length_that_is_said() -> None:
     def same(number: pa.Array) -> pa.Array:
         return number
 
-    assert Call(same, "same", __file__, pa.int64(), False)(pa.array([1], pa.int32())).type == pa.int64()
+    assert UdfCall(same, "same", __file__, pa.int64(), False)(pa.array([1], pa.int32())).type == pa.int64()
     with pytest.raises(RuntimeError, match="must give pa.Array"):
-        Call(lambda _: [1], "f", __file__, pa.int64(), False)(pa.array([1]))
+        UdfCall(lambda _: [1], "f", __file__, pa.int64(), False)(pa.array([1]))
     with pytest.raises(RuntimeError, match="gave 1 values of 2 rows"):
-        Call(lambda n: n.slice(1), "f", __file__, pa.int64(), False)(pa.array([1, 2]))
+        UdfCall(lambda n: n.slice(1), "f", __file__, pa.int64(), False)(pa.array([1, 2]))

@@ -16,27 +16,27 @@ from hub.errors import NotFound
 from hub.materializers.applying.applier import Applier
 from hub.materializers.applying.applier_process import followed_versions, keep_versions, known_versions
 from hub.materializers.definition.declared import changelog_of, table_of_changelog
-from hub.materializers.definition.entity_plan import SourceShape
+from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.definition.load import body_of, view_of
 from hub.materializers.definition.sql_view import SqlView, checked
 from hub.materializers.engine.runner import _sql_fingerprint
 from hub.materializers.planning.classify import classify
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
-from hub.materializers.serving.subscriptions import Wanted, Watcher, subscribe
+from hub.materializers.serving.subscriptions import SubscriptionRequest, Watcher, subscribe
 from hub.materializers.spark.dataframes import Input
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions.comparison import compare
 from hub.materializers.versions.routes import shown_versions
-from hub.materializers.versions.version_log import Ledger
+from hub.materializers.versions.version_log import VersionLog
 from hub.materializers.versions.versions import (
-    Asked,
-    CaughtUp,
-    Changed,
-    Compared,
-    Definition,
-    Lost,
-    Opened,
-    Ticked,
+    CommandReceived,
+    DefinitionChanged,
+    TimePassed,
+    VersionCaughtUp,
+    VersionCompared,
+    VersionDefinition,
+    VersionLost,
+    VersionOpened,
     compared_record,
     wanted_record,
 )
@@ -54,14 +54,14 @@ class World:
         self.cluster.create_topic("views.v.v2", partitions=1, config={}, replication_factor=1)
         self.ledger = self.opened()
 
-    def opened(self) -> Ledger:
-        ledger = Ledger(self.cluster, self.cluster.writer())
+    def opened(self) -> VersionLog:
+        ledger = VersionLog(self.cluster, self.cluster.writer())
         ledger.open()
         ledger.own = frozenset({"v"})
         return ledger
 
-    def definition(self, text: str) -> Definition:
-        return Definition(text, body_of(self.bench.view), text)
+    def definition(self, text: str) -> VersionDefinition:
+        return VersionDefinition(text, body_of(self.bench.view), text)
 
     def write(self, changelog: str, key: str, points: int, version: int) -> None:
         row = {"city": None, "points": points, "_version": version, "_sources": None}
@@ -86,10 +86,10 @@ class World:
         """Version 1 with a and b, version 2 with a alone, swapped."""
         self.write("views.v", "a", 1, 1)
         self.write("views.v", "b", 1, 1)
-        self.ledger.tell("v", Opened(1, self.definition("one")))
+        self.ledger.tell("v", VersionOpened(1, self.definition("one")))
         self.told("v", 5)
         self.apply()
-        self.ledger.tell("v", Changed(self.definition("two"), "changed"))
+        self.ledger.tell("v", DefinitionChanged(self.definition("two"), "changed"))
         self.write("views.v.v2", "a", 2, 1)
         self.told("v@2", 5)
         self.ledger.step()
@@ -147,10 +147,10 @@ def test_a_version_beside_one_of_a_topic_made_anew_is_ready_at_the_topics_end(wo
     world.cluster.create_topic("in", partitions=1, config={}, replication_factor=1)
     world.cluster.writer().append([NewRecord("in", b"a", b"1"), NewRecord("in", b"a", b"2")])
     world.write("views.v", "a", 1, 1)
-    world.ledger.tell("v", Opened(1, world.definition("one")))
+    world.ledger.tell("v", VersionOpened(1, world.definition("one")))
     world.told("v", 12)
     world.apply()
-    world.ledger.tell("v", Lost(1, "a topic that it reads was made anew"))
+    world.ledger.tell("v", VersionLost(1, "a topic that it reads was made anew"))
     world.write("views.v.v2", "a", 2, 1)
     states = []
     for reached in (1, 2):
@@ -170,10 +170,10 @@ def test_a_version_beside_one_in_real_time_is_ready_when_it_has_what_that_one_sh
 
     events(8)
     world.write("views.v", "a", 1, 1)
-    world.ledger.tell("v", Opened(1, world.definition("one")))
+    world.ledger.tell("v", VersionOpened(1, world.definition("one")))
     world.told("v", 5, "realtime")
     world.apply()
-    world.ledger.tell("v", Changed(world.definition("two"), "changed"))
+    world.ledger.tell("v", DefinitionChanged(world.definition("two"), "changed"))
     world.write("views.v.v2", "a", 2, 1)
     states = []
     for reached in (4, 5, 7, 8):
@@ -206,15 +206,15 @@ def test_readers_get_the_next_version_whole_and_the_former_one_back(world: World
         1,
         1,
     )
-    world.ledger.tell("v", Asked("x", "rollback"))
+    world.ledger.tell("v", CommandReceived("x", "rollback"))
     world.apply()
     assert world.rows() == {"a": 1, "b": 1}
 
 
 def test_a_version_is_not_ready_before_it_has_read_what_the_served_one_has(world: World) -> None:
-    world.ledger.tell("v", Opened(1, world.definition("one")))
+    world.ledger.tell("v", VersionOpened(1, world.definition("one")))
     world.told("v", 5)
-    world.ledger.tell("v", Changed(world.definition("two"), "changed"))
+    world.ledger.tell("v", DefinitionChanged(world.definition("two"), "changed"))
     world.told("v@2", 4)
     world.ledger.step()
     assert world.ledger.state["v"].versions[1].state == "building"
@@ -246,7 +246,7 @@ def test_a_dropped_version_leaves_the_store(world: World) -> None:
     world.swapped()
     state = world.ledger.state["v"].former
     assert state is not None
-    world.ledger.tell("v", Asked("x", "drop", 1))
+    world.ledger.tell("v", CommandReceived("x", "drop", 1))
     world.apply()
     assert world.store.views() == ["v@2"] and world.rows() == {"a": 2}
     assert world.store.view("v").name == "v"
@@ -259,7 +259,7 @@ def test_a_dropped_version_leaves_the_store(world: World) -> None:
 
 def test_a_store_that_begins_anew_shows_the_served_version_as_it_fills(world: World, tmp_path: Path) -> None:
     world.swapped()
-    world.ledger.tell("v", Asked("x", "drop", 1))
+    world.ledger.tell("v", CommandReceived("x", "drop", 1))
     told = known_versions(Store(world.bench.store.url).progress())
     told["v"] = world.ledger.state["v"]
     fresh = Store(f"sqlite:///{tmp_path / 'fresh.db'}")
@@ -291,7 +291,7 @@ def test_subscribers_hear_reset_and_the_rows_of_the_next_version(world: World) -
         watcher = Watcher(world.store)
         watching = asyncio.create_task(watcher.run())
         found: list[tuple[str, Any]] = []
-        async with aclosing(subscribe(world.store, watcher, Wanted("v"))) as events:
+        async with aclosing(subscribe(world.store, watcher, SubscriptionRequest("v"))) as events:
             async for event in events:
                 found.append((event.name, event.body.get("key")))
                 if event.name == "synced":
@@ -302,7 +302,7 @@ def test_subscribers_hear_reset_and_the_rows_of_the_next_version(world: World) -
         return found
 
     world.swapped()
-    world.swapped_again = lambda: (world.ledger.tell("v", Asked("x", "rollback")), world.apply())  # type: ignore[attr-defined]
+    world.swapped_again = lambda: (world.ledger.tell("v", CommandReceived("x", "rollback")), world.apply())  # type: ignore[attr-defined]
     names = asyncio.run(asyncio.wait_for(heard(), 20.0))
     assert names == [
         ("snapshot", "a"),
@@ -317,7 +317,7 @@ def test_subscribers_hear_reset_and_the_rows_of_the_next_version(world: World) -
 def test_a_ledger_that_begins_again_knows_what_was_decided_and_what_was_not(world: World) -> None:
     world.swapped()
     assert world.opened().state == world.ledger.state
-    world.cluster.writer().append([wanted_record("v", Asked("id", "rollback"))])
+    world.cluster.writer().append([wanted_record("v", CommandReceived("id", "rollback"))])
     again = world.opened()  # the first one died before it looked
     again.step()
     assert again.state["v"].served.number == 1 and again.state["v"].answered == "id"
@@ -331,7 +331,7 @@ def test_a_ledger_leaves_other_projects_views_alone_and_follows_them(world: Worl
     world.swapped()
     other = world.opened()
     other.own = frozenset({"w"})
-    world.cluster.writer().append([wanted_record("v", Asked("id", "rollback"))])
+    world.cluster.writer().append([wanted_record("v", CommandReceived("id", "rollback"))])
     other.step()
     assert other.served("v") == "v@2" and other.state["v"].answered is None
     world.ledger.step()
@@ -352,11 +352,11 @@ def test_what_cannot_be_written_has_not_happened(world: World, monkeypatch: pyte
     before = world.ledger.state["v"]
     monkeypatch.setattr(world.ledger, "writer", Broken())
     with pytest.raises(NotFound):
-        world.ledger.tell("v", Asked("y", "rollback"))
+        world.ledger.tell("v", CommandReceived("y", "rollback"))
     assert world.ledger.state["v"] == before
-    assert world.ledger.tell("v", Ticked()) == before
-    assert world.ledger.tell("v", Compared(2, {})) == before
-    assert world.ledger.tell("v", CaughtUp(2, Positions())) == before
+    assert world.ledger.tell("v", TimePassed()) == before
+    assert world.ledger.tell("v", VersionCompared(2, {})) == before
+    assert world.ledger.tell("v", VersionCaughtUp(2, Positions())) == before
 
 
 def test_a_sql_view_means_something_else_over_another_version_of_a_view() -> None:
@@ -373,7 +373,7 @@ def test_a_sql_view_means_something_else_over_another_version_of_a_view() -> Non
         source = view.sources["v"].model_copy(update={"topic": topic})
         read = view.model_copy(update={"sources": {"v": source}})
         inputs = (
-            Input(SourceShape("v", topic, ("site",), "", None, False, None, None), (topic,), (), schema),
+            Input(SourcePlan("v", topic, ("site",), "", None, False, None, None), (topic,), (), schema),
         )
         return _sql_fingerprint(classify(checked(read, {"v": schema})), inputs, None, 1)
 

@@ -10,10 +10,10 @@ import pytest
 
 from hub.config import SERVING
 from hub.log import MemoryCluster
-from hub.materializers.engine.report_thread import Pulse
+from hub.materializers.engine.report_thread import ReportThread
 from hub.materializers.progress.engine_reports import EngineReport, engine_report_of
 from hub.materializers.progress.records import PROGRESS_TOPIC
-from hub.materializers.progress.store_watch import Around, StoreNews
+from hub.materializers.progress.store_watch import ServerFacts, StoreWatch
 from hub.materializers.progress.view_states import Links, judged
 from hub.observability.lag.anchors import observed
 from hub.observability.lag.status import LagState
@@ -83,7 +83,7 @@ def test_files_are_believed_at_once_where_both_read_one_folder_also_in_silence()
 def test_reports_are_written_when_views_change_and_read_back() -> None:
     cluster = MemoryCluster()
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
-    pulse = Pulse(cluster.writer(), "host:/project")
+    pulse = ReportThread(cluster.writer(), "host:/project")
     pulse.step()  # nothing to tell yet
     for views in ({"people"}, {"people"}, {"people", "orders"}):
         pulse.tell(frozenset(views))
@@ -97,10 +97,10 @@ def test_reports_are_written_when_views_change_and_read_back() -> None:
 class Told:
     """What the server hears of a log."""
 
-    def __init__(self, around: Around | None = None) -> None:
+    def __init__(self, around: ServerFacts | None = None) -> None:
         self.cluster = MemoryCluster()
         self.cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
-        self.news = StoreNews(self.cluster, around)
+        self.news = StoreWatch(self.cluster, around)
         self.reader = self.cluster.reader()
         self.reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
 
@@ -138,7 +138,7 @@ def test_a_view_that_its_store_stopped_is_not_shown_as_its_engine_says() -> None
 
 
 def test_versions_that_are_not_served_are_left_as_they_are() -> None:
-    stage = Told(Around(served=lambda: {"people": "people@2"}))
+    stage = Told(ServerFacts(served=lambda: {"people": "people@2"}))
     stage.write(
         state__people={"state": "failed", "reason": "old", "since_ms": 900},
         **{"state__people@2": {"state": "live", "reason": None, "since_ms": 901}},
@@ -185,7 +185,7 @@ def test_a_view_of_another_project_on_this_kafka_is_neither_removed_nor_unknown(
 
 
 def test_each_server_judges_by_the_materializer_of_its_own_project() -> None:
-    stage = Told(Around(folder="host:/project"))
+    stage = Told(ServerFacts(folder="host:/project"))
     stage.write(engine__materializer={"at_ms": 1_000, "views": ["people"], "folder": "host:/project"})
     stage.write(engine__materializer={"at_ms": 2_000, "views": ["theirs"], "folder": "host:/other"})
     links = stage.news.links()
@@ -194,7 +194,7 @@ def test_each_server_judges_by_the_materializer_of_its_own_project() -> None:
 
 
 def test_another_project_on_this_machine_says_nothing_of_our_views() -> None:
-    stage = Told(Around(folder="host:/project", files=lambda: frozenset({"people"})))
+    stage = Told(ServerFacts(folder="host:/project", files=lambda: frozenset({"people"})))
     stage.write(engine__materializer={"at_ms": 9_000, "views": ["theirs"], "folder": "host:/other"})
     assert stage.news.links().engine is None
     assert stage.news.over(told()) == told()

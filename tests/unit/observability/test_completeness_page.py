@@ -12,18 +12,18 @@ from browser.staged_ledger import MINUTE, StagedLedger, entry, lacking, minutes,
 from fastapi.testclient import TestClient
 
 from hub.cli.monitor.completeness import bucket
-from hub.completeness.counts import Cell, Cells, Entry, Holes, Spot, named
-from hub.completeness.minutes import heat_of
+from hub.completeness.counts import Cell, Cells, CountEntry, Holes, MinuteHoles, named
+from hub.completeness.minutes import minute_grid_of
 from hub.errors import CallerError, NotFound
 from hub.observability.web.pages.monitor.completeness import (
     PAGE,
     RANGES,
-    Audited,
     CellState,
     CompletenessPage,
-    HeatFilter,
-    Ledgered,
-    Stretch,
+    CountedTopics,
+    GridFilter,
+    MinuteRange,
+    TopicCountsRow,
     cell_of,
     completeness_page,
     fitting,
@@ -38,14 +38,14 @@ COUNTS = [5, 0, 7, 9, 4]
 
 
 def shown(
-    kept: StagedLedger | Ledgered, wanted: HeatFilter = HeatFilter(), **more: object
+    kept: StagedLedger | CountedTopics, wanted: GridFilter = GridFilter(), **more: object
 ) -> CompletenessPage:
-    known = kept if isinstance(kept, Ledgered) else kept.known()
+    known = kept if isinstance(kept, CountedTopics) else kept.known()
     return completeness_page(known, (), wanted, NOW, **more)  # type: ignore[arg-type]
 
 
-def states(entries: list[Entry], at: range = range(5)) -> list[str]:
-    heat = heat_of(entries)
+def states(entries: list[CountEntry], at: range = range(5)) -> list[str]:
+    heat = minute_grid_of(entries)
     assert heat is not None
     found = []
     for number in at:
@@ -55,7 +55,7 @@ def states(entries: list[Entry], at: range = range(5)) -> list[str]:
     return found
 
 
-def with_copy(there: Cells, **more: object) -> list[Entry]:
+def with_copy(there: Cells, **more: object) -> list[CountEntry]:
     log = entry("t", minutes(BEGIN, COUNTS), NOW, **more)
     return [log, named(log, "mirror", there, NOW, instance="m")]
 
@@ -67,11 +67,11 @@ def test_each_state_is_told_apart() -> None:
     assert states(with_copy(lacking(whole, BEGIN + 2 * MINUTE, -1)))[2] == "DUPLICATES"
     swapped = Cells({**whole, BEGIN: Cell(5, 1, 0)})
     assert states(with_copy(swapped))[0] == "GAP"
-    aborted = {BEGIN + 3 * MINUTE: Spot(Holes(aborted=2, markers=1))}
+    aborted = {BEGIN + 3 * MINUTE: MinuteHoles(Holes(aborted=2, markers=1))}
     assert states(with_copy(whole, spots=aborted, holes=Holes(aborted=2, markers=1)))[3] == "EXPLAINED"
-    nothing = {BEGIN + 3 * MINUTE: Spot(Holes(aborted=2, unexplained=1))}
+    nothing = {BEGIN + 3 * MINUTE: MinuteHoles(Holes(aborted=2, unexplained=1))}
     assert states(with_copy(whole, spots=nothing))[3] == "GAP"
-    assert states(with_copy(whole, spots={BEGIN: Spot(Holes(), 2)}))[0] == "DUPLICATES"
+    assert states(with_copy(whole, spots={BEGIN: MinuteHoles(Holes(), 2)}))[0] == "DUPLICATES"
     assert states(with_copy(Cells({**whole, BEGIN + MINUTE: Cell(1, 1, 1)})))[1] == "DUPLICATES"
 
 
@@ -97,7 +97,7 @@ def test_what_is_not_known_is_unknown_and_never_empty() -> None:
     assert (
         states([replace(log, compact=True), replace(mirror, cells=lacking(whole, BEGIN, 2))])[0] == "UNKNOWN"
     )
-    assert heat_of([]) is None
+    assert minute_grid_of([]) is None
     assert cell_of(None, (), BEGIN, MINUTE).records is None
 
 
@@ -110,7 +110,7 @@ def test_receipts_are_compared_in_their_minutes_and_rows_of_stores_have_none() -
     assert states([log, source])[0] == "UNKNOWN"
     assert states([log, replace(source, dropped=3), named(source, "found", whole, NOW)])[0] == "UNKNOWN"
     rows = entry("t", Cells({0: Cell(9, 1, 0)}), NOW, tier="view", instance="main")
-    heat = heat_of([log, rows, named(rows, "store", Cells({0: Cell(8, 1, 0)}), NOW)])
+    heat = minute_grid_of([log, rows, named(rows, "store", Cells({0: Cell(8, 1, 0)}), NOW)])
     assert heat is not None and 0 not in heat.minutes
     (store,) = heat.stores
     assert (store.state, store.expected, store.there, store.missing) == ("SHORT", 9, 8, 1)
@@ -118,17 +118,17 @@ def test_receipts_are_compared_in_their_minutes_and_rows_of_stores_have_none() -
 
 def test_minutes_add_up_to_a_column_and_the_worst_is_its_state() -> None:
     whole = minutes(BEGIN, COUNTS)
-    heat = heat_of(with_copy(lacking(whole, BEGIN, 2), spots={BEGIN: Spot(Holes(aborted=3))}))
+    heat = minute_grid_of(with_copy(lacking(whole, BEGIN, 2), spots={BEGIN: MinuteHoles(Holes(aborted=3))}))
     assert heat is not None
     all_of_it = joined(list(heat.minutes.values()))
     (side,) = all_of_it.sides
     assert (all_of_it.records, all_of_it.aborted) == (25, 3)
     assert (side.state, side.expected, side.there, side.missing) == ("SHORT", 25, 23, 2)
-    assert joined([]) == Stretch()
+    assert joined([]) == MinuteRange()
 
 
 def test_holes_of_older_hubs_are_in_no_minute() -> None:
-    heat = heat_of([entry("t", minutes(BEGIN, COUNTS), NOW, holes=Holes(compacted=4), repeated=1)])
+    heat = minute_grid_of([entry("t", minutes(BEGIN, COUNTS), NOW, holes=Holes(compacted=4), repeated=1)])
     assert heat is not None and heat.unplaced == 5
     assert all(each.compacted == 0 for each in heat.minutes.values())
 
@@ -144,7 +144,7 @@ def test_the_page_names_the_command_for_what_is_missing() -> None:
     unknown = shown(staged(NOW), topic="shop.orders").chosen
     assert unknown is not None and (unknown.state, unknown.records) == (CellState.UNKNOWN, None)
     assert [topic for topic, _ in page.differing][:2] == ["shop.orders"] * 2
-    day = shown(staged(NOW), HeatFilter(range="24h"), topic="shop.orders", at=str(NOW - 30 * MINUTE))
+    day = shown(staged(NOW), GridFilter(range="24h"), topic="shop.orders", at=str(NOW - 30 * MINUTE))
     assert day.chosen is not None and day.chosen.end_ms - day.chosen.at_ms == 30 * MINUTE
 
 
@@ -161,11 +161,11 @@ def test_worst_first_by_branch_and_counts_of_all() -> None:
     assert dict(page.counts) == {"SHORT": 2, "EXCESS": 1, "UNEXPLAINED": 1, "UNKNOWN": 1, "BALANCED": 1}
     view = next(row for row in page.rows if row.branch == "views")
     assert view.said.startswith("view main") and view.elsewhere_ms is None
-    later = shown(staged(NOW), HeatFilter(until=str(NOW - 100 * MINUTE)))
+    later = shown(staged(NOW), GridFilter(until=str(NOW - 100 * MINUTE)))
     assert later.rows[0].elsewhere_ms == NOW - 13 * MINUTE and later.newer and later.older
-    tree = shown(staged(NOW), HeatFilter(order="tree"))
+    tree = shown(staged(NOW), GridFilter(order="tree"))
     assert [row.branch for row in tree.rows] == ["crm", "crm", "shop", "shop", "views", "web"]
-    short = shown(staged(NOW), HeatFilter(topics="shop.*", state=("SHORT",)))
+    short = shown(staged(NOW), GridFilter(topics="shop.*", state=("SHORT",)))
     assert [row.topic for row in short.rows] == ["shop.orders"] and dict(short.counts) == {
         "SHORT": 1,
         "EXCESS": 1,
@@ -174,35 +174,35 @@ def test_worst_first_by_branch_and_counts_of_all() -> None:
 
 @pytest.mark.parametrize("span", RANGES)
 def test_every_range_ends_with_now(span: str) -> None:
-    page = shown(staged(NOW), HeatFilter(range=span))
+    page = shown(staged(NOW), GridFilter(range=span))
     assert page.columns[-1] <= NOW <= page.until_ms and len(page.columns) == len(page.rows[0].cells)
     assert any(tick(at, page.step_ms) for at in page.columns) and page.newer == ""
 
 
 def test_ten_thousand_topics_cost_a_page_of_cells() -> None:
     asked: list[str] = []
-    log = heat_of([entry("t", minutes(BEGIN, COUNTS), NOW)])
+    log = minute_grid_of([entry("t", minutes(BEGIN, COUNTS), NOW)])
 
     def minutes_of(topic: str) -> object:
         asked.append(topic)
         return log
 
-    topics = [Audited(f"a{number % 40}.t{number}", "BALANCED", "") for number in range(5_000)]
-    known = Ledgered(topics, None, True, minutes_of)  # type: ignore[arg-type]
+    topics = [TopicCountsRow(f"a{number % 40}.t{number}", "BALANCED", "") for number in range(5_000)]
+    known = CountedTopics(topics, None, True, minutes_of)  # type: ignore[arg-type]
     names = [f"n.t{number}" for number in range(5_000)]
-    page = completeness_page(known, names, HeatFilter(), NOW, 2)
+    page = completeness_page(known, names, GridFilter(), NOW, 2)
     assert (page.total, page.pager.pages, len(page.rows), len(asked)) == (10_000, 400, PAGE, PAGE)
     assert dict(page.counts) == {"BALANCED": 5_000, "NEVER": 5_000}
-    last = completeness_page(known, names, HeatFilter(), NOW, 400)
+    last = completeness_page(known, names, GridFilter(), NOW, 400)
     assert {cell.state for row in last.rows for cell in row.cells} <= set(CellState)
     assert all(row.state == "NEVER" for row in last.rows)
 
 
 @pytest.mark.parametrize(
     "wanted",
-    [HeatFilter(state=("BAD",)), HeatFilter(range="2h"), HeatFilter(order="x"), HeatFilter(until="soon")],
+    [GridFilter(state=("BAD",)), GridFilter(range="2h"), GridFilter(order="x"), GridFilter(until="soon")],
 )
-def test_what_cannot_be_asked_is_refused(wanted: HeatFilter) -> None:
+def test_what_cannot_be_asked_is_refused(wanted: GridFilter) -> None:
     with pytest.raises(CallerError) as refused:
         shown(staged(NOW), wanted)
     assert refused.value.hint

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from hub.alerts.delivery.payloads import object_name, object_path
 from hub.alerts.model.matching import labels_of
-from hub.alerts.model.rules import Changes, Seen, Verdict
-from hub.alerts.model.state_machine import Route, State, step
+from hub.alerts.model.rules import RuleChanges, RuleObservations, Verdict
+from hub.alerts.model.state_machine import AlertingState, NotificationRoute, step
 from hub.config import Settings
 from hub.errors import CallerError, PeerError
 from hub.observability.cluster.connect import (
@@ -21,14 +21,14 @@ from hub.observability.cluster.connect import (
     Connect,
     Connector,
     ConnectState,
-    Heard,
+    WorkerAnswer,
     connect_of,
     connectors_of,
     without_password,
 )
 from hub.observability.cluster.connect_workers import ConnectWorkers
 from hub.observability.export.metrics import CONNECTORS, exposition
-from hub.observability.export.objectives import seen_of_connect
+from hub.observability.export.objectives import observe_connect
 from hub.observability.export.routes import create_router
 from hub.observability.overview.overview import KafkaHealth, Overview
 from hub.observability.web.page import render
@@ -62,12 +62,14 @@ def told(
     }
 
 
-def heard(url: str, body: dict[str, Any], at_ms: int = NOW) -> Heard:
-    return Heard(url).answered(connectors_of(body), at_ms)
+def heard(url: str, body: dict[str, Any], at_ms: int = NOW) -> WorkerAnswer:
+    return WorkerAnswer(url).answered(connectors_of(body), at_ms)
 
 
-def away(before: Heard) -> Heard:
-    return Heard(before.url, before.connectors, before.answered_at_ms, "no answer within 5 s", before.peers)
+def away(before: WorkerAnswer) -> WorkerAnswer:
+    return WorkerAnswer(
+        before.url, before.connectors, before.answered_at_ms, "no answer within 5 s", before.peers
+    )
 
 
 def by_name(connect: Connect) -> dict[str, str]:
@@ -145,9 +147,9 @@ def test_what_nobody_answers_for_is_unknown_and_never_nothing() -> None:
     assert connect.connectors[1].reason == "was FAILED; no answer within 5 s"
     assert connect.connectors[0].tasks[0].state == "UNKNOWN"
     assert connect.tasks_by_state is not None and connect.tasks_by_state["UNKNOWN"] == 1
-    never = connect_of([Heard("http://one:8083", error="no answer")], NOW)
+    never = connect_of([WorkerAnswer("http://one:8083", error="no answer")], NOW)
     assert (never.connectors_by_state, never.tasks_by_state, never.failed) == (None, None, None)
-    assert connect_of([Heard("http://one:8083")], NOW).state == "connecting"
+    assert connect_of([WorkerAnswer("http://one:8083")], NOW).state == "connecting"
     # One whose thread hangs is not well for ever.
     assert connect_of([first], NOW + STALE_MS).state == "up"
     assert connect_of([first], NOW + STALE_MS + 1).state == "down"
@@ -222,8 +224,8 @@ def test_series_leave_out_what_is_not_known_and_are_bounded() -> None:
         return "\n".join(line for line in lines if line.startswith("hub_connect"))
 
     assert text(None) == ""
-    assert text(connect_of([Heard("http://u:p@one:8083")], NOW)) == ""
-    never = text(connect_of([Heard("http://u:p@one:8083", error="no answer")], NOW))
+    assert text(connect_of([WorkerAnswer("http://u:p@one:8083")], NOW)) == ""
+    never = text(connect_of([WorkerAnswer("http://u:p@one:8083", error="no answer")], NOW))
     assert never == 'hub_connect_up{worker="http://one:8083"} 0.0'
     first = heard("http://one:8083", {"a": told("RUNNING", "FAILED"), "b": told("RUNNING", "RUNNING")})
     up = text(connect_of([first], NOW))
@@ -267,7 +269,7 @@ def test_the_overview_shows_the_worst_and_escapes_what_connectors_say() -> None:
     assert "&lt;i&gt;c" in html and "&lt;b&gt;no&lt;/b&gt; table" in html and "<b>no" not in html
     assert html.count("<li ") == 20 and "11 more" in html
     assert html.index("&lt;i&gt;c") < html.index(">c0<")
-    assert "is not known" in part(connect_of([Heard("http://one:8083", error="no answer")], NOW))
+    assert "is not known" in part(connect_of([WorkerAnswer("http://one:8083", error="no answer")], NOW))
     health = render("health.html", overview=overview(connect_of([first], NOW)), now_ms=NOW)
     assert "Connect 1 failed" in health
     assert "Connect unknown" in render(
@@ -282,33 +284,35 @@ def test_the_page_filters_and_does_not_take_unknown_for_none() -> None:
     page = connect_page(connect_of([first], NOW), "TWO", "")
     assert [one.name for one in page.connectors] == ["users"] and (page.total, page.of) == (1, 2)
     assert connect_page(connect_of([first], NOW), "", "RUNNING").counts == (("FAILED", 1), ("RUNNING", 1))
-    assert connect_page(connect_of([Heard("http://x:1")], NOW), "", "").of is None
+    assert connect_page(connect_of([WorkerAnswer("http://x:1")], NOW), "", "").of is None
     assert connect_page(None, "", "").connect is None
     with pytest.raises(CallerError, match="no state"):
         connect_page(None, "", "BROKEN")
 
 
-def verdicts(seen: Seen) -> dict[str, Verdict]:
+def verdicts(seen: RuleObservations) -> dict[str, Verdict]:
     return {dict(each.object).popitem()[1]: each.verdict for each in seen.observations}
 
 
 def test_alerts_of_connectors_and_addresses() -> None:
     first = heard("http://one:8083", {"a": told("RUNNING", "FAILED", "RUNNING"), "b": told("RUNNING")})
-    failed, unreachable = seen_of_connect(connect_of([first, Heard("http://u:p@new:1")], NOW), Changes())
+    failed, unreachable = observe_connect(
+        connect_of([first, WorkerAnswer("http://u:p@new:1")], NOW), RuleChanges()
+    )
     assert verdicts(failed) == {"a": Verdict.BAD, "b": Verdict.GOOD} and not failed.whole
     assert verdicts(unreachable) == {"http://one:8083": Verdict.GOOD, "http://new:1": Verdict.UNKNOWN}
     (bad,) = [each for each in failed.observations if each.verdict is Verdict.BAD]
     assert (bad.summary, bad.value) == ("connector a: 1 of 2 tasks failed", 1.0)
     assert bad.detail.startswith("task 0: org.apache")
-    failed, unreachable = seen_of_connect(connect_of([away(first)], NOW), Changes())
+    failed, unreachable = observe_connect(connect_of([away(first)], NOW), RuleChanges())
     assert verdicts(failed) == {"a": Verdict.UNKNOWN, "b": Verdict.UNKNOWN}
     assert verdicts(unreachable) == {"http://one:8083": Verdict.BAD}
 
 
 def test_an_address_that_is_said_twice_is_one_alert_and_what_is_wrong_is_told() -> None:
-    fine, wrong = heard("http://one:8083/", {}), Heard("http://ana:old@one:8083", error="HTTP 401")
+    fine, wrong = heard("http://one:8083/", {}), WorkerAnswer("http://ana:old@one:8083", error="HTTP 401")
     for both in ([fine, wrong], [wrong, fine]):
-        _, unreachable = seen_of_connect(connect_of(both, NOW), Changes())
+        _, unreachable = observe_connect(connect_of(both, NOW), RuleChanges())
         (only,) = unreachable.observations
         assert only.verdict is Verdict.BAD and only.detail == "HTTP 401"
 
@@ -316,7 +320,7 @@ def test_an_address_that_is_said_twice_is_one_alert_and_what_is_wrong_is_told() 
 def test_a_failed_connector_fires_and_its_silence_of_a_dead_worker_ends_nothing() -> None:
     first = heard("http://one:8083", {"a": told("FAILED")})
     mended = heard("http://one:8083", {"a": told("RUNNING")})
-    state, at_ms = State(), NOW
+    state, at_ms = AlertingState(), NOW
     fires: list[set[str]] = []
     for each, seconds in (
         (first, 70),
@@ -327,9 +331,9 @@ def test_a_failed_connector_fires_and_its_silence_of_a_dead_worker_ends_nothing(
         (mended, 70),
     ):
         at_ms += seconds * 1000
-        now = Heard(each.url, each.connectors, at_ms, each.error, each.peers)
-        seen = seen_of_connect(connect_of([now], at_ms), Changes())
-        state, _ = step(state, seen, (Route((), ("ops",)),), at_ms)
+        now = WorkerAnswer(each.url, each.connectors, at_ms, each.error, each.peers)
+        seen = observe_connect(connect_of([now], at_ms), RuleChanges())
+        state, _ = step(state, seen, (NotificationRoute((), ("ops",)),), at_ms)
         fires.append({alert.rule for alert in state.firing})
     both = {"connect-failed", "connect-unreachable"}
     assert fires == [set(), {"connect-failed"}, {"connect-failed"}, both, both, set()]
@@ -355,7 +359,10 @@ def test_addresses_are_checked_and_passwords_not_shown() -> None:
 
 
 def test_an_address_with_two_names_to_sign_in_is_one_series() -> None:
-    heard = [Heard("http://a:1@connect:8083", (), NOW), Heard("http://b:2@connect:8083", error="HTTP 401")]
+    heard = [
+        WorkerAnswer("http://a:1@connect:8083", (), NOW),
+        WorkerAnswer("http://b:2@connect:8083", error="HTTP 401"),
+    ]
     text = exposition(
         Overview(NOW, KafkaHealth("b", NOW, None), None, (), (), connect_of(heard, NOW))
     ).decode()

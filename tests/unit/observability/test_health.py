@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from browser.staged_estate import staged_health
 
-from hub.alerts.model.rules import CLUSTER_RULES, RULES, Changes, Seen, Verdict
+from hub.alerts.model.rules import CLUSTER_RULES, RULES, RuleChanges, RuleObservations, Verdict
 from hub.errors import PeerError
 from hub.kafka.log_dirs import log_dirs
 from hub.log import LogDir, PartitionReplicas, Placement
@@ -21,7 +21,7 @@ from hub.observability.cluster import health_watch
 from hub.observability.cluster.health import MOST_TROUBLES, Health, health_of
 from hub.observability.cluster.health_series import families
 from hub.observability.cluster.health_watch import DIRS_EVERY_S, HealthWatch
-from hub.observability.export.objectives import seen_of_cluster
+from hub.observability.export.objectives import observe_cluster
 
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN
 WELL = Placement({1: ("k", 9092)}, 1, {"t": (PartitionReplicas(0, 1, (1,), (1,)),)})
@@ -151,7 +151,7 @@ def test_a_large_cluster_is_asked_more_rarely_and_one_that_is_away_is_not() -> N
 
 
 def verdicts(health: Health) -> Mapping[str, list[Verdict]]:
-    found = seen_of_cluster(health, Changes())
+    found = observe_cluster(health, RuleChanges())
     assert [each.rule.name for each in found] == list(CLUSTER_RULES)
     return {each.rule.name: [one.verdict for one in each.observations] for each in found}
 
@@ -163,7 +163,9 @@ def test_trouble_is_bad_with_words_and_what_is_not_told_is_unknown() -> None:
         "under-replicated": [BAD],
         "disk-full": [GOOD, BAD, BAD],
     }
-    by_rule: dict[str, Seen] = {each.rule.name: each for each in seen_of_cluster(staged_health(), Changes())}
+    by_rule: dict[str, RuleObservations] = {
+        each.rule.name: each for each in observe_cluster(staged_health(), RuleChanges())
+    }
     (offline,) = by_rule["partitions-offline"].observations
     assert (
         offline.summary == "1 of 3 partitions have no leader" and "crm.consent partition 0" in offline.detail
@@ -182,7 +184,7 @@ def test_while_kafka_is_away_only_that_is_known() -> None:
         "under-replicated": [UNKNOWN],
         "disk-full": [],
     }
-    assert all(not each.observations and not each.whole for each in seen_of_cluster(Health(), Changes()))
+    assert all(not each.observations and not each.whole for each in observe_cluster(Health(), RuleChanges()))
     assert {*CLUSTER_RULES} <= RULES.keys()
 
 

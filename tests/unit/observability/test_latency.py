@@ -21,10 +21,10 @@ from hub.observability.lag.anchors import Anchor
 from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.status import LagState
 from hub.observability.latency.latency import SILENT_MS, WINDOW_MS, LatencyRow, Series, Tracks, rows_of
-from hub.observability.latency.pushes import MOST_SUBSCRIBERS, PATIENCE_MS, Pushed, Pushes, Told
-from hub.observability.latency.recorder import LatencyBoard
+from hub.observability.latency.pushes import MOST_SUBSCRIBERS, PATIENCE_MS, CoveredUpTo, Pushed, Pushes
+from hub.observability.latency.recorder import LatencyRecorder
 from hub.observability.latency.routes import create_router
-from hub.observability.overview.reports import Report
+from hub.observability.overview.reports import ViewReport
 from hub.record import Positions, TopicPartition
 
 NOW = 1_790_000_000_000
@@ -131,7 +131,7 @@ def test_a_stage_of_another_version_breaks_neither_the_rows_nor_the_steps() -> N
 class Facts:
     def __init__(self) -> None:
         self.records: dict[str, Any] = {}
-        self.reports = (Report("v"),)
+        self.reports = (ViewReport("v"),)
         self.rings = {"t": {0: (Anchor(10, NOW - 5_000, NOW - 4_000), Anchor(12, NOW - 3_000, NOW))}}
         self.lags = [lag("view", LagState.OK, 0.5)]
 
@@ -139,8 +139,8 @@ class Facts:
         return self.lags
 
 
-def board(facts: Facts) -> LatencyBoard:
-    return LatencyBoard(facts, facts, lambda sources: (sources or {}).get("at"), now_ms=lambda: NOW)
+def board(facts: Facts) -> LatencyRecorder:
+    return LatencyRecorder(facts, facts, lambda sources: (sources or {}).get("at"), now_ms=lambda: NOW)
 
 
 def test_appended_and_pushed_are_counted_beside_what_stores_tell() -> None:
@@ -173,7 +173,7 @@ def test_appended_and_pushed_are_counted_beside_what_stores_tell() -> None:
     assert [row.stage for row in made.rows() if row.origin == "live"] == [
         *("appended", "read", "changelog", "readable", "readable", "pushed"),
     ]
-    facts.reports = (Report("other"),)
+    facts.reports = (ViewReport("other"),)
     made.step()
     assert {row.view for row in made.rows()} == {"other"}
 
@@ -225,21 +225,21 @@ def test_each_subscriber_counts_and_a_slow_one_is_waited_for() -> None:
     pushes, place = Pushes(), TopicPartition("t", 0)
     pushes.named("v", place, 3, 100, 1_000)  # nobody is told anything
     for subscriber in range(MOST_SUBSCRIBERS + 1):
-        pushes.told("v", subscriber, Told(at(0), at(2), 1_000))
+        pushes.told("v", subscriber, CoveredUpTo(at(0), at(2), 1_000))
     pushes.named("v", place, 3, 100, 1_000)
     pushes.named("v", place, 3, 100, 1_000)
     assert pushes.met(1_000) == []
     for subscriber in range(MOST_SUBSCRIBERS + 1):
-        pushes.told("v", subscriber, Told(at(2), at(4), 1_000 + subscriber))
-    pushes.told("v", 0, Told(at(4), at(9), 2_000))
+        pushes.told("v", subscriber, CoveredUpTo(at(2), at(4), 1_000 + subscriber))
+    pushes.told("v", 0, CoveredUpTo(at(4), at(9), 2_000))
     met = pushes.met(2_000)
     assert met == [Pushed("v", 100, 1_000 + each) for each in range(MOST_SUBSCRIBERS)]
     assert pushes.met(2_000) == []
     # Those of before have left: one that comes now is followed.
     late = 3_000 + PATIENCE_MS
-    pushes.told("v", 99, Told(at(2), at(9), late))
+    pushes.told("v", 99, CoveredUpTo(at(2), at(9), late))
     assert pushes.met(late) == [Pushed("v", 100, late)]
-    pushes.told("v", 98, Told(at(2), at(9), late))
+    pushes.told("v", 98, CoveredUpTo(at(2), at(9), late))
     assert pushes.met(late) == []  # the event was named too long ago
     pushes.forget(["other"])
     assert pushes.views == {}
@@ -247,7 +247,7 @@ def test_each_subscriber_counts_and_a_slow_one_is_waited_for() -> None:
 
 def test_what_lay_in_a_partition_before_it_was_covered_is_no_push() -> None:
     pushes, place = Pushes(), TopicPartition("t", 1)
-    pushes.told("v", 1, Told(at(0), Positions.of([("t", 0, 4), ("t", 1, 10)]), 1_000))
+    pushes.told("v", 1, CoveredUpTo(at(0), Positions.of([("t", 0, 4), ("t", 1, 10)]), 1_000))
     pushes.named("v", place, 3, 100, 1_000)
     assert pushes.met(1_000) == []
 
@@ -277,7 +277,7 @@ def test_the_json_and_the_series() -> None:
     assert "hub_view_freshness_seconds{" not in generate_latest(registry(made)).decode()
 
 
-def registry(made: LatencyBoard) -> CollectorRegistry:
+def registry(made: LatencyRecorder) -> CollectorRegistry:
     class Families:
         def collect(self) -> Any:
             return made.families()

@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 from hub.cli.monitor.lineage import line, why
 from hub.errors import CallerError, NotFound
 from hub.observability.lag.status import LagState
-from hub.observability.lineage.lineage import Edge, Kept, Lineage, Node, drawn, lineage_of, open_lineage
-from hub.observability.overview.mirror_readers import Mirrored
+from hub.observability.lineage.lineage import (
+    Lineage,
+    LineageEdge,
+    LineageNode,
+    ViewStorage,
+    drawn,
+    lineage_of,
+    open_lineage,
+)
+from hub.observability.overview.mirror_readers import MirrorStatuses
 from hub.observability.overview.overview import SourceLag, ViewLine
-from hub.observability.web.pages.monitor.lineage import home_of, lineage_page, not_told
-from hub.observability.web.pages.monitor.mirrors import Known
+from hub.observability.web.pages.monitor.lineage import home_of, lineage_page, unreported_mirrors
+from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 
 
 def view(name: str, *sources: tuple[str, float | None]) -> ViewLine:
@@ -40,8 +48,8 @@ def shop() -> Lineage:
     """crm and orders become c360; of its changelog a second view is made; groups read here and there."""
     views = [view("c360", ("crm", 0.2), ("orders", 40.0)), view("rich", ("views.c360", 3.0))]
     kept = {
-        "c360": Kept("views.c360", [store("serving", "live", 0), store("lake", "filling", 20_000)]),
-        "rich": Kept("views.rich@2", [store("serving", "live", 0)]),
+        "c360": ViewStorage("views.c360", [store("serving", "live", 0), store("lake", "filling", 20_000)]),
+        "rich": ViewStorage("views.rich@2", [store("serving", "live", 0)]),
     }
     rows = [
         lag_row("c360", "views.c360", "OK", kind="applier", seconds=0.1),
@@ -182,8 +190,8 @@ def mirror(name: str, source: str, target: str, *rows: dict[str, Any], **more: A
 
 def region(*mirrors: dict[str, Any], at_ms: int | None = NOW - 1_000) -> Lineage:
     """This hub is at lon; orders come from nyc by a mirror, become c360, and go on to tyo."""
-    told = Mirrored(mirrors, frozenset({"lon"}), {"nyc": "nyc-1:9092", "tyo": "tyo-1:9092"}, at_ms)
-    kept = {"c360": Kept("views.c360", [store("serving", "live", 0)])}
+    told = MirrorStatuses(mirrors, frozenset({"lon"}), {"nyc": "nyc-1:9092", "tyo": "tyo-1:9092"}, at_ms)
+    kept = {"c360": ViewStorage("views.c360", [store("serving", "live", 0)])}
     rows = [lag_row("c360", "views.c360", "OK", kind="applier", seconds=0.1)]
     return lineage_of([view("c360", ("orders", 0.2))], rows, kept, told, NOW)
 
@@ -192,7 +200,7 @@ SLOW = mirror("nyc-lon", "nyc", "lon", carried("orders"), carried("orders", 1, l
 ON = mirror("lon-tyo", "lon", "tyo", carried("orders"))
 
 
-def into(graph: Lineage, node: str) -> Edge:
+def into(graph: Lineage, node: str) -> LineageEdge:
     (edge,) = graph.into(node)
     return edge
 
@@ -280,10 +288,12 @@ def test_mirrors_are_jobs_of_open_lineage_over_the_datasets_of_both_clusters() -
 
 
 def test_what_is_not_heard_of_mirrors_is_said() -> None:
-    assert not_told(Known([SLOW], NOW)) == ()
-    assert not_told(Known([SLOW], NOW, error="the file is wrong")) == ("mirrors: the file is wrong",)
+    assert unreported_mirrors(MirrorFacts([SLOW], NOW)) == ()
+    assert unreported_mirrors(MirrorFacts([SLOW], NOW, error="the file is wrong")) == (
+        "mirrors: the file is wrong",
+    )
     silent = {"mirror": "m", "reason": "tyo does not answer"}
-    assert not_told(Known([silent], NOW)) == ("mirror m: tyo does not answer",)
+    assert unreported_mirrors(MirrorFacts([silent], NOW)) == ("mirror m: tyo does not answer",)
 
 
 NAMES = st.sampled_from("abcdefgh")
@@ -293,8 +303,10 @@ NAMES = st.sampled_from("abcdefgh")
 def test_any_graph_is_drawn_and_walked_also_one_with_circles(
     arrows: Sequence[tuple[str, str, float | None]],
 ) -> None:
-    nodes = {f"topic:{name}": Node(f"topic:{name}", "topic", name) for a, b, _ in arrows for name in (a, b)}
-    edges = {(a, b): Edge(f"topic:{a}", f"topic:{b}", False, "OK", "", 1, s) for a, b, s in arrows}
+    nodes = {
+        f"topic:{name}": LineageNode(f"topic:{name}", "topic", name) for a, b, _ in arrows for name in (a, b)
+    }
+    edges = {(a, b): LineageEdge(f"topic:{a}", f"topic:{b}", False, "OK", "", 1, s) for a, b, s in arrows}
     graph = Lineage(nodes, tuple(edges.values()))
     picture = drawn(graph)
     assert {box.node.id for box in picture.boxes} == set(nodes)

@@ -14,10 +14,10 @@ from hub.errors import HubError, PeerError
 from hub.log import GroupDescription, MemoryCluster
 from hub.observability.export.routes import create_router
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import Rules
+from hub.observability.lag.status import LagRules
 from hub.observability.overview import monitor as monitor_module
 from hub.observability.overview.collector import Collector
-from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, Mirrored, readers_of
+from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, MirrorStatuses, readers_of
 from hub.observability.overview.monitor import Monitor, worst_first
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication.worker import worker
@@ -95,11 +95,11 @@ class Stage:
     def __init__(self) -> None:
         self.estate, self.views = Estate(now_ms=10**12), Views()
         self.collector = Collector(self.estate, self.views, now_ms=lambda: self.estate.now_ms)
-        self.mirrors = Mirrored()
+        self.mirrors = MirrorStatuses()
         self.monitor = Monitor(
             self.estate,
             self.collector,
-            Rules(),
+            LagRules(),
             lambda topic: f"owner of {topic}",
             lambda now_ms: readers_of(self.mirrors, now_ms),
         )
@@ -129,7 +129,7 @@ class Stage:
             "workers": 1,
         }
         told = {**status, "partitions": [row], **said}
-        self.mirrors = Mirrored(
+        self.mirrors = MirrorStatuses(
             [told], frozenset({"nyc" if here else "lon"}), {}, self.estate.now_ms + 10_000
         )
 
@@ -514,7 +514,7 @@ def test_a_mirrors_broken_topic_says_why_and_its_targets_silence_is_unknown(stag
     row = stage.row("m", "mirror")
     assert (row.state, row.cause) == ("STOPPED", "failed: partition 0: the topic was made again")
     at_ms = stage.estate.now_ms
-    stage.mirrors = Mirrored(
+    stage.mirrors = MirrorStatuses(
         [{"mirror": "m", "source": "nyc", "target": "lon", "state": "unknown", "reason": "lon is away"}],
         frozenset({"lon"}),
         {},

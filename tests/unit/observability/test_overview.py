@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.model.rules import Changes
+from hub.alerts.model.rules import RuleChanges
 from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability.export.metrics import exposition
-from hub.observability.export.objectives import seen_of_store
+from hub.observability.export.objectives import observe_store
 from hub.observability.lag.status import LagState
 from hub.observability.overview import collector as collector_module
 from hub.observability.overview.collector import TOPICS_EVERY_S, Collector
@@ -318,7 +318,7 @@ def test_a_store_that_cannot_be_read_is_an_alert_and_a_series_of_its_own(stage: 
 
     def seen() -> list[tuple[str, str]]:
         collector = stage.collector
-        (found,) = seen_of_store(collector.store_trouble(), Changes(), heard=collector.store_heard)
+        (found,) = observe_store(collector.store_trouble(), RuleChanges(), heard=collector.store_heard)
         return [(each.verdict.name, each.detail) for each in found.observations]
 
     def series() -> list[float]:

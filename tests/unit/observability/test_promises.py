@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.model.rules import Changes, Promise, Verdict
-from hub.observability.export.objectives import seen_of_readers, seen_of_topics, seen_of_views
+from hub.alerts.model.rules import Promise, RuleChanges, Verdict
+from hub.observability.export.objectives import observe_readers, observe_topics, observe_views
 from hub.observability.lag.anchors import Anchor
 from hub.observability.lag.consumers import LagRow
 from hub.observability.overview.reports import reports_of
@@ -33,16 +33,16 @@ def row(kind: str, **said: Any) -> LagRow:
     ],
 )
 def test_a_lag_without_an_upper_bound_keeps_no_promise(said: dict[str, Any], verdict: Verdict) -> None:
-    late, _ = seen_of_readers([row("group", **said)], TREE, Changes(), measured=True)
+    late, _ = observe_readers([row("group", **said)], TREE, RuleChanges(), measured=True)
     assert [each.verdict for each in late.observations] == [verdict]
     promise = Promise("v", "", freshness_ms=60_000)
-    _, old = seen_of_views([promise], [], [row("view", **said)], Changes(), measured=True)
+    _, old = observe_views([promise], [], [row("view", **said)], RuleChanges(), measured=True)
     assert [each.verdict for each in old.observations] == [verdict]
 
 
 def test_a_partition_that_does_not_answer_may_be_the_one_where_events_come() -> None:
     still, away = (Anchor(5, NOW - 900_000, NOW),), (Anchor(5, NOW - 900_000, NOW - 400_000),)
-    seen = seen_of_topics({"t": {0: still, 1: away}}, TREE, Changes(), NOW)
+    seen = observe_topics({"t": {0: still, 1: away}}, TREE, RuleChanges(), NOW)
     assert [each.verdict for each in seen.observations] == [Verdict.UNKNOWN]
 
 

@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 from hub.observability.lag.status import (
     SEVERITY,
+    LagReading,
+    LagRules,
     LagState,
-    Reader,
-    Reading,
-    Rules,
-    Verdict,
-    Watched,
+    LagVerdict,
+    ReaderState,
+    WatchedConsumer,
     mann_kendall,
     theil_sen,
     watch,
 )
 
-RULES = Rules()
-CONNECTED = Reader(members=2)
-NOBODY = Reader(members=0)
+RULES = LagRules()
+CONNECTED = ReaderState(members=2)
+NOBODY = ReaderState(members=0)
 Rate = Callable[[int], float]
 
 
@@ -43,11 +43,11 @@ class History:
     reset: dict[int, int] = field(default_factory=dict)
     retention_s: float | None = None
     delete_before: dict[int, int] = field(default_factory=dict)
-    reader: Callable[[int], Reader] = lambda _: CONNECTED
+    reader: Callable[[int], ReaderState] = lambda _: CONNECTED
     away: Callable[[int], bool] = lambda _: False
     collector_from_s: int = 0
-    watched: Watched = field(default_factory=Watched)
-    states: list[tuple[int, Verdict]] = field(default_factory=list)
+    watched: WatchedConsumer = field(default_factory=WatchedConsumer)
+    states: list[tuple[int, LagVerdict]] = field(default_factory=list)
 
     def run(self, seconds: int) -> History:
         chance = random.Random(self.seed)
@@ -78,7 +78,7 @@ class History:
             records = len(arrivals) - start
             waited = now - arrivals[start] if records else 0.0
             seen = max(moved, arrivals[start], self.collector_from_s) if records else now
-            reading = Reading(
+            reading = LagReading(
                 now * 1000,
                 committed,
                 len(arrivals),
@@ -104,7 +104,7 @@ class History:
         return {verdict.state for _, verdict in self.states}
 
     @property
-    def now(self) -> Verdict:
+    def now(self) -> LagVerdict:
         return self.watched.shown
 
 
@@ -153,7 +153,7 @@ def test_a_view_without_batches_is_stopped_and_with_batches_stalled() -> None:
         return History(
             steady(5),
             lambda now: 10 if now < 600 else 0,
-            reader=lambda now: Reader("live", None, None, min(now, committed_s) * 1000),
+            reader=lambda now: ReaderState("live", None, None, min(now, committed_s) * 1000),
         ).run(900)
 
     assert view(600).now.state is LagState.STOPPED and "no batch for" in view(600).now.cause
@@ -238,12 +238,14 @@ def test_kafka_away_is_unknown_after_two_readings_and_known_again_with_the_first
 
 def test_the_engines_word_is_believed_and_quoted() -> None:
     for said, state in (("failed", LagState.STOPPED), ("retrying", LagState.STALLED)):
-        history = History(steady(5), steady(10), reader=lambda _, said=said: Reader(said, "no topic")).run(60)
+        history = History(
+            steady(5), steady(10), reader=lambda _, said=said: ReaderState(said, "no topic")
+        ).run(60)
         assert (history.now.state, history.now.cause) == (state, f"{said}: no topic")
 
 
-def reading(at_s: float, records: int, seconds: float, **more: int) -> Reading:
-    return Reading(int(at_s * 1000), 1_000, 1_000 + records, records, seconds, seconds, **more)
+def reading(at_s: float, records: int, seconds: float, **more: int) -> LagReading:
+    return LagReading(int(at_s * 1000), 1_000, 1_000 + records, records, seconds, seconds, **more)
 
 
 @given(st.lists(st.sampled_from(["ok", "lost", "late", None]), min_size=1, max_size=60))
@@ -255,7 +257,7 @@ def test_one_odd_reading_changes_nothing(kinds: list[str | None]) -> None:
         "lost": lambda at: reading(at, 5, 50.0, lost=3),
         "late": lambda at: reading(at, 5, 50.0),
     }
-    watched, run, shown = Watched(), 0, []
+    watched, run, shown = WatchedConsumer(), 0, []
     for index, kind in enumerate(kinds):
         before = watched
         run = run + 1 if index and kinds[index - 1] == kind else 1

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.observability.lag.consumers import TopicFacts, oldest
+from hub.observability.lag.consumers import LagTopicFacts, oldest
 from hub.observability.lag.timed import LIMIT, SETTLED_MS, Answers, Bracket, answered, edges, next_question
 
 NOW = 1_700_000_000_000
@@ -118,13 +118,13 @@ def test_by_hand() -> None:
 
 def test_a_poll_and_an_answer_of_the_same_moment_are_not_told_apart_by_ends_that_may_be_unknown() -> None:
     """The broker's clock and ours show the same millisecond; of a compacted topic the answer's end is unknown."""
-    facts = TopicFacts(append_time=True, compacted=True)
+    facts = LagTopicFacts(append_time=True, compacted=True)
     found, basis = oldest(Bracket(NOW, NOW + 100, 5, 9), [(NOW, 5), (NOW + 50, 9)], 6, facts, 9)
     assert (found.after_ms, basis) == (NOW, "arrival")
 
 
 def test_where_the_brokers_clock_and_ours_contradict_each_other_the_wider_bracket_is_told() -> None:
-    facts = TopicFacts(append_time=True)
+    facts = LagTopicFacts(append_time=True)
     polled = Bracket(NOW, NOW + 1_000, 5, 9)  # by our clock
     ahead, behind = 60_000, -60_000
     for off_ms in (ahead, behind):
@@ -136,14 +136,14 @@ def test_where_the_brokers_clock_and_ours_contradict_each_other_the_wider_bracke
 
 def test_a_brokers_clock_that_is_ahead_does_not_bound_what_was_there_before() -> None:
     """At the first poll it was there, and the broker says that it came later: at least so long, at most nobody knows."""
-    facts = TopicFacts(append_time=True)
+    facts = LagTopicFacts(append_time=True)
     found, _ = oldest(Bracket(None, NOW, None, 9), [(NOW + 60_000, 5)], 6, facts, 9)
     assert found == Bracket(None, NOW, None, 9)
     assert found.waited(6, NOW + 90_000) == (90.0, None, None)
 
 
 def test_of_a_compacted_log_a_producers_clock_that_is_ahead_bounds_nothing() -> None:
-    facts = TopicFacts(compacted=True)
+    facts = LagTopicFacts(compacted=True)
     found, _ = oldest(Bracket(None, NOW, None, 9), [(NOW + 60_000, 5)], 6, facts, 9)
     assert found == Bracket(None, None)
     # The record at 6 is there since the poll, by our clock; a later one may be what is read next.

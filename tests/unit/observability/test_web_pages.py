@@ -24,12 +24,12 @@ from hub.errors import HubFault
 from hub.observability.cluster.health import Health
 from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.web.pages.monitor.alerts import narrow
-from hub.observability.web.pages.monitor.mirrors import MOST_LOST, Known, checks, mirror
+from hub.observability.web.pages.monitor.mirrors import MOST_LOST, MirrorFacts, checks, mirror
 from hub.observability.web.pages.routes import TAILS_AT_ONCE, ForBrowsers, create_router, sse, status_of
 from hub.schema_registry.model.facts import Reference, SchemaStored
 from hub.schema_registry.policy.policy import load_policies
 from hub.schema_registry.registry.rulebook import Rulebook
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = [
@@ -396,8 +396,8 @@ def test_mirrors_before_they_answered_without_a_file_and_in_trouble(
     known = hub.mirrors
     try:
         for now, words in (
-            (Known(), 'data-testid="loading"'),
-            (Known(declared=False), "No mirror is declared"),
+            (MirrorFacts(), 'data-testid="loading"'),
+            (MirrorFacts(declared=False), "No mirror is declared"),
             (replace(known, error="cluster nyc does not answer"), "cluster nyc does not answer"),
         ):
             hub.mirrors = now
@@ -482,7 +482,7 @@ def test_a_mirrors_page_says_what_a_failover_left_behind(hub: StagedEstate, clie
         for n in range(MOST_LOST + 2)
     ]
     known = hub.mirrors
-    hub.mirrors = Known([{**status, "lost": rows, "redelivered": 1_200}], 1)
+    hub.mirrors = MirrorFacts([{**status, "lost": rows, "redelivered": 1_200}], 1)
     try:
         text = client.get("/mirrors", headers=HTML).text
     finally:
@@ -504,7 +504,7 @@ def estate_mirrors() -> tuple[dict, dict]:  # type: ignore[type-arg]
 
 def test_a_registry_that_is_not_ready_keeps_no_page_waiting(hub: StagedEstate) -> None:
     made = hub.estate()
-    waiting = replace(made, registry=Node(hub.cluster, timeout_s=600.0))
+    waiting = replace(made, registry=RegistryNode(hub.cluster, timeout_s=600.0))
     app = FastAPI()
     app.include_router(create_router(waiting))
     collector = hub.collector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hub.observability.overview.overview import KafkaHealth, Overview, TopicKind, TopicLine, kind_of
 from hub.observability.web.layout import SECTIONS, address, paged
 from hub.observability.web.pages.explore.messages import places, wanted_of
-from hub.observability.web.pages.explore.topics import Filter, Listing, listing
+from hub.observability.web.pages.explore.topics import Filter, TopicListing, listing
 from hub.topics.tree.tree import TopicSpec
 
 NOW = 1_790_000_000_000
@@ -22,13 +22,13 @@ def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> To
 
 def shown(
     names: list[str] | list[TopicLine], wanted: Filter = Filter(), number: int = 1, **tree: TopicSpec
-) -> Listing:
+) -> TopicListing:
     lines = tuple(each if isinstance(each, TopicLine) else line(each) for each in names)
     known = {each.name: each for each in tree.values()}
     return listing(Overview(NOW, UP, None, lines, ()), (), known, wanted, number)
 
 
-def outline(found: Listing) -> list[tuple[int, str, int]]:
+def outline(found: TopicListing) -> list[tuple[int, str, int]]:
     return [(row.depth, row.label, row.topics) for row in found.rows]
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.replication.maps.offset_map import OffsetMap, Run
-from hub.replication.migration.alignment import Alignment, Log, Print, align, boundary
+from hub.replication.migration.alignment import Alignment, PartitionLog, Print, align, boundary
 
 
-def log(records: Iterable[Print], begin: int | None = None, end: int | None = None) -> Log:
+def log(records: Iterable[Print], begin: int | None = None, end: int | None = None) -> PartitionLog:
     held = list(records)
 
     def read(first: int, until: int) -> Iterator[Print]:
@@ -19,10 +19,10 @@ def log(records: Iterable[Print], begin: int | None = None, end: int | None = No
 
     first = held[0][0] if held else 0
     last = held[-1][0] + 1 if held else 0
-    return Log(first if begin is None else begin, last if end is None else end, read)
+    return PartitionLog(first if begin is None else begin, last if end is None else end, read)
 
 
-def of(text: str, start: int = 0) -> Log:
+def of(text: str, start: int = 0) -> PartitionLog:
     """One record a letter; "." is an offset without one."""
     return log(
         [(start + at, ord(each)) for at, each in enumerate(text) if each != "."], start, start + len(text)

@@ -21,11 +21,11 @@ from hub.kafka.protocol import compression
 from hub.kafka.protocol.record_batch import (
     HEADER,
     HEADER_BYTES,
-    Aborted,
-    Batch,
+    AbortedTransactions,
+    BatchLimits,
     CorruptBatch,
     Fate,
-    Limits,
+    RecordBatch,
     answer_of,
     batches_in,
     control_kind,
@@ -108,7 +108,7 @@ def plain(base: int, count: int, *, size: int = 10, **more: object) -> bytearray
     return log_batch(records, base=base, **more)  # type: ignore[arg-type]
 
 
-def only(buffer: bytearray) -> Batch:
+def only(buffer: bytearray) -> RecordBatch:
     (batch,) = batches_in(buffer)
     return batch
 
@@ -239,7 +239,10 @@ def test_sequence_numbers_wrap_as_brokers_count_them() -> None:
     ],
 )
 def test_fates(buffer: bytearray, position: int, expected: Fate) -> None:
-    assert fate(only(buffer), position, Aborted([(4, 10)]), Limits(largest_bytes=1_000)) is expected
+    assert (
+        fate(only(buffer), position, AbortedTransactions([(4, 10)]), BatchLimits(largest_bytes=1_000))
+        is expected
+    )
 
 
 def test_an_aborted_transaction_ends_with_its_marker() -> None:
@@ -256,7 +259,7 @@ def test_an_aborted_transaction_ends_with_its_marker() -> None:
         ]
     )
     assert [control_kind(each) for each in batches_in(buffer) if each.is_control] == [0, 1, 1]
-    answer = answer_of(buffer, 0, len(buffer), 0, [(4, 0)], Limits(tiny_records=0))
+    answer = answer_of(buffer, 0, len(buffer), 0, [(4, 0)], BatchLimits(tiny_records=0))
     assert [each.first_offset for each in answer.pieces] == [2, 4, 7]
     assert (answer.next_offset, answer.left_out) == (11, 4)
 
@@ -272,7 +275,7 @@ def test_the_epoch_at_the_position_is_that_of_the_last_batch_whether_it_is_carri
 
 
 def test_tiny_neighbours_of_one_codec_are_merged_and_a_lone_one_passes() -> None:
-    limits = Limits(tiny_records=3, tiny_bytes=1_000, merged_bytes=400)
+    limits = BatchLimits(tiny_records=3, tiny_bytes=1_000, merged_bytes=400)
     buffer = bytearray().join(
         [plain(0, 1), plain(1, 2), plain(3, 9), plain(12, 2), plain(14, 1, codec=3), plain(15, 1, codec=3)]
         + [plain(16 + at, 1, size=90) for at in range(4)]
@@ -313,7 +316,7 @@ def test_records_written_anew_are_the_same_records(
         inside = list(records_in(batch))
         assert [each.offset for each in inside] == list(range(new.count)) == sorted(offsets)
         found += [each._replace(offset=offsets[each.offset]) for each in inside]
-        assert fate(batch, 0, Aborted()) is Fate.PASS
+        assert fate(batch, 0, AbortedTransactions()) is Fate.PASS
     assert found == expected
 
 
@@ -460,6 +463,6 @@ def test_the_header_is_as_long_as_the_protocol_says() -> None:
 def test_foreign_batches_are_left_out_and_passed() -> None:
     assert within([(0, 3), (5, 9)], 2) and not within([(0, 3), (5, 9)], 3) and not within([], 0)
     log = bytearray().join(plain(base, 4) for base in (0, 4, 8))
-    answer = answer_of(log, 0, len(log), 0, (), Limits(), [(4, 8)])
+    answer = answer_of(log, 0, len(log), 0, (), BatchLimits(), [(4, 8)])
     offsets = [batch.base_offset for piece in answer.pieces for batch in piece.batches]
     assert (offsets, answer.left_out, answer.next_offset) == ([0, 8], 1, 12)

@@ -9,47 +9,47 @@ import pytest
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.clusters.control_state import (
-    Beat,
-    Board,
     CarriedTopic,
-    Carries,
+    ControlState,
     GroupPlace,
     GroupStatus,
+    LinkContents,
     PartitionStatus,
+    WorkerHeartbeat,
     joined,
     pause_record,
     retry_record,
 )
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CONTROL_TOPIC, Checkpoint
 from hub.replication.ownership import failover, loss_report
 from hub.replication.ownership.failover import Control
-from hub.replication.ownership.group_offsets import Mark
+from hub.replication.ownership.group_offsets import GroupMark
 from hub.replication.ownership.links import links
 from hub.replication.ownership.shards import Shard
-from hub.replication.planning.plan import Acl, Synced
-from hub.replication.planning.write_rights import Handed, Rights
-from hub.replication.status.mirror_status import AskedEnds, summary_of
+from hub.replication.planning.plan import Acl, SyncedTopic
+from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls
+from hub.replication.status.mirror_status import SourceEndOffsets, summary_of
 
-BEAT = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 1_000_000)
-CARRIES = Carries("m", {"nyc.a": CarriedTopic(2, "id", 1)}, {"nyc.b": "why"}, ("caution",), "", 5)
+BEAT = WorkerHeartbeat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 1_000_000)
+CARRIES = LinkContents("m", {"nyc.a": CarriedTopic(2, "id", 1)}, {"nyc.b": "why"}, ("caution",), "", 5)
 PARTITION = PartitionStatus(
     "m", "nyc.a", 0, 0, "w1", "mirroring", "", "batch", 5, 15, 5, 10, 100, 1.5, 2.0, 20.0, 9, 9
 )
 GROUP = GroupStatus("m", "a|b", (GroupPlace("nyc.a", 0, "exact", "r", 5, 6, 7, 8),), 9)
 
 
-def folded(*records: NewRecord, now_s: float = 100.0, now_ms: int = 1_000_000) -> Board:
-    board = Board()
+def folded(*records: NewRecord, now_s: float = 100.0, now_ms: int = 1_000_000) -> ControlState:
+    board = ControlState()
     for offset, new in enumerate(records):
         board.apply(Record(new.topic, 0, offset, 0, new.key, new.value, new.headers), now_s, now_ms)
     return board
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    mark = Mark("m", "a|b", "nyc.a", 0, 5, None, 4)
-    synced = Synced("m", "nyc.a", {"retention.ms": "1"})
+    mark = GroupMark("m", "a|b", "nyc.a", 0, 5, None, 4)
+    synced = SyncedTopic("m", "nyc.a", {"retention.ms": "1"})
     board = folded(
         BEAT.record(),
         CARRIES.record(),
@@ -66,8 +66,8 @@ def test_what_is_written_is_what_is_read() -> None:
     )
     assert folded(own.record()).carries == {"m": own}
     assert b"true" not in (own.record().value or b"")  # earlier releases read a topic as three values
-    rights = Rights("m", frozenset({Acl("nyc.", "PREFIXED", "User:a", "*", "WRITE", "ALLOW")}), 3)
-    handed = Handed("nyc", {"lon": rights.rules}, {}, {}, 4)
+    rights = WriteAcls("m", frozenset({Acl("nyc.", "PREFIXED", "User:a", "*", "WRITE", "ALLOW")}), 3)
+    handed = OwnershipAcls("nyc", {"lon": rights.rules}, {}, {}, 4)
     told = folded(handed.record(), rights.record(), replace(handed, given={}, revision=3).record())
     assert told.rights == {"m": rights} and told.handed == {"nyc": handed}  # the later of two counts
     assert board.partitions == {("m", "nyc.a", 0): PARTITION} and board.groups == {("m", "a|b"): GROUP}
@@ -82,8 +82,8 @@ def test_tombstones_forget() -> None:
         CARRIES,
         PARTITION,
         GROUP,
-        Mark("m", "a|b", "nyc.a", 0, 5, None, 4),
-        Synced("m", "nyc.a", {}),
+        GroupMark("m", "a|b", "nyc.a", 0, 5, None, 4),
+        SyncedTopic("m", "nyc.a", {}),
     ]
     records = [each.record() for each in written] + [pause_record("m", "me", 3, paused=True)]
     board = folded(*records, *(replace(new, value=None) for new in records))
@@ -111,7 +111,7 @@ def test_a_worker_lives_as_long_as_it_is_heard_by_the_readers_clock() -> None:
 
 
 def test_partitions_go_to_shards_and_all_of_them() -> None:
-    found = Carries("m", {"nyc.a": CarriedTopic(9, "id")}).shards(4)
+    found = LinkContents("m", {"nyc.a": CarriedTopic(9, "id")}).shards(4)
     assert sorted(tp.partition for each in found.values() for tp in each) == list(range(9))
     assert {shard.link for shard in found} == {"m"}
 
@@ -122,7 +122,7 @@ def test_of_two_clusters_the_one_that_is_further_on_counts() -> None:
     aborted, _ = failover.abort(further)
     after = replace(first, id="2")
 
-    def control(operation: failover.Operation) -> Control:
+    def control(operation: failover.OwnershipChange) -> Control:
         return Control({}, {"nyc": operation})
 
     for one, other, expected in (
@@ -146,7 +146,7 @@ FILE = MirrorsFile.model_validate(
 
 
 def test_the_status_of_a_mirror() -> None:
-    progress = Progress()
+    progress = WrittenState()
     progress.checkpoints["m", "nyc.a", 0] = Checkpoint(
         "m", 0, "nyc.a", 0, "id", 7, -1, 8, committed_at_ms=999_000
     )
@@ -162,14 +162,14 @@ def test_the_status_of_a_mirror() -> None:
     assert (
         "1 of its 2 partitions are not reported" in found["reason"] and "nyc.a partition 1" in found["reason"]
     )
-    ends = AskedEnds({TopicPartition("nyc.a", 1): 120}, {TopicPartition("nyc.a", 1): 20})
+    ends = SourceEndOffsets({TopicPartition("nyc.a", 1): 120}, {TopicPartition("nyc.a", 1): 20})
     found = summary_of(FILE, link, board, progress, 1_000_500, ends)
     assert [row["lag_records"] for row in found["partitions"]] == [8, 100] and found["lag_records"] == 108
     assert found["lag_s"] == 1.5 and found["lag_bytes"] is None
 
     board = folded(
         BEAT.record(),
-        Carries("m", {"nyc.a": CarriedTopic(1, "id", 1)}).record(),
+        LinkContents("m", {"nyc.a": CarriedTopic(1, "id", 1)}).record(),
         fresh.record(),
         group.record(),
     )
@@ -191,7 +191,9 @@ def test_the_status_of_a_mirror() -> None:
     refused = summary_of(FILE, link, folded(BEAT.record(), CARRIES.record()), progress, 1_000_500)
     assert refused["state"] == "trouble" and refused["trouble"] == {"nyc.b": "why"}
     away = failover.Ownership("nyc", "lon", 1).record()
-    handed = summary_of(FILE, link, folded(BEAT.record(), Carries("m").record(), away), progress, 1_000_500)
+    handed = summary_of(
+        FILE, link, folded(BEAT.record(), LinkContents("m").record(), away), progress, 1_000_500
+    )
     assert (handed["state"], handed["ok"]) == ("handed over", True)
     assert "hub mirror failback m" in handed["reason"]
     paused = folded(BEAT.record(), pause_record("m", "me", 3, paused=True))
@@ -201,17 +203,23 @@ def test_the_status_of_a_mirror() -> None:
 def test_what_a_failover_left_behind_is_told_until_the_source_acts_again() -> None:
     link = links(FILE)["m"]
     loss = loss_report.Loss(TopicPartition("nyc.a", 1), 100, 130, False)
-    older = loss_report.Declared("nyc", 1, (loss_report.Loss(TopicPartition("nyc.a", 0), 1, 2, True),), 3, 4)
-    newer = loss_report.Declared("nyc", 3, (loss,), 7, 5, exact=False, heard_at_ms=4, redelivered_at_most=9)
+    older = loss_report.FailoverRecord(
+        "nyc", 1, (loss_report.Loss(TopicPartition("nyc.a", 0), 1, 2, True),), 3, 4
+    )
+    newer = loss_report.FailoverRecord(
+        "nyc", 3, (loss,), 7, 5, exact=False, heard_at_ms=4, redelivered_at_most=9
+    )
     records = [CARRIES.record(), older.record(), newer.record()]
     board = folded(*records)
     assert board.declared == {"nyc": newer}
     assert folded(*reversed(records)).declared == {"nyc": newer}
-    assert summary_of(FILE, link, board, Progress(), 9)["lost"] == []  # written down, and not taken over yet
+    assert (
+        summary_of(FILE, link, board, WrittenState(), 9)["lost"] == []
+    )  # written down, and not taken over yet
 
     def owned(acting: str, epoch: int) -> dict[str, object]:
         said = failover.Ownership("nyc", acting, epoch).record()
-        found = summary_of(FILE, link, folded(*records, said), Progress(), 9)
+        found = summary_of(FILE, link, folded(*records, said), WrittenState(), 9)
         return {name: found[name] for name in ("lost", "lost_known", "redelivered")}
 
     row = {"topic": "nyc.a", "partition": 1, "first": 100, "end": 130, "known": False}

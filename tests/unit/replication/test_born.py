@@ -7,7 +7,7 @@ from dataclasses import replace
 from mirror_statuses import FILE, LINK, MARK, T
 
 from hub.replication.config.mirrors import MirrorsFile
-from hub.replication.maps.imported_copy import Copied
+from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.maps.offset_map import OffsetMap, Run
 from hub.replication.ownership import failover
 from hub.replication.ownership.failover import Control, Ownership
@@ -18,7 +18,7 @@ from hub.replication.verification.local_records import ALL, EVER, born_at_target
 def test_what_stood_there_before_the_link_began_or_an_import_took_over_is_not_judged() -> None:
     assert born_at_target(FILE, LINK, Control(), MARK) == ((0, 10),)
     assert born_at_target(FILE, LINK, Control(), replace(MARK, target_start=0)) == ()
-    copied = Copied("m", T, 0, "t", 50)
+    copied = ImportedCopy("m", T, 0, "t", 50)
     assert born_at_target(FILE, LINK, Control(), MARK, copied) == ((0, 50),)
     assert born_at_target(FILE, LINK, Control(), MARK, replace(copied, target_topic_id="former")) == (
         (0, 10),

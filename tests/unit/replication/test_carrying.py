@@ -14,10 +14,10 @@ from hub.record import Positions, TopicPartition
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CONTROL_TOPIC
 from hub.replication.operations import group_carrier
-from hub.replication.ownership.group_offsets import Carried, Seen
+from hub.replication.ownership.group_offsets import CarriedPosition, GroupSides
 from hub.replication.ownership.links import links
 from hub.replication.ownership.shards import Shard
-from hub.replication.worker.link_tasks import Chores
+from hub.replication.worker.link_tasks import LinkTasks
 
 PLACE = TopicPartition("shop.orders", 0)
 
@@ -53,8 +53,8 @@ def found(kafka: Groups, offset: int) -> list[group_carrier.Found]:
     """Both groups as they are seen now, with what to do: to ``offset``."""
     return [
         (
-            Seen(group, {PLACE: offset}, dict(kafka.committed.get(group, {}))),
-            (Carried(group, PLACE, "exact", "", offset, offset, offset),),
+            GroupSides(group, {PLACE: offset}, dict(kafka.committed.get(group, {}))),
+            (CarriedPosition(group, PLACE, "exact", "", offset, offset, offset),),
         )
         for group in ("a", "b")
     ]
@@ -82,8 +82,8 @@ def test_what_is_done_at_once_writes_each_mark_once(kafka: Groups) -> None:
     assert group_carrier.any_to_commit(found(kafka, 100))
     carried(kafka, kafka.writer("shard"), 100)
     assert kafka.at() == {"a": 100, "b": 100} and len(kafka.logs[CONTROL_TOPIC][0]) == 2
-    left_alone = Carried("a", PLACE, "active", "", 100, 90)
-    assert not group_carrier.any_to_commit([(Seen("a", {PLACE: 100}, {}), (left_alone,))])
+    left_alone = CarriedPosition("a", PLACE, "active", "", 100, 90)
+    assert not group_carrier.any_to_commit([(GroupSides("a", {PLACE: 100}, {}), (left_alone,))])
 
 
 def test_a_group_that_moved_or_got_members_since_it_was_looked_at_is_left_alone_and_the_others_go(
@@ -148,7 +148,7 @@ def test_what_was_looked_at_before_the_shard_was_taken_is_looked_at_again(kafka:
     )  # fmt: skip
     looked_at = found(kafka, 100)
     carried(kafka, kafka.writer(), 900)
-    assert not Chores._commit(chores, looked_at)  # it looks again, before it says where they are
+    assert not LinkTasks._commit(chores, looked_at)  # it looks again, before it says where they are
     assert kafka.at() == {"a": 900, "b": 900}
-    assert Chores._commit(chores, found(kafka, 901))
+    assert LinkTasks._commit(chores, found(kafka, 901))
     assert kafka.at() == {"a": 901, "b": 901}

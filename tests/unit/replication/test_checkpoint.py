@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import (
     Checkpoint,
     Gap,
@@ -111,7 +111,7 @@ def test_maps_are_not_mixed() -> None:
 
 
 def test_what_was_forgotten_in_one_partition_may_have_begun_anew_in_another() -> None:
-    progress = Progress()
+    progress = WrittenState()
     mark = Checkpoint("m", 0, "nyc.a", 0, "id", 7, -1, 8)
     place = TopicPartition("nyc.a", 0)
 
@@ -129,7 +129,7 @@ def test_what_was_forgotten_in_one_partition_may_have_begun_anew_in_another() ->
 
 def test_a_map_that_does_not_reach_its_checkpoint_is_no_map() -> None:
     """The two are one transaction, but its end is marked in one partition after the other."""
-    progress = Progress()
+    progress = WrittenState()
     place = TopicPartition("nyc.a", 0)
     mark = Checkpoint("m", 0, "nyc.a", 0, "id", 7, -1, 8)
     maps = [MapRecord("m", "nyc.a", "id", 0, (run,)) for run in (Run(0, 0, 3), Run(3, 4, 4))]

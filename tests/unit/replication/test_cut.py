@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.replication.engine.atomic_release import NONE, Seen, releasable
+from hub.replication.engine.atomic_release import NONE, ReleaseState, releasable
 
 txns = st.tuples(st.integers(0, 4), st.integers(0, 1))
 pieces = st.lists(st.frozensets(txns, max_size=2), max_size=5)
 partitions = st.dictionaries(
     st.sampled_from("ABC"),
-    st.builds(Seen, pieces, st.frozensets(txns, max_size=2), st.booleans()),
+    st.builds(ReleaseState, pieces, st.frozensets(txns, max_size=2), st.booleans()),
     min_size=1,
 )
 
 
 @given(partitions)
-def test_what_is_released_has_nothing_left_behind(seen: dict[str, Seen]) -> None:
+def test_what_is_released_has_nothing_left_behind(seen: dict[str, ReleaseState]) -> None:
     counts = releasable(seen)
     released = {
         txn for place, each in seen.items() for piece in each.staged[: counts[place]] for txn in piece
@@ -30,7 +30,7 @@ def test_what_is_released_has_nothing_left_behind(seen: dict[str, Seen]) -> None
 
 
 @given(partitions)
-def test_the_cut_is_the_furthest(seen: dict[str, Seen]) -> None:
+def test_the_cut_is_the_furthest(seen: dict[str, ReleaseState]) -> None:
     """Every cut that leaves nothing behind is within it."""
     if not all(each.whole for each in seen.values()):
         return
@@ -45,5 +45,5 @@ def test_the_cut_is_the_furthest(seen: dict[str, Seen]) -> None:
 
 def test_what_follows_a_held_transaction_waits_and_so_do_its_others() -> None:
     t, u, v = frozenset({(1, 0)}), frozenset({(2, 0)}), frozenset({(3, 0)})
-    seen = {"A": Seen([v, t, u]), "B": Seen([NONE, u]), "C": Seen([v], t)}
+    seen = {"A": ReleaseState([v, t, u]), "B": ReleaseState([NONE, u]), "C": ReleaseState([v], t)}
     assert releasable(seen) == {"A": 1, "B": 1, "C": 1}

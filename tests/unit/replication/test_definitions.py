@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from mirror_statuses import FILE, LINK, MARK, PLACE, T, partition
 
 from hub.record import NewRecord, Record
-from hub.replication.clusters.control_state import Beat, Board, CarriedTopic, Carries
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.control_state import CarriedTopic, ControlState, LinkContents, WorkerHeartbeat
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
-from hub.replication.ownership.link_definitions import Definition, crews, definitions, in_force
+from hub.replication.ownership.link_definitions import LinkDefinition, crews, definitions, in_force
 from hub.replication.ownership.shards import Lease, Shard, moves_by_crew
-from hub.replication.status.mirror_status import AskedEnds, summary_of
+from hub.replication.status.mirror_status import SourceEndOffsets, summary_of
 
 CLUSTERS = {
     "nyc": {"bootstrap": "a:1", "owns": ["nyc.**"]},
@@ -43,11 +43,11 @@ def test_a_definition_is_what_decides_about_the_topics_of_a_mirror_and_nothing_e
     assert digest(name="m~back") != plain
 
 
-OLD, NEW = Definition(10, "old"), Definition(20, "new")
+OLD, NEW = LinkDefinition(10, "old"), LinkDefinition(20, "new")
 
 
 def test_the_newest_files_definition_is_in_force_as_long_as_anybody_has_it() -> None:
-    claims = {"a": {"m": NEW}, "b": {"m": OLD, "n": OLD}, "c": {"m": Definition(5, "new")}, "d": {}}
+    claims = {"a": {"m": NEW}, "b": {"m": OLD, "n": OLD}, "c": {"m": LinkDefinition(5, "new")}, "d": {}}
     assert in_force(claims) == {"m": NEW, "n": OLD}
     assert crews(claims) == {"m": {"a", "c"}, "n": {"b"}}
     assert crews({name: claims[name] for name in "bd"}) == {"m": {"b"}, "n": {"b"}}
@@ -67,7 +67,7 @@ CLAIMS = st.dictionaries(
     st.dictionaries(st.sampled_from(SHARDS), st.sampled_from(("earlier", *(f"w{n}" for n in range(6))))),
 )
 def test_in_the_end_each_shard_of_a_link_has_one_holder_that_has_the_link(
-    claims: dict[str, dict[str, Definition]], held: dict[Shard, str]
+    claims: dict[str, dict[str, LinkDefinition]], held: dict[Shard, str]
 ) -> None:
     """``earlier``: a worker of an earlier release, which names no links; what it holds it keeps."""
     kept = {shard for shard, worker in held.items() if worker == "earlier"}
@@ -98,8 +98,8 @@ def test_in_the_end_each_shard_of_a_link_has_one_holder_that_has_the_link(
         assert max(shares) - min(shares) <= 1
 
 
-def heard(*records: NewRecord, headers: bool = True) -> Board:
-    made = Board()
+def heard(*records: NewRecord, headers: bool = True) -> ControlState:
+    made = ControlState()
     for offset, new in enumerate(records):
         said = new.headers if headers else ()
         made.apply(Record(new.topic, 0, offset, 0, new.key, new.value, said), 0.0, 50_000)
@@ -108,13 +108,13 @@ def heard(*records: NewRecord, headers: bool = True) -> Board:
 
 def test_a_heartbeat_names_links_where_an_earlier_release_does_not_look() -> None:
     """It refuses fields that it does not know, and would not hear the worker at all."""
-    beat = Beat("w1", "host", 7, (Shard("m", 0),), 6_000, 50_000, {"m": NEW})
+    beat = WorkerHeartbeat("w1", "host", 7, (Shard("m", 0),), 6_000, 50_000, {"m": NEW})
     record = beat.record()
     assert record.value is not None
     assert orjson.loads(record.value).keys() == {"host", "pid", "holding", "ttl_ms", "at_ms"}
     assert heard(record).claims(1.0) == {"w1": {"m": NEW}}
     assert heard(record, headers=False).claims(1.0) == {} and heard(record, headers=False).alive(1.0)
-    none = Beat("w1", "host", 7, (), 6_000, 50_000, {})
+    none = WorkerHeartbeat("w1", "host", 7, (), 6_000, 50_000, {})
     assert heard(none.record()).claims(1.0) == {"w1": {}}
     # And of a later release's fields it takes what it knows.
     body = {**orjson.loads(record.value), "of a later release": 1}
@@ -124,15 +124,15 @@ def test_a_heartbeat_names_links_where_an_earlier_release_does_not_look() -> Non
 
 def test_status_tells_of_two_definitions_and_of_what_nobody_reports() -> None:
     mine = definitions(FILE, 20)["m"]
-    carried = Carries("m", {T: CarriedTopic(1, "s")}).record()
-    progress = Progress(checkpoints={("m", *PLACE): MARK})
+    carried = LinkContents("m", {T: CarriedTopic(1, "s")}).record()
+    progress = WrittenState(checkpoints={("m", *PLACE): MARK})
 
-    def beat(worker: str, definition: Definition, *holding: int) -> NewRecord:
+    def beat(worker: str, definition: LinkDefinition, *holding: int) -> NewRecord:
         held = tuple(Shard("m", number) for number in holding)
-        return Beat(worker, "host", 7, held, 6_000, 49_000, {"m": definition}).record()
+        return WorkerHeartbeat(worker, "host", 7, held, 6_000, 49_000, {"m": definition}).record()
 
     def told(*records: NewRecord, now_ms: int = 50_000, end: int | None = None) -> dict[str, Any]:
-        ends = AskedEnds() if end is None else AskedEnds({PLACE: end})
+        ends = SourceEndOffsets() if end is None else SourceEndOffsets({PLACE: end})
         return summary_of(FILE, LINK, heard(carried, partition(), *records), progress, now_ms, ends)
 
     well = told(beat("w1", mine, 0, -1), end=100)
@@ -146,7 +146,7 @@ def test_status_tells_of_two_definitions_and_of_what_nobody_reports() -> None:
         False,
     ]
     assert "idle until their mirrors.yaml is the same: w2" in both["cautions"][0]
-    other = told(beat("w1", Definition(30, "another"), 0, -1))
+    other = told(beat("w1", LinkDefinition(30, "another"), 0, -1))
     assert other["state"] == "mirroring" and "otherwise than the file asked with" in other["cautions"][0]
 
     # Its worker gave the shard back, another one has it and has not told yet.

@@ -14,8 +14,8 @@ from hub.replication.clusters.control_state import joined
 from hub.replication.ownership.failover import (
     Control,
     Kind,
-    Operation,
     Ownership,
+    OwnershipChange,
     abort,
     apply,
     begin,
@@ -31,11 +31,11 @@ def read(new: NewRecord) -> Record:
     return Record(new.topic, 0, 0, 0, new.key, new.value)
 
 
-def begun(control: Control, kind: Kind, new: str = "lon", id: str = "1", **said: object) -> Operation:
+def begun(control: Control, kind: Kind, new: str = "lon", id: str = "1", **said: object) -> OwnershipChange:
     return begin(control, kind, id=id, mirror="nyc-lon", home="nyc", new=new, now_ms=5, **said)  # type: ignore[arg-type]
 
 
-def carried_out(control: Control, operation: Operation, log: list[Record] | None = None) -> Control:
+def carried_out(control: Control, operation: OwnershipChange, log: list[Record] | None = None) -> Control:
     """All steps, each record written; ownership where it is due."""
     log = [] if log is None else log
     while (step := operation.next) is not None:

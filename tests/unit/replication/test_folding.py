@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hub.log import MemoryCluster, MemoryReader, MemoryWriter, WriterFenced
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.clusters import Reached, keep_short, map_lag_ms
-from hub.replication.clusters.offset_map_compaction import Folding
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.clusters import ClusterHandle, keep_short, map_lag_ms
+from hub.replication.clusters.offset_map_compaction import OffsetMapCompaction
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import (
     CHECKPOINTS_TOPIC,
@@ -28,7 +28,7 @@ from hub.replication.maps.offset_map import OffsetMap, Run
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
-from hub.replication.worker.link_tasks import Chores
+from hub.replication.worker.link_tasks import LinkTasks
 
 PLACE = TopicPartition("nyc.a", 0)
 
@@ -87,14 +87,14 @@ def as_read(new: NewRecord) -> Record:
     return Record(new.topic, new.partition or 0, 0, 0, new.key, new.value)
 
 
-def read(records: Iterable[Record]) -> Progress:
-    progress = Progress()
+def read(records: Iterable[Record]) -> WrittenState:
+    progress = WrittenState()
     for record in records:
         progress.apply(record)
     return progress
 
 
-def table(progress: Progress) -> OffsetMap:
+def table(progress: WrittenState) -> OffsetMap:
     found = progress.table("m", PLACE)
     assert found is not None
     return found
@@ -122,7 +122,11 @@ def test_a_folded_map_translates_as_the_unfolded_one(
     """Mirrors write, chores fold in between, a cleaner comes by, and somebody reads on all the while: and a reader may
     see but a part of the chores' transaction, which is more than Kafka allows."""
     news = mirrored(steps, data.draw(st.lists(st.sampled_from([1, 2]), min_size=40, max_size=40)))
-    folding, plain, follower = Folding("m", least=3, longest_runs=8), Progress(), Progress()
+    folding, plain, follower = (
+        OffsetMapCompaction("m", least=3, longest_runs=8),
+        WrittenState(),
+        WrittenState(),
+    )
     log: list[Record] = []
     while news:
         for new in news[: 2 * data.draw(st.integers(1, 8))]:
@@ -146,7 +150,11 @@ def test_a_folded_map_translates_as_the_unfolded_one(
 
 
 def test_a_map_grows_by_runs_and_not_by_records() -> None:
-    folding, log, alive = Folding("m", least=16, longest_runs=100), list[Record](), set[bytes | None]()
+    folding, log, alive = (
+        OffsetMapCompaction("m", least=16, longest_runs=100),
+        list[Record](),
+        set[bytes | None](),
+    )
     most = 0
     for new in many(2_000):
         log.append(as_read(new))
@@ -164,7 +172,7 @@ def test_a_map_grows_by_runs_and_not_by_records() -> None:
 def test_each_partition_of_the_map_is_folded_on_its_own() -> None:
     """After the number of shards was changed a map stands in two."""
     log = [as_read(new) for new in mirrored([(0, 1, 2)] * 9, [1] * 5 + [2] * 4)]
-    folding = Folding("m", least=4)
+    folding = OffsetMapCompaction("m", least=4)
     for record in log:
         folding.apply(record)
     first = folding.step(read(log))
@@ -177,11 +185,11 @@ def test_each_partition_of_the_map_is_folded_on_its_own() -> None:
 
 def test_what_no_checkpoint_covers_is_left_alone() -> None:
     other = MapRecord("other", PLACE.topic, "id", 0, (Run(0, 0, 1),))
-    folding = Folding("m", least=2)
+    folding = OffsetMapCompaction("m", least=2)
     news = many(3)
     for new in (*news, other.record(1)):
         folding.apply(as_read(new))
-    assert folding.step(Progress()) == []
+    assert folding.step(WrittenState()) == []
     later = read(map(as_read, [*news[:4], news[5]]))
     assert folding.step(later) == []  # a checkpoint whose part of the map is not there yet
     earlier = read(map(as_read, news[:5]))
@@ -193,7 +201,7 @@ def test_runs_of_a_former_beginning_are_not_joined_with_ours() -> None:
     mark = Checkpoint("m", 0, *PLACE, "id", 8, -1, 8, source_start=4, target_start=4)
     runs = [MapRecord("m", PLACE.topic, "id", 0, (Run(at, at, 2),)).record(1) for at in (0, 2, 4, 6)]
     log = [as_read(new) for new in (*runs, mark.record(0))]
-    folding = Folding("m", least=2)
+    folding = OffsetMapCompaction("m", least=2)
     for record in log:
         folding.apply(record)
     folds = folding.step(read(log))
@@ -204,15 +212,15 @@ def test_runs_of_a_former_beginning_are_not_joined_with_ours() -> None:
 # ---- in the chores
 
 
-def chores(kafka: Kafka) -> Chores:
-    reached = Reached("lon", kafka, None)  # type: ignore[arg-type]
+def chores(kafka: Kafka) -> LinkTasks:
+    reached = ClusterHandle("lon", kafka, None)  # type: ignore[arg-type]
     link = Link("m", Mirror(source="nyc", target="lon", topics=["**"]), "m")
-    made = Chores(None, Shard("m", -1), link, {"nyc": reached, "lon": reached}, None, None)  # type: ignore[arg-type]
+    made = LinkTasks(None, Shard("m", -1), link, {"nyc": reached, "lon": reached}, None, None)  # type: ignore[arg-type]
     made._progress = made._open_progress()
     return made
 
 
-def looked(made: Chores) -> Chores:
+def looked(made: LinkTasks) -> LinkTasks:
     assert made._progress is not None
     made._progress.refresh()
     return made
@@ -270,7 +278,7 @@ def test_without_time_for_its_readers_a_map_is_not_folded() -> None:
 
 def test_topics_of_an_earlier_hub_get_the_settings_that_nobody_set() -> None:
     kafka = MemoryCluster()
-    reached = Reached("lon", kafka, None)  # type: ignore[arg-type]
+    reached = ClusterHandle("lon", kafka, None)  # type: ignore[arg-type]
     kafka.create_topic(
         MAP_TOPIC, partitions=1, config={"cleanup.policy": "compact,delete"}, replication_factor=1
     )

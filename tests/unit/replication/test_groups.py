@@ -8,25 +8,33 @@ from hypothesis import strategies as st
 
 from hub.record import Record, TopicPartition
 from hub.replication.maps.offset_map import OffsetMap, Run
-from hub.replication.ownership.group_offsets import Carried, Mark, Seen, carry, mark_of, marks_for, progressed
+from hub.replication.ownership.group_offsets import (
+    CarriedPosition,
+    GroupMark,
+    GroupSides,
+    carry,
+    mark_of,
+    marks_for,
+    progressed,
+)
 
 P = TopicPartition("nyc.chat", 0)
 TABLE = OffsetMap.of([Run(10, 0, 5), Run(17, 6, 3)], source_next=22, target_next=9)
 
 
-def mark(target: int, found: int | None = None) -> Mark:
-    return Mark("nyc-lon", "app|1", "nyc.chat", 0, target, found, 0)
+def mark(target: int, found: int | None = None) -> GroupMark:
+    return GroupMark("nyc-lon", "app|1", "nyc.chat", 0, target, found, 0)
 
 
 def one(
     source: int,
     target: int | None = None,
     *,
-    wrote: Mark | None = None,
+    wrote: GroupMark | None = None,
     active: bool = False,
     force: bool = False,
-) -> Carried:
-    seen = Seen("app|1", {P: source}, {} if target is None else {P: target}, active)
+) -> CarriedPosition:
+    seen = GroupSides("app|1", {P: source}, {} if target is None else {P: target}, active)
     (found,) = carry(seen, {P: TABLE}, {} if wrote is None else {P: wrote}, force=force)
     return found
 
@@ -71,21 +79,21 @@ def test_a_crash_between_mark_and_commit_is_no_progress_of_the_group() -> None:
     left = mark(6, found=4)  # about to write 6, found 4, died
     assert one(11, 4, wrote=left).state == "behind"
     assert one(19, 4, wrote=left).commit == 8
-    assert progressed(Seen("app|1", {}, {P: 4}), {P: left}) == {}
-    assert progressed(Seen("app|1", {}, {P: 5}), {P: left}) == {P: 5}
+    assert progressed(GroupSides("app|1", {}, {P: 4}), {P: left}) == {}
+    assert progressed(GroupSides("app|1", {}, {P: 5}), {P: left}) == {P: 5}
 
 
 def test_marks_are_written_before_commits_and_read_as_written() -> None:
-    seen = Seen("app|1", {P: 12}, {P: 1})
+    seen = GroupSides("app|1", {P: 12}, {P: 1})
     (written,) = marks_for("nyc-lon", carry(seen, {P: TABLE}, {}), seen)
-    assert written == Mark("nyc-lon", "app|1", "nyc.chat", 0, 2, 1, 12)
+    assert written == GroupMark("nyc-lon", "app|1", "nyc.chat", 0, 2, 1, 12)
     new = written.record()
     assert mark_of(Record(new.topic, 0, 0, 0, new.key, new.value)) == written
-    assert marks_for("nyc-lon", carry(Seen("app|1", {P: 12}, {P: 2}), {P: TABLE}, {}), seen) == ()
+    assert marks_for("nyc-lon", carry(GroupSides("app|1", {P: 12}, {P: 2}), {P: TABLE}, {}), seen) == ()
 
 
 def test_a_partition_without_a_map_waits() -> None:
-    (found,) = carry(Seen("g", {P: 12}, {}), {}, {})
+    (found,) = carry(GroupSides("g", {P: 12}, {}), {}, {})
     assert (found.state, found.commit) == ("unmapped", None)
 
 

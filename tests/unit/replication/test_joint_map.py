@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.replication.maps.offset_map import OffsetMap, Run, Translation
-from hub.replication.maps.two_way_offset_map import JointMap, foreign_ranges
+from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap, foreign_ranges
 
 
 def test_a_topic_written_in_turns() -> None:
     forward = OffsetMap.of([Run(0, 0, 3)])
     back = OffsetMap.of([Run(4, 3, 2)])  # away 3 is the marker of the transaction
-    both = JointMap(forward, back)
+    both = TwoWayOffsetMap(forward, back)
     assert [both.reverse(away) for away in range(7)] == [
         Translation("exact", 0),
         Translation("exact", 1),
@@ -30,7 +30,7 @@ def test_a_topic_written_in_turns() -> None:
 
 def test_a_tail_that_was_carried_over_late_is_never_skipped() -> None:
     """Home has h0 h1 h2 h3 t0 t1, away has h0 h1 h2 t0 t1 h3."""
-    both = JointMap(OffsetMap.of([Run(0, 0, 3), Run(3, 5, 1)]), OffsetMap.of([Run(3, 4, 2)]))
+    both = TwoWayOffsetMap(OffsetMap.of([Run(0, 0, 3), Run(3, 5, 1)]), OffsetMap.of([Run(3, 4, 2)]))
     assert both.reverse(5) == Translation("bounded", 3, 2)  # has read t0 and t1, not h3
     assert both.reverse(6) == Translation("exact", 6)
     assert both.translate(4) == Translation("bounded", 3, 1)  # has read h3, not t0
@@ -63,7 +63,7 @@ def test_the_position_is_before_all_that_was_not_read(seed: int, steps: int, cut
                 pairs.append((offset, away))
                 away += 1
             held.clear()
-    both = JointMap(
+    both = TwoWayOffsetMap(
         OffsetMap.of(forward, source_start=0, target_start=0, source_next=home, target_next=away),
         OffsetMap.of(back, source_start=0, target_start=0, source_next=away, target_next=home),
     )

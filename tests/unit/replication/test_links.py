@@ -11,7 +11,7 @@ from hub.errors import ConfigError
 from hub.record import Record
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership import failover
-from hub.replication.ownership.failover import Control, Operation
+from hub.replication.ownership.failover import Control, OwnershipChange
 from hub.replication.ownership.links import (
     back_of,
     carries,
@@ -38,13 +38,13 @@ ONE = file(nyc_lon={"source": "nyc", "target": "lon", "topics": ["nyc.**"]})
 TOPICS = ["nyc.chat", "lon.chat", "other"]
 
 
-def done(operation: Operation, *names: failover.StepName) -> Control:
+def done(operation: OwnershipChange, *names: failover.StepName) -> Control:
     for name in names:
         operation = failover.done(operation, name)
     return taken_in(operation)
 
 
-def taken_in(operation: Operation) -> Control:
+def taken_in(operation: OwnershipChange) -> Control:
     control = Control()
     records = [operation.record()]
     if "take_ownership" in operation.done:
@@ -54,7 +54,7 @@ def taken_in(operation: Operation) -> Control:
     return control
 
 
-def over(kind: failover.Kind, control: Control, new: str, tail: failover.Tail = "replay") -> Operation:
+def over(kind: failover.Kind, control: Control, new: str, tail: failover.Tail = "replay") -> OwnershipChange:
     operation = failover.begin(
         control, kind, id="1", mirror="nyc-lon", home="nyc", new=new, now_ms=0, tail=tail
     )

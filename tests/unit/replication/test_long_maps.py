@@ -11,7 +11,7 @@ from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Record
 from hub.replication.clusters import clusters
-from hub.replication.clusters.clusters import OnwardReader, Reached, read_to_end
+from hub.replication.clusters.clusters import ClusterHandle, OnwardReader, read_to_end
 
 
 class Slow(MemoryCluster):
@@ -36,11 +36,11 @@ class Slow(MemoryCluster):
 
 
 def by_one(cluster: Slow, take: Callable[[Record], None]) -> None:
-    OnwardReader(cast(Reached, _reached(cluster)), ["map"], take).read_on(3.0)
+    OnwardReader(cast(ClusterHandle, _reached(cluster)), ["map"], take).read_on(3.0)
 
 
 def whole(cluster: Slow, take: Callable[[Record], None]) -> None:
-    read_to_end(cast(Reached, _reached(cluster)), ["map"], take, 3.0)
+    read_to_end(cast(ClusterHandle, _reached(cluster)), ["map"], take, 3.0)
 
 
 def _reached(cluster: Slow) -> Any:

@@ -7,21 +7,28 @@ import pytest
 
 from hub.record import TopicPartition
 from hub.replication.maps.offset_map import OffsetMap, Run
-from hub.replication.maps.two_way_offset_map import JointMap
-from hub.replication.ownership.group_offsets import Mark, Seen
-from hub.replication.ownership.loss_report import Heard, Loss, Partition, assess, declared, declared_of
+from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
+from hub.replication.ownership.group_offsets import GroupMark, GroupSides
+from hub.replication.ownership.loss_report import (
+    Loss,
+    MirroredPartition,
+    ReportedEnd,
+    assess,
+    declared,
+    declared_of,
+)
 
 P = TopicPartition("nyc.chat", 0)
 TABLE = OffsetMap.of([Run(0, 0, 10), Run(12, 11, 10)])  # up to 22 → 21
 
 
 def test_a_report_counts_what_is_lost_and_read_again() -> None:
-    partitions = {P: Partition(TABLE, 22, 30)}
+    partitions = {P: MirroredPartition(TABLE, 22, 30)}
     groups = [
-        Seen("behind", {P: 15}, {P: 8}),
-        Seen("ahead", {P: 26}, {P: 21}),
-        Seen("fresh", {P: 5}, {}),
-        Seen("there", {P: 5}, {P: 9}, active=True),
+        GroupSides("behind", {P: 15}, {P: 8}),
+        GroupSides("ahead", {P: 26}, {P: 21}),
+        GroupSides("fresh", {P: 5}, {}),
+        GroupSides("there", {P: 5}, {P: 9}, active=True),
     ]
     report = assess(partitions, groups, {})
     assert (report.lost, report.is_exact, report.redelivered) == (8, True, 0)
@@ -32,7 +39,9 @@ def test_a_report_counts_what_is_lost_and_read_again() -> None:
         "fresh": (5, 0, 8, 0),
         "there": (9, 0, 8, 0),
     }
-    unplaced = assess(partitions, groups, {"behind": {P: Mark("l", "behind", *P, 8, None, 8)}}, place=False)
+    unplaced = assess(
+        partitions, groups, {"behind": {P: GroupMark("l", "behind", *P, 8, None, 8)}}, place=False
+    )
     assert {e.group: e.redelivered for e in unplaced.effects} == {
         "behind": 5,
         "ahead": 0,
@@ -44,23 +53,25 @@ def test_a_report_counts_what_is_lost_and_read_again() -> None:
 def test_where_the_sides_differ_in_order_a_report_counts_what_is_read_again() -> None:
     """Home has h0 h1 h2 h3 t0 t1, away has h0 h1 h2 t0 t1 h3: t0 and t1 were born away, h3 was carried over after them."""
     forward = OffsetMap.of([Run(0, 0, 3), Run(3, 5, 1)], source_next=6)
-    both = JointMap(forward, OffsetMap.of([Run(3, 4, 2)]))
-    report = assess({P: Partition(forward, 6, 6, joint=both)}, [Seen("g", {P: 4}, {})], {})
+    both = TwoWayOffsetMap(forward, OffsetMap.of([Run(3, 4, 2)]))
+    report = assess({P: MirroredPartition(forward, 6, 6, joint=both)}, [GroupSides("g", {P: 4}, {})], {})
     (effect,) = report.effects
     assert (effect.state, effect.position, effect.redelivered) == (
         "bounded",
         3,
         1,
     )  # h3, and t0 is not passed by
-    unplaced = assess({P: Partition(forward, 6, 6, joint=both)}, [Seen("g", {P: 4}, {P: 1})], {}, place=False)
+    unplaced = assess(
+        {P: MirroredPartition(forward, 6, 6, joint=both)}, [GroupSides("g", {P: 4}, {P: 1})], {}, place=False
+    )
     assert unplaced.redelivered == 3  # h1, h2, h3
 
 
 def test_what_was_never_mirrored_is_lost_too() -> None:
     fresh, remade = TopicPartition("nyc.new", 0), P
     report = assess(
-        {P: Partition(TABLE, 22, 22)},
-        [Seen("g", {P: 15, fresh: 2}, {P: 8})],
+        {P: MirroredPartition(TABLE, 22, 22)},
+        [GroupSides("g", {P: 15, fresh: 2}, {P: 8})],
         {},
         left={fresh: (3, 9), remade: (0, 4)},
     )
@@ -74,8 +85,8 @@ def test_what_was_never_mirrored_is_lost_too() -> None:
 
 def test_a_source_that_does_not_answer_gives_a_bound() -> None:
     report = assess(
-        {P: Partition(TABLE, 22, None, Heard(25, 9_000))},
-        [Seen("g", {P: 15}, {P: 8})],
+        {P: MirroredPartition(TABLE, 22, None, ReportedEnd(25, 9_000))},
+        [GroupSides("g", {P: 15}, {P: 8})],
         {},
         place=False,
         source_answers=False,
@@ -90,9 +101,9 @@ def test_a_source_that_does_not_answer_gives_a_bound() -> None:
     )
 
 
-@pytest.mark.parametrize("partitions", [{}, {P: Partition(TABLE, 22, None)}])
+@pytest.mark.parametrize("partitions", [{}, {P: MirroredPartition(TABLE, 22, None)}])
 def test_of_a_source_that_was_never_heard_nothing_is_zero(
-    partitions: dict[TopicPartition, Partition],
+    partitions: dict[TopicPartition, MirroredPartition],
 ) -> None:
     """No partition with a checkpoint, or one of which no worker told an end, is no proof that nothing is lost."""
     report = assess(partitions, [], {}, source_answers=False)
@@ -102,17 +113,19 @@ def test_of_a_source_that_was_never_heard_nothing_is_zero(
 
 def test_what_was_heard_of_partitions_that_were_never_mirrored_counts() -> None:
     report = assess(
-        {P: Partition(TABLE, 22, None, Heard(22, 9_000))},
+        {P: MirroredPartition(TABLE, 22, None, ReportedEnd(22, 9_000))},
         [],
         {},
-        left_heard={TopicPartition("nyc.new", 0): (3, Heard(9, 5_000))},
+        left_heard={TopicPartition("nyc.new", 0): (3, ReportedEnd(9, 5_000))},
         source_answers=False,
     )
     assert (report.lost_at_least, report.heard_at_ms) == (6, 5_000)
 
 
 def test_the_audit_record_tells_a_bound_from_a_number() -> None:
-    report = assess({P: Partition(TABLE, 22, None, Heard(22, 9_000))}, [], {}, source_answers=False)
+    report = assess(
+        {P: MirroredPartition(TABLE, 22, None, ReportedEnd(22, 9_000))}, [], {}, source_answers=False
+    )
     said = declared("nyc", 3, report, 10_000)
     record = said.record()
     back = declared_of("nyc|3", orjson.loads(record.value or b""))

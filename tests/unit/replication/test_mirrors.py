@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hub.errors import ConfigError
-from hub.replication.config.mirrors import From, Schedule, connection, is_open, load, opens_at
+from hub.replication.config.mirrors import Schedule, StartConfig, connection, is_open, load, opens_at
 
 GOOD = """\
 clusters:
@@ -41,7 +41,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     file = load(written(tmp_path, GOOD))
     mirror = file.mirrors["nyc-lon"]
     assert file.rule("nyc-lon") == "source"
-    assert mirror.start == From(timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    assert mirror.start == StartConfig(timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     assert (mirror.limits.bytes_per_second, mirror.commit.interval, mirror.on_gap) == (20 << 20, 1000, "stop")
     assert [
         mirror.selects(name) for name in ("nyc.chat", "nyc.a.chat", "nyc.secret", "nyc.a.b", "_x.chat")

@@ -11,20 +11,20 @@ from mirror_statuses import MARK, PLACE, T, partition, status
 from hub.alerts.config.alerts_yaml import AlertsFile
 from hub.alerts.delivery.payloads import object_name, object_path
 from hub.alerts.model.matching import labels_of
-from hub.alerts.model.rules import Change, Changes, Observation, Seen, Verdict
-from hub.alerts.model.state_machine import Route, State, step
+from hub.alerts.model.rules import Observation, RuleChange, RuleChanges, RuleObservations, Verdict
+from hub.alerts.model.state_machine import AlertingState, NotificationRoute, step
 from hub.replication.clusters.control_state import (
-    Carries,
     GroupPlace,
     GroupStatus,
-    Verified,
+    LinkContents,
+    VerifiedRange,
     copy_of,
     pause_record,
 )
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.maps.checkpoint import Gap
 from hub.replication.status.metrics import families
-from hub.replication.status.objectives import RULES, seen_of_mirrors
+from hub.replication.status.objectives import RULES, observe_mirrors
 from hub.topics.tree.tree import Slo, TopicSpec
 
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN
@@ -36,14 +36,14 @@ PROMISED = {
 
 
 def seen(
-    *told: dict[str, Any], tree: Any = None, changes: Changes | None = None, **more: Any
-) -> dict[str, Seen]:
-    found = seen_of_mirrors(told, tree or {}, changes or Changes(), **more)
+    *told: dict[str, Any], tree: Any = None, changes: RuleChanges | None = None, **more: Any
+) -> dict[str, RuleObservations]:
+    found = observe_mirrors(told, tree or {}, changes or RuleChanges(), **more)
     assert [each.rule.name for each in found] == list(RULES)
     return {each.rule.name: each for each in found}
 
 
-def one(found: Seen) -> Observation:
+def one(found: RuleObservations) -> Observation:
     (only,) = found.observations
     return only
 
@@ -57,12 +57,12 @@ def verdicts(*told: dict[str, Any], **more: Any) -> dict[str, list[Verdict]]:
 
 def compared(differs_at: int | None = None) -> Any:
     why = "" if differs_at is None else "the records differ"
-    return Verified("m", T, 0, copy_of(MARK), 90, 70, 0, differs_at, why, 45_000).record()
+    return VerifiedRange("m", T, 0, copy_of(MARK), 90, 70, 0, differs_at, why, 45_000).record()
 
 
-def lost(found_at_ms: int, first: int = 5, end: int = 9, reason: Any = "retention") -> Progress:
+def lost(found_at_ms: int, first: int = 5, end: int = 9, reason: Any = "retention") -> WrittenState:
     gap = Gap("m", *PLACE, "s", first, end, reason, found_at_ms)
-    return Progress(checkpoints={("m", *PLACE): MARK}, gaps={b"%d" % first: gap})
+    return WrittenState(checkpoints={("m", *PLACE): MARK}, gaps={b"%d" % first: gap})
 
 
 def test_a_mirror_that_goes_well_is_good_in_all() -> None:
@@ -77,7 +77,7 @@ def test_what_stands_still_is_trouble_with_its_reason() -> None:
     assert found.summary == "mirror m: 1 of its partitions stand still"
     assert found.detail == f"{T} partition 0: the topic was made again"
 
-    refused = Carries("m", {}, {"nyc.a": "it is full of others' records"}).record()
+    refused = LinkContents("m", {}, {"nyc.a": "it is full of others' records"}).record()
     found = one(seen(status(refused))["mirror-trouble"])
     assert (found.verdict, found.detail) == (BAD, "nyc.a: it is full of others' records")
 
@@ -220,12 +220,14 @@ def test_who_does_not_answer_is_unknown_in_all_and_an_alert_only_of_that() -> No
     assert one(seen(starting)["mirror-unknown"]).verdict is BAD
 
 
-def fires(rounds: Sequence[tuple[dict[str, Any], int]], changes: Changes | None = None) -> list[set[str]]:
+def fires(rounds: Sequence[tuple[dict[str, Any], int]], changes: RuleChanges | None = None) -> list[set[str]]:
     """Which rules fire after each round; so many seconds lie before each."""
-    state, at_ms, found = State(), NOW, []
+    state, at_ms, found = AlertingState(), NOW, []
     for told, seconds in rounds:
         at_ms += seconds * 1000
-        state, _ = step(state, list(seen(told, changes=changes).values()), (Route((), ("ops",)),), at_ms)
+        state, _ = step(
+            state, list(seen(told, changes=changes).values()), (NotificationRoute((), ("ops",)),), at_ms
+        )
         found.append({alert.rule for alert in state.firing})
     return found
 
@@ -250,7 +252,7 @@ def test_each_fires_and_ends_and_silence_ends_nothing() -> None:
     assert fires([(late, 0), (late, 61), (well, 61), (well, 61)]) == [
         *(set(), {"mirror-lag"}, {"mirror-lag"}, set())
     ]
-    off = Changes({"mirror-lag": Change(off=True)})
+    off = RuleChanges({"mirror-lag": RuleChange(off=True)})
     assert fires([(late, 0), (late, 61)], off) == [set(), set()]
 
 

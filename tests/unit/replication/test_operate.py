@@ -12,16 +12,16 @@ import pytest
 from hub.errors import Conflict, NotFound
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.replication.clusters.control_state import Board
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.control_state import ControlState
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, MapRecord, checkpoint_of
 from hub.replication.maps.offset_map import OffsetMap, Run
 from hub.replication.operations import operator as operate
 from hub.replication.operations.operator import Operator
 from hub.replication.ownership import failover
-from hub.replication.ownership.failover import Control, Operation, Ownership
-from hub.replication.ownership.group_offsets import Seen
+from hub.replication.ownership.failover import Control, Ownership, OwnershipChange
+from hub.replication.ownership.group_offsets import GroupSides
 from hub.replication.ownership.links import BACK, links
 
 CHAT, LOOT = TopicPartition("nyc.chat", 0), TopicPartition("nyc.loot", 0)
@@ -43,7 +43,7 @@ FAN = file(
 )
 AWAY = Control(
     {"nyc": Ownership("nyc", "lon", 1)},
-    {"nyc": Operation("1", "failover", "nyc-lon", "nyc", "nyc", "lon", 1, state="done")},
+    {"nyc": OwnershipChange("1", "failover", "nyc-lon", "nyc", "nyc", "lon", 1, state="done")},
 )
 
 
@@ -79,8 +79,8 @@ class Side:
         self.opened.append(transactional_id or "")
         return SimpleNamespace(append=self.wrote.extend, close=lambda: None)
 
-    def progress(self) -> Progress:
-        made = Progress()
+    def progress(self) -> WrittenState:
+        made = WrittenState()
         for offset, each in enumerate(self.wrote):
             made.apply(Record(each.topic, each.partition or 0, offset, 0, each.key, each.value))
         return made
@@ -94,9 +94,9 @@ def operator(
     monkeypatch.setattr(made, "is_up", lambda name: up or name != "nyc")
     monkeypatch.setattr(made, "not_mirrored", lambda *_: {})
     monkeypatch.setattr(operate, "read_progress", lambda side, **_: side.progress())
-    monkeypatch.setattr(operate, "read_board", lambda side, **_: Board())
+    monkeypatch.setattr(operate, "read_control_state", lambda side, **_: ControlState())
 
-    def tables(side: Side, link: str) -> tuple[Progress, dict[TopicPartition, OffsetMap]]:
+    def tables(side: Side, link: str) -> tuple[WrittenState, dict[TopicPartition, OffsetMap]]:
         known = side.progress()
         return known, {tp: cast(OffsetMap, known.table(link, tp)) for tp in known.of(link)}
 
@@ -132,7 +132,7 @@ def test_a_report_has_each_group_with_all_that_it_reads_of_several_mirrors(
     )
     lon = Side("lon", {}, [*mark("chat", CHAT, ("a", "b"), 9, 9), *mark("loot", LOOT, ("c", "d"), 9, 9)])
     made = operator(monkeypatch, two, Control(), Side("nyc", {}), lon, up=False)
-    seen = {"chat": Seen("g", {CHAT: 8}, {CHAT: 5}), "loot": Seen("g", {LOOT: 8}, {LOOT: 7})}
+    seen = {"chat": GroupSides("g", {CHAT: 8}, {CHAT: 5}), "loot": GroupSides("g", {LOOT: 8}, {LOOT: 7})}
     monkeypatch.setattr(made, "_groups", lambda link, *_: [seen[link.name]])
     report = made.report("nyc", "nyc", "lon")
     assert {each.place: each.redelivered for each in report.effects} == {CHAT: 3, LOOT: 1}
@@ -188,7 +188,9 @@ def test_a_cluster_that_was_down_is_told_how_it_ended(monkeypatch: pytest.Monkey
     undone, _ = failover.abort(begun)
     nyc, lon = Side("nyc", {}), Side("lon", {})
     made = operator(monkeypatch, FAN, Control(), nyc, lon)
-    boards = {name: Board(Control({}, {"nyc": each})) for name, each in (("nyc", begun), ("lon", undone))}
+    boards = {
+        name: ControlState(Control({}, {"nyc": each})) for name, each in (("nyc", begun), ("lon", undone))
+    }
     monkeypatch.setattr(made, "boards", lambda: boards)
     assert made.remind("nyc")
     assert nyc.wrote == [undone.record()] and lon.wrote == []

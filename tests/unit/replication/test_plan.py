@@ -13,22 +13,22 @@ from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.planning.plan import (
     Acl,
-    AddPartitions,
+    AddTargetPartitions,
     AlterAcls,
-    AlterConfig,
-    CreateTopic,
+    AlterTargetConfig,
+    ClusterSide,
+    CreateTargetTopic,
     MirrorPlan,
     NewGeneration,
     Remember,
-    Side,
-    Synced,
+    SyncedTopic,
     plan,
     synced_of,
 )
 from hub.replication.planning.schema_plan import (
     DeleteSchema,
     ImportSchema,
-    RegisterSchema,
+    RegisterTargetSchema,
     RegistrySide,
     SchemaVersion,
     SetSubject,
@@ -36,8 +36,8 @@ from hub.replication.planning.schema_plan import (
     SyncedSubject,
     synced_subject_of,
 )
-from hub.replication.rewriting.filter_history import Rules
-from hub.replication.rewriting.record_filter import Shape
+from hub.replication.rewriting.filter_history import FilterVersion
+from hub.replication.rewriting.record_filter import RecordRules
 from hub.schema_registry.model.facts import Reference
 
 DEFAULTS: dict[str, str | None] = {
@@ -59,16 +59,20 @@ def topic(
     return TopicDescription(T, id, partitions, replicas, config or {})
 
 
-def side(found: TopicDescription | None, **said: Any) -> Side:
+def side(found: TopicDescription | None, **said: Any) -> ClusterSide:
     if "schemas" in said:
         said["registry"] = RegistrySide(said.pop("schemas"))
-    return Side(
+    return ClusterSide(
         {} if found is None else {T: found}, said.pop("defaults", DEFAULTS), said.pop("brokers", 3), **said
     )
 
 
 def made(
-    source: Side, target: Side, synced: Synced | None = None, marks: tuple[Checkpoint, ...] = (), **said: Any
+    source: ClusterSide,
+    target: ClusterSide,
+    synced: SyncedTopic | None = None,
+    marks: tuple[Checkpoint, ...] = (),
+    **said: Any,
 ) -> MirrorPlan:
     mirror = Mirror.model_validate({"source": "nyc", "target": "lon", "topics": ["nyc.*"], **said})
     return plan("nyc-lon", mirror, [T], source, target, {} if synced is None else {T: synced}, marks)
@@ -86,7 +90,9 @@ def mark(**said: Any) -> Checkpoint:
 
 
 def altered(found: MirrorPlan) -> dict[str, tuple[str | None, str | None]]:
-    return {k: v for step in found.steps if isinstance(step, AlterConfig) for k, v in step.changes.items()}
+    return {
+        k: v for step in found.steps if isinstance(step, AlterTargetConfig) for k, v in step.changes.items()
+    }
 
 
 def test_a_new_topic_is_made_as_it_is_at_the_source() -> None:
@@ -94,7 +100,7 @@ def test_a_new_topic_is_made_as_it_is_at_the_source() -> None:
         side(topic({"retention.ms": "1", "compression.type": "zstd", "min.insync.replicas": "2"})), side(None)
     )
     create, remember = found.steps
-    assert create == CreateTopic(T, 3, 3, {"retention.ms": "1", "min.insync.replicas": "2"})
+    assert create == CreateTargetTopic(T, 3, 3, {"retention.ms": "1", "min.insync.replicas": "2"})
     assert isinstance(remember, Remember) and "compression.type" not in remember.synced.config
 
 
@@ -107,7 +113,7 @@ def test_what_the_copy_needs_is_set_when_the_target_has_other_defaults() -> None
         "max.message.bytes": "1000",
     }
     create = made(side(topic()), side(None, defaults=other)).steps[0]
-    assert isinstance(create, CreateTopic)
+    assert isinstance(create, CreateTargetTopic)
     assert create.config == {
         "compression.type": "producer",
         "message.timestamp.type": "CreateTime",
@@ -122,8 +128,8 @@ def test_durability_is_never_lowered() -> None:
         side(topic({"min.insync.replicas": "1", "unclean.leader.election.enable": "true"})),
         side(None, defaults=strict),
     ).steps[0]
-    assert isinstance(create, CreateTopic) and create.config == {}
-    last = Synced("nyc-lon", T, {"min.insync.replicas": "2"})
+    assert isinstance(create, CreateTargetTopic) and create.config == {}
+    last = SyncedTopic("nyc-lon", T, {"min.insync.replicas": "2"})
     there = side(topic({"min.insync.replicas": "2"}, id="t"))
     lowered = made(side(topic({"min.insync.replicas": "1"})), there, last)
     assert altered(lowered) == {} and "less durable" in lowered.cautions[0].reason
@@ -137,7 +143,7 @@ def test_large_records_fit_a_target_whose_default_is_smaller() -> None:
 
 def test_too_few_brokers_are_told() -> None:
     found = made(side(topic({"min.insync.replicas": "2"})), side(None, brokers=1))
-    assert isinstance(found.steps[0], CreateTopic)
+    assert isinstance(found.steps[0], CreateTargetTopic)
     assert (found.steps[0].replication_factor, found.steps[0].config["min.insync.replicas"]) == (1, "1")
     assert len(found.cautions) == 2
 
@@ -164,7 +170,9 @@ def test_three_sides(
     def own(value: str | None) -> dict[str, str]:
         return {} if value is None else {key: value}
 
-    found = made(side(topic(own(source))), side(topic(own(target), id="t")), Synced("nyc-lon", T, own(last)))
+    found = made(
+        side(topic(own(source))), side(topic(own(target), id="t")), SyncedTopic("nyc-lon", T, own(last))
+    )
     assert altered(found).get(key) == change
     assert [said] == [None] if said is None else said in found.cautions[0].reason
     assert not found.refusals
@@ -182,7 +190,7 @@ def test_a_shorter_retention_is_told_and_follows() -> None:
     found = made(
         side(topic({"retention.ms": "5"})),
         side(topic({"retention.ms": "-1"}, id="t")),
-        Synced("nyc-lon", T, {"retention.ms": "-1"}),
+        SyncedTopic("nyc-lon", T, {"retention.ms": "-1"}),
     )
     assert (
         altered(found) == {"retention.ms": ("-1", "5")}
@@ -191,10 +199,10 @@ def test_a_shorter_retention_is_told_and_follows() -> None:
 
 
 def test_partitions_grow_and_never_shrink() -> None:
-    assert AddPartitions(T, 2, 3) in made(side(topic()), side(topic(partitions=2, id="t"))).steps
+    assert AddTargetPartitions(T, 2, 3) in made(side(topic()), side(topic(partitions=2, id="t"))).steps
     more = made(side(topic()), side(topic(partitions=4, id="t")))
     assert (
-        not any(isinstance(step, AddPartitions) for step in more.steps)
+        not any(isinstance(step, AddTargetPartitions) for step in more.steps)
         and "after a failover" in more.cautions[0].reason
     )
 
@@ -242,7 +250,7 @@ ENDS = {"ends": Positions.of([(T, 0, 12)])}
     ],
 )
 def test_only_the_topics_that_the_checkpoints_are_of(
-    source: TopicDescription, target: Side, marks: tuple[Checkpoint, ...], said: str | None
+    source: TopicDescription, target: ClusterSide, marks: tuple[Checkpoint, ...], said: str | None
 ) -> None:
     found = made(side(source), target, None, marks)
     assert [said] == [None] if said is None else said in found.refusals[0].reason
@@ -286,7 +294,7 @@ def test_rules_are_copied_for_the_topic_alone_and_without_write() -> None:
 
 def test_only_rules_that_were_copied_are_taken_away() -> None:
     there = side(topic(id="t"), acls=frozenset({acl("READ"), acl("DESCRIBE")}))
-    last = Synced("nyc-lon", T, {}, frozenset({acl("READ")}))
+    last = SyncedTopic("nyc-lon", T, {}, frozenset({acl("READ")}))
     found = made(side(topic()), there, last)
     assert AlterAcls(T, (), (acl("READ"),)) in found.steps
 
@@ -300,7 +308,9 @@ def test_schemas_come_first_with_their_ids() -> None:
         side(topic(), schemas=(schema(7), schema(9, 2, "B"), schema(8, subject="lon.chat-value"))),
         side(None, schemas=(schema(7),)),
     )
-    assert found.steps[0] == ImportSchema(T, schema(9, 2, "B")) and isinstance(found.steps[1], CreateTopic)
+    assert found.steps[0] == ImportSchema(T, schema(9, 2, "B")) and isinstance(
+        found.steps[1], CreateTargetTopic
+    )
 
 
 def test_what_a_schema_refers_to_comes_before_it_and_once() -> None:
@@ -338,8 +348,8 @@ def test_an_id_that_means_something_else_is_refused(there: SchemaVersion, said: 
     # By default the records get the target's ids instead.
     found = made(side(topic(), schemas=(schema(7),)), side(None, schemas=(there,)))
     assert found.refusals == () and found.own_ids == {T}
-    assert [step for step in found.steps if isinstance(step, ImportSchema | RegisterSchema)] in (
-        [RegisterSchema(T, schema(7))],
+    assert [step for step in found.steps if isinstance(step, ImportSchema | RegisterTargetSchema)] in (
+        [RegisterTargetSchema(T, schema(7))],
         [],
     )
 
@@ -348,7 +358,7 @@ def test_ids_that_were_put_in_stay_so() -> None:
     """Also when nothing stands in the way any more: one copy has one kind of ids from there on."""
     mirror = Mirror.model_validate({"source": "nyc", "target": "lon", "topics": ["nyc.*"]})
     source, target = side(topic(), schemas=(schema(7),)), side(topic(id="t"), schemas=())
-    put_in = {TopicPartition(T, 0): Rules(Shape(T, rewrites_ids=True, as_needed=True))}
+    put_in = {TopicPartition(T, 0): FilterVersion(RecordRules(T, rewrites_ids=True, as_needed=True))}
     found = plan("nyc-lon", mirror, [T], source, target, {}, (mark(),), put_in)
     assert found.own_ids == {T} and found.refusals == ()
     kept = plan("nyc-lon", mirror, [T], source, target, {}, (mark(),), {})
@@ -392,7 +402,7 @@ def test_subjects_are_found_by_each_naming_strategy() -> None:
             1,
         )
     )
-    source = Side({T: topic(), "nyc.other": other}, DEFAULTS, registry=RegistrySide(versions))
+    source = ClusterSide({T: topic(), "nyc.other": other}, DEFAULTS, registry=RegistrySide(versions))
     found = made(source, side(None, schemas=()))
     imported = {step.schema.subject for step in found.steps if isinstance(step, ImportSchema)}
     assert imported == {f"{T}-value", f"{T}-acme.Order", "acme.Refund"}
@@ -408,7 +418,7 @@ def test_settings_follow_the_source_and_what_was_changed_at_the_target_stays() -
 
     def planned(mine: SubjectSettings, theirs: SubjectSettings, last: SubjectSettings | None) -> MirrorPlan:
         sides = [
-            Side(
+            ClusterSide(
                 {T: topic()} if at == "s" else {}, DEFAULTS, registry=RegistrySide((), {subject: each}, level)
             )
             for at, each, level in (("s", mine, "BACKWARD"), ("t", theirs, "BACKWARD"))
@@ -462,17 +472,17 @@ def test_with_ids_of_its_own_the_target_registers_what_it_does_not_have() -> Non
     source = side(topic(), schemas=(schema,))
     for known, steps in (((), 1), ((there, other), 0), ((other,), 1)):
         found = made(source, side(None, schemas=known), schema_ids="rewrite")
-        assert len([each for each in found.steps if isinstance(each, RegisterSchema)]) == steps
+        assert len([each for each in found.steps if isinstance(each, RegisterTargetSchema)]) == steps
         assert found.refusals == () and not any(isinstance(each, ImportSchema) for each in found.steps)
 
 
 def test_a_name_that_collides_is_refused() -> None:
     other = replace(topic(id="t"), name="nyc_chat")
-    found = made(side(topic()), Side({"nyc_chat": other}, DEFAULTS, 3))
+    found = made(side(topic()), ClusterSide({"nyc_chat": other}, DEFAULTS, 3))
     assert "collides" in found.refusals[0].reason
 
 
 def test_what_was_synced_is_read_as_written() -> None:
-    last = Synced("nyc-lon", T, {"a": "b"}, frozenset({acl("READ")}))
+    last = SyncedTopic("nyc-lon", T, {"a": "b"}, frozenset({acl("READ")}))
     new: NewRecord = last.record()
     assert synced_of(Record(new.topic, 0, 0, 0, new.key, new.value)) == last

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from hub.errors import HubFault
 from hub.log import TopicDescription
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
-from hub.replication.planning.plan import MirrorPlan, Side, plan
+from hub.replication.planning.plan import ClusterSide, MirrorPlan, plan
 from hub.replication.rewriting.filter_history import (
     AS_THEY_ARE,
-    Ruled,
-    Rules,
+    FilterPeriod,
+    FilterVersion,
+    history_text,
     in_force,
     ruled_of,
-    said_of,
     stretches_of,
 )
 
@@ -37,12 +37,12 @@ def mirror(**said: Any) -> Mirror:
     return Mirror.model_validate({"source": "nyc", "target": "lon", "topics": ["nyc.**"], **said})
 
 
-def rules(secrets: dict[str, str] | None = None, **said: Any) -> Rules:
-    return Rules.now(mirror(**said), T, KEY if secrets is None else secrets)
+def rules(secrets: dict[str, str] | None = None, **said: Any) -> FilterVersion:
+    return FilterVersion.now(mirror(**said), T, KEY if secrets is None else secrets)
 
 
-def ruled(first: int, made: Rules) -> Ruled:
-    return Ruled("nyc-lon", T, 0, "s", first, made, 99)
+def ruled(first: int, made: FilterVersion) -> FilterPeriod:
+    return FilterPeriod("nyc-lon", T, 0, "s", first, made, 99)
 
 
 def as_read(new: NewRecord, partition: int = 0, *, gone: bool = False) -> Record:
@@ -121,17 +121,17 @@ def test_every_offset_is_in_one_stretch_with_the_rules_of_then(
 
 def test_stretches_are_said_as_people_read_them() -> None:
     masked = rules(mask=[EMAIL])
-    assert said_of(list(stretches_of([ruled(0, masked)], 0, 9))) == "mask email (hash)"
+    assert history_text(list(stretches_of([ruled(0, masked)], 0, 9))) == "mask email (hash)"
     assert (
-        said_of(list(stretches_of([ruled(5, masked)], 2, 9)))
+        history_text(list(stretches_of([ruled(5, masked)], 2, 9)))
         == "offsets 2 to 4: as they are; then offsets 5 to 8: mask email (hash)"
     )
 
 
 def test_progress_knows_the_rules_of_the_topic_that_the_checkpoint_is_about() -> None:
-    progress = Progress()
+    progress = WrittenState()
     mark = Checkpoint("nyc-lon", 0, T, 0, "s", 9, 1, 9)
-    old = Ruled("nyc-lon", T, 0, "former", 0, rules(only=[EU]))
+    old = FilterPeriod("nyc-lon", T, 0, "former", 0, rules(only=[EU]))
     known = [ruled(5, rules(mask=[EMAIL])), ruled(0, rules(only=[EU]))]
     assert progress.rules_at("nyc-lon", PLACE) == ()
     for new in (mark.record(), old.record(), *(each.record() for each in known)):
@@ -147,7 +147,7 @@ def test_progress_knows_the_rules_of_the_topic_that_the_checkpoint_is_about() ->
     assert [each.first for each in progress.rules_at("nyc-lon", PLACE)] == [0]
 
 
-def planned(then: Rules, *, secrets: dict[str, str] | None = None, **said: Any) -> MirrorPlan:
+def planned(then: FilterVersion, *, secrets: dict[str, str] | None = None, **said: Any) -> MirrorPlan:
     mark = Checkpoint(
         "nyc-lon",
         0,
@@ -160,7 +160,7 @@ def planned(then: Rules, *, secrets: dict[str, str] | None = None, **said: Any) 
         target_topic_id="t",
         source_start=10,
     )
-    here, there = (Side({T: TopicDescription(T, of, 1, 1, {})}) for of in ("s", "t"))
+    here, there = (ClusterSide({T: TopicDescription(T, of, 1, 1, {})}) for of in ("s", "t"))
     return plan(
         "nyc-lon", mirror(**said), [T], here, there, None, [mark], {PLACE: then}, KEY if secrets is None else secrets
     )  # fmt: skip

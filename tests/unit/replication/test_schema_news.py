@@ -12,16 +12,16 @@ from hub.errors import HubError, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord
 from hub.replication.clusters import schemas_first
-from hub.replication.clusters.clusters import REFUSED, Reached
+from hub.replication.clusters.clusters import REFUSED, ClusterHandle
 from hub.replication.clusters.schemas_first import SchemaNews
 from hub.replication.config.mirrors import Mirror
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
-from hub.replication.worker.link_tasks import Chores
+from hub.replication.worker.link_tasks import LinkTasks
 from hub.schema_registry.model.facts import (
     SCHEMAS_TOPIC,
     Fact,
-    Nothing,
+    Noop,
     SchemaErased,
     SchemaStored,
     SubjectCleared,
@@ -61,8 +61,8 @@ def kafka() -> Kafka:
     return made
 
 
-def source(kafka: Kafka) -> Reached:
-    return Reached("nyc", kafka, None, "http://nyc")  # type: ignore[arg-type]
+def source(kafka: Kafka) -> ClusterHandle:
+    return ClusterHandle("nyc", kafka, None, "http://nyc")  # type: ignore[arg-type]
 
 
 def told(kafka: Kafka, *facts: Fact) -> SchemaNews:
@@ -85,7 +85,7 @@ def test_what_was_there_is_not_awaited_and_what_comes_is_until_it_is_found(kafka
 
 
 def test_what_is_told_of_other_topics_holds_nobody_up(kafka: Kafka) -> None:
-    news = told(kafka, stored("b-value", 1), stored("a", 1), Nothing())
+    news = told(kafka, stored("b-value", 1), stored("a", 1), Noop())
     news.settle(MINE)
     assert not news.awaits and news.read_to == 4
 
@@ -118,11 +118,11 @@ def test_what_the_registry_never_has_is_not_awaited_for_ever(
 # ---- where it cannot be followed
 
 
-def chores(kafka: Kafka, **more: Any) -> Chores:
+def chores(kafka: Kafka, **more: Any) -> LinkTasks:
     mirror = Mirror(source="nyc", target="lon", topics=["**"], **more)
-    clusters = {"nyc": source(kafka), "lon": Reached("lon", kafka, None, "http://lon")}  # type: ignore[arg-type]
+    clusters = {"nyc": source(kafka), "lon": ClusterHandle("lon", kafka, None, "http://lon")}  # type: ignore[arg-type]
     link = Link("m", mirror, "m")
-    return Chores(None, Shard("m", -1), link, clusters, None, None)  # type: ignore[arg-type]
+    return LinkTasks(None, Shard("m", -1), link, clusters, None, None)  # type: ignore[arg-type]
 
 
 def test_a_registry_whose_log_is_elsewhere_is_told_of() -> None:

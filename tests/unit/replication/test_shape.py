@@ -15,22 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import ConfigError, NotFound
-from hub.kafka.protocol.record_batch import HEADER, Batch
+from hub.kafka.protocol.record_batch import HEADER, RecordBatch
 from hub.replication.config.mirrors import Mirror, MirrorsFile, load, mask_secrets
 from hub.replication.config.topology import check
 from hub.replication.ownership.links import links, masked, way_back
 from hub.replication.rewriting.mask import Mask, Unmaskable, avro_masking, json_masking, tree_of
 from hub.replication.rewriting.record_filter import (
     NoSchemas,
-    Schemas,
-    Shaper,
-    Unshapable,
+    RecordRewriter,
+    RecordSchemas,
+    RulesNotApplicable,
     objection,
     shape_of,
     stretches,
 )
 from hub.replication.rewriting.reencode import RawRecord, batch_of, fields_of, patched, records_in, rest_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 
 KEY = {"${K}": "secret"}
 HASH = Mask("hash", b"secret")
@@ -60,10 +60,10 @@ USER = {
 
 
 class Known(NoSchemas):
-    def __init__(self, sources: Mapping[int, Source], ids: Mapping[int, int] | None = None) -> None:
+    def __init__(self, sources: Mapping[int, SchemaSource], ids: Mapping[int, int] | None = None) -> None:
         self.sources, self.ids = sources, ids or {}
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         if schema_id not in self.sources:
             raise NotFound(f"no schema {schema_id}")
         return self.sources[schema_id]
@@ -81,10 +81,10 @@ def mirror(**said: Any) -> Mirror:
     return Mirror.model_validate({"source": "nyc", "target": "lon", "topics": ["nyc.**"], **said})
 
 
-def shaper(schemas: Schemas | None = None, topic: str = "nyc.chat", **said: Any) -> Shaper:
+def shaper(schemas: RecordSchemas | None = None, topic: str = "nyc.chat", **said: Any) -> RecordRewriter:
     shape = shape_of(mirror(**said), topic)
     assert shape is not None
-    return Shaper(shape, schemas or NoSchemas(), KEY)
+    return RecordRewriter(shape, schemas or NoSchemas(), KEY)
 
 
 def rule(how: str | None, *fields: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def rule(how: str | None, *fields: str) -> dict[str, Any]:
     return made | ({"key": "${K}"} if how == "hash" else {})
 
 
-def batch(records: list[RawRecord]) -> Batch:
+def batch(records: list[RawRecord]) -> RecordBatch:
     payload = batch_of(records).payload
     HEADER.pack_into(payload, 0, *(records[0].offset, *HEADER.unpack_from(payload, 0)[1:]))
     return patched(payload)
@@ -203,7 +203,7 @@ def decoded(value: bytes, schema: Any = PLAIN) -> Any:
 
 
 def avro_masked(value: Any, fields: list[tuple[str, Mask]], schema: Any = USER) -> bytes:
-    source = Source.of("AVRO", json.dumps(schema))
+    source = SchemaSource.of("AVRO", json.dumps(schema))
     return avro_masking(source.parsed(), tree_of(fields))(encoded(value, schema), 5)
 
 
@@ -253,7 +253,7 @@ def test_the_branch_of_a_union_and_a_null_stay_as_they_were() -> None:
     # 5 as the union's second branch: a writer would choose the first.
     original = encoded(PERSON)
     odd = original[:5] + b"\x02" + original[6:]
-    source = Source.of("AVRO", json.dumps(USER))
+    source = SchemaSource.of("AVRO", json.dumps(USER))
     made = avro_masking(source.parsed(), tree_of([("phone", HASH), ("email", Mask("redact"))]))(odd, 5)
     assert made[5:7] == b"\x02\x0a"
     gone = {**PERSON, "phone": None}
@@ -269,7 +269,7 @@ def test_a_block_that_says_its_size_is_still_right() -> None:
     }
     # -2 items, 6 bytes: "ab", "cd"; then one more block and the end.
     body = b"\0\0\0\0\x01" + b"\x03\x0c" + b"\x04ab\x04cd" + b"\x02\x02x" + b"\0"
-    mask = avro_masking(Source.of("AVRO", json.dumps(schema)).parsed(), tree_of([("a", HASH)]))
+    mask = avro_masking(SchemaSource.of("AVRO", json.dumps(schema)).parsed(), tree_of([("a", HASH)]))
     made = decoded(mask(body, 5), schema)
     assert made["a"] == [HASH.digest(each).hex() for each in (b"ab", b"cd", b"x")]
 
@@ -296,7 +296,8 @@ def test_a_mask_that_the_schema_does_not_allow_is_told_before_any_value(
 @given(st.binary(max_size=60), st.integers(0, 80))
 def test_damaged_avro_is_never_let_through_nor_a_crash(noise: bytes, cut: int) -> None:
     mask = avro_masking(
-        Source.of("AVRO", json.dumps(USER)).parsed(), tree_of([("email", HASH), ("others.street", HASH)])
+        SchemaSource.of("AVRO", json.dumps(USER)).parsed(),
+        tree_of([("email", HASH), ("others.street", HASH)]),
     )
     for value in (b"\0\0\0\0\x07" + noise, encoded(PERSON)[: 5 + cut]):
         try:
@@ -352,7 +353,7 @@ def test_which_records_are_wanted(where: dict[str, Any], rest: bytes, wanted: bo
 
 
 def test_a_field_of_avro_is_compared_too() -> None:
-    schemas = Known({7: Source.of("AVRO", json.dumps(USER))})
+    schemas = Known({7: SchemaSource.of("AVRO", json.dumps(USER))})
     chosen = shaper(schemas, only=[{"topics": ["nyc.*"], "where": {"field": "home.no", "in": [1]}}])
     assert chosen.apply(record(encoded(PERSON))) is not None
     assert chosen.apply(record(encoded({**PERSON, "home": {"street": "", "no": 2}}))) is None
@@ -375,7 +376,7 @@ def test_ids_become_the_targets_and_numbers_as_keys_stay() -> None:
     assert fields_of(made or b"")[:2] == (number, b"\0\0\0\0\x46body")
     keyed = shaper(schemas, "nyc.keyed", schema_ids="rewrite").apply(record(b"{}", key=value))
     assert fields_of(keyed or b"")[:2] == (b"\0\0\0\0\x46body", b"{}")
-    with pytest.raises(Unshapable, match="schema 8 has no id at the target"):
+    with pytest.raises(RulesNotApplicable, match="schema 8 has no id at the target"):
         shaper(schemas, schema_ids="rewrite").apply(record(b"\0\0\0\0\x08body"))
 
 
@@ -394,17 +395,17 @@ def test_ids_become_the_targets_and_numbers_as_keys_stay() -> None:
 def test_what_cannot_be_masked_is_not_carried(value: bytes, said: str | None) -> None:
     schemas = Known(
         {
-            5: Source.of("JSON", '{"properties": {"email": {"type": "string", "minLength": 4}}}'),
-            6: Source.of("JSON", '{"properties": {"email": {"type": "string"}}}'),
-            7: Source.of("AVRO", json.dumps(USER)),
-            8: Source.of("PROTOBUF", 'syntax = "proto3"; message A {}'),
+            5: SchemaSource.of("JSON", '{"properties": {"email": {"type": "string", "minLength": 4}}}'),
+            6: SchemaSource.of("JSON", '{"properties": {"email": {"type": "string"}}}'),
+            7: SchemaSource.of("AVRO", json.dumps(USER)),
+            8: SchemaSource.of("PROTOBUF", 'syntax = "proto3"; message A {}'),
         }
     )
     made = shaper(schemas, mask=[rule("redact", "email")])
     if said is None:
         assert b"@" not in (made.apply(record(value)) or b"@")
         return
-    with pytest.raises(Unshapable, match=said) as caught:
+    with pytest.raises(RulesNotApplicable, match=said) as caught:
         made.apply(record(value))
     assert "hide" not in caught.value.message
 
@@ -427,7 +428,7 @@ def test_holes_are_told_and_what_is_kept_keeps_its_time_and_order(codec: int) ->
 
 def test_the_unreadable_stop_or_are_left_out_and_told() -> None:
     raws = [RawRecord(n, 0, 0, record(b"{}" if n % 4 == 0 else b"no")) for n in range(8)]
-    with pytest.raises(Unshapable, match="offset 1: "):
+    with pytest.raises(RulesNotApplicable, match="offset 1: "):
         shaper(mask=[rule("redact", "a")]).reencode([batch(raws)], 0, 100_000)
     dropping = shaper(mask=[rule("redact", "a")], on_unreadable="drop")
     (made,) = dropping.reencode([batch(raws)], 0, 100_000)

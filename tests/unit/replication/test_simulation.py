@@ -35,10 +35,10 @@ from hub.replication.maps.checkpoint import (
     offset_map,
 )
 from hub.replication.maps.offset_map import OffsetMap, Run
-from hub.replication.maps.two_way_offset_map import JointMap, foreign_ranges
+from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap, foreign_ranges
 from hub.replication.ownership import failover, loss_report
-from hub.replication.ownership.failover import Control, Operation
-from hub.replication.ownership.group_offsets import Mark, Seen, carry, mark_of, marks_for
+from hub.replication.ownership.failover import Control, OwnershipChange
+from hub.replication.ownership.group_offsets import GroupMark, GroupSides, carry, mark_of, marks_for
 from hub.replication.ownership.shards import Shard, shard_of
 
 Actor = Generator[None, None, None]
@@ -197,10 +197,12 @@ class World:
         found = [n for n, m in self.file.mirrors.items() if (m.source, m.target) == (source, target)]
         return found[0] if found else None
 
-    def joint(self, source: str, target: str, at: TopicPartition) -> JointMap:
+    def joint(self, source: str, target: str, at: TopicPartition) -> TwoWayOffsetMap:
         there, back = self.link(source, target), self.link(target, source)
         assert there is not None
-        return JointMap(self.progress(there, at)[1], self.progress(back, at)[1] if back else OffsetMap())
+        return TwoWayOffsetMap(
+            self.progress(there, at)[1], self.progress(back, at)[1] if back else OffsetMap()
+        )
 
     def may(self, link: str, at: TopicPartition) -> bool:
         mirror, home = self.file.mirrors[link], self.homes[at.topic]
@@ -358,7 +360,7 @@ class World:
             node.commits[group, at] = following
             yield
 
-    def marks(self, link: str, group: str) -> dict[TopicPartition, Mark]:
+    def marks(self, link: str, group: str) -> dict[TopicPartition, GroupMark]:
         node = self.nodes[self.file.mirrors[link].target]
         said = [mark_of(record) for record in node.latest(CONTROL_TOPIC)]
         return {
@@ -370,7 +372,7 @@ class World:
         mirror = self.file.mirrors[link]
         source, target = self.nodes[mirror.source], self.nodes[mirror.target]
         tables = {at: self.joint(mirror.source, mirror.target, at) for at in self.places}
-        seen = Seen(
+        seen = GroupSides(
             group,
             {at: offset for (name, at), offset in source.commits.items() if name == group},
             {at: offset for (name, at), offset in target.commits.items() if name == group},
@@ -401,7 +403,7 @@ class World:
                 return False
         return True
 
-    def tell(self, operation: Operation, new: NewRecord) -> None:
+    def tell(self, operation: OwnershipChange, new: NewRecord) -> None:
         """Into the new side first, then into the old one when it is up."""
         for name in (operation.new, operation.old):
             if self.nodes[name].up:
@@ -434,7 +436,7 @@ class World:
             self.tell(operation, operation.record())
             yield
 
-    def perform(self, operation: Operation, name: failover.StepName, groups: list[str]) -> Actor:
+    def perform(self, operation: OwnershipChange, name: failover.StepName, groups: list[str]) -> Actor:
         old, new, home = operation.old, operation.new, operation.home
         match name:
             case "drain" | "catch_up":
@@ -788,10 +790,10 @@ def test_the_report_says_what_a_failover_then_does(seed: int) -> None:
     nyc, lon = world.nodes["nyc"], world.nodes["lon"]
     committed = {at: nyc.commits.get(("a", at), 0) for at in world.places}
     partitions = {
-        at: loss_report.Partition(world.progress("nyc-lon", at)[1], lon.end(at), nyc.end(at))
+        at: loss_report.MirroredPartition(world.progress("nyc-lon", at)[1], lon.end(at), nyc.end(at))
         for at in world.places
     }
-    seen = Seen("a", committed, {at: offset for (_, at), offset in lon.commits.items()})
+    seen = GroupSides("a", committed, {at: offset for (_, at), offset in lon.commits.items()})
     report = loss_report.assess(partitions, [seen], {"a": world.marks("nyc-lon", "a")}, place=False)
     for loss in report.losses:
         theirs = {value for _, value in lon.all(loss.place)}

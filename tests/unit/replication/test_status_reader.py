@@ -12,7 +12,7 @@ from mirror_statuses import MARK, PLACE, partition
 from hub.errors import HubFault
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Positions
-from hub.replication.clusters.clusters import Reached, StatusReader
+from hub.replication.clusters.clusters import ClusterHandle, StatusReader
 from hub.replication.clusters.control_state import STATUS_TOPIC, pause_record
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, CONTROL_TOPIC
 
@@ -38,7 +38,7 @@ class Kafka(MemoryCluster):
 
 def made() -> tuple[Kafka, StatusReader]:
     kafka: Any = Kafka()
-    return kafka, StatusReader(Reached("lon", kafka, None))  # type: ignore[arg-type]
+    return kafka, StatusReader(ClusterHandle("lon", kafka, None))  # type: ignore[arg-type]
 
 
 def make(kafka: Kafka, *topics: str) -> None:

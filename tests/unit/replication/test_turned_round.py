@@ -11,16 +11,16 @@ from hub.errors import HubFault
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.clusters.control_state import CarriedTopic
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror
 from hub.replication.engine import shard_thread
-from hub.replication.engine.shard_thread import ShardRun, Wish
+from hub.replication.engine.shard_thread import ShardAssignment, ShardRun
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_of
-from hub.replication.maps.imported_copy import Copied, born_from, copied_of
+from hub.replication.maps.imported_copy import ImportedCopy, born_from, copied_of
 from hub.replication.maps.offset_map import Run
 from hub.replication.migration import mirror_maker_import
 from hub.replication.migration.alignment import Alignment
-from hub.replication.migration.mirror_maker_import import Importer, Place
+from hub.replication.migration.mirror_maker_import import ImportedPartition, Importer
 from hub.replication.operations import operator as operate
 from hub.replication.operations.operator import Operator
 from hub.replication.ownership.links import BACK, Link
@@ -54,8 +54,8 @@ class Side:
     def records(self) -> list[Record]:
         return [record_of(each, number) for number, each in enumerate(self.wrote)]
 
-    def progress(self) -> Progress:
-        made = Progress()
+    def progress(self) -> WrittenState:
+        made = WrittenState()
         for each in self.records():
             made.apply(each)
         return made
@@ -86,7 +86,7 @@ def seeded(
     )
     clusters = {link.source: cast(Any, source), link.target: cast(Any, target)}
     run = ShardRun(Shard(link.name, 0), link, clusters, lambda *_: frozenset(), lambda: None)
-    wish = Wish(
+    wish = ShardAssignment(
         (CHAT,), {"chat": CarriedTopic(1, source.topic_id, 1)}, {"chat": opposite} if opposite else {}
     )
     _, born = cast(Any, run)._foreign(wish, [CHAT])
@@ -106,7 +106,7 @@ def test_what_came_twice_or_was_not_compared_does_not_go_home(monkeypatch: pytes
     """The copy of an import: compared from 30 on, "10 to 14" twice, and its end came twice too."""
     forth = mark("nyc-lon", "nyc", "lon", (10, 40), (30, 65))
     runs = MapRecord("nyc-lon", "chat", "nyc", 0, (Run(10, 30, 5), Run(15, 40, 25)))
-    noted = Copied("nyc-lon", *CHAT, "lon", 70)
+    noted = ImportedCopy("nyc-lon", *CHAT, "lon", 70)
     away = Side("lon", 0, 90, forth.record(), runs.record(), noted.record())
     assert seeded(monkeypatch, HOME, away, Side("nyc", 0, 40), "nyc-lon").source_next == 70
 
@@ -132,7 +132,7 @@ def test_a_side_that_has_another_topic_now_gets_all_that_the_other_has(
     run = ShardRun(
         Shard(HOME.name, 0), HOME, cast(Any, {"lon": away, "nyc": home}), lambda *_: frozenset(), lambda: None
     )
-    wish = Wish((CHAT,), {"chat": CarriedTopic(1, away_id, 1)}, {"chat": "nyc-lon"})
+    wish = ShardAssignment((CHAT,), {"chat": CarriedTopic(1, away_id, 1)}, {"chat": "nyc-lon"})
     assert cast(Any, run)._foreign(wish, [CHAT])[0] == {CHAT: []}
 
 
@@ -145,7 +145,7 @@ def test_maps_of_two_directions_are_joined_where_they_are_of_the_same_topics() -
 
 
 def test_a_note_is_of_one_topic_and_one_that_nobody_wrote_is_named() -> None:
-    noted = Copied("nyc-lon", *CHAT, "lon", 70)
+    noted = ImportedCopy("nyc-lon", *CHAT, "lon", 70)
     assert copied_of(record_of(noted.record())) == noted
     assert copied_of(record_of(NewRecord(CHECKPOINTS_TOPIC, noted.key, None))) is None
     assert checkpoint_of(record_of(noted.record())) is None
@@ -159,7 +159,7 @@ def test_a_note_is_of_one_topic_and_one_that_nobody_wrote_is_named() -> None:
 @pytest.mark.parametrize("runs", [(), (Run(0, 0, 40),), (Run(0, 0, 20), Run(20, 25, 20))])
 def test_the_map_of_an_import_reaches_its_checkpoint_whatever_the_copy_ends_in(runs: tuple[Run, ...]) -> None:
     importer = cast(Any, SimpleNamespace(link=FORTH))
-    place = Place(CHAT, "ready", Alignment(40 if runs else 0, runs), target_next=48)
+    place = ImportedPartition(CHAT, "ready", Alignment(40 if runs else 0, runs), target_next=48)
     made = Importer._checkpoint(importer, place, "nyc", "lon", 0)
     wrote = [made.record()]
     if runs:
@@ -178,10 +178,10 @@ def test_an_import_notes_how_far_the_copy_reaches(monkeypatch: pytest.MonkeyPatc
     importer = cast(Any, SimpleNamespace(link=FORTH, source=source, target=target))
     importer._checkpoint = lambda *more: Importer._checkpoint(importer, *more)
     Importer._write_shard(
-        importer, 0, [Place(CHAT, "ready", Alignment(40, (Run(0, 0, 40),)), target_next=48)]
+        importer, 0, [ImportedPartition(CHAT, "ready", Alignment(40, (Run(0, 0, 40),)), target_next=48)]
     )
     (noted,) = [each for one in wrote if (each := copied_of(record_of(one))) is not None]
-    assert noted == Copied("nyc-lon", *CHAT, "lon", 48)
+    assert noted == ImportedCopy("nyc-lon", *CHAT, "lon", 48)
 
 
 @pytest.mark.parametrize(("topic_id", "behind"), [("nyc", {}), ("again", {"chat": 30})])

@@ -14,21 +14,27 @@ from hub.errors import PeerError
 from hub.record import NewRecord, TopicPartition
 from hub.replication.clusters.control_state import (
     CarriedTopic,
-    Carries,
     GroupPlace,
     GroupStatus,
+    LinkContents,
     SourceEnds,
-    Verified,
+    VerifiedRange,
     copy_of,
 )
-from hub.replication.clusters.written_state import Progress
+from hub.replication.clusters.written_state import WrittenState
 from hub.replication.engine.batch_engine import PartitionProgress
 from hub.replication.maps.offset_map import OffsetMap, Run
 from hub.replication.ownership.shards import Shard
 from hub.replication.status.metrics import families
-from hub.replication.verification.continuous_check import MOST_OFFSETS, Rolling, after, begun, of_everything
+from hub.replication.verification.continuous_check import (
+    MOST_OFFSETS,
+    ContinuousVerification,
+    after,
+    begun,
+    of_everything,
+)
 from hub.replication.verification.digest import Digest
-from hub.replication.verification.verify import Compared, Verdict
+from hub.replication.verification.verify import ComparedPartition, PartitionVerdict
 from hub.replication.worker.worker import HUNG_S, PATIENCE_MS, Fleet
 
 # ---- the watchdog
@@ -104,11 +110,11 @@ def test_a_shard_whose_thread_hangs_is_an_alarm_until_it_ticks() -> None:
 
 @dataclass
 class StagedChores:
-    carries: Carries = field(default_factory=lambda: Carries("m", {T: CarriedTopic(1, "s")}))
+    carries: LinkContents = field(default_factory=lambda: LinkContents("m", {T: CarriedTopic(1, "s")}))
     ticked_at_s: float = 0.0
     groups: tuple[GroupStatus, ...] = ()
     ends: SourceEnds | None = None
-    verified: dict[TopicPartition, Verified] = field(default_factory=dict)
+    verified: dict[TopicPartition, VerifiedRange] = field(default_factory=dict)
 
 
 def test_chores_that_do_not_come_round_are_told_of_and_nothing_is_dropped_for_it() -> None:
@@ -128,17 +134,17 @@ def test_chores_that_do_not_come_round_are_told_of_and_nothing_is_dropped_for_it
 # ---- compared all the time
 
 
-def verdict(first: int, end: int, differs_at: int | None = None, **more: Any) -> Verdict:
-    return Verdict(PLACE, first, end, end - first, Digest(), differs_at, **more)
+def verdict(first: int, end: int, differs_at: int | None = None, **more: Any) -> PartitionVerdict:
+    return PartitionVerdict(PLACE, first, end, end - first, Digest(), differs_at, **more)
 
 
 class StagedVerifier:
     """Answers in turn; what it was asked for."""
 
-    def __init__(self, *answers: Verdict | Exception) -> None:
+    def __init__(self, *answers: PartitionVerdict | Exception) -> None:
         self.answers, self.asked = list(answers), list[int | None]()
 
-    def verify(self, each: Compared, newest: int | None = None) -> Verdict:
+    def verify(self, each: ComparedPartition, newest: int | None = None) -> PartitionVerdict:
         self.asked.append(newest)
         found = self.answers.pop(0)
         if isinstance(found, Exception):
@@ -165,14 +171,14 @@ class StagedSide:
         self.kafka = StagedKafka()
 
 
-def rolling(*answers: Verdict | Exception) -> tuple[Rolling, StagedVerifier]:
-    made, verifier = Rolling(StagedSide(), StagedSide(), "m", {}), StagedVerifier(*answers)  # type: ignore[arg-type]
+def rolling(*answers: PartitionVerdict | Exception) -> tuple[ContinuousVerification, StagedVerifier]:
+    made, verifier = ContinuousVerification(StagedSide(), StagedSide(), "m", {}), StagedVerifier(*answers)  # type: ignore[arg-type]
     made._verifier = verifier  # type: ignore[assignment]
     return made, verifier
 
 
-def known(upto: int, partitions: int = 1) -> Progress:
-    progress = Progress()
+def known(upto: int, partitions: int = 1) -> WrittenState:
+    progress = WrittenState()
     for number in range(partitions):
         mark = replace(MARK, partition=number, source_next=upto, target_next=upto)
         table = OffsetMap.of(
@@ -272,7 +278,7 @@ def test_lag_rpo_heartbeats_and_comparisons_are_in_status_and_in_series() -> Non
     partition = replace(made._status(Shard("m", 0), run, run.progress[0], time.monotonic()), at_ms=49_000)  # type: ignore[arg-type]
     partition = replace(partition, source_end=130, lag_records=30, lag_bytes=600, lag_s=2.5)
     group = GroupStatus("m", "readers", (GroupPlace(T, 0, "pending", "", 120, 110, 7, 2),), 49_000)
-    seen = Verified("m", T, 0, copy_of(MARK), 90, 70, 10, at_ms=45_000)
+    seen = VerifiedRange("m", T, 0, copy_of(MARK), 90, 70, 10, at_ms=45_000)
     found = status(partition.record(), group.record(), seen.record())
     assert found["heartbeats"] == [{"worker": "w1", "host": "host", "pid": 7, "shards": [0], "ago_s": 2.0}]
     assert (found["verified_records"], found["unverified_records"], found["verified_s"]) == (70, 20, 5.0)
@@ -306,7 +312,7 @@ def test_lag_rpo_heartbeats_and_comparisons_are_in_status_and_in_series() -> Non
 
 
 def test_a_copy_that_differs_is_trouble_and_of_a_former_copy_nothing_is_said() -> None:
-    bad = Verified("m", T, 0, copy_of(MARK), 90, 70, 0, 33, "the records differ", 45_000)
+    bad = VerifiedRange("m", T, 0, copy_of(MARK), 90, 70, 0, 33, "the records differ", 45_000)
     found = status(bad.record())
     assert (found["state"], found["ok"], found["different"]) == ("trouble", False, 1)
     assert "at offset 33: hub mirror verify m" in found["reason"]
@@ -333,14 +339,14 @@ def test_only_the_worst_have_series_of_their_own() -> None:
 def test_what_a_mirror_does_not_carry_any_more_is_not_late() -> None:
     """Its topic was deleted with five offsets to go, or its target acts for its source by now."""
     gone = TopicPartition("nyc.gone", 0)
-    progress = Progress(checkpoints={("m", *PLACE): MARK, ("m", *gone): replace(MARK, topic=gone.topic)})
+    progress = WrittenState(checkpoints={("m", *PLACE): MARK, ("m", *gone): replace(MARK, topic=gone.topic)})
     left = partition(topic=gone.topic, source_end=105, lag_records=5, lag_bytes=50, lag_s=3.0)
     found = status(partition(), left, progress=progress)
     assert [row["state"] for row in found["partitions"]] == ["mirroring", "left"]
     assert (found["lag_records"], found["lag_bytes"], found["lag_s"]) == (0, 0, 0.0)
     assert samples(found)['hub_mirror_stopped_partitions{mirror="m"}'] == 0
     # One that is refused stands still, and is late by that.
-    refused = Carries("m", {T: CarriedTopic(1, "s")}, {gone.topic: "made again"}).record()
+    refused = LinkContents("m", {T: CarriedTopic(1, "s")}, {gone.topic: "made again"}).record()
     found = status(partition(), left, refused, progress=progress)
     assert (found["lag_records"], found["lag_s"]) == (5, 3.0)
     assert samples(found)['hub_mirror_stopped_partitions{mirror="m"}'] == 1

@@ -10,9 +10,9 @@ from hub.errors import HubFault
 from hub.record import Record
 from hub.replication.planning.plan import Acl
 from hub.replication.planning.write_rights import (
-    Change,
-    Handed,
-    Rights,
+    AclChange,
+    OwnershipAcls,
+    WriteAcls,
     about_writing,
     fact_of,
     giving_back,
@@ -28,7 +28,7 @@ IDEMPOTENT = Acl("kafka-cluster", "LITERAL", "User:app", "*", "IDEMPOTENT_WRITE"
 TRANSACTIONS = Acl("app.", "PREFIXED", "User:app", "*", "ALL", "ALLOW", "TRANSACTIONAL_ID")
 OTHERS = Acl("x", "LITERAL", "User:reader", "*", "WRITE", "ALLOW", "TRANSACTIONAL_ID")
 HOME = frozenset({APP, ALL, READER, IDEMPOTENT, TRANSACTIONS, OTHERS})
-FORMER = Rights("nyc-lon", about_writing(HOME, [CHAT, LOOT]))
+FORMER = WriteAcls("nyc-lon", about_writing(HOME, [CHAT, LOOT]))
 
 
 def write(topic: str, who: str = "app", host: str = "*", permission: str = "ALLOW") -> Acl:
@@ -39,7 +39,7 @@ def test_only_what_is_about_writing_is_recorded_and_read_as_written() -> None:
     assert FORMER.rules == {APP, ALL, IDEMPOTENT, TRANSACTIONS}
     for fact in (
         replace(FORMER, at_ms=7),
-        Handed("nyc", {"lon": frozenset({APP})}, {"nyc": frozenset({IDEMPOTENT})}, {}, 3),
+        OwnershipAcls("nyc", {"lon": frozenset({APP})}, {"nyc": frozenset({IDEMPOTENT})}, {}, 3),
     ):
         record = fact.record()
         assert fact_of(Record(record.topic, 0, 0, 0, record.key, record.value)) == fact
@@ -49,7 +49,7 @@ def test_only_what_is_about_writing_is_recorded_and_read_as_written() -> None:
 
 def test_writers_get_each_topic_alone_and_what_transactions_need() -> None:
     change = letting_in(
-        "lon", [CHAT, LOOT], FORMER, frozenset({READER}), Handed("nyc"), {"User:admin": "User:root"}
+        "lon", [CHAT, LOOT], FORMER, frozenset({READER}), OwnershipAcls("nyc"), {"User:admin": "User:root"}
     )
     assert change.add == {
         write(CHAT),
@@ -62,30 +62,30 @@ def test_writers_get_each_topic_alone_and_what_transactions_need() -> None:
     assert not change.remove and not change.notes
     # What a rule there gives already is not given once more.
     there = frozenset({APP, IDEMPOTENT, TRANSACTIONS, write(CHAT, "*")})
-    assert letting_in("lon", [CHAT, LOOT], FORMER, there, Handed("nyc"), {}).add == frozenset()
+    assert letting_in("lon", [CHAT, LOOT], FORMER, there, OwnershipAcls("nyc"), {}).add == frozenset()
 
 
 @pytest.mark.parametrize(
     ("former", "there", "said"),
     [
         (None, frozenset[Acl](), "not known"),
-        (Rights("l", checked=False), frozenset[Acl](), "checks no access"),
+        (WriteAcls("l", checked=False), frozenset[Acl](), "checks no access"),
         (FORMER, None, ""),
     ],
 )
 def test_where_nothing_can_be_granted_people_are_told(
-    former: Rights | None, there: frozenset[Acl] | None, said: str
+    former: WriteAcls | None, there: frozenset[Acl] | None, said: str
 ) -> None:
-    change = letting_in("lon", [CHAT], former, there, Handed("nyc"), {})
+    change = letting_in("lon", [CHAT], former, there, OwnershipAcls("nyc"), {})
     assert not change.add and said in "".join(change.notes)
 
 
 def test_home_denies_over_its_rules_and_a_failback_takes_that_away() -> None:
-    change = keeping_out("nyc", "nyc", [CHAT, LOOT], HOME, Handed("nyc"), frozenset({"User:mirror"}))
+    change = keeping_out("nyc", "nyc", [CHAT, LOOT], HOME, OwnershipAcls("nyc"), frozenset({"User:mirror"}))
     denied = {write(CHAT, permission="DENY"), write(LOOT, permission="DENY")}
     denied |= {write(CHAT, "admin", "10.0.0.1", "DENY")}
     assert (change.add, change.remove) == (denied, frozenset())
-    handed = Handed("nyc").after_taking("nyc", change)
+    handed = OwnershipAcls("nyc").after_taking("nyc", change)
     again = keeping_out("nyc", "nyc", [CHAT, LOOT], HOME | change.add, handed, frozenset({"User:mirror"}))
     assert not again.add and handed.after_taking("nyc", again).denied == handed.denied
     back = letting_in("nyc", [CHAT, LOOT], FORMER, HOME | change.add, handed, {})
@@ -95,8 +95,8 @@ def test_home_denies_over_its_rules_and_a_failback_takes_that_away() -> None:
 
 def test_the_acting_side_loses_only_what_it_was_given() -> None:
     own = write(LOOT, "local")
-    given = letting_in("lon", [CHAT, LOOT], FORMER, frozenset({own}), Handed("nyc"), {})
-    handed = Handed("nyc").after_giving("lon", given)
+    given = letting_in("lon", [CHAT, LOOT], FORMER, frozenset({own}), OwnershipAcls("nyc"), {})
+    handed = OwnershipAcls("nyc").after_giving("lon", given)
     there = frozenset({own}) | given.add
     taken = keeping_out("lon", "nyc", [CHAT, LOOT], there, handed, frozenset())
     assert taken.remove == given.add and not taken.add
@@ -110,18 +110,20 @@ def test_the_acting_side_loses_only_what_it_was_given() -> None:
 def test_nobody_denies_everybody_or_the_mirror_itself() -> None:
     everybody = replace(APP, principal="User:*")
     change = keeping_out(
-        "nyc", "nyc", [CHAT], frozenset({everybody, APP}), Handed("nyc"), frozenset({"User:app"})
+        "nyc", "nyc", [CHAT], frozenset({everybody, APP}), OwnershipAcls("nyc"), frozenset({"User:app"})
     )
     assert not change.add and "everybody may write" in change.notes[0]
-    unknown = keeping_out("nyc", "nyc", [CHAT], frozenset({APP}), Handed("nyc"), None)
+    unknown = keeping_out("nyc", "nyc", [CHAT], frozenset({APP}), OwnershipAcls("nyc"), None)
     assert not unknown.add and "nobody is denied" in unknown.notes[0]
-    unchecked = keeping_out("nyc", "nyc", [CHAT], None, Handed("nyc"), frozenset())
+    unchecked = keeping_out("nyc", "nyc", [CHAT], None, OwnershipAcls("nyc"), frozenset())
     assert "checks no access" in unchecked.notes[0]
 
 
 def test_a_change_is_told_by_principal() -> None:
     topics = [f"nyc.t{n}" for n in range(5)]
-    change = Change("lon", frozenset(write(topic) for topic in topics), frozenset({IDEMPOTENT}), ("careful",))
+    change = AclChange(
+        "lon", frozenset(write(topic) for topic in topics), frozenset({IDEMPOTENT}), ("careful",)
+    )
     assert list(change.lines()) == [
         "+ lon: ALLOW User:app WRITE: nyc.t0, nyc.t1, nyc.t2 and 2 more",
         "- lon: ALLOW User:app IDEMPOTENT_WRITE on CLUSTER: kafka-cluster",

@@ -15,12 +15,12 @@ from fastapi.testclient import TestClient
 
 from hub.log import MemoryCluster
 from hub.record import NewRecord
-from hub.schema_registry.formats import Difference, InvalidSchema, known
+from hub.schema_registry.formats import InvalidSchema, SchemaDifference, known
 from hub.schema_registry.http import asgi as http_asgi
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, SchemaStored
 from hub.schema_registry.registry.state_machine import Registry
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -68,10 +68,10 @@ def cluster() -> MemoryCluster:
 
 @pytest.fixture
 def serving(cluster: MemoryCluster) -> Iterator[Callable[[], Http]]:
-    nodes: list[Node] = []
+    nodes: list[RegistryNode] = []
 
     def start() -> Http:
-        node = Node(cluster)
+        node = RegistryNode(cluster)
         assert node.start()
         nodes.append(node)
         app = FastAPI()
@@ -862,11 +862,11 @@ class Words:
     @staticmethod
     def differences(
         reader: frozenset[str], writer: frozenset[str], lenient: bool = False
-    ) -> list[Difference]:
+    ) -> list[SchemaDifference]:
         missing = sorted(writer - reader)
         if lenient and reader & writer:
             return []
-        return [Difference("WORD_MISSING", "/", each, f"no {each}", f"say {each}") for each in missing]
+        return [SchemaDifference("WORD_MISSING", "/", each, f"no {each}", f"say {each}") for each in missing]
 
     @staticmethod
     def serialized(words: frozenset[str]) -> str:
@@ -934,7 +934,7 @@ def test_a_taken_over_log_is_read_with_its_old_keys_and_cleaned_by_them(
             NewRecord(SCHEMAS_TOPIC, b'{"keytype":"MODE","subject":null,"magic":0}', b'{"mode":"ODD"}'),
         ]
     )
-    node = Node(cluster)
+    node = RegistryNode(cluster)
     assert node.start()
     assert (node.state().unreadable, node.state().conflicts) == (3, 0)
     node.stop()
@@ -957,7 +957,7 @@ def test_a_taken_over_log_is_read_with_its_old_keys_and_cleaned_by_them(
 def test_a_topic_that_would_lose_schemas_is_served_with_a_warning(cluster: MemoryCluster) -> None:
     config = {"cleanup.policy": "delete"}
     cluster.create_topic(SCHEMAS_TOPIC, partitions=2, config=config, replication_factor=1)
-    node = Node(cluster)
+    node = RegistryNode(cluster)
     assert node.start()
     first, second = node.state().warnings
     assert '"delete": schemas will vanish' in first and "2 partitions" in second
@@ -977,7 +977,7 @@ def test_compaction_does_not_bring_an_id_back(cluster: MemoryCluster, serving: C
     compacted.writer().append(
         [NewRecord(SCHEMAS_TOPIC, each.key, each.value) for each in newest.values() if each.value is not None]
     )
-    node = Node(compacted)
+    node = RegistryNode(compacted)
     assert node.start()
     assert node.read(lambda registry: registry.highest_id) == 2
     node.stop()

@@ -22,7 +22,7 @@ from hub.schema_registry.formats.protobuf import format as protobuf_format
 from hub.schema_registry.formats.protobuf import schema as protobuf
 from hub.schema_registry.formats.tag_paths import FIELD, RECORD
 from hub.schema_registry.http.routes import create_router
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 ORDER = json.dumps(
     {
@@ -73,7 +73,7 @@ class Http:
 
 @pytest.fixture
 def http() -> Iterator[Http]:
-    node = Node(MemoryCluster())
+    node = RegistryNode(MemoryCluster())
     assert node.start()
     app = FastAPI()
     app.include_router(create_router(node))

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from hub.schema_registry.codecs.avro_encoder import Unfit
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import (
     EXECUTABLE,
     MOST_EXPRESSION,
     Mode,
-    Plan,
+    RulePlan,
     RuleRefused,
     executable_part,
     judged_by,
@@ -24,7 +24,7 @@ from hub.schema_registry.contracts.rules import (
     plan_of,
     run,
 )
-from hub.schema_registry.contracts.runner import Runner
+from hub.schema_registry.contracts.runner import RuleRunner
 
 NAME = json.dumps(
     {
@@ -41,12 +41,12 @@ def rule(
     return {"name": name, "kind": kind, "mode": mode, "type": kind_of, "expr": name, **more}
 
 
-def plan(*rules: dict[str, Any], mode: Mode = Mode.WRITE, **more: Any) -> Plan:
+def plan(*rules: dict[str, Any], mode: Mode = Mode.WRITE, **more: Any) -> RulePlan:
     part = "migrationRules" if mode in (Mode.UPGRADE, Mode.DOWNGRADE) else "domainRules"
     return plan_of({part: list(rules), **more}, mode)
 
 
-def names(made: Plan) -> list[str]:
+def names(made: RulePlan) -> list[str]:
     return [each.name for each in made.rules]
 
 
@@ -76,7 +76,7 @@ def test_a_rule_set_that_means_nothing_is_refused_and_not_ignored(wrong: Any) ->
         plan_of(wrong, Mode.WRITE)
 
 
-def after(made: Plan, results: dict[str, Any], value: Any = 0) -> Any:
+def after(made: RulePlan, results: dict[str, Any], value: Any = 0) -> Any:
     """What rules with these results make of a value; an exception is raised."""
 
     def execute(index: int, now: Any) -> Any:
@@ -140,19 +140,19 @@ def test_what_can_be_asked_of_a_stored_value() -> None:
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    made = Runner(cpu_s=0.5, memory_mb=300, most=1)
+def runner() -> Iterator[RuleRunner]:
+    made = RuleRunner(cpu_s=0.5, memory_mb=300, most=1)
     yield made
     made.close()
 
 
-def encoder(runner: Runner, **said: Any) -> Any:
+def encoder(runner: RuleRunner, **said: Any) -> Any:
     rules = {
         "domainRules": [
             {"kind": "TRANSFORM", "mode": "WRITE", "type": "JSONATA", "onFailure": "NONE", **said}
         ]
     }
-    return runner.encoder_of(replace(Source.of("AVRO", NAME), rule_set=rules))
+    return runner.encoder_of(replace(SchemaSource.of("AVRO", NAME), rule_set=rules))
 
 
 HOSTILE = {
@@ -163,7 +163,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_rule_that_takes_too_much_is_refused_and_harms_no_other_schema(name: str, runner: Runner) -> None:
+def test_a_rule_that_takes_too_much_is_refused_and_harms_no_other_schema(
+    name: str, runner: RuleRunner
+) -> None:
     hostile = encoder(runner, name=name, expr=HOSTILE[name])
     kind = encoder(
         runner, name="kind", type="CEL", kind="CONDITION", expr="message.age >= 18", onFailure="ERROR"
@@ -176,7 +178,7 @@ def test_a_rule_that_takes_too_much_is_refused_and_harms_no_other_schema(name: s
         kind.body({"name": "x", "age": 3})
 
 
-def test_nested_macros_of_cel_are_ended_and_then_not_tried_for_a_while(runner: Runner) -> None:
+def test_nested_macros_of_cel_are_ended_and_then_not_tried_for_a_while(runner: RuleRunner) -> None:
     digits = "[1,2,3,4,5,6,7,8,9,10]"
     expr = "size(message.name) > 0"
     for variable in "abcdefgh":
@@ -191,7 +193,7 @@ def test_nested_macros_of_cel_are_ended_and_then_not_tried_for_a_while(runner: R
     assert time.process_time() - began < 1.0
 
 
-def test_a_child_that_died_while_it_was_idle_is_replaced(runner: Runner) -> None:
+def test_a_child_that_died_while_it_was_idle_is_replaced(runner: RuleRunner) -> None:
     kind = encoder(
         runner, name="kind", type="CEL", kind="CONDITION", expr="message.age >= 18", onFailure="ERROR"
     )
@@ -202,7 +204,7 @@ def test_a_child_that_died_while_it_was_idle_is_replaced(runner: Runner) -> None
     assert kind.body({"name": "x"}) == b"\x02x\x50"
 
 
-def test_a_value_that_does_not_fit_is_refused_as_without_rules(runner: Runner) -> None:
+def test_a_value_that_does_not_fit_is_refused_as_without_rules(runner: RuleRunner) -> None:
     kind = encoder(runner, name="kind", type="CEL", kind="CONDITION", expr="true")
     with pytest.raises(Unfit, match="value.age: is the text"):
         kind.body({"name": "x", "age": "old"})

@@ -15,12 +15,20 @@ from hypothesis import strategies as st
 from hub.errors import ConfigError, Conflict
 from hub.schema_registry.compat.compatibility import Incompatibility
 from hub.schema_registry.folder.apply import MemoryRegistry, apply
-from hub.schema_registry.folder.plan import Declared, Folder, Rules, Status, as_state, load, plan
+from hub.schema_registry.folder.plan import (
+    DeclaredSchema,
+    Folder,
+    SchemaRequirements,
+    Status,
+    as_state,
+    load,
+    plan,
+)
 from hub.schema_registry.folder.rules import rules_of, with_levels
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.policy.policy import Policies
 from hub.schema_registry.registry.rulebook import Rulebook
-from hub.schema_registry.registry.snapshot import RegistryState, SubjectState, Version
+from hub.schema_registry.registry.snapshot import RegistryState, SubjectState, SubjectVersion
 from hub.schema_registry.registry.state_machine import RegisterSchema, SetLevel
 
 
@@ -76,7 +84,7 @@ def test_what_topics_say_of_a_file_gives_its_subject_and_schemas_yaml_goes_befor
         {"orders.avsc": ORDER, "mine.avsc": ORDER, "schemas.yaml": "schemas: {mine.avsc: {subject: m}}"},
     )
     told = {
-        (tmp_path / name).resolve(): [Declared("shop.orders-value", "FULL")]
+        (tmp_path / name).resolve(): [DeclaredSchema("shop.orders-value", "FULL")]
         for name in ("orders.avsc", "mine.avsc")
     }
     found = {each.path: (each.subject, each.compatibility) for each in load(tmp_path, told).files}
@@ -95,7 +103,7 @@ def test_what_topics_say_of_a_file_gives_its_subject_and_schemas_yaml_goes_befor
 def test_a_level_is_said_in_one_place(tmp_path: Path, said: str, level: str, problem: str | None) -> None:
     """Two that differed were set by turns: by the folder's apply, and by the topics'."""
     write(tmp_path, {"a.avsc": ORDER, "schemas.yaml": said})
-    told = {(tmp_path / "a.avsc").resolve(): [Declared("shop.orders-value", "FULL")]}
+    told = {(tmp_path / "a.avsc").resolve(): [DeclaredSchema("shop.orders-value", "FULL")]}
     (file,) = load(tmp_path, told).files
     assert file.compatibility == level
     assert (file.problem is None) if problem is None else problem in str(file.problem)
@@ -283,7 +291,7 @@ def test_a_name_that_two_files_define_must_be_said(tmp_path: Path) -> None:
 def test_a_reference_may_lead_to_what_only_the_registry_has(tmp_path: Path) -> None:
     said = "schemas:\n  a.avsc:\n    references: [{name: shop.Order, subject: order%s}]\n"
     files = {"a.avsc": record("A", ("o", "shop.Order"))}
-    state = RegistryState({"order": SubjectState((Version(1, '"int"'), Version(4, ORDER)))})
+    state = RegistryState({"order": SubjectState((SubjectVersion(1, '"int"'), SubjectVersion(4, ORDER)))})
     folder = write(tmp_path, {**files, "schemas.yaml": said % ""})
     assert plan(folder, state).items[0].references == (Reference("shop.Order", "order", 4),)
     (refused,) = plan(folder, RegistryState()).refused
@@ -296,7 +304,7 @@ def test_a_reference_may_lead_to_what_only_the_registry_has(tmp_path: Path) -> N
 
 
 def versions(*texts: str, level: str = "BACKWARD", **more: Any) -> SubjectState:
-    return SubjectState(tuple(Version(n, text, **more) for n, text in enumerate(texts, 1)), level)
+    return SubjectState(tuple(SubjectVersion(n, text, **more) for n, text in enumerate(texts, 1)), level)
 
 
 V1 = record("R", ("a", "int"))
@@ -358,7 +366,7 @@ def test_the_order_of_keys_and_empty_metadata_are_no_change(tmp_path: Path) -> N
 
 def test_deleted_versions_bind_nothing_and_are_counted(tmp_path: Path) -> None:
     state = RegistryState(
-        {"s": SubjectState((Version(1, V1, deleted=True),)), "t": versions(V1, deleted=True)}
+        {"s": SubjectState((SubjectVersion(1, V1, deleted=True),)), "t": versions(V1, deleted=True)}
     )
     (item,) = plan(write(tmp_path, {"s.avsc": BREAKS}), state).items
     assert (item.status, item.version) == (Status.new, 2)
@@ -379,7 +387,7 @@ def test_another_schema_type_and_rules_of_others_refuse(tmp_path: Path) -> None:
         return [] if "doc" in parsed.schema else [Incompatibility("DOC", "/", "no doc", "write one", "")]
 
     (tmp_path / "s.json").unlink()
-    (item,) = plan(write(tmp_path, {"s.avsc": V2}), state, Rules((no_docs,))).refused
+    (item,) = plan(write(tmp_path, {"s.avsc": V2}), state, SchemaRequirements((no_docs,))).refused
     assert [each.rule for each in item.reasons] == ["DOC"]
 
 

@@ -12,7 +12,7 @@ from effort import costs_at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.schema_registry.formats import Difference, Format, InvalidSchema
+from hub.schema_registry.formats import Format, InvalidSchema, SchemaDifference
 from hub.schema_registry.formats.json_schema import differences as json_schema_differences
 from hub.schema_registry.formats.json_schema import format as json_schema_format
 from hub.schema_registry.formats.json_schema import schema as json_schema
@@ -697,21 +697,21 @@ def test_a_difference_says_where_what_and_the_way_out() -> None:
     old = opened({"order": opened({"qty": I, "lines": items(opened({"sku": S}))})})
     new = opened({"order": opened({"qty": S, "lines": items(opened({"sku": S}, "sku"))}), "note": S})
     assert json_schema_format.differences(schema(new), schema(old)) == [
-        Difference(
+        SchemaDifference(
             "TYPE_CHANGED",
             "#/properties/order/properties/qty",
             "order.qty",
             "the reader expects string, the writer has integer",
             "keep integer, or add a property with another name",
         ),
-        Difference(
+        SchemaDifference(
             "REQUIRED_ATTRIBUTE_ADDED",
             "#/properties/order/properties/lines/items/0/required/sku",
             "order.lines.sku",
             "the reader requires `sku`, the writer may leave it out",
             "give `sku` a default, or do not require it",
         ),
-        Difference(
+        SchemaDifference(
             "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL",
             "#/properties/note",
             "note",

@@ -17,7 +17,7 @@ from hub.record import NewRecord, Positions
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC
 from hub.schema_registry.registry.state_machine import RegisterSchema, Registry
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 
 def command(subject: str) -> RegisterSchema:
@@ -46,7 +46,7 @@ class SlowWriter(MemoryWriter):
 
 def test_a_write_does_not_wait_for_ever_behind_another() -> None:
     cluster = Slow()
-    node = Node(cluster, timeout_s=0.3)
+    node = RegistryNode(cluster, timeout_s=0.3)
     assert node.start(10.0)
     first = threading.Thread(target=node.submit, args=(command("first"),))
     first.start()
@@ -81,13 +81,13 @@ class Crowded(MemoryCluster):
 
 def test_a_fenced_write_is_tried_again_until_its_time_is_over() -> None:
     cluster = Crowded(fences=2)
-    node = Node(cluster, timeout_s=5.0)
+    node = RegistryNode(cluster, timeout_s=5.0)
     assert node.start(10.0)
     node.submit(command("a"))
     assert cluster.fences == 0
     node.stop()
 
-    hopeless = Node(Crowded(fences=1_000), timeout_s=0.2)
+    hopeless = RegistryNode(Crowded(fences=1_000), timeout_s=0.2)
     assert hopeless.start(10.0)
     with pytest.raises(PeerError, match="without a pause") as refused:
         hopeless.submit(command("a"))
@@ -103,7 +103,7 @@ def subjects(registry: Registry) -> list[str]:
 def test_a_log_that_was_made_anew_is_written_by_no_node_that_read_the_former_one() -> None:
     """The write once was acknowledged, and shown to nobody until the node was started again."""
     cluster = MemoryCluster()
-    node = Node(cluster)
+    node = RegistryNode(cluster)
     assert node.start()
     for number in range(4):
         node.submit(command(f"s{number}"))
@@ -131,7 +131,7 @@ class Away(MemoryCluster):
 def test_what_is_not_found_while_kafka_is_away_is_unknown_and_not_missing() -> None:
     """Another node may have registered it. What is known is answered as ever."""
     cluster = Away()
-    node = Node(cluster)
+    node = RegistryNode(cluster)
     assert node.start()
     app = FastAPI()
     app.include_router(create_router(node))

@@ -31,12 +31,12 @@ from hub.schema_registry.http.openapi import (
     MEDIA_TYPES,
     OPERATIONS,
     TAG,
-    Operation,
+    RouteOperation,
     pattern,
     with_registry,
 )
 from hub.schema_registry.http.routes import Api, create_router
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 EXAMPLES = 10 if "HUB_FAULT_SEEDS" in os.environ else 6  # of one seed: the same in every run
@@ -65,7 +65,9 @@ def described() -> set[tuple[str, str]]:
 
 
 def test_every_route_is_described_and_no_other() -> None:
-    routes = {(path, method) for path, methods in Api(Node(MemoryCluster())).table() for method in methods}
+    routes = {
+        (path, method) for path, methods in Api(RegistryNode(MemoryCluster())).table() for method in methods
+    }
     assert described() == routes
     assert len(OPERATIONS) == len(routes)
 
@@ -150,7 +152,7 @@ def fill(client: TestClient) -> None:
 
 @contextmanager
 def serving() -> Iterator[FastAPI]:
-    node = Node(MemoryCluster())
+    node = RegistryNode(MemoryCluster())
     assert node.start()
     made = FastAPI()
     made.include_router(create_router(node))
@@ -203,7 +205,7 @@ PLAYED = [
 
 @pytest.mark.parametrize(("each", "names", "mode"), PLAYED)
 def test_the_registry_answers_as_it_is_described(
-    request: pytest.FixtureRequest, stage: Stage, each: Operation, names: str, mode: GenerationMode
+    request: pytest.FixtureRequest, stage: Stage, each: RouteOperation, names: str, mode: GenerationMode
 ) -> None:
     stage.app = request.getfixturevalue("unchanged" if each.method == "GET" else "app")
     operation = stage.schemas[names][each.path][each.method]

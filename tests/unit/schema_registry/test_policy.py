@@ -30,7 +30,7 @@ from hub.schema_registry.policy.label_patterns import (
     trail,
 )
 from hub.schema_registry.policy.policy import Policies, explain, load_policies
-from hub.schema_registry.policy.policy_checks import Context, Violation, respelled
+from hub.schema_registry.policy.policy_checks import CheckContext, PolicyViolation, respelled
 from hub.schema_registry.policy.policy_rules import RULES, as_strict, joined, matcher, text_of
 
 ROOT = Path(__file__).parents[3]
@@ -539,9 +539,9 @@ ORDER: dict[str, Any] = {
 
 def broken(
     rules: dict[str, Any], schema: Any = ORDER, subject: str = "a-value", **context: Any
-) -> list[Violation]:
+) -> list[PolicyViolation]:
     view = describe("AVRO", schema)
-    return Policies.of({"a": rules}).effective(subject).check("AVRO", view, Context(**context))
+    return Policies.of({"a": rules}).effective(subject).check("AVRO", view, CheckContext(**context))
 
 
 @pytest.mark.parametrize(

@@ -17,18 +17,18 @@ from hub.log import MemoryCluster
 from hub.record import NewRecord, Record
 from hub.schema_registry.codecs.wire_format import Undecodable, decode, encode, parsed
 from hub.schema_registry.compat.compatibility import _ANSWERS, Question, check
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.model.facts import (
     SCHEMAS_TOPIC,
     LevelSet,
     SchemaStored,
-    Unreadable,
+    UnreadableFact,
     fact_of,
     record_of,
 )
-from hub.schema_registry.registry.state_machine import DeleteSubject, Refused, RegisterSchema, Registry
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.registry.state_machine import DeleteSubject, RegisterSchema, Registry, RequestRefused
+from hub.schema_registry.server.node import RegistryNode
 
 
 def record(*fields: dict[str, Any], name: str = "R", **more: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def test_what_is_no_fact_is_kept_visible_and_changes_nothing() -> None:
     cluster.create_topic(SCHEMAS_TOPIC, partitions=1, config={}, replication_factor=1)
     cluster.writer().append([NewRecord(SCHEMAS_TOPIC, b"junk", b"junk")])
     fact = fact_of(cluster.logs[SCHEMAS_TOPIC][0][0])
-    assert isinstance(fact, Unreadable)
+    assert isinstance(fact, UnreadableFact)
     registry = Registry()
     registry.apply(fact)
     assert registry.unreadable == [fact] and not registry.subjects
@@ -73,7 +73,7 @@ def test_what_could_not_be_written_again_is_no_fact() -> None:
     key = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
     value = f'{{"subject":"s","version":1,"id":1,"schema":"\\"int\\"","metadata":{{"x":{deep}}}}}'
     fact = fact_of(Record(SCHEMAS_TOPIC, 0, 7, 0, key, value.encode()))
-    assert isinstance(fact, Unreadable) and "nested too deep" in fact.reason
+    assert isinstance(fact, UnreadableFact) and "nested too deep" in fact.reason
 
 
 @pytest.mark.parametrize("odd", [["a"], 5, None])
@@ -82,7 +82,7 @@ def test_metadata_and_rules_of_other_shapes_are_in_nobodys_way(odd: Any) -> None
     registry = Registry()
     stored = SchemaStored("s", 1, 1, '"int"', metadata={"properties": odd}, rule_set={"domainRules": odd})
     registry.apply(stored)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         registry.with_metadata("s", {"a": "b"})
     assert registry.listed(lambda _: True, rule_type="CEL") == []
     again = RegisterSchema("s", '"int"', metadata={"properties": {"a": "b"}})
@@ -108,7 +108,7 @@ def test_one_text_has_one_id_in_all_subjects_and_white_space_makes_no_other() ->
 def test_an_incompatible_schema_is_refused_with_field_rule_and_fix() -> None:
     registry = Registry()
     registered(registry, "x", text(A))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         registry.decide(RegisterSchema("x", text(A, {"name": "b", "type": "int"})))
     assert caught.value.status == 409
     for word in ("field `b`", "READER_FIELD_MISSING_DEFAULT_VALUE", "give `b` a default"):
@@ -145,7 +145,7 @@ def test_any_replay_gives_the_same_state_and_ids_stay_unique(commands: list[tupl
     for subject, schema, delete in commands:
         try:
             facts = live.decide(DeleteSubject(subject) if delete else RegisterSchema(subject, schema)).facts
-        except Refused:
+        except RequestRefused:
             continue
         log.extend(facts)
         for fact in facts:
@@ -213,7 +213,7 @@ def test_full_is_backward_and_forward(old: str, new: str) -> None:
 def test_an_answer_that_is_kept_weighs_what_its_schemas_do() -> None:
     """It once weighed one of 4,096, with a schema of a megabyte in each."""
     large, before = text(doc="x" * 100_000), _ANSWERS.weight
-    assert Question(Source.of("AVRO", large), (), "BACKWARD").answer() == ()
+    assert Question(SchemaSource.of("AVRO", large), (), "BACKWARD").answer() == ()
     assert _ANSWERS.weight - before >= 100_000
 
 
@@ -250,7 +250,7 @@ def cluster() -> MemoryCluster:
 
 @pytest.fixture
 def http(cluster: MemoryCluster) -> Iterator[TestClient]:
-    node = Node(cluster)
+    node = RegistryNode(cluster)
     node.start()
     app = FastAPI()
     app.include_router(create_router(node))
@@ -308,7 +308,7 @@ def test_the_life_of_a_subject(http: TestClient) -> None:
 
 
 def test_nodes_that_write_at_once_never_share_an_id(cluster: MemoryCluster) -> None:
-    nodes = [Node(cluster, timeout_s=20.0) for _ in range(3)]
+    nodes = [RegistryNode(cluster, timeout_s=20.0) for _ in range(3)]
     for node in nodes:
         node.start()
     ids: list[int] = []
@@ -325,7 +325,7 @@ def test_nodes_that_write_at_once_never_share_an_id(cluster: MemoryCluster) -> N
         thread.start()
     for thread in threads:
         thread.join(60.0)
-    late = Node(cluster)
+    late = RegistryNode(cluster)
     late.start()
     assert sorted(ids) == list(range(1, 25))
     assert late.read(lambda registry: (len(registry.ids), registry.conflicts)) == (24, [])

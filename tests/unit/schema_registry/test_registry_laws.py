@@ -21,9 +21,9 @@ from hub.schema_registry.registry.state_machine import (
     DeleteContext,
     DeleteSubject,
     DeleteVersion,
-    Refused,
     RegisterSchema,
     Registry,
+    RequestRefused,
     SetLevel,
     SetMode,
     guid_of,
@@ -93,7 +93,7 @@ class RegistryMachine(RuleBasedStateMachine):
         before = len(self.log)
         try:
             decision = node.decide(command)
-        except Refused:
+        except RequestRefused:
             assert known(node) == known(replayed(self.log))
             return
         for fact in decision.facts:

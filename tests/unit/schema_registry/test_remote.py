@@ -12,20 +12,20 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from hub.cli.schema.commands import list_subjects
-from hub.cli.schema.folder import _asked
+from hub.cli.schema.folder import _check_compatibility
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.log import MemoryCluster
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.client.remote import RemoteRegistry
 from hub.schema_registry.folder.apply import apply
-from hub.schema_registry.folder.plan import Plan, load, plan
+from hub.schema_registry.folder.plan import FolderPlan, load, plan
 from hub.schema_registry.folder.rules import rules_of
 from hub.schema_registry.http import levels_routes
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.policy.policy import Policies
 from hub.schema_registry.registry.rulebook import Rulebook
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 from hub.topics.tree.apply_plan import RegisteredSchemas
 from hub.topics.tree.plan import Actual
 from hub.topics.tree.plan import plan as plan_of_topics
@@ -40,7 +40,7 @@ BOOK = Rulebook(
 
 @pytest.fixture
 def registry() -> Iterator[RemoteRegistry]:
-    node = Node(MemoryCluster(), rules=lambda: BOOK)
+    node = RegistryNode(MemoryCluster(), rules=lambda: BOOK)
     node.start()
     app = FastAPI()
     app.include_router(create_router(node))
@@ -116,7 +116,7 @@ def test_a_file_for_an_alias_is_one_for_the_subject_that_it_stands_for(
     (tmp_path / "old-value.avsc").write_text(record("Order"))
     folder = load(tmp_path)
 
-    def planned() -> Plan:
+    def planned() -> FolderPlan:
         return plan(folder, registry.state([each.subject for each in folder.files]))
 
     (same,) = planned().items
@@ -152,9 +152,9 @@ def test_the_registry_is_asked_with_the_metadata_of_the_folder(
     (tmp_path / "shop.a-value.avsc").write_text(text)
     (tmp_path / "schemas.yaml").write_text("schemas: {shop.a-value.avsc: {owner: us, tags: {mail: [PII]}}}")
 
-    def planned() -> Plan:
+    def planned() -> FolderPlan:
         state = registry.state(["shop.a-value"])
-        return _asked(plan(load(tmp_path), state, rules_of(BOOK)), state, registry)
+        return _check_compatibility(plan(load(tmp_path), state, rules_of(BOOK)), state, registry)
 
     made = planned()
     assert [reason.what for each in made.refused for reason in each.reasons] == []

@@ -12,8 +12,14 @@ import pytest
 from hub.errors import ConfigError
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.policy.policy import Policies
-from hub.schema_registry.registry.rulebook import Caller, Rulebook
-from hub.schema_registry.registry.state_machine import Refused, RegisterSchema, Registry, SetLevel, SetMode
+from hub.schema_registry.registry.rulebook import PolicyCaller, Rulebook
+from hub.schema_registry.registry.state_machine import (
+    RegisterSchema,
+    Registry,
+    RequestRefused,
+    SetLevel,
+    SetMode,
+)
 from hub.topics.tree import live_rules
 from hub.topics.tree.live_rules import LiveRules
 
@@ -40,7 +46,7 @@ def put(into: Registry, command: RegisterSchema | SetLevel | SetMode) -> Any:
     return decision.answer
 
 
-TEAM = Caller("User:ann", frozenset({"orders"}))
+TEAM = PolicyCaller("User:ann", frozenset({"orders"}))
 
 
 def test_the_tree_s_level_holds_and_a_subject_may_only_be_stricter() -> None:
@@ -52,7 +58,7 @@ def test_the_tree_s_level_holds_and_a_subject_may_only_be_stricter() -> None:
     assert (into.level_of("other-value"), into.level_of("scratch.x-value")) == ("FORWARD", "NONE")
     put(into, SetLevel("retail.returns-value", {"compatibility": "FULL_TRANSITIVE"}))
     assert into.level_of("retail.returns-value") == "FULL_TRANSITIVE"
-    with pytest.raises(Refused, match="set by retail") as caught:
+    with pytest.raises(RequestRefused, match="set by retail") as caught:
         put(into, SetLevel("retail.returns-value", {"compatibility": "BACKWARD"}))
     assert (caught.value.status, caught.value.error_code) == (422, 42203)
     assert into.settings("retail.sales-value")["compatibilityLevel"] == "FULL"
@@ -61,7 +67,7 @@ def test_the_tree_s_level_holds_and_a_subject_may_only_be_stricter() -> None:
 def test_the_level_is_the_one_that_schemas_are_held_to() -> None:
     into = registry()
     put(into, RegisterSchema("retail.returns-value", text("event_id", "a")))
-    with pytest.raises(Refused, match="compatibility: FULL"):  # BACKWARD would let it in
+    with pytest.raises(RequestRefused, match="compatibility: FULL"):  # BACKWARD would let it in
         put(into, RegisterSchema("retail.returns-value", text("event_id")))
 
 
@@ -77,7 +83,7 @@ def test_what_breaks_a_rule_is_refused_by_the_node_that_set_it(
     command: RegisterSchema, words: list[str]
 ) -> None:
     into = registry()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         put(into, command)
     assert (caught.value.status, caught.value.error_code) == (422, 42201)
     for word in words:
@@ -89,7 +95,7 @@ def test_owner_is_the_topic_s_or_the_metadata_s() -> None:
     into = registry()
     assert put(into, RegisterSchema("retail.orders-value", text("event_id"), caller=TEAM)).version == 1
     into.rulebook = Rulebook(Policies.of(RULES))
-    with pytest.raises(Refused, match="owner"):
+    with pytest.raises(RequestRefused, match="owner"):
         put(into, RegisterSchema("retail.orders-key", text("event_id", "b"), caller=TEAM))
     named = {"properties": {"owner": "orders"}}
     put(into, RegisterSchema("retail.orders-key", text("event_id", "b"), metadata=named, caller=TEAM))
@@ -99,7 +105,7 @@ def test_all_three_formats_with_their_references_are_looked_into() -> None:
     into = registry()
     proto = 'syntax = "proto3"; message M { string event_id = 1; }'
     assert put(into, RegisterSchema("retail.p-value", proto, "PROTOBUF")).schema_id == 1
-    with pytest.raises(Refused, match="event_id"):
+    with pytest.raises(RequestRefused, match="event_id"):
         put(into, RegisterSchema("retail.q-value", proto.replace("event_id", "id"), "PROTOBUF"))
     put(into, RegisterSchema("money", '{"type": "record", "name": "Money", "fields": []}'))
     with_money = json.dumps(
@@ -177,7 +183,7 @@ def test_what_is_frozen_gets_no_version_of_a_schema_that_it_had_either() -> None
     ]
     assert [each.version for each in versions] == [1, 2]
     frozen.rulebook = Rulebook(Policies.of({"a": {"freeze": True}}))
-    with pytest.raises(Refused, match="frozen"):
+    with pytest.raises(RequestRefused, match="frozen"):
         put(frozen, RegisterSchema("a-value", text("x"), version=-1))  # would be the latest once more
     assert put(frozen, RegisterSchema("a-value", text("x"))).version == 1
     assert list(frozen.numbers("a-value")) == [1, 2]

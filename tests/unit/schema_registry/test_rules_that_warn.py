@@ -16,8 +16,14 @@ from hub.log import MemoryCluster
 from hub.schema_registry.http.routes import create_router
 from hub.schema_registry.policy.policy import Policies
 from hub.schema_registry.registry.rulebook import Rulebook
-from hub.schema_registry.registry.snapshot import Parsed, RegistryState, SubjectState, Version, parsed_version
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.registry.snapshot import (
+    ParsedSchema,
+    RegistryState,
+    SubjectState,
+    SubjectVersion,
+    parsed_version,
+)
+from hub.schema_registry.server.node import RegistryNode
 
 RULES: dict[str, Any] = {
     "shop": {
@@ -42,7 +48,7 @@ def record(*fields: str, **more: Any) -> str:
 @pytest.fixture
 def http() -> Iterator[TestClient]:
     book = Rulebook(Policies.of(RULES), {"shop.orders": "orders"})
-    node = Node(MemoryCluster(), rules=lambda: book)
+    node = RegistryNode(MemoryCluster(), rules=lambda: book)
     assert node.start()
     app = FastAPI()
     app.include_router(create_router(node))
@@ -82,7 +88,7 @@ def test_what_the_rules_refuse_is_not_called_compatible(http: TestClient) -> Non
 
 def test_an_older_version_of_what_is_frozen_may_not_become_the_latest() -> None:
     books = [Rulebook(Policies.of({})), Rulebook(Policies.of({"a": {"freeze": True}}))]
-    node = Node(MemoryCluster(), rules=lambda: books[0])
+    node = RegistryNode(MemoryCluster(), rules=lambda: books[0])
     assert node.start()
     app = FastAPI()
     app.include_router(create_router(node))
@@ -209,7 +215,7 @@ def test_what_is_registered_does_not_break_a_freeze(
 ) -> None:
     (tmp_path / "policies.yaml").write_text("policies: {shop: {freeze: true}}")
     assert "\nx freeze: " in run("shop.orders-value")[1]
-    state = RegistryState({"shop.orders-value": SubjectState((Version(1, record("a")),))})
+    state = RegistryState({"shop.orders-value": SubjectState((SubjectVersion(1, record("a")),))})
 
     class Registered:
         def __init__(self, url: str) -> None: ...
@@ -217,10 +223,10 @@ def test_what_is_registered_does_not_break_a_freeze(
         def numbers(self, subject: str) -> list[int]:
             return [1]
 
-        def version(self, subject: str, number: int) -> Version:
+        def version(self, subject: str, number: int) -> SubjectVersion:
             return state.subjects[subject].versions[0]
 
-        def parsed(self, version: Version) -> Parsed:
+        def parsed(self, version: SubjectVersion) -> ParsedSchema:
             return parsed_version(state, version)
 
         def close(self) -> None: ...

@@ -8,7 +8,7 @@ import pytest
 from effort import costs_at_most
 
 from hub.schema_registry.folder.search import entry_of, search
-from hub.schema_registry.registry.snapshot import Version
+from hub.schema_registry.registry.snapshot import SubjectVersion
 
 ORDER = json.dumps(
     {
@@ -23,11 +23,11 @@ ORDER = json.dumps(
     }
 )
 LATEST = [
-    ("crm.customer-value", Version(3, '"string"', metadata={"properties": {"owner": "crm-team", "tags": "a,b"}})),
-    ("shop.orders-value", Version(1, ORDER, metadata={"tags": {"**": ["gold"]}, "properties": {"owner": "shop"}})),
-    ("web", Version(2, '{"title": "Visit", "properties": {"customer": {"description": "who"}}}', "JSON")),
-    ("proto", Version(1, 'message Payment { repeated string customer = 1; map<string, int32> m = 2; }', "PROTOBUF")),
-    ("broken", Version(1, "{", "AVRO")),
+    ("crm.customer-value", SubjectVersion(3, '"string"', metadata={"properties": {"owner": "crm-team", "tags": "a,b"}})),
+    ("shop.orders-value", SubjectVersion(1, ORDER, metadata={"tags": {"**": ["gold"]}, "properties": {"owner": "shop"}})),
+    ("web", SubjectVersion(2, '{"title": "Visit", "properties": {"customer": {"description": "who"}}}', "JSON")),
+    ("proto", SubjectVersion(1, 'message Payment { repeated string customer = 1; map<string, int32> m = 2; }', "PROTOBUF")),
+    ("broken", SubjectVersion(1, "{", "AVRO")),
 ]  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_a_match_tells_where() -> None:
 
 
 def texts(text: str, schema_type: str) -> list[tuple[str, str]]:
-    return [(each.kind, each.text) for each in entry_of("s", Version(1, text, schema_type)).texts[1:]]
+    return [(each.kind, each.text) for each in entry_of("s", SubjectVersion(1, text, schema_type)).texts[1:]]
 
 
 def test_data_is_no_schema_and_a_property_may_have_any_name() -> None:

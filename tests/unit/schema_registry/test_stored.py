@@ -16,7 +16,7 @@ from hub.schema_registry.codecs.values import Protobuf
 from hub.schema_registry.codecs.wire_format import Undecodable, encode, frame, parsed
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
-from hub.schema_registry.registry.snapshot import Parsed, parse
+from hub.schema_registry.registry.snapshot import ParsedSchema, parse
 
 
 def record(*fields: dict[str, Any], name: str = "R") -> str:
@@ -28,7 +28,7 @@ A_TEXT = {"name": "a", "type": ["int", "string"]}
 WRITERS = {1: record(A), 2: record(A_TEXT)}
 
 
-def writer_of(schema_id: int) -> Parsed:
+def writer_of(schema_id: int) -> ParsedSchema:
     if schema_id not in WRITERS:
         raise NotFound("no")
     return parse("AVRO", WRITERS[schema_id])
@@ -267,7 +267,7 @@ def test_a_backup_is_restored_byte_for_byte_and_only_into_nothing() -> None:
 
 
 def test_a_backup_keeps_headers_without_a_value() -> None:
-    kept = backup.Kept(b"k", None, 5, (("empty", b""), ("none", None)))
+    kept = backup.BackupRecord(b"k", None, 5, (("empty", b""), ("none", None)))
     assert backup.records(list(backup.lines([kept])), "f") == [kept]
 
 

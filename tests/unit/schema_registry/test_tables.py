@@ -20,10 +20,10 @@ from hub.record import NewRecord
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import (
     SCHEMAS_TOPIC,
-    Nothing,
+    Noop,
     Reference,
     SchemaStored,
-    Unreadable,
+    UnreadableFact,
     fact_of,
     record_of,
 )
@@ -32,15 +32,15 @@ from hub.schema_registry.registry.state_machine import (
     Command,
     DeleteSubject,
     DeleteVersion,
-    Refused,
     RegisterSchema,
     Registry,
+    RequestRefused,
     SetLevel,
     SetMode,
     guid_of,
 )
 from hub.schema_registry.server import sql_rows
-from hub.schema_registry.server.node import Log
+from hub.schema_registry.server.node import RegistryLog
 from hub.schema_registry.server.sql_tables import TABLES, Rebuilt, RegistryTables
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -134,7 +134,7 @@ def test_the_tables_equal_the_state_after_any_history(bench: Bench, seed: int) -
                 bench.append(NewRecord(SCHEMAS_TOPIC, again.key, again.value, partition=0))
         try:
             bench.do(commands(chance))
-        except Refused:
+        except RequestRefused:
             continue
         if step == 60:
             equal_to_the_state(bench, bench.rebuild())
@@ -279,7 +279,7 @@ def test_a_failed_build_leaves_the_tables_as_they_were(bench: Bench, monkeypatch
     bench.do(RegisterSchema("b", record(ID, CITY)))
     whole = sql_rows.rows
 
-    def breaks_off(registry: Registry) -> Iterator[sql_rows.Row]:
+    def breaks_off(registry: Registry) -> Iterator[sql_rows.SqlRow]:
         yield from whole(registry)
         raise PeerError("Kafka went away")
 
@@ -346,8 +346,8 @@ def test_readers_go_on_with_the_old_state_while_one_builds(bench: Bench) -> None
 
 
 def test_a_log_without_schemas(bench: Bench) -> None:
-    bench.append(record_of(Nothing()))
-    bench.append(record_of(Unreadable(0, "")))
+    bench.append(record_of(Noop()))
+    bench.append(record_of(UnreadableFact(0, "")))
     assert bench.rebuild() == Rebuilt(2, 0, 0, 0, 0, 0, 0, 0)
 
 
@@ -369,7 +369,7 @@ def test_no_log_and_no_answer(tmp_path: Path) -> None:
         def reader(self) -> MemoryReader:
             return Silent(self)
 
-    stuck: Log = Stuck(bench.cluster.logs, bench.cluster.descriptions)
+    stuck: RegistryLog = Stuck(bench.cluster.logs, bench.cluster.descriptions)
     with pytest.raises(PeerError, match="read up to 0 of 1"):
         bench.tables.rebuild(stuck, timeout_s=0.05)
     for each in (tables, bench.tables):

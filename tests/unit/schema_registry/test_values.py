@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from hub.schema_registry.codecs.avro_encoder import Unfit
-from hub.schema_registry.codecs.avro_validator import Broken
+from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.values import check_of, decoder_of, encoder_of
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 
-MONEY = Source.of(
+MONEY = SchemaSource.of(
     "JSON", '{"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}'
 )
-ORDER = Source.of(
+ORDER = SchemaSource.of(
     "JSON",
     json.dumps(
         {
@@ -30,8 +30,8 @@ ORDER = Source.of(
     ),
     (("money.json", MONEY),),
 )
-PRICE = Source.of("PROTOBUF", 'syntax = "proto3"; package a; message Price { int64 cents = 1; }')
-SALE = Source.of(
+PRICE = SchemaSource.of("PROTOBUF", 'syntax = "proto3"; package a; message Price { int64 cents = 1; }')
+SALE = SchemaSource.of(
     "PROTOBUF",
     """syntax = "proto3";
     import "price.proto"; import "google/protobuf/timestamp.proto";
@@ -46,10 +46,10 @@ SALE = Source.of(
     [
         (ORDER, {"id": "ooo", "lines": [{"cents": 1}]}),
         (SALE, {"id": "s", "price": {"cents": "9007199254740993"}, "at": "2026-01-01T00:00:00Z"}),
-        (Source.of("AVRO", '{"type": "map", "values": "long"}'), {"a": 1}),
+        (SchemaSource.of("AVRO", '{"type": "map", "values": "long"}'), {"a": 1}),
     ],
 )
-def test_what_is_written_is_what_is_taken(source: Source, value: object) -> None:
+def test_what_is_written_is_what_is_taken(source: SchemaSource, value: object) -> None:
     body = encoder_of(source).body(value)
     record = b"\x00\x00\x00\x00\x01" + body
     assert check_of(source)(record, 5) == len(record)
@@ -61,7 +61,7 @@ def test_protobuf_begins_with_the_place_of_its_message() -> None:
     assert check(b"\x02\x02\x08\x01", 0) == 4  # the file's second message: count 1, index 1
     assert check(b"\x04\x00\x00\x08\x07", 0) == 5  # Sale.Line: count 2, indexes 0 and 0
     for wrong in (b"", b"\x02", b"\x02\x08", b"\x04\x00\x04", b"\x03\x00", b"\x00\x0a\x05s", b"\xff" * 9):
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenValue):
             check(wrong, 0)
 
 
@@ -76,13 +76,13 @@ def test_protobuf_begins_with_the_place_of_its_message() -> None:
         (SALE, {"nope": 5}, 'no field named "nope"'),
         (SALE, [], "a message is a JSON object"),
         (
-            Source.of("PROTOBUF", 'syntax = "proto2"; message M { required int32 a = 1; }'),
+            SchemaSource.of("PROTOBUF", 'syntax = "proto2"; message M { required int32 a = 1; }'),
             {},
             "required fields: a",
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_by_path(source: Source, value: object, said: str) -> None:
+def test_what_does_not_fit_is_refused_by_path(source: SchemaSource, value: object, said: str) -> None:
     with pytest.raises(Unfit) as refused:
         encoder_of(source).body(value)
     assert said in refused.value.message
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_refused_by_path(source: Source, value: object, sai
 def test_a_time_is_one_on_its_own_base_only() -> None:
     def read(kind: str) -> Any:
         field = {"name": "a", "type": {"type": kind, "logicalType": "timestamp-micros"}}
-        source = Source.of("AVRO", json.dumps({"type": "record", "name": "R", "fields": [field]}))
+        source = SchemaSource.of("AVRO", json.dumps({"type": "record", "name": "R", "fields": [field]}))
         return decoder_of(source)(b"\x90\x4e", 0)["a"]
 
     assert (read("long"), read("int")) == (5, 5_000)
@@ -115,15 +115,17 @@ EMPTY = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}
 def test_items_that_take_no_bytes_are_not_made_by_the_billion(schema: Any) -> None:
     text = json.dumps(schema)
     body = (b"\x02" if text.startswith("[") else b"") + b"\xff" * 8 + b"\x7f\x00" + b"\x00"
-    with pytest.raises(Broken, match="more than are shown"):
-        decoder_of(Source.of("AVRO", text))(body, 0)
+    with pytest.raises(BrokenValue, match="more than are shown"):
+        decoder_of(SchemaSource.of("AVRO", text))(body, 0)
     small = body[: len(body) - 11] + b"\x06\x00"
-    found = decoder_of(Source.of("AVRO", text))(small, 0)
+    found = decoder_of(SchemaSource.of("AVRO", text))(small, 0)
     assert len(found["a"] if isinstance(found, dict) else found) == 3
 
 
 def test_long_integers_are_written_as_they_are() -> None:
-    source = Source.of("JSON", '{"properties": {"n": {"type": "integer", "maximum": 18446744073709551616}}}')
+    source = SchemaSource.of(
+        "JSON", '{"properties": {"n": {"type": "integer", "maximum": 18446744073709551616}}}'
+    )
     body = encoder_of(source).body({"n": 1 << 64})
     assert body == b'{"n":18446744073709551616}'
     assert check_of(source)(b"12345" + body, 5) == 5 + len(body)
@@ -138,26 +140,26 @@ def test_what_protobufs_own_parser_trips_over_is_unfit(value: object) -> None:
     message = "google.protobuf.Any any = 1; double d = 2;"
     text = f'syntax = "proto3"; import "google/protobuf/any.proto"; message M {{ {message} }}'
     with pytest.raises(Unfit):
-        encoder_of(Source.of("PROTOBUF", text)).body(value)
+        encoder_of(SchemaSource.of("PROTOBUF", text)).body(value)
 
 
 def test_bytes_that_are_not_what_the_schema_says_are_broken() -> None:
     for wrong in (b"{", b'{"id": 1}', b"\xff"):
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenValue):
             check_of(ORDER)(wrong, 0)
 
 
 def test_a_file_without_a_message_has_no_values() -> None:
     with pytest.raises(InvalidSchema, match="no message"):
-        encoder_of(Source.of("PROTOBUF", 'syntax = "proto3"; enum E { A = 0; }'))
+        encoder_of(SchemaSource.of("PROTOBUF", 'syntax = "proto3"; enum E { A = 0; }'))
 
 
 def test_json_that_is_deeper_than_it_can_be_written_is_unfit_and_harms_nobody() -> None:
-    source = Source.of("JSON", '{"type": "object"}')
+    source = SchemaSource.of("JSON", '{"type": "object"}')
     deep: dict[str, Any] = {}
     for _ in range(300):
         deep = {"a": deep}
     with pytest.raises(Unfit, match="value: .*[Rr]ecursion"):
         encoder_of(source).body(deep)
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenValue):
         check_of(source)(b'{"a":' * 300 + b"1" + b"}" * 300, 0)

@@ -12,9 +12,9 @@ from effort import costs_at_most
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.schema_registry.folder.diff import diff_in_words, readers
+from hub.schema_registry.folder.diff import diff_schemas, readers
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.registry.snapshot import Parsed, parse
+from hub.schema_registry.registry.snapshot import ParsedSchema, parse
 
 
 def said(schema_type: str, old: Any, new: Any) -> list[str]:
@@ -22,7 +22,7 @@ def said(schema_type: str, old: Any, new: Any) -> list[str]:
         parse(schema_type, each if isinstance(each, str) and schema_type == "PROTOBUF" else json.dumps(each))
         for each in (old, new)
     )
-    return [str(each) for each in diff_in_words(schema_type, before, after)]
+    return [str(each) for each in diff_schemas(schema_type, before, after)]
 
 
 def record(*fields: Any, **more: Any) -> dict[str, Any]:
@@ -108,11 +108,11 @@ def test_thousands_of_names_are_compared_in_a_moment() -> None:
 
 
 def test_names_of_other_schemas_are_followed() -> None:
-    def with_item(*fields: tuple[str, str]) -> Parsed:
+    def with_item(*fields: tuple[str, str]) -> ParsedSchema:
         named = {"Item": parse("AVRO", json.dumps(record(*fields) | {"name": "Item"})).schema}
         return parse("AVRO", json.dumps(record(("item", "Item"))), named)
 
-    changes = diff_in_words("AVRO", with_item(A), with_item(A, ("b", "int")))
+    changes = diff_schemas("AVRO", with_item(A), with_item(A, ("b", "int")))
     assert [(each.kind, each.path) for each in changes] == [("field added", "item.b")]
 
 
@@ -206,7 +206,7 @@ def test_who_can_read_whom_is_told_both_ways() -> None:
 
 
 def test_another_schema_type_is_the_one_change() -> None:
-    (change,) = diff_in_words("JSON", parse("AVRO", '"int"'), parse("JSON", "{}"))
+    (change,) = diff_schemas("JSON", parse("AVRO", '"int"'), parse("JSON", "{}"))
     assert str(change) == "the schema type was AVRO and is JSON"
 
 
@@ -224,10 +224,10 @@ def test_types_that_are_chained_too_long_are_refused(limit: int, request: pytest
         for n in range(1, 900):
             fields = [{"name": "x", "type": f"T{n - 1}"}]
             named[f"T{n}"] = {"type": "record", "name": f"T{n}", "fields": fields}
-        return Parsed("AVRO", record(("x", "T899")), named)
+        return ParsedSchema("AVRO", record(("x", "T899")), named)
 
     with pytest.raises(InvalidSchema, match="chained too long"):
-        diff_in_words("AVRO", chain("int"), chain("long"))
+        diff_schemas("AVRO", chain("int"), chain("long"))
 
 
 LEAVES = st.sampled_from(["int", "long", "string", {"type": "bytes"}, ["null", "double"]])
@@ -245,5 +245,5 @@ RECORDS = st.dictionaries(st.sampled_from("abcd"), TYPES).map(lambda fields: rec
 @given(RECORDS, RECORDS)
 def test_no_words_means_the_same_schema_and_the_same_schema_no_words(old: Any, new: Any) -> None:
     before, after = (parse("AVRO", json.dumps(each)) for each in (old, new))
-    changes = diff_in_words("AVRO", before, after)
+    changes = diff_schemas("AVRO", before, after)
     assert (changes == []) == (before.normalized == after.normalized)

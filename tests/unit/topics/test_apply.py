@@ -18,9 +18,9 @@ from hub.topics.tree.plan import (
     AlterConfig,
     CreateTopic,
     DeleteTopic,
-    Plan,
     SetCompatibility,
     Step,
+    TreePlan,
 )
 from hub.topics.tree.tree import TopicSpec
 
@@ -62,7 +62,7 @@ class NoRegistry:
 
 def carried(cluster: MemoryCluster, steps: Sequence[Step]) -> list[str]:
     done: list[str] = []
-    apply(Plan(tuple(steps)), cluster, NoRegistry(), lambda step: done.append(str(step)))
+    apply(TreePlan(tuple(steps)), cluster, NoRegistry(), lambda step: done.append(str(step)))
     return done
 
 
@@ -106,7 +106,7 @@ def test_the_first_failure_ends_it_and_what_was_done_is_told(error: HubError) ->
     done: list[str] = []
     steps = (create("a"), create("b"), create("c"), DeleteTopic("old"))
     with pytest.raises(type(error), match=error.message):
-        apply(Plan(steps), cluster, NoRegistry(), lambda step: done.append(str(step)))
+        apply(TreePlan(steps), cluster, NoRegistry(), lambda step: done.append(str(step)))
     assert done == [str(steps[0]), str(steps[2])]  # the rest of the batch stands: the brokers took it
     assert sorted(cluster.topics()) == ["a", "c", "old"]
     cluster.failing.clear()

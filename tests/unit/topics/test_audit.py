@@ -19,8 +19,8 @@ from hub.observability.export.metrics import exposition
 from hub.observability.overview.overview import KafkaHealth, Overview
 from hub.record import NewRecord, Record, TopicPartition
 from hub.schema_registry.codecs.wire_format import frame
-from hub.schema_registry.compat.resolved_schema import Source
-from hub.topics.conformance.auditor import Auditor, mode_of
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.topics.conformance.auditor import ConformanceChecker, mode_of
 from hub.topics.conformance.rules import (
     AUDIT_TOPIC,
     MOST_PRODUCERS,
@@ -34,7 +34,7 @@ from hub.topics.conformance.rules import (
     summary,
     tally_of,
 )
-from hub.topics.dead_letters.model import letter_of
+from hub.topics.dead_letters.model import dead_letter_of
 from hub.topics.tree.tree import LiveTree
 
 INNER = {"type": "enum", "name": "x.Side", "symbols": ["L", "R"]}
@@ -81,12 +81,12 @@ class Registry:
             raise NotFound("no such id")
         return frozenset({"side"} if schema_id == 2 else {"t-value"})
 
-    def source(self, schema_id: int) -> Source:
-        side = Source.of("AVRO", json.dumps(INNER))
+    def source(self, schema_id: int) -> SchemaSource:
+        side = SchemaSource.of("AVRO", json.dumps(INNER))
         return {
-            1: Source.of("AVRO", '"long"'),
-            3: Source.of("AVRO", json.dumps(OUTER), (("x.Side", side),)),
-            4: Source.of("JSON", '{"type": "object"}'),
+            1: SchemaSource.of("AVRO", '"long"'),
+            3: SchemaSource.of("AVRO", json.dumps(OUTER), (("x.Side", side),)),
+            4: SchemaSource.of("JSON", '{"type": "object"}'),
         }[schema_id]
 
 
@@ -107,9 +107,9 @@ def cluster(partitions: int = 2) -> Cluster:
 
 def auditor(
     log: Cluster, mode: Mode = "quarantine", registry: Registry | None = None, **more: Any
-) -> Auditor:
+) -> ConformanceChecker:
     clock = iter(range(0, 10**9, 10))
-    return Auditor(log, registry or Registry(), lambda _: mode, now_s=lambda: next(clock), **more)
+    return ConformanceChecker(log, registry or Registry(), lambda _: mode, now_s=lambda: next(clock), **more)
 
 
 def write(log: Cluster, values: Sequence[bytes | None], producer: str = "till") -> None:
@@ -158,7 +158,7 @@ def test_a_copy_is_as_old_as_the_copy_and_tells_the_originals_time() -> None:
     ((copy,), _) = log.logs["t.quarantine"]
     assert copy.timestamp_ms == 9_000_000
     assert copy.header("hub.quarantine.timestamp") == b"1000"
-    letter = letter_of(copy)
+    letter = dead_letter_of(copy)
     assert (letter.timestamp_ms, letter.written_at_ms) == (1_000, 9_000_000)
 
 

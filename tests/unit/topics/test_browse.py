@@ -13,20 +13,20 @@ from hub.errors import CallerError, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Record
 from hub.schema_registry.codecs.wire_format import encode, parsed
-from hub.schema_registry.compat.resolved_schema import Source
-from hub.topics.browse.browse import Bounds, Browser, Found, Tail, Wanted
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.topics.browse.browse import BrowseBounds, Browser, FoundMessages, MessageQuery, Tail
 from hub.topics.browse.rendered import MOST_CHARACTERS, dump, part
 
 SCHEMA = {"type": "record", "name": "A", "fields": [{"name": "note", "type": "string"}]}
 
 
 class Schemas:
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         if schema_id == 8:
-            return Source.of("AVRO", "{")
+            return SchemaSource.of("AVRO", "{")
         if schema_id != 7:
             raise NotFound(f"schema {schema_id}")
-        return Source.of("AVRO", json.dumps(SCHEMA))
+        return SchemaSource.of("AVRO", json.dumps(SCHEMA))
 
     def sees(self, schema_id: int) -> bool:
         return True
@@ -65,12 +65,12 @@ def browser(log: MemoryCluster) -> Browser:
     return Browser(log, Schemas())
 
 
-def keys(found: Found) -> list[str]:
+def keys(found: FoundMessages) -> list[str]:
     return [each.key.text for each in found.messages]
 
 
 def test_the_newest_come_first_from_all_partitions(browser: Browser) -> None:
-    found = browser.find(Wanted("a.b", limit=5))
+    found = browser.find(MessageQuery("a.b", limit=5))
     assert keys(found) == ["K-39", "K-38", "K-37", "K-36", "K-35"]
     assert not found.complete and found.ended_by == "limit"
     first = found.messages[0]
@@ -87,7 +87,7 @@ def test_older_goes_on_without_a_gap_or_a_repetition(browser: Browser) -> None:
     seen: list[str] = []
     before: dict[int, int] = {}
     for _ in range(20):
-        found = browser.find(Wanted("a.b", before=before, limit=7))
+        found = browser.find(MessageQuery("a.b", before=before, limit=7))
         seen += keys(found)
         if found.older is None:
             assert found.complete
@@ -104,7 +104,7 @@ def test_times_that_go_back_lose_nothing(log: MemoryCluster, browser: Browser) -
     seen: list[str] = []
     before: dict[int, int] = {}
     for _ in range(20):
-        found = browser.find(Wanted("odd", before=before, limit=1))
+        found = browser.find(MessageQuery("odd", before=before, limit=1))
         seen += keys(found)
         if found.older is None:
             break
@@ -113,18 +113,18 @@ def test_times_that_go_back_lose_nothing(log: MemoryCluster, browser: Browser) -
 
 
 def test_from_an_offset_and_from_a_time_the_oldest_come_first(browser: Browser) -> None:
-    assert keys(browser.find(Wanted("a.b", 1, start={1: 4}, limit=3))) == ["K-8", "K-10", "K-12"]
-    found = browser.find(Wanted("a.b", since_ms=30_500, limit=4))
+    assert keys(browser.find(MessageQuery("a.b", 1, start={1: 4}, limit=3))) == ["K-8", "K-10", "K-12"]
+    found = browser.find(MessageQuery("a.b", since_ms=30_500, limit=4))
     assert keys(found) == ["K-31", "K-32", "K-33", "K-34"]
     assert found.newer is not None
-    again = browser.find(Wanted("a.b", start=found.newer, limit=50))
+    again = browser.find(MessageQuery("a.b", start=found.newer, limit=50))
     assert keys(again) == [f"K-{number}" for number in range(35, 40)]
     assert again.complete and again.newer is None
-    assert browser.find(Wanted("a.b", since_ms=99_000_000)).messages == ()
+    assert browser.find(MessageQuery("a.b", since_ms=99_000_000)).messages == ()
 
 
 def test_words_are_sought_to_the_beginning_of_the_log(browser: Browser) -> None:
-    found = browser.find(Wanted("a.b", words="NOTE k-3"))
+    found = browser.find(MessageQuery("a.b", words="NOTE k-3"))
     assert keys(found) == [
         "K-39",
         "K-38",
@@ -145,7 +145,7 @@ def test_words_are_sought_to_the_beginning_of_the_log(browser: Browser) -> None:
 def test_large_messages_are_read_a_few_at_a_time(log: MemoryCluster) -> None:
     log.create_topic("large", partitions=1, config={}, replication_factor=1)
     log.writer().append([NewRecord("large", b"k", b"x" * 1_000_000, partition=0)] * 200)
-    found = Browser(log, Schemas(), Bounds(bytes=20_000_000)).find(Wanted("large", limit=100))
+    found = Browser(log, Schemas(), BrowseBounds(bytes=20_000_000)).find(MessageQuery("large", limit=100))
     assert len(found.messages) == 19 and found.ended_by == "bytes" and found.older == {0: 181}
     assert found.bytes <= 21_000_000
 
@@ -164,7 +164,7 @@ def test_messages_of_which_a_few_are_too_large_come_one_by_one() -> None:
     log = Log()
     log.create_topic("large", partitions=1, config={}, replication_factor=1)
     log.writer().append([NewRecord("large", b"k", b"x" * 1_500, partition=0) for _ in range(20)])
-    found = Browser(log, Schemas(), Bounds(bytes=2_000)).find(Wanted("large"))
+    found = Browser(log, Schemas(), BrowseBounds(bytes=2_000)).find(MessageQuery("large"))
     assert [each.offset for each in found.messages] == [19]
     assert (found.ended_by, found.older) == ("bytes", {0: 19})
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_unpacked_is_passed_both_ways(
     said: list[str] = []
     older: dict[int, int] | None = {}
     for _ in range(40):
-        found = browser.find(Wanted("t", before=older or {}, limit=limit, words=words))
+        found = browser.find(MessageQuery("t", before=older or {}, limit=limit, words=words))
         seen, older = seen + keys(found), found.older and dict(found.older)
         said += found.unreadable
         if older is None:
@@ -227,7 +227,7 @@ def test_what_cannot_be_unpacked_is_passed_both_ways(
     forwards: list[str] = []
     newer: dict[int, int] | None = {0: 0, 1: 0}
     for _ in range(40):
-        found = browser.find(Wanted("t", start=newer or {}, limit=limit, words=words))
+        found = browser.find(MessageQuery("t", start=newer or {}, limit=limit, words=words))
         forwards, newer = forwards + keys(found), found.newer and dict(found.newer)
         if newer is None:
             break
@@ -236,16 +236,20 @@ def test_what_cannot_be_unpacked_is_passed_both_ways(
 
 def test_words_are_sought_behind_what_is_cut(log: MemoryCluster, browser: Browser) -> None:
     log.writer().append([NewRecord("a.b", b"far", event("x" * 50_000 + " Needle"), partition=0)])
-    found = browser.find(Wanted("a.b", words="needle"))
+    found = browser.find(MessageQuery("a.b", words="needle"))
     assert keys(found) == ["far"] and "Needle" not in found.messages[0].value.text
 
 
 @pytest.mark.parametrize(
     ("bounds", "why"),
-    [(Bounds(records=10), "records"), (Bounds(bytes=300), "bytes"), (Bounds(seconds=-1), "seconds")],
+    [
+        (BrowseBounds(records=10), "records"),
+        (BrowseBounds(bytes=300), "bytes"),
+        (BrowseBounds(seconds=-1), "seconds"),
+    ],
 )
-def test_a_bound_ends_the_reading_and_is_named(log: MemoryCluster, bounds: Bounds, why: str) -> None:
-    found = Browser(log, Schemas(), bounds).find(Wanted("a.b", words="nothing has this"))
+def test_a_bound_ends_the_reading_and_is_named(log: MemoryCluster, bounds: BrowseBounds, why: str) -> None:
+    found = Browser(log, Schemas(), bounds).find(MessageQuery("a.b", words="nothing has this"))
     assert (found.complete, found.ended_by) == (False, why)
     assert found.records <= 40
     if why == "records":
@@ -254,18 +258,18 @@ def test_a_bound_ends_the_reading_and_is_named(log: MemoryCluster, bounds: Bound
 
 def test_what_is_asked_wrongly_is_said(browser: Browser) -> None:
     with pytest.raises(NotFound, match='"a.c"') as caught:
-        browser.find(Wanted("a.c"))
+        browser.find(MessageQuery("a.c"))
     assert caught.value.hint == 'did you mean "a.b"?'
     with pytest.raises(NotFound, match="no partition 7"):
-        browser.find(Wanted("a.b", 7))
+        browser.find(MessageQuery("a.b", 7))
     with pytest.raises(CallerError):
-        browser.find(Wanted("a.b", limit=100_000))
+        browser.find(MessageQuery("a.b", limit=100_000))
 
 
 def test_the_tail_shows_what_comes_and_counts_what_it_leaves_out(
     log: MemoryCluster, browser: Browser
 ) -> None:
-    tail = Tail(browser, Wanted("a.b"), most=3)
+    tail = Tail(browser, MessageQuery("a.b"), most=3)
     assert tail.step(0).seen == 0
     log.writer().append([NewRecord("a.b", f"N-{n}".encode(), event("new"), partition=0) for n in range(10)])
     tick = tail.step(0)

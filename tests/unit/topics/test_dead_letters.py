@@ -19,23 +19,23 @@ from hypothesis import strategies as st
 from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
 from hub.record import NewRecord, Record
 from hub.schema_registry.client.registry_client import RegisteredSchema
-from hub.schema_registry.codecs.avro_to_json import twin
+from hub.schema_registry.codecs.avro_to_json import render_json
 from hub.schema_registry.codecs.values import encoder_of
 from hub.schema_registry.codecs.wire_format import encode, frame, parsed
-from hub.schema_registry.compat.resolved_schema import Source
+from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.topics.dead_letters import queue as dead_letters
 from hub.topics.dead_letters import routes as dead_letter_routes
 from hub.topics.dead_letters.model import (
-    LEDGER_TOPIC,
+    ACTIONS_TOPIC,
     REPLAY_FOR,
     REPLAY_LETTER,
     REPLAY_OF,
-    Entry,
-    Known,
-    Place,
+    DeadLetterAction,
+    RecordPlace,
+    TrackedDeadLetter,
+    dead_letter_of,
     entry_of,
     folded,
-    letter_of,
     page,
 )
 from hub.topics.dead_letters.queue import DeadLetters, Repair, sets, whole
@@ -73,10 +73,10 @@ class Registry:
             raise NotFound("no such id")
         return frozenset({"t-value"} if schema_id != 2 else {"other-value"})
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         if schema_id not in self.texts:
             raise NotFound("no such id")
-        return Source.of("AVRO", self.texts[schema_id])
+        return SchemaSource.of("AVRO", self.texts[schema_id])
 
     def latest(self, subject: str) -> RegisteredSchema:
         return RegisteredSchema(1, 1, self.texts[1])
@@ -89,7 +89,7 @@ class Desk:
 
     def dead(
         self, value: bytes | None, reason: str, of: int, key: str = "o1", view: str = "v", **more: str
-    ) -> Place:
+    ) -> RecordPlace:
         """A letter in t.dlq; ``of`` is its original's offset."""
         said = {"reason": reason, "view": view, "topic": "t", "partition": "0", "offset": str(of)}
         headers = (
@@ -98,7 +98,7 @@ class Desk:
         )
         after = self.cluster.writer().append([NewRecord("t.dlq", key.encode(), value, headers, 9_000)])
         ((tp, end),) = list(after)
-        return Place(tp.topic, tp.partition, end - 1)
+        return RecordPlace(tp.topic, tp.partition, end - 1)
 
     def written(self, topic: str = "t") -> list[Record]:
         return [record for log in self.cluster.logs[topic] for record in log]
@@ -132,7 +132,7 @@ NULL_KEY = "the view's key is null in this event"
 def test_headers_that_are_no_numbers_are_left_out(desk: Desk, name: str, text: str) -> None:
     """Anybody may write there: one such record once ended every list of letters."""
     desk.dead(GOOD, NULL_KEY, 3, **{name: text})
-    (letter,) = map(letter_of, desk.written("t.dlq"))
+    (letter,) = map(dead_letter_of, desk.written("t.dlq"))
     assert letter.timestamp_ms is None and (letter.of is None) == (name == "offset")
 
 
@@ -173,7 +173,7 @@ def test_show_tells_the_field_and_the_byte(desk: Desk) -> None:
         "id": "o1"
     }
     with pytest.raises(NotFound):
-        desk.letters.show(Place("t.dlq", 0, 99))
+        desk.letters.show(RecordPlace("t.dlq", 0, 99))
 
 
 def test_a_repair_is_judged_before_it_is_written_and_the_first_bytes_stay(desk: Desk) -> None:
@@ -182,7 +182,7 @@ def test_a_repair_is_judged_before_it_is_written_and_the_first_bytes_stay(desk: 
     fix = Repair(sets([("address.city", "Oslo")]))
     (dry,) = desk.letters.repair([place], fix, "ann", dry_run=True)
     assert dry["changes"] == [{"field": "address.city", "before": None, "after": "Oslo"}]
-    assert LEDGER_TOPIC not in desk.cluster.logs
+    assert ACTIONS_TOPIC not in desk.cluster.logs
     with pytest.raises(CallerError, match="t.dlq:0:1"):
         desk.letters.repair(
             [place, other], fix, "ann"
@@ -222,7 +222,7 @@ def test_a_repair_leaves_the_numbers_that_nobody_asked_it_to_change(
     monkeypatch: pytest.MonkeyPatch, subjects: list[str]
 ) -> None:
     monkeypatch.setattr(Registry, "subjects", lambda _: subjects)
-    monkeypatch.setattr(Registry, "source", lambda _, number: Source.of("JSON", '{"type": "object"}'))
+    monkeypatch.setattr(Registry, "source", lambda _, number: SchemaSource.of("JSON", '{"type": "object"}'))
     desk = open_desk(None)
     place = desk.dead(b'{"id": "o1", "price": 1.10, ' + BIG + b"}", "its cents is no bigint", 1)
     fields = [("id", "o2"), ("more", 2**70)]
@@ -241,7 +241,7 @@ def test_json_that_nobody_could_write_again_is_shown_as_bytes(desk: Desk, hub: A
     code, said, _ = hub("show", "t", str(place.offset), "-o", "json")
     row = json.loads(said)
     assert code == 0 and row["json"] is None and row["hex"] == text.hex()
-    framed = sight(frame(3, text), lambda _: Source.of("JSON", '{"type": ["object", "array"]}'))
+    framed = sight(frame(3, text), lambda _: SchemaSource.of("JSON", '{"type": ["object", "array"]}'))
     assert framed.wrong is not None and framed.wrong.startswith("no JSON")
 
 
@@ -252,7 +252,7 @@ def test_every_number_is_written_back_as_it_was(value: Any) -> None:
     assert json.loads(dumped(loaded(text)), **exact) == json.loads(text, **exact)
 
 
-TIMED = Source.of(
+TIMED = SchemaSource.of(
     "PROTOBUF",
     'syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/struct.proto"; '
     'import "google/protobuf/any.proto"; message Order { google.protobuf.Timestamp at = 1; '
@@ -305,7 +305,7 @@ def test_a_replay_keeps_key_partition_and_time_and_says_where_it_is_from(desk: D
     assert again["done"] == "before" and len(desk.replays()) == 1
     with pytest.raises(Conflict):
         desk.letters.repair([place], Repair(whole(EVENT)), "ann")
-    assert desk.letters.letter(place).entry.went == Place("t", 0, 4)  # type: ignore[union-attr]
+    assert desk.letters.letter(place).entry.went == RecordPlace("t", 0, 4)  # type: ignore[union-attr]
 
 
 def test_the_time_that_the_letter_says_goes_before_the_original_s(desk: Desk) -> None:
@@ -380,7 +380,7 @@ def test_of_more_letters_than_are_read_at_once_those_that_are_named_are_found(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = [desk.dead(GOOD, NULL_KEY, n) for n in range(60)]
-    monkeypatch.setattr(dead_letters, "MOST_LETTERS", 30)
+    monkeypatch.setattr(dead_letters, "MOST_DEAD_LETTERS", 30)
     desk.letters.dismiss(places[-25:], "ann")
     with pytest.raises(PeerError, match="more than 30 lie between"):
         desk.letters.dismiss([*places[:5], *places[-20:]], "ann")
@@ -395,7 +395,7 @@ def test_of_more_letters_than_can_be_told_together_a_way_out_is_said_that_is_one
 ) -> None:
     """To dismiss letters was said to help: closed ones are read as well."""
     places = [desk.dead(GOOD, UNFIT, n) for n in range(5)]
-    monkeypatch.setattr(dead_letters, "MOST_LETTERS", 3)
+    monkeypatch.setattr(dead_letters, "MOST_DEAD_LETTERS", 3)
     with pytest.raises(Conflict, match="more than 3 dead letters") as refused:
         desk.letters.replay(places[:1], "ann")
     assert refused.value.hint is not None
@@ -440,7 +440,7 @@ def test_a_replay_that_died_again_keeps_its_first_place(desk: Desk) -> None:
         ("hub.dlq.reason", UNFIT.encode()),
     )
     desk.cluster.writer().append([NewRecord("t.dlq", b"o1", GOOD, headers, 1)])
-    desk.letters.replay([Place("t.dlq", 0, 0)], "ann")
+    desk.letters.replay([RecordPlace("t.dlq", 0, 0)], "ann")
     event = desk.replays()[0]
     assert event.header(REPLAY_OF) == b"t:0:1"
     assert [name for name, _ in event.headers].count(REPLAY_OF) == 1
@@ -450,10 +450,10 @@ def test_late_events_and_those_without_origin_are_not_replayed(desk: Desk) -> No
     late = (("hub.late.topic", b"t"), ("hub.late.partition", b"0"), ("hub.late.offset", b"0"))
     desk.cluster.writer().append([NewRecord("views.w.late", b"o1", GOOD, late, 1)])
     with pytest.raises(CallerError, match="late event"):
-        desk.letters.replay([Place("views.w.late", 0, 0)], "ann")
+        desk.letters.replay([RecordPlace("views.w.late", 0, 0)], "ann")
     desk.cluster.writer().append([NewRecord("t.dlq", None, GOOD, (), 1)])
     with pytest.raises(CallerError, match="does not say where it is from"):
-        desk.letters.replay([Place("t.dlq", 0, 0)], "ann")
+        desk.letters.replay([RecordPlace("t.dlq", 0, 0)], "ann")
     assert desk.replays() == []
 
 
@@ -520,20 +520,22 @@ def test_events_are_replayed_in_the_order_that_they_had(desk: Desk) -> None:
 
 
 def test_a_record_of_the_ledger_that_is_none_is_told() -> None:
-    entry = Entry(Place("t.dlq", 0, 1), "id", "repaired", "ann", 5, None, True, b"\x00\xff", b"k")
+    entry = DeadLetterAction(
+        RecordPlace("t.dlq", 0, 1), "id", "repaired", "ann", 5, None, True, b"\x00\xff", b"k"
+    )
     new = entry.record()
-    record = Record(LEDGER_TOPIC, 0, 3, 0, new.key, new.value)
+    record = Record(ACTIONS_TOPIC, 0, 3, 0, new.key, new.value)
     assert entry_of(record) == entry
-    assert folded([record, Record(LEDGER_TOPIC, 0, 4, 0, new.key, None)]) == {}
+    assert folded([record, Record(ACTIONS_TOPIC, 0, 4, 0, new.key, None)]) == {}
     with pytest.raises(HubFault, match="offset 7"):
-        entry_of(Record(LEDGER_TOPIC, 0, 7, 0, b"{}", b"{}"))
+        entry_of(Record(ACTIONS_TOPIC, 0, 7, 0, b"{}", b"{}"))
     with pytest.raises(CallerError):
-        letter_of(record)
+        dead_letter_of(record)
 
 
 def test_a_header_without_a_value_is_nobody() -> None:
     said = (("hub.dlq.topic", b"t"), ("hub.producer", b"ann"), ("hub.producer", None), ("mine", None))
-    letter = letter_of(Record("t.dlq", 0, 1, 0, b"k", b"v", said))
+    letter = dead_letter_of(Record("t.dlq", 0, 1, 0, b"k", b"v", said))
     assert letter.producer == "unknown" and letter.headers[-1] == ("mine", None)
 
 
@@ -548,9 +550,9 @@ def test_a_header_without_a_value_is_nobody() -> None:
     )
 )
 def test_the_twin_of_bytes_is_written_back_as_the_same_bytes(event: dict[str, Any]) -> None:
-    source = Source.of("AVRO", json.dumps(ORDER))
+    source = SchemaSource.of("AVRO", json.dumps(ORDER))
     body = encode(1, parsed(ORDER), event)
-    read = twin(source.parsed(), body, 5)
+    read = render_json(source.parsed(), body, 5)
     assert read.broken is None and read.end == len(body)
     assert frame(1, encoder_of(source).body(read.value)) == body
 
@@ -576,18 +578,18 @@ RICH = {
 def test_the_twin_of_a_decimal_has_all_its_digits() -> None:
     """Python's own context once cut it off at 28, and a repair wrote that."""
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}
-    source = Source.of("AVRO", json.dumps(kind))
+    source = SchemaSource.of("AVRO", json.dumps(kind))
     text = "-" + "1234567890" * 5 + ".12"
-    assert twin(source.parsed(), encoder_of(source).body(text), 0).value == text
+    assert render_json(source.parsed(), encoder_of(source).body(text), 0).value == text
     kind = {**kind, "precision": 1_000_000_000, "scale": 1_000_000_000}
-    far = twin(Source.of("AVRO", json.dumps(kind)).parsed(), b"\x02\x01", 0)
+    far = render_json(SchemaSource.of("AVRO", json.dumps(kind)).parsed(), b"\x02\x01", 0)
     assert far.value == "\x01" and far.broken is None
 
 
 @pytest.mark.parametrize("branch", [None, {"string": "x"}, {"long": 3}, {"array": [1, 2]}])
 @pytest.mark.parametrize("ratio", [1.5, "NaN", "-Infinity"])
 def test_every_type_has_a_twin(branch: Any, ratio: Any) -> None:
-    source = Source.of("AVRO", json.dumps(RICH))
+    source = SchemaSource.of("AVRO", json.dumps(RICH))
     value = {
         "any": branch,
         "price": "-12.50",
@@ -601,13 +603,13 @@ def test_every_type_has_a_twin(branch: Any, ratio: Any) -> None:
         "four": "abcd",
     }
     body = encoder_of(source).body(value)
-    assert twin(source.parsed(), body, 0).value == value
+    assert render_json(source.parsed(), body, 0).value == value
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_have_a_twin_or_a_break(data: bytes) -> None:
     for schema in (ORDER, RICH):
-        read = twin(Source.of("AVRO", json.dumps(schema)).parsed(), data, 0)
+        read = render_json(SchemaSource.of("AVRO", json.dumps(schema)).parsed(), data, 0)
         assert read.broken is not None or read.end <= len(data)
 
 
@@ -685,7 +687,7 @@ def test_pages_together_are_the_list(letters: list[tuple[int, bool]], limit: int
     for of, large in letters:
         desk.dead(GOOD, NULL_KEY, of, key="k" * 700 if large else "k")
 
-    def row(found: Known) -> dict[str, Any]:
+    def row(found: TrackedDeadLetter) -> dict[str, Any]:
         return {"at": str(found.letter.at), "key": str(found.key)}
 
     found = desk.letters.letters(["t.dlq"]).letters
@@ -771,7 +773,7 @@ def test_the_command_line_lists_repairs_and_replays(desk: Desk, hub: Any) -> Non
     arguments = ("repair", "t", "1", "--set", "cents=6", "--by", "ann", "-o", "json")
     code, said, noted = hub(*arguments, "--dry-run")
     assert code == 0 and json.loads(said)[0]["changes"] == [{"field": "cents", "before": 5, "after": 6}]
-    assert "nothing was written" in noted and LEDGER_TOPIC not in desk.cluster.topics()
+    assert "nothing was written" in noted and ACTIONS_TOPIC not in desk.cluster.topics()
     ((row,), code) = (json.loads((done := hub(*arguments, "--replay"))[1]), done[0])
     assert (code, row["state"], row["replay"]["for"]) == (0, "repaired", ["v"])
     assert "1 had been before" in hub("replay", "t", "1")[2] and len(desk.replays()) == 1

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.log import TopicDescription
-from hub.topics.tree.drift import Difference, drift
-from hub.topics.tree.plan import Actual, Allowed, Plan, plan
+from hub.topics.tree.drift import SettingDrift, drift
+from hub.topics.tree.plan import Actual, Allowed, TreePlan, plan
 from hub.topics.tree.tree import TopicSpec, TopicTree
 
 DEFAULTS = {"retention.ms": "604800000", "segment.ms": "604800000", "min.insync.replicas": "1"}
@@ -27,7 +27,7 @@ def there(name: str, partitions: int = 1, config: Mapping[str, str] | None = Non
     return TopicDescription(name, "id", partitions, 1, config or {})
 
 
-def planned(topics: Sequence[TopicSpec], actual: Sequence[TopicDescription], **allowed: bool) -> Plan:
+def planned(topics: Sequence[TopicSpec], actual: Sequence[TopicDescription], **allowed: bool) -> TreePlan:
     found = Actual({each.name: each for each in actual}, DEFAULTS)
     return plan(TopicTree(tuple(topics)), found, {}, None, Allowed(**allowed))  # type: ignore[arg-type]
 
@@ -85,7 +85,7 @@ def test_there_is_drift_exactly_when_the_plan_is_not_empty(
         [spec(name, *said) for name, said in tree.items()],
         [there(name, *said) for name, said in cluster.items()],
     )
-    found: tuple[Difference, ...] = drift(made)
+    found: tuple[SettingDrift, ...] = drift(made)
     assert bool(found) == bool(made.steps or made.refusals or made.kept)
     assert len({(each.topic, each.setting) for each in found}) == len(found)
     assert all(each.tree != each.cluster and each.way for each in found if each.tree != "wrong")

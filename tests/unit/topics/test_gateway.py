@@ -17,8 +17,8 @@ from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.client.registry_client import RegisteredSchema, RegistryClient
 from hub.schema_registry.codecs.avro_encoder import JsonEncoder
-from hub.schema_registry.compat.resolved_schema import Source
-from hub.topics.gateway.gateway import MOST_REQUESTS, Answer, Gateway, Request, _Latest
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.topics.gateway.gateway import MOST_REQUESTS, Gateway, GatewayAnswer, ProduceRequest, _Latest
 from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, Busy, TooLarge
 
 
@@ -124,7 +124,7 @@ def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledg
 
     def produced(data: bytes) -> Any:
         body = b'{"value": {"type": "JSON", "data": %s}}' % data
-        return gateway.submit(Request("t", body), gateway.admit(len(body))).result(5.0).lines[0]
+        return gateway.submit(ProduceRequest("t", body), gateway.admit(len(body))).result(5.0).lines[0]
 
     deep = b"[" * 300 + b"]" * 300
     assert [produced(each)["error_code"] for each in (b"1", deep, b"2")] == [200, 422, 200]
@@ -145,8 +145,8 @@ def test_a_version_that_was_given_again_is_asked_for_again() -> None:
         def version(self, subject: str, version: int) -> RegisteredSchema:
             return RegisteredSchema(self.id, version, '"long"')
 
-        def source(self, schema_id: int) -> Source:
-            return Source.of("AVRO", '"long"')
+        def source(self, schema_id: int) -> SchemaSource:
+            return SchemaSource.of("AVRO", '"long"')
 
     registry = Versions()
     gateway = Gateway(cast(Any, Acknowledged()), cast(Any, registry))
@@ -155,7 +155,7 @@ def test_a_version_that_was_given_again_is_asked_for_again() -> None:
     def schema_id() -> Any:
         body = b'{"value": {"schema_version": 1, "data": 7}}'
         return (
-            gateway.submit(Request("t", body), gateway.admit(len(body)))
+            gateway.submit(ProduceRequest("t", body), gateway.admit(len(body)))
             .result(5.0)
             .lines[0]["value"]["schema_id"]
         )
@@ -226,16 +226,16 @@ class Reading:
 
 
 @pytest.fixture
-def late() -> Iterator[tuple[Late, Callable[..., Answer]]]:
+def late() -> Iterator[tuple[Late, Callable[..., GatewayAnswer]]]:
     """A Kafka that loses answers, and what the gateway answers to a record with a key."""
     kafka = Late()
     gateway = Gateway(cast(Any, kafka), cast(Any, NoSchemas()))
     gateway._unheard.settles_s = 0.2
     gateway.start()
 
-    def produced(key: str, body: bytes = b'{"value": {"type": "JSON", "data": 1}}') -> Answer:
+    def produced(key: str, body: bytes = b'{"value": {"type": "JSON", "data": 1}}') -> GatewayAnswer:
         slot = gateway.admit(len(body))
-        return gateway.submit(Request("t", body, idempotency_key=key), slot).result(5.0)
+        return gateway.submit(ProduceRequest("t", body, idempotency_key=key), slot).result(5.0)
 
     cast(Any, produced).gateway = gateway
     yield kafka, produced
@@ -243,7 +243,7 @@ def late() -> Iterator[tuple[Late, Callable[..., Answer]]]:
 
 
 def test_a_retry_finds_what_came_after_another_request_searched(
-    late: tuple[Late, Callable[..., Answer]],
+    late: tuple[Late, Callable[..., GatewayAnswer]],
 ) -> None:
     kafka, produced = late
     kafka.loses = True
@@ -257,7 +257,7 @@ def test_a_retry_finds_what_came_after_another_request_searched(
 
 
 def test_a_retry_is_refused_while_its_record_may_still_come(
-    late: tuple[Late, Callable[..., Answer]],
+    late: tuple[Late, Callable[..., GatewayAnswer]],
 ) -> None:
     kafka, produced = late
     kafka.loses = True
@@ -272,7 +272,7 @@ def test_a_retry_is_refused_while_its_record_may_still_come(
 
 
 def test_a_record_that_never_comes_is_written_by_the_retry(
-    late: tuple[Late, Callable[..., Answer]],
+    late: tuple[Late, Callable[..., GatewayAnswer]],
 ) -> None:
     kafka, produced = late
     kafka.loses = True
@@ -286,7 +286,7 @@ def test_a_record_that_never_comes_is_written_by_the_retry(
 
 
 def test_a_retry_is_refused_while_a_transaction_hides_the_end_of_the_log(
-    late: tuple[Late, Callable[..., Answer]],
+    late: tuple[Late, Callable[..., GatewayAnswer]],
 ) -> None:
     kafka, produced = late
     kafka.loses = True
@@ -304,7 +304,7 @@ def test_a_retry_is_refused_while_a_transaction_hides_the_end_of_the_log(
 
 
 def test_what_an_earlier_process_left_under_way_is_found_when_it_comes(
-    late: tuple[Late, Callable[..., Answer]],
+    late: tuple[Late, Callable[..., GatewayAnswer]],
 ) -> None:
     """Its records come when this one has looked through the topic for another request."""
     kafka, produced = late
@@ -315,9 +315,9 @@ def test_what_an_earlier_process_left_under_way_is_found_when_it_comes(
     gateway.start()
     body = b'{"value": {"type": "JSON", "data": 1}}'
 
-    def written(key: str) -> Answer:
+    def written(key: str) -> GatewayAnswer:
         slot = gateway.admit(len(body))
-        return gateway.submit(Request("t", body, idempotency_key=key), slot).result(5.0)
+        return gateway.submit(ProduceRequest("t", body, idempotency_key=key), slot).result(5.0)
 
     assert written("b").status == 200
     kafka.land()
@@ -325,7 +325,9 @@ def test_what_an_earlier_process_left_under_way_is_found_when_it_comes(
     gateway.stop()
 
 
-def test_a_record_that_was_not_sent_leaves_no_outcome_open(late: tuple[Late, Callable[..., Answer]]) -> None:
+def test_a_record_that_was_not_sent_leaves_no_outcome_open(
+    late: tuple[Late, Callable[..., GatewayAnswer]],
+) -> None:
     """The registry away is no reason to wait: nothing of the record is on its way."""
     kafka, produced = late
     body = b'{"value": {"type": "JSON", "data": 1}}\n{"key": {"data": "k"}, "value": null}'
@@ -361,7 +363,9 @@ def test_a_producer_that_cannot_be_opened_refuses_its_record_and_not_those_befor
     gateway = Gateway(cast(Any, kafka), cast(Any, NoSchemas()))
     gateway.start()
     body = b"".join(b'{"value": {"type": "JSON", "data": %d}}' % number for number in (1, 2, 3))
-    answer = gateway.submit(Request("t", body, idempotency_key="k"), gateway.admit(len(body))).result(5.0)
+    answer = gateway.submit(ProduceRequest("t", body, idempotency_key="k"), gateway.admit(len(body))).result(
+        5.0
+    )
     assert [line["error_code"] for line in answer.lines] == [200, 503, 503]
     assert [record.value for record in kafka.log] == [b"1"] and not gateway._batches
     gateway.stop()

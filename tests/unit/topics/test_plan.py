@@ -24,9 +24,9 @@ from hub.topics.tree.plan import (
     AlterConfig,
     CreateTopic,
     DeleteTopic,
-    Plan,
     RegisterSchema,
     SetCompatibility,
+    TreePlan,
     plan,
 )
 from hub.topics.tree.tree import TopicSpec, TopicTree
@@ -102,7 +102,7 @@ def planned(
     texts: Mapping[str, str] | None = None,
     schemas: MemorySchemas | None = None,
     allowed: Allowed | None = None,
-) -> Plan:
+) -> TreePlan:
     return plan(
         TopicTree(tuple(topics)),
         Actual({each.name: each for each in actual}, DEFAULTS),

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.record import Record
-from hub.topics.gateway.idempotency import Memory, Unheard, checked_key, fingerprint, found_in, mark
+from hub.topics.gateway.idempotency import (
+    AnswerMemory,
+    UnknownOutcomes,
+    checked_key,
+    fingerprint,
+    found_in,
+    mark,
+)
 from hub.topics.gateway.produce_request import (
     MOST_RECORD_BYTES,
     MOST_RECORDS,
@@ -216,7 +223,7 @@ def test_whose_fault_decides_the_status() -> None:
 
 
 def test_an_answer_is_remembered_for_its_window_and_no_longer() -> None:
-    memory: Memory[str] = Memory(window_s=10.0)
+    memory: AnswerMemory[str] = AnswerMemory(window_s=10.0)
     assert memory.find("t", "k", "one", 0.0) is None
     memory.keep("t", "k", "one", "answer", 0.0)
     assert memory.find("t", "k", "one", 10.0) == "answer"
@@ -227,7 +234,7 @@ def test_an_answer_is_remembered_for_its_window_and_no_longer() -> None:
 
 
 def test_the_oldest_are_forgotten_over_so_many_keys_and_so_many_bytes() -> None:
-    memory: Memory[int] = Memory(most_keys=3, most_bytes=100)
+    memory: AnswerMemory[int] = AnswerMemory(most_keys=3, most_bytes=100)
     for number in range(5):
         memory.keep("t", f"k{number}", "p", number, 0.0)
         memory.weigh("t", f"k{number}", 1)
@@ -245,7 +252,7 @@ def test_the_oldest_are_forgotten_over_so_many_keys_and_so_many_bytes() -> None:
 
 
 def test_a_request_under_way_is_not_forgotten_for_want_of_room() -> None:
-    memory: Memory[int] = Memory(most_keys=2, most_bytes=100)
+    memory: AnswerMemory[int] = AnswerMemory(most_keys=2, most_bytes=100)
     memory.keep("t", "under way", "p", 0, 0.0)
     for number in range(3):
         memory.keep("t", f"k{number}", "p", number, 0.0)
@@ -256,7 +263,7 @@ def test_a_request_under_way_is_not_forgotten_for_want_of_room() -> None:
 
 
 def test_what_nobody_heard_is_settled_by_a_second_look_and_kept_for_its_window() -> None:
-    unheard = Unheard(most_keys=2, window_s=10.0, settles_s=2.0)
+    unheard = UnknownOutcomes(most_keys=2, window_s=10.0, settles_s=2.0)
     assert unheard.add("t", "k", 0.0) is None
     assert not unheard.settled("t", "k", 3.0)  # the first look, however late
     assert not unheard.settled("t", "k", 4.9) and unheard.settled("t", "k", 5.0)

@@ -17,10 +17,10 @@ from hub.topics.tree.plan import (
     Caution,
     CreateTopic,
     DeleteTopic,
-    Plan,
-    Refusal,
     RegisterSchema,
     SetCompatibility,
+    TreePlan,
+    TreeRefusal,
 )
 from hub.topics.tree.saved_plan import SavedPlan, as_json, check_unchanged, facts, names_in, read, write
 from hub.topics.tree.tree import Slo, TopicSpec
@@ -117,9 +117,9 @@ def test_every_change_of_what_a_plan_was_made_from_is_named() -> None:
 
 
 def test_the_json_of_a_plan_is_stable() -> None:
-    made = Plan(
+    made = TreePlan(
         STEPS[:1],
-        (Refusal("t", "cannot", "way out", "partitions"),),
+        (TreeRefusal("t", "cannot", "way out", "partitions"),),
         ("old",),
         (Caution("u", "careful", "look"),),
     )

@@ -20,7 +20,7 @@ from hub.kafka import KafkaCluster
 from hub.log import MemoryCluster, NewTopic
 from hub.record import Positions
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.topics.tree.plan import CreateTopic, DeleteTopic, Plan
+from hub.topics.tree.plan import CreateTopic, DeleteTopic, TreePlan
 from hub.topics.tree.tree import TopicSpec
 
 
@@ -46,7 +46,7 @@ def test_a_bar_is_for_many_steps_at_a_terminal(
 
 def test_an_apply_that_stops_says_what_is_done_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     specs = [TopicSpec(name, "", "", 1, 1, {}, None, None, (), {}) for name in ("a", "b")]
-    made = Plan((*(CreateTopic(each) for each in specs), DeleteTopic("old")))
+    made = TreePlan((*(CreateTopic(each) for each in specs), DeleteTopic("old")))
     cluster, registry = cast(KafkaCluster, Away()), cast(RegistryClient, None)
     with pytest.raises(PeerError, match="away"):
         _carry_out(made, cluster, registry, Output.json, lambda: None)

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from hub.schema_registry.http.routes import create_router as registry_routes
 from hub.tracing import ACTIVE, MOST_LINKS, Trace, of_headers, parse, with_trace
 from hub.tracing.asgi import Traced
-from hub.tracing.otel import Outbox, wanted
+from hub.tracing.otel import SpanQueue, wanted
 
 TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", True, "vendor=1")
 OTHER = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", False)
@@ -184,7 +184,7 @@ def span(sampled: bool = True) -> Any:
 @pytest.mark.parametrize("result", ["FAILURE", "RAISE", "SUCCESS"])
 def test_every_span_is_exported_failed_or_dropped(result: str) -> None:
     collector = Dead(result)
-    outbox = Outbox(collector, most=10, pause_s=0.01)
+    outbox = SpanQueue(collector, most=10, pause_s=0.01)
     outbox.on_end(span(sampled=False))
     for _ in range(40):
         outbox.on_end(span())  # never waits, though the collector does not answer

@@ -11,7 +11,7 @@ from hub.api.dashboard import span_series
 from hub.log import MemoryCluster
 from hub.materializers.progress import span_counts
 from hub.materializers.progress.records import PROGRESS_TOPIC
-from hub.materializers.progress.span_counts import MOST_SERVICES, SILENT_MS, SpanCounts, record, told
+from hub.materializers.progress.span_counts import MOST_SERVICES, SILENT_MS, SpanCounts, read_counts, record
 
 NOW = 1_790_000_000_000
 
@@ -59,8 +59,8 @@ def heard(*services: str, at_ms: int = NOW) -> dict[str, Any]:
 
 
 def test_what_is_not_told_any_more_is_not_known() -> None:
-    assert list(told(heard("a"), NOW + SILENT_MS)) == [("a", "exported", 7), ("a", "dropped", 1)]
-    assert list(told(heard("a"), NOW + SILENT_MS + 1)) == []
+    assert list(read_counts(heard("a"), NOW + SILENT_MS)) == [("a", "exported", 7), ("a", "dropped", 1)]
+    assert list(read_counts(heard("a"), NOW + SILENT_MS + 1)) == []
 
 
 def test_records_of_others_and_too_many_of_them_are_left_out() -> None:
@@ -70,9 +70,9 @@ def test_records_of_others_and_too_many_of_them_are_left_out() -> None:
         "spans:z": {"at_ms": "now", "counters": {"exported": 1}},
         "latency:serving": {"at_ms": NOW, "counters": {"exported": 1}},
     }
-    assert list(told(strange, NOW)) == []
+    assert list(read_counts(strange, NOW)) == []
     many = heard(*(f"s-{number:03}" for number in range(MOST_SERVICES + 5)))
-    assert len({each.service for each in told(many, NOW)}) == MOST_SERVICES
+    assert len({each.service for each in read_counts(many, NOW)}) == MOST_SERVICES
 
 
 def test_the_series_have_all_processes_and_nobody_speaks_for_the_server() -> None:

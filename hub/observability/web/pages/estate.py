@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from hub.alerts.alert_manager import Known as KnownAlerts
+from hub.alerts.alert_manager import AlertSnapshot as KnownAlerts
 from hub.alerts.model.matching import Matchers
 from hub.alerts.model.state_machine import Silence
 from hub.caller import sees_schema, sees_subject
@@ -15,15 +15,15 @@ from hub.observability.cluster.health import Health
 from hub.observability.cluster.processes import Process
 from hub.observability.lag.consumers import LagRow
 from hub.observability.latency.latency import LatencyRow
-from hub.observability.lineage.lineage import Columns, Kept
-from hub.observability.overview.overview import Batch, Overview, TopicLine
+from hub.observability.lineage.lineage import Columns, ViewStorage
+from hub.observability.overview.overview import BatchSummary, Overview, TopicLine
 from hub.observability.overview.reports import ViewSource
-from hub.observability.web.pages.monitor.completeness import Ledgered
-from hub.observability.web.pages.monitor.mirrors import Known
-from hub.schema_registry.compat.resolved_schema import Source
-from hub.schema_registry.registry.errors import Refused
+from hub.observability.web.pages.monitor.completeness import CountedTopics
+from hub.observability.web.pages.monitor.mirrors import MirrorFacts
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.schema_registry.registry.errors import RequestRefused
 from hub.schema_registry.registry.state_machine import Registry
-from hub.schema_registry.server.node import Node
+from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts
 from hub.topics.tree.tree import TopicSpec
@@ -42,7 +42,7 @@ class HasTopics(Protocol):
 
     def names(self) -> Sequence[str]: ...
 
-    def batches(self, view: str) -> Sequence[Batch]:
+    def batches(self, view: str) -> Sequence[BatchSummary]:
         """The last ones that were seen, the newest first."""
 
 
@@ -65,7 +65,7 @@ class HasViews(Protocol):
 
     def versions(self, view: str) -> Mapping[str, Any]: ...
 
-    def kept(self) -> Mapping[str, Kept]:
+    def kept(self) -> Mapping[str, ViewStorage]:
         """Of every view, where it is kept."""
 
     def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
@@ -85,7 +85,7 @@ class HasAlerts(Protocol):
 
 
 @dataclass(frozen=True)
-class Estate:
+class PageSources:
     """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds; ``mirrors`` answers
     at once with what was last heard, as do ``health``, ``processes`` (of the hub, on the server's machine), ``canary`` (None: there
     are none) and ``latency``. ``unmeasured``: why no row of ``lag`` does not mean that nobody reads ("": readers are looked at for the
@@ -100,8 +100,8 @@ class Estate:
     tree: Callable[[], Mapping[str, TopicSpec]] = dict
     lag: Callable[[], Sequence[LagRow]] = tuple
     unmeasured: Callable[[], str | None] = lambda: None
-    mirrors: Callable[[], Known] = Known
-    completeness: Callable[[], Ledgered] = Ledgered
+    mirrors: Callable[[], MirrorFacts] = MirrorFacts
+    completeness: Callable[[], CountedTopics] = CountedTopics
     saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     bootstrap: str = ""
     alerts: HasAlerts | None = None
@@ -122,14 +122,14 @@ def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:
 
 @dataclass(frozen=True)
 class NodeSchemas:
-    """A registry node as the browser of messages asks it (hub.topics.browse.browse.Schemas)."""
+    """A registry node as the browser of messages asks it (hub.topics.browse.browse.BrowseSchemas)."""
 
-    node: Node
+    node: RegistryNode
 
-    def source(self, schema_id: int) -> Source:
+    def source(self, schema_id: int) -> SchemaSource:
         try:
             return ask(self.node, lambda registry: registry.source_of(registry.by_id(schema_id)))
-        except Refused as refused:
+        except RequestRefused as refused:
             raise NotFound(refused.message) from None
 
     def sees(self, schema_id: int) -> bool:

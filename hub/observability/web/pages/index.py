@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 
 from hub.caller import sees_subject
 from hub.observability.web.pages.estate import HasRegistry, ask
-from hub.schema_registry.folder.search import Entry, entry_of
+from hub.schema_registry.folder.search import SearchEntry, entry_of
 from hub.schema_registry.model.facts import SchemaStored
-from hub.schema_registry.registry.snapshot import Version
+from hub.schema_registry.registry.snapshot import SubjectVersion
 from hub.schema_registry.registry.state_machine import Registry
 
 
 @dataclass
-class Index:
+class SearchIndex:
     """Thread safe. ``entries`` are up to date with the node when it is asked."""
 
     registry: HasRegistry
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _position: int = -1
-    _known: dict[str, tuple[tuple[int, int], Entry]] = field(default_factory=dict)
+    _known: dict[str, tuple[tuple[int, int], SearchEntry]] = field(default_factory=dict)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[SearchEntry]:
         """One entry a subject with a version that who asks may see, by name. Raises PeerError while the registry is not ready."""
         with self._lock:
             if self._position != self.registry.position:
@@ -32,7 +32,7 @@ class Index:
     def _refresh(self) -> None:
         position = self.registry.position
         latest = ask(self.registry, latest_of)
-        known: dict[str, tuple[tuple[int, int], Entry]] = {}
+        known: dict[str, tuple[tuple[int, int], SearchEntry]] = {}
         for stored in latest:
             mark = (stored.version, stored.schema_id)
             before = self._known.get(stored.subject)
@@ -51,9 +51,9 @@ def latest_of(registry: Registry) -> list[SchemaStored]:
     ]
 
 
-def version_of(stored: SchemaStored) -> Version:
+def version_of(stored: SchemaStored) -> SubjectVersion:
     """A stored version as plans and searches have it."""
-    return Version(
+    return SubjectVersion(
         stored.version,
         stored.schema,
         stored.schema_type,

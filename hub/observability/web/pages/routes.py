@@ -32,13 +32,21 @@ from hub.alerts.routes import end_of
 from hub.alerts.runbooks import runbook
 from hub.caller import Action, Forbidden, Kind, Resource, Unauthenticated, done_by, require, sees_topic
 from hub.errors import CallerError, HubError, NotFound, PeerError
-from hub.observability.lineage.lineage import Columns, Kept, Lineage, drawn, lineage_of, open_lineage, seen_of
-from hub.observability.overview.mirror_readers import Mirrored
+from hub.observability.lineage.lineage import (
+    Columns,
+    Lineage,
+    ViewStorage,
+    drawn,
+    lineage_of,
+    open_lineage,
+    visible_lineage,
+)
+from hub.observability.overview.mirror_readers import MirrorStatuses
 from hub.observability.web.page import html, is_of, render, takes_html
-from hub.observability.web.pages.estate import Estate, ask
+from hub.observability.web.pages.estate import PageSources, ask
 from hub.observability.web.pages.explore import messages, schemas, search, topic, topics
 from hub.observability.web.pages.explore.lookup import Lookup
-from hub.observability.web.pages.index import Index
+from hub.observability.web.pages.index import SearchIndex
 from hub.observability.web.pages.monitor import (
     alerts,
     cluster,
@@ -50,9 +58,9 @@ from hub.observability.web.pages.monitor import (
     mirrors,
     views,
 )
-from hub.schema_registry.folder.search import Entry, search_in
-from hub.schema_registry.registry.errors import Refused
-from hub.topics.browse.browse import Tail, Wanted
+from hub.schema_registry.folder.search import SearchEntry, search_in
+from hub.schema_registry.registry.errors import RequestRefused
+from hub.topics.browse.browse import MessageQuery, Tail
 from hub.topics.browse.describe import TopicFacts
 from hub.topics.browse.describe import as_json as described
 
@@ -88,7 +96,7 @@ def wants_html(scope: MutableMapping[str, Any]) -> bool:
 
 def status_of(error: HubError) -> int:
     """404 for what is not there, 400 for what is asked wrongly, 503 for a peer that is away, 500 for the hub's own."""
-    if isinstance(error, NotFound) or (isinstance(error, Refused) and error.status == 404):
+    if isinstance(error, NotFound) or (isinstance(error, RequestRefused) and error.status == 404):
         return 404
     if isinstance(error, Forbidden | Unauthenticated):
         return 403 if isinstance(error, Forbidden) else 401
@@ -101,7 +109,7 @@ def status_of(error: HubError) -> int:
 class Frame:
     """What a page is put into: health, the navigation, where it is and where its JSON is."""
 
-    estate: Estate
+    estate: PageSources
 
     def shown(self, template: str, request: Request, answer: int = 200, /, **values: Any) -> Response:
         """A page."""
@@ -138,7 +146,7 @@ class MessagesAsked:
     q: Text = ""
     limit: int = 50
 
-    def of(self, topic: str, now_ms: int) -> Wanted:
+    def of(self, topic: str, now_ms: int) -> MessageQuery:
         """The same of a topic. Raises CallerError."""
         return messages.wanted_of(
             topic,
@@ -152,7 +160,7 @@ class MessagesAsked:
         )
 
 
-def nowhere(estate: Estate) -> APIRouter:
+def nowhere(estate: PageSources) -> APIRouter:
     """The page for addresses that nothing answers. To be included behind everything else."""
     router = APIRouter(route_class=ForBrowsers)
     frame = Frame(estate)
@@ -168,14 +176,14 @@ def nowhere(estate: Estate) -> APIRouter:
 
 
 def create_router(
-    estate: Estate, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    estate: PageSources, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 ) -> APIRouter:
     """The pages over one estate. To be included before the routes of programs at the same addresses."""
     router = APIRouter()
     reading = anyio.Semaphore(READING_AT_ONCE)
     tail_threads = anyio.CapacityLimiter(TAILS_AT_ONCE)
     tails = [0]
-    index = Index(estate.registry)
+    index = SearchIndex(estate.registry)
     lookup = Lookup(estate.rows)
 
     frame = Frame(estate)
@@ -232,7 +240,7 @@ def create_router(
 
     # ---- everything
 
-    def entries(words: str) -> tuple[list[Entry], tuple[str, ...]]:
+    def entries(words: str) -> tuple[list[SearchEntry], tuple[str, ...]]:
         """The registry's words, or why they are not known."""
         try:
             return (index.entries() if words else []), ()
@@ -382,7 +390,7 @@ def create_router(
         """Topics by time: is everything there that was written? ``topics`` a pattern, ``range`` up to ``until``, and one cell
         (``topic``, ``at``) looked at closely."""
         states = tuple(each for text in state or () for each in text.split(",") if each)
-        wanted = completeness.HeatFilter(topics.strip(), states, span, until.strip(), order)
+        wanted = completeness.GridFilter(topics.strip(), states, span, until.strip(), order)
         names = [line.name for line in estate.topics.overview().topics]
         return completeness.completeness_page(
             estate.completeness(), names, wanted, now_ms(), page, topic.strip(), at.strip()
@@ -458,9 +466,9 @@ def create_router(
 
     # ---- lineage
 
-    def graph(wait_s: float = 0.0) -> tuple[Lineage, tuple[str, ...], Mirrored]:
+    def graph(wait_s: float = 0.0) -> tuple[Lineage, tuple[str, ...], MirrorStatuses]:
         """``wait_s``: for mirrors that were not asked yet, at most."""
-        kept: Mapping[str, Kept] = {}
+        kept: Mapping[str, ViewStorage] = {}
         missing: tuple[str, ...] = ()
         try:
             kept = estate.views.kept()
@@ -472,11 +480,11 @@ def create_router(
                 missing += (lineage.ASKING,)
                 break
             time.sleep(0.1)
-        missing += lineage.not_told(told)
-        mirrored = Mirrored(told.mirrors, told.here, told.clusters, told.asked_at_ms)
+        missing += lineage.unreported_mirrors(told)
+        mirrored = MirrorStatuses(told.mirrors, told.here, told.clusters, told.asked_at_ms)
         views = estate.topics.overview().views
         whole = lineage_of(views, estate.lag(), kept, mirrored, now_ms())
-        return seen_of(whole), missing, mirrored
+        return visible_lineage(whole), missing, mirrored
 
     def columns_of(views: Collection[str]) -> Mapping[str, Columns]:
         try:
@@ -537,7 +545,7 @@ def create_router(
         kind: Text = "",
         order: Text = "tree",
         page: int = 1,
-    ) -> topics.Listing:
+    ) -> topics.TopicListing:
         """The tree of topics: ``under`` a place, with the words ``q``, of an ``owner``, with a ``tag``, of a ``kind``."""
         wanted = topics.Filter(under.strip().strip("."), q.strip(), owner, tag, kind, order)
         others = estate.topics.other_lines(kind)
@@ -593,7 +601,7 @@ def create_router(
             return failed(request, error, "topics")
         return html("settings.html", facts=described(found), name=name)
 
-    async def found(wanted: Wanted) -> messages.MessagesPart:
+    async def found(wanted: MessageQuery) -> messages.MessagesPart:
         if reading.statistics().tasks_waiting >= READING_AT_ONCE:
             raise PeerError("too many people read messages at this moment", hint="try again")
         async with reading:
@@ -633,7 +641,7 @@ def create_router(
     def too_many_tails() -> PeerError:
         return PeerError(f"{TAILS_AT_ONCE} people watch messages already", hint="try again later")
 
-    async def ticks(request: Request, wanted: Wanted) -> AsyncIterator[Any]:
+    async def ticks(request: Request, wanted: MessageQuery) -> AsyncIterator[Any]:
         """What comes, twice a second, until who listens goes."""
 
         async def run(work: Callable[..., Any], *given: Any) -> Any:
@@ -656,7 +664,7 @@ def create_router(
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(tail.close)
 
-    async def stream(request: Request, wanted: Wanted, as_html: bool) -> AsyncIterator[bytes]:
+    async def stream(request: Request, wanted: MessageQuery, as_html: bool) -> AsyncIterator[bytes]:
         told_at = 0.0
         yield b"event: open\ndata: {}\n\n"
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hub.schema_registry.formats import Difference
+from hub.schema_registry.formats import SchemaDifference
 from hub.schema_registry.formats.avro import schema as avro
 
 _PROMOTED: Mapping[str, tuple[str, ...]] = {
@@ -24,21 +24,21 @@ _PROMOTED: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _AvroPlace:
     path: str = ""
     field: str = ""
 
-    def step(self, *steps: object) -> _Place:
-        return _Place(self.path + "".join(f"/{each}" for each in steps), self.field)
+    def step(self, *steps: object) -> _AvroPlace:
+        return _AvroPlace(self.path + "".join(f"/{each}" for each in steps), self.field)
 
-    def into(self, index: int, name: str) -> _Place:
-        return _Place(f"{self.path}/fields/{index}", f"{self.field}.{name}" if self.field else name)
+    def into(self, index: int, name: str) -> _AvroPlace:
+        return _AvroPlace(f"{self.path}/fields/{index}", f"{self.field}.{name}" if self.field else name)
 
-    def says(self, rule: str, what: str, fix: str) -> Difference:
-        return Difference(rule, self.path or "/", self.field, what, fix)
+    def says(self, rule: str, what: str, fix: str) -> SchemaDifference:
+        return SchemaDifference(rule, self.path or "/", self.field, what, fix)
 
 
-class Comparison:
+class AvroComparison:
     """One reader against one writer."""
 
     def __init__(self, reader: Any, writer: Any) -> None:
@@ -47,13 +47,13 @@ class Comparison:
         self._of_writer = avro.definitions(writer)
         # What a pair of named types came to. One that is met again while it is compared is fine so far, and one that
         # is met after that is told by its first reason: types that use each other twice would double the rest each time.
-        self._known: dict[tuple[str, str], list[Difference]] = {}
+        self._known: dict[tuple[str, str], list[SchemaDifference]] = {}
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[SchemaDifference]:
         """Every reason, in the reader's order; [] when it can read."""
-        return list(self._compare(self.reader, self.writer, _Place()))
+        return list(self._compare(self.reader, self.writer, _AvroPlace()))
 
-    def _compare(self, reader: Any, writer: Any, at: _Place) -> Iterator[Difference]:
+    def _compare(self, reader: Any, writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
         reader = self._of_reader.get(reader, reader) if isinstance(reader, str) else reader
         writer = self._of_writer.get(writer, writer) if isinstance(writer, str) else writer
         if isinstance(writer, list):
@@ -86,7 +86,7 @@ class Comparison:
             self._known[pair] = list(self._named(read, reader, writer, at))
             yield from self._known[pair]
 
-    def _named(self, kind: str, reader: Any, writer: Any, at: _Place) -> Iterator[Difference]:
+    def _named(self, kind: str, reader: Any, writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
         own, other = reader["name"], writer["name"]
         if not _is_named_so(reader, other):
             yield at.step("name").says(
@@ -113,7 +113,7 @@ class Comparison:
         if kind == "record":
             yield from self._fields(reader, writer, at)
 
-    def _fields(self, reader: Any, writer: Any, at: _Place) -> Iterator[Difference]:
+    def _fields(self, reader: Any, writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
         written = {field["name"]: field for field in writer["fields"]}
         for index, field in enumerate(reader["fields"]):
             name = field["name"]
@@ -136,7 +136,7 @@ class Comparison:
                     f"give `{here.field}` a default",
                 )
 
-    def _from_union(self, reader: Any, writer: list[Any], at: _Place) -> Iterator[Difference]:
+    def _from_union(self, reader: Any, writer: list[Any], at: _AvroPlace) -> Iterator[SchemaDifference]:
         for index, branch in enumerate(writer):
             found = list(self._compare(reader, branch, at))
             if found and isinstance(reader, list):
@@ -154,7 +154,7 @@ class Comparison:
             else:
                 yield from found
 
-    def _into_union(self, reader: list[Any], writer: Any, at: _Place) -> Iterator[Difference]:
+    def _into_union(self, reader: list[Any], writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
         if not any(
             self._may_read(branch, writer) and not list(self._compare(branch, writer, at))
             for branch in reader

@@ -21,9 +21,9 @@ from avro.compatibility import (
 )
 from avro.schema import NamedSchema, RecordSchema, Schema
 
-from hub.schema_registry.formats import Difference, InvalidSchema
+from hub.schema_registry.formats import InvalidSchema, SchemaDifference
 from hub.schema_registry.formats.avro import schema as avro
-from hub.schema_registry.formats.avro.differences import Comparison
+from hub.schema_registry.formats.avro.differences import AvroComparison
 
 MOST_STEPS = 200_000  # pairs of types in one comparison
 
@@ -57,7 +57,7 @@ def resolved(schema: AvroSchema) -> str:
     return avro.resolved(schema.value, list(schema.types))
 
 
-def differences(reader: AvroSchema, writer: AvroSchema) -> list[Difference]:
+def differences(reader: AvroSchema, writer: AvroSchema) -> list[SchemaDifference]:
     """See Format. Raises InvalidSchema for types that are chained too long to be compared."""
     try:
         read = avro.spelled_out(reader.value, list(reader.types))
@@ -65,8 +65,10 @@ def differences(reader: AvroSchema, writer: AvroSchema) -> list[Difference]:
         if can_read(read, wrote):
             return []
         # A no without words would be worse than a clumsy one: the verdict is the library's, whatever the words are.
-        return Comparison(read, wrote).differences() or [
-            Difference("TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was")
+        return AvroComparison(read, wrote).differences() or [
+            SchemaDifference(
+                "TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was"
+            )
         ]
     except RecursionError:
         raise InvalidSchema("the schema's types are chained too long to be compared") from None

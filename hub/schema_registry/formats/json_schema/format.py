@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hub.schema_registry.formats import Difference
+from hub.schema_registry.formats import SchemaDifference
 from hub.schema_registry.formats.json_schema.schema import JsonSchema, field_names, parse
 
 __all__ = ["canonical", "differences", "field_names", "normalized", "parse"]
@@ -20,7 +20,7 @@ def normalized(schema: JsonSchema) -> str:
     return json.dumps(schema.raw, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def differences(reader: JsonSchema, writer: JsonSchema, lenient: bool = False) -> list[Difference]:
+def differences(reader: JsonSchema, writer: JsonSchema, lenient: bool = False) -> list[SchemaDifference]:
     """Every reason, in the reader's order; [] when it can read. Raises InvalidSchema where that is too much work."""
     from hub.schema_registry.formats.json_schema import differences as json_schema_differences
 

@@ -26,7 +26,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
-from hub.schema_registry.formats import Difference
+from hub.schema_registry.formats import SchemaDifference
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
 
 _Field = FieldDescriptorProto
@@ -51,19 +51,19 @@ _LABELS = {
 }
 
 
-def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[Difference]:
+def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[SchemaDifference]:
     """Every reason, in the reader's order, then those inside of imported types; [] when the reader can read.
 
     BACKWARD: the reader is the new schema, the writer the old one; FORWARD: the other way round.
     """
-    return _Comparison(_Side(reader), _Side(writer)).differences()
+    return _ProtobufComparison(_ProtobufSide(reader), _ProtobufSide(writer)).differences()
 
 
 # ---- what is compared
 
 
 @dataclass(frozen=True, slots=True)
-class _Type:
+class _ProtobufType:
     full: str
     local: str  # without the package
     message: DescriptorProto
@@ -102,12 +102,12 @@ class _Member:
         return f"{self.label} {_type_called(self.proto)}".strip()
 
 
-class _Side:
+class _ProtobufSide:
     """One schema: its types, own and imported, by name."""
 
     def __init__(self, schema: ProtobufSchema) -> None:
         self.file = schema.file
-        self._types: dict[str, _Type] = {}
+        self._types: dict[str, _ProtobufType] = {}
         self._syntax: dict[str, str] = {}  # by type
         for each in (*schema.imports, schema.file):
             self._add(each, each.message_type, "", is_own=each is schema.file)
@@ -118,15 +118,15 @@ class _Side:
         for each in messages:
             local = f"{scope}.{each.name}" if scope else each.name
             full = f"{file.package}.{local}" if file.package else local
-            self._types[full] = _Type(full, local, each, is_own)
+            self._types[full] = _ProtobufType(full, local, each, is_own)
             self._syntax[full] = file.syntax or "proto2"
             self._add(file, each.nested_type, local, is_own=is_own)
 
-    def type(self, name: str) -> _Type:
+    def type(self, name: str) -> _ProtobufType:
         """``name`` in full, with or without the leading dot."""
         return self._types[name.removeprefix(".")]
 
-    def nested(self, within: _Type) -> list[_Type]:
+    def nested(self, within: _ProtobufType) -> list[_ProtobufType]:
         """Messages that are written as such: none that stands for a map's entry."""
         return [
             self._types[f"{within.full}.{each.name}"]
@@ -134,17 +134,17 @@ class _Side:
             if not each.options.map_entry
         ]
 
-    def top(self) -> list[_Type]:
+    def top(self) -> list[_ProtobufType]:
         package = f"{self.file.package}." if self.file.package else ""
         return [self._types[package + each.name] for each in self.file.message_type]
 
-    def members(self, of: _Type) -> dict[int, _Member]:
+    def members(self, of: _ProtobufType) -> dict[int, _Member]:
         """Fields by number, in order of their numbers."""
         syntax = self._syntax[of.full]
         found = sorted(of.message.field, key=lambda each: each.number)
         return {each.number: self._member(each, of, syntax) for each in found}
 
-    def _member(self, proto: FieldDescriptorProto, of: _Type, syntax: str) -> _Member:
+    def _member(self, proto: FieldDescriptorProto, of: _ProtobufType, syntax: str) -> _Member:
         in_oneof = proto.HasField("oneof_index") and not proto.proto3_optional
         entry = None
         if proto.type == _Field.TYPE_MESSAGE:
@@ -166,23 +166,23 @@ def _type_called(proto: FieldDescriptorProto) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ProtobufPlace:
     steps: tuple[str, ...] = ()
     field: str = ""
 
-    def into(self, name: str) -> _Place:
-        return _Place((*self.steps, name), f"{self.field}.{name}" if self.field else name)
+    def into(self, name: str) -> _ProtobufPlace:
+        return _ProtobufPlace((*self.steps, name), f"{self.field}.{name}" if self.field else name)
 
-    def at(self, member: _Member, oneof: str) -> _Place:
+    def at(self, member: _Member, oneof: str) -> _ProtobufPlace:
         """Confluent has the oneof in the path, people do not have it in the name."""
         steps = (*self.steps, *([oneof] if oneof else []), str(member.number))
-        return _Place(steps, f"{self.field}.{member.name}")
+        return _ProtobufPlace(steps, f"{self.field}.{member.name}")
 
-    def says(self, rule: str, what: str, fix: str) -> Difference:
-        return Difference(rule, "#/" + "/".join(self.steps), self.field, what, fix)
+    def says(self, rule: str, what: str, fix: str) -> SchemaDifference:
+        return SchemaDifference(rule, "#/" + "/".join(self.steps), self.field, what, fix)
 
 
-class _Pair(NamedTuple):
+class _ImportedPair(NamedTuple):
     """Imported types that are compared inside, by full name."""
 
     reader: str
@@ -193,24 +193,24 @@ class _Pair(NamedTuple):
 class _Use:
     """Where a pair is used; a difference of its own when anything inside of the pair is one."""
 
-    pair: _Pair
-    otherwise: Difference
+    pair: _ImportedPair
+    otherwise: SchemaDifference
 
 
 @dataclass(slots=True)
-class _Comparison:
-    reader: _Side
-    writer: _Side
-    _found: dict[_Pair, list[Difference | _Use]] = field(default_factory=dict)
-    _left: deque[_Pair] = field(default_factory=deque)
+class _ProtobufComparison:
+    reader: _ProtobufSide
+    writer: _ProtobufSide
+    _found: dict[_ImportedPair, list[SchemaDifference | _Use]] = field(default_factory=dict)
+    _left: deque[_ImportedPair] = field(default_factory=deque)
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[SchemaDifference]:
         # Pairs wait in a list instead of being gone into: types that use each other end, and no chain is too long.
         own = list(self._files())
         while self._left:
             pair = self._left.popleft()
             reader, writer = self.reader.type(pair.reader), self.writer.type(pair.writer)
-            place = _Place()
+            place = _ProtobufPlace()
             for step in reader.local.split("."):
                 place = place.into(step)
             self._found[pair] = list(self._message(reader, writer, place))
@@ -222,17 +222,17 @@ class _Comparison:
             if not isinstance(each, _Use) or each.pair in broken
         ]
 
-    def _broken(self) -> set[_Pair]:
+    def _broken(self) -> set[_ImportedPair]:
         """The pairs that differ, or use one that does."""
-        users: dict[_Pair, list[_Pair]] = {}
+        users: dict[_ImportedPair, list[_ImportedPair]] = {}
         left = []
         for pair, found in self._found.items():
             for each in found:
                 if isinstance(each, _Use):
                     users.setdefault(each.pair, []).append(pair)
-            if any(isinstance(each, Difference) for each in found):
+            if any(isinstance(each, SchemaDifference) for each in found):
                 left.append(pair)
-        broken: set[_Pair] = set()
+        broken: set[_ImportedPair] = set()
         while left:
             pair = left.pop()
             if pair not in broken:
@@ -240,17 +240,19 @@ class _Comparison:
                 left += users.get(pair, [])
         return broken
 
-    def _files(self) -> Iterator[Difference | _Use]:
+    def _files(self) -> Iterator[SchemaDifference | _Use]:
         own, other = self.reader.file.package, self.writer.file.package
         if own != other:
-            yield _Place().says(
+            yield _ProtobufPlace().says(
                 "PACKAGE_CHANGED",
                 f"the reader's package is {_or_none(own)}, the writer's is {_or_none(other)}",
                 f"keep the package {_or_none(other)}" if other else "leave out the package",
             )
-        yield from self._messages(self.reader.top(), self.writer.top(), _Place())
+        yield from self._messages(self.reader.top(), self.writer.top(), _ProtobufPlace())
 
-    def _messages(self, reader: list[_Type], writer: list[_Type], at: _Place) -> Iterator[Difference | _Use]:
+    def _messages(
+        self, reader: list[_ProtobufType], writer: list[_ProtobufType], at: _ProtobufPlace
+    ) -> Iterator[SchemaDifference | _Use]:
         written = {each.message.name: each for each in writer}
         for each in reader:
             source = written.pop(each.message.name, None)
@@ -264,7 +266,9 @@ class _Comparison:
                 f"keep the message `{here.field}`",
             )
 
-    def _message(self, reader: _Type, writer: _Type, at: _Place) -> Iterator[Difference | _Use]:
+    def _message(
+        self, reader: _ProtobufType, writer: _ProtobufType, at: _ProtobufPlace
+    ) -> Iterator[SchemaDifference | _Use]:
         own, other = self.reader.members(reader), self.writer.members(writer)
         yield from self._exclusive(own, other, at)
         gone = _deleted_oneofs(own, other)
@@ -282,7 +286,7 @@ class _Comparison:
                 )
         yield from self._messages(self.reader.nested(reader), self.writer.nested(writer), at)
 
-    def _removed(self, member: _Member, gone: set[str], at: _Place) -> Iterator[Difference]:
+    def _removed(self, member: _Member, gone: set[str], at: _ProtobufPlace) -> Iterator[SchemaDifference]:
         here = at.at(member, member.oneof)
         if member.label == "required":
             yield here.says(
@@ -298,8 +302,8 @@ class _Comparison:
             )
 
     def _exclusive(
-        self, own: Mapping[int, _Member], other: Mapping[int, _Member], at: _Place
-    ) -> Iterator[Difference]:
+        self, own: Mapping[int, _Member], other: Mapping[int, _Member], at: _ProtobufPlace
+    ) -> Iterator[SchemaDifference]:
         """Fields that the writer may set together and of which the reader keeps one."""
         oneofs: dict[str, list[_Member]] = {}
         for number, member in own.items():
@@ -313,13 +317,13 @@ class _Comparison:
             if origins < 2:
                 continue
             several = ", ".join(f"`{each.name}`" for each in sources[:20])
-            yield _Place((*at.steps, name), f"{at.field}.{name}").says(
+            yield _ProtobufPlace((*at.steps, name), f"{at.field}.{name}").says(
                 "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if len(moved) > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF",
                 f"the reader's oneof `{name}` keeps one of {several}, which the writer may set together",
                 f"leave {'all but one of them' if len(moved) == len(sources) else 'the moved ones'} where they were",
             )
 
-    def _field(self, own: _Member, other: _Member, at: _Place) -> Iterator[Difference | _Use]:
+    def _field(self, own: _Member, other: _Member, at: _ProtobufPlace) -> Iterator[SchemaDifference | _Use]:
         if own.kind != other.kind:
             yield _changed("FIELD_KIND_CHANGED", own, other, at)
         elif own.entry is not None and other.entry is not None:
@@ -334,8 +338,8 @@ class _Comparison:
         theirs: FieldDescriptorProto,
         own: _Member,
         other: _Member,
-        at: _Place,
-    ) -> Iterator[Difference | _Use]:
+        at: _ProtobufPlace,
+    ) -> Iterator[SchemaDifference | _Use]:
         """A field's type, or a map's key or value."""
         group, theirs_group = _GROUPS.get(mine.type), _GROUPS.get(theirs.type)
         if group is None or theirs_group is None:
@@ -353,13 +357,13 @@ class _Comparison:
             )
 
     def _named(
-        self, mine: str, theirs: str, own: _Member, other: _Member, at: _Place
-    ) -> Iterator[Difference | _Use]:
+        self, mine: str, theirs: str, own: _Member, other: _Member, at: _ProtobufPlace
+    ) -> Iterator[SchemaDifference | _Use]:
         reader, writer = self.reader.type(mine), self.writer.type(theirs)
         if reader.local != writer.local:
             yield _changed("FIELD_NAMED_TYPE_CHANGED", own, other, at)
         elif not (reader.is_own and writer.is_own):  # own ones are compared where they stand
-            pair = _Pair(reader.full, writer.full)
+            pair = _ImportedPair(reader.full, writer.full)
             if pair not in self._found:
                 self._found[pair] = []
                 self._left.append(pair)
@@ -373,7 +377,7 @@ class _Comparison:
             )
 
 
-def _changed(rule: str, own: _Member, other: _Member, at: _Place) -> Difference:
+def _changed(rule: str, own: _Member, other: _Member, at: _ProtobufPlace) -> SchemaDifference:
     return at.says(
         rule,
         f"the reader's `{at.field}` (number {own.number}) is {own.called}, the writer's is {other.called}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from hub.schema_registry.formats import Difference
+from hub.schema_registry.formats import SchemaDifference
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema, field_names, parse
 from hub.schema_registry.formats.protobuf.text import without_extensions, written
 
@@ -40,7 +40,7 @@ def ignore_extensions(schema: ProtobufSchema) -> str:
     return written(without_extensions(schema.file, schema.imports), schema.imports)
 
 
-def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[Difference]:
+def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[SchemaDifference]:
     """Every reason why the reader cannot read what the writer wrote; [] when it can."""
     from hub.schema_registry.formats.protobuf.differences import differences as compared
 

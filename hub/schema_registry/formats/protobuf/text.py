@@ -56,8 +56,8 @@ def written(
     ``normal``: sorted where order does not matter, and every type's name in full. Raises InvalidSchema.
     """
     types, others = (set(), set()) if normal else _symbols([*imports, file])
-    names = _Names(types, others, file.package, normal)
-    return "\n".join(_Writer(names, file.syntax or "proto2").file(_understood(file, imports))) + "\n"
+    names = _ScopedNames(types, others, file.package, normal)
+    return "\n".join(_ProtoWriter(names, file.syntax or "proto2").file(_understood(file, imports))) + "\n"
 
 
 def _understood(file: FileDescriptorProto, imports: Sequence[FileDescriptorProto]) -> FileDescriptorProto:
@@ -103,7 +103,7 @@ def without_extensions(
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _ScopedNames:
     """How a type is called in a scope: as short as it can be without being taken for another."""
 
     types: set[str]  # and packages, services: what a part of a name may stand for
@@ -189,8 +189,8 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Writer:
-    names: _Names
+class _ProtoWriter:
+    names: _ScopedNames
     syntax: str
 
     def file(self, file: FileDescriptorProto) -> Iterator[str]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from hub.errors import CallerError
 from hub.observability.format import count, moment
-from hub.topics.browse.browse import Bounds, Found, Scanned, Wanted
+from hub.topics.browse.browse import BrowseBounds, FoundMessages, MessageQuery, ScannedOffsets
 from hub.topics.browse.rendered import Message
 
 _AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
@@ -23,7 +23,7 @@ class MessagesPart:
 
     topic: str
     messages: tuple[Message, ...]
-    scanned: tuple[Scanned, ...]
+    scanned: tuple[ScannedOffsets, ...]
     complete: bool
     ended_by: str
     said: str
@@ -43,7 +43,7 @@ def wanted_of(
     after: str = "",
     words: str = "",
     limit: int = 50,
-) -> Wanted:
+) -> MessageQuery:
     """What the address asks for: ``start`` is what a person typed, ``before`` and ``after`` go on from a page.
 
     Raises CallerError."""
@@ -53,19 +53,19 @@ def wanted_of(
             raise CallerError(f'"{partition[:20]}" is no partition', hint="partitions are numbers from 0")
         number = int(partition)
     if after:
-        return Wanted(topic, number, start=places(after), words=words, limit=limit)
+        return MessageQuery(topic, number, start=places(after), words=words, limit=limit)
     if before:
-        return Wanted(topic, number, before=places(before), words=words, limit=limit)
+        return MessageQuery(topic, number, before=places(before), words=words, limit=limit)
     start = start.strip()
     if not start:
-        return Wanted(topic, number, words=words, limit=limit)
+        return MessageQuery(topic, number, words=words, limit=limit)
     if start.isdecimal() and len(start) < 19:
         if number is None:
             raise CallerError(
                 f"offset {start} is of no partition", hint="choose a partition: each counts for itself"
             )
-        return Wanted(topic, number, start={number: int(start)}, words=words, limit=limit)
-    return Wanted(topic, number, since_ms=_time(start, now_ms), words=words, limit=limit)
+        return MessageQuery(topic, number, start={number: int(start)}, words=words, limit=limit)
+    return MessageQuery(topic, number, since_ms=_time(start, now_ms), words=words, limit=limit)
 
 
 def _time(text: str, now_ms: int) -> int:
@@ -97,7 +97,9 @@ def placed(offsets: Mapping[int, int] | None) -> str | None:
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
 
 
-def messages_part(wanted: Wanted, found: Found, bounds: Bounds, now_ms: int) -> MessagesPart:
+def messages_part(
+    wanted: MessageQuery, found: FoundMessages, bounds: BrowseBounds, now_ms: int
+) -> MessagesPart:
     """The facts of what was found."""
     return MessagesPart(
         wanted.topic,
@@ -105,7 +107,7 @@ def messages_part(wanted: Wanted, found: Found, bounds: Bounds, now_ms: int) -> 
         found.scanned,
         found.complete,
         found.ended_by,
-        _said(wanted, found, bounds, now_ms),
+        _summary(wanted, found, bounds, now_ms),
         placed(found.older),
         placed(found.newer),
         found.unreadable,
@@ -113,7 +115,7 @@ def messages_part(wanted: Wanted, found: Found, bounds: Bounds, now_ms: int) -> 
     )
 
 
-def _said(wanted: Wanted, found: Found, bounds: Bounds, now_ms: int) -> str:
+def _summary(wanted: MessageQuery, found: FoundMessages, bounds: BrowseBounds, now_ms: int) -> str:
     looked = f"Looked at {count(found.records)} message{'s' * (found.records != 1)}"
     held = sum(each.end - each.begin for each in found.scanned)
     if held:
@@ -135,7 +137,7 @@ def _said(wanted: Wanted, found: Found, bounds: Bounds, now_ms: int) -> str:
     return f"{looked}; {ends.get(found.ended_by, 'there are more')}."
 
 
-def _ranges(scanned: Sequence[Scanned]) -> str:
+def _ranges(scanned: Sequence[ScannedOffsets]) -> str:
     some = [each for each in scanned if each.next > each.first]
     told = ", ".join(f"partition {each.partition}: {each.first}–{each.next - 1}" for each in some[:4])
     return told + (f" and {len(some) - 4} partitions more" if len(some) > 4 else "") or "no offsets"

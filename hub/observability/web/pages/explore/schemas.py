@@ -14,7 +14,7 @@ from hub.observability.lineage.lineage import Columns
 from hub.observability.overview.overview import ViewLine
 from hub.observability.web.layout import Pager, paged
 from hub.observability.web.pages.index import latest_of, version_of
-from hub.schema_registry.folder.diff import diff_in_words, readers
+from hub.schema_registry.folder.diff import diff_schemas, readers
 from hub.schema_registry.folder.search import Match
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.model import subject_names
@@ -72,7 +72,7 @@ class VersionLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AppliedRule:
     """A rule that holds, who set it, and how it came about on the way down the tree."""
 
     key: str
@@ -82,7 +82,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SubjectComparison:
     """``against`` → ``version`` in words. ``trouble``: why they cannot be compared. ``touched``: paths of what readers notice."""
 
     against: int
@@ -107,7 +107,7 @@ class ViewImpact:
 
 
 @dataclass(frozen=True, slots=True)
-class Impact:
+class SubjectImpact:
     """Whom a change of the subject touches: views, other readers as (kind, name, state), and mirrors that carry the topic. What is
     beyond the first hundred of each is counted in ``more``."""
 
@@ -137,9 +137,9 @@ class SubjectPage:
     metadata: Mapping[str, Any] | None
     level: str
     level_by: str
-    rules: tuple[Rule, ...]
-    comparison: Comparison | None
-    impact: Impact = Impact()
+    rules: tuple[AppliedRule, ...]
+    comparison: SubjectComparison | None
+    impact: SubjectImpact = SubjectImpact()
     unmeasured: str | None = None
 
 
@@ -181,7 +181,7 @@ def _row(registry: Registry, stored: SchemaStored, where: tuple[str, ...]) -> Su
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SubjectInputs:
     """What of the registry a subject's page needs; taken while it does not change, worked on after."""
 
     stored: SchemaStored
@@ -190,7 +190,7 @@ class Taken:
     page: SubjectPage
 
 
-def take(registry: Registry, subject: str, version: int | None, against: int | None) -> Taken:
+def take(registry: Registry, subject: str, version: int | None, against: int | None) -> SubjectInputs:
     """The subject at ``version`` (default: the newest). Raises NotFound with the nearest name."""
     numbers = registry.numbers(subject, deleted=True)
     if not numbers:
@@ -240,17 +240,19 @@ def take(registry: Registry, subject: str, version: int | None, against: int | N
         ),
         stored.metadata,
         level,
-        _said_by(by),
+        _set_by_text(by),
         tuple(
-            Rule(key, text_of(key, each.value), each.set_by, each.trail)
+            AppliedRule(key, text_of(key, each.value), each.set_by, each.trail)
             for key, each in sorted(effective.settings.items())
         ),
         None,
     )
-    return Taken(stored, compared, needed(registry, [each for each in (stored, compared) if each]), page)
+    return SubjectInputs(
+        stored, compared, needed(registry, [each for each in (stored, compared) if each]), page
+    )
 
 
-def _said_by(by: str) -> str:
+def _set_by_text(by: str) -> str:
     return {BY_DEFAULT: "the registry's own setting", BY_SUBJECT: "the subject itself"}.get(
         by, f"the rules of {by}"
     )
@@ -277,18 +279,18 @@ def needed(registry: Registry, of: Sequence[SchemaStored]) -> RegistryState:
     )
 
 
-def compared(taken: Taken) -> Comparison | None:
+def compared(taken: SubjectInputs) -> SubjectComparison | None:
     """What changed, and who can read whom; None when there is nothing to compare with."""
     old, new = taken.against, taken.stored
     if old is None:
         return None
     try:
         was, now = (parsed_version(taken.state, version_of(each)) for each in (old, new))
-        changes = diff_in_words(new.schema_type, was, now)
+        changes = diff_schemas(new.schema_type, was, now)
         both = readers(was, now)
     except InvalidSchema as error:
-        return Comparison(old.version, new.version, (), 0, (), (), error.message[:500])
-    return Comparison(
+        return SubjectComparison(old.version, new.version, (), 0, (), (), error.message[:500])
+    return SubjectComparison(
         old.version,
         new.version,
         tuple((each.kind, each.what) for each in changes[:MOST_CHANGES]),
@@ -306,10 +308,10 @@ def impact_of(
     columns_of: Callable[[Collection[str]], Mapping[str, Columns]],
     rows: Sequence[LagRow],
     mirrors: Sequence[Mapping[str, Any]],
-) -> Impact:
+) -> SubjectImpact:
     """Who reads the topic now, and what of the views is made of which of its fields."""
     if not topic:
-        return Impact()
+        return SubjectImpact()
     reading = [view for view in views if any(source.topic == topic for source in view.sources)]
     made = columns_of([view.name for view in reading[:MOST_TOUCHED]])
     found = []
@@ -342,7 +344,7 @@ def impact_of(
         }
     )
     more = sum(max(0, len(those) - MOST_TOUCHED) for those in (reading, readers, carrying))
-    return Impact(tuple(found), tuple(readers[:MOST_TOUCHED]), tuple(carrying[:MOST_TOUCHED]), more)
+    return SubjectImpact(tuple(found), tuple(readers[:MOST_TOUCHED]), tuple(carrying[:MOST_TOUCHED]), more)
 
 
 def _meets(path: str, changed: str) -> bool:

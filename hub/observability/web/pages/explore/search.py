@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from hub.observability.overview.overview import Overview
-from hub.schema_registry.folder.search import Entry, Match, search_in
+from hub.schema_registry.folder.search import Match, SearchEntry, search_in
 from hub.topics.tree.tree import TopicSpec
 
 MOST = 50
@@ -40,7 +40,7 @@ def search_page(
     q: str,
     overview: Overview,
     tree: Mapping[str, TopicSpec],
-    entries: Iterable[Entry],
+    entries: Iterable[SearchEntry],
     missing: tuple[str, ...] = (),
 ) -> SearchPage:
     """What has every word of ``q``, whatever the case."""

@@ -30,7 +30,7 @@ class SubjectLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class TopicReadingView:
     """A view that reads the topic, and the lag of that source."""
 
     view: str
@@ -61,7 +61,7 @@ class TopicPage:
     key_field: str | None
     subjects: tuple[SubjectLine, ...]
     groups: tuple[LagRow, ...]
-    views: tuple[Maker, ...]
+    views: tuple[TopicReadingView, ...]
     made_by: str | None
     dead_letters: str | None
     missing: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def topic_page(
         tuple(subjects),
         tuple(rows),
         tuple(
-            Maker(
+            TopicReadingView(
                 view.name,
                 view.doc,
                 view.state,

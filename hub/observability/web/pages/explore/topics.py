@@ -39,7 +39,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TopicListRow:
     """A topic, a label with topics below, or both. ``label`` is what of ``path`` the row above does not say;
     ``topics`` counts those at or below it, and the sums are theirs."""
 
@@ -61,11 +61,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class TopicListing:
     """The page. ``of`` topics are there, ``total`` fit the filter. ``crumbs``: (label, path) from the root down."""
 
     filter: Filter
-    rows: tuple[Row, ...]
+    rows: tuple[TopicListRow, ...]
     total: int
     of: int
     crumbs: tuple[tuple[str, str], ...]
@@ -78,7 +78,7 @@ class Listing:
 
 
 @dataclass(slots=True)
-class _Sum:
+class _TopicTotals:
     """What is added up of topics."""
 
     topics: int = 0
@@ -113,7 +113,7 @@ def listing(
     tree: Mapping[str, TopicSpec],
     wanted: Filter,
     number: int = 1,
-) -> Listing:
+) -> TopicListing:
     """The page of that number. ``others`` are lines of kinds that the overview leaves out."""
     lines = [*overview.topics, *others]
     view_owners = {f"views.{view.name}": view.owner for view in overview.views}
@@ -136,7 +136,7 @@ def listing(
         rows = made[pager.first : pager.last]
     steps = wanted.under.split(".") if wanted.under else []
     owners = sorted({each for line in lines if (each := owner_of(line.name))})
-    return Listing(
+    return TopicListing(
         wanted,
         tuple(rows),
         len(fit),
@@ -177,10 +177,10 @@ def _fits(line: TopicLine, spec: TopicSpec | None, owner: str, wanted: Filter) -
 
 def _rows(
     lines: Sequence[TopicLine], under: str, depth: int, tree: Mapping[str, TopicSpec], owner_of: _OwnerOf
-) -> list[Row]:
+) -> list[TopicListRow]:
     """The rows below a place; lines are in the order of their labels."""
     opened = len(lines) <= OPEN_ALL if depth == 0 else True
-    found: list[Row] = []
+    found: list[TopicListRow] = []
     for path, group in _groups(lines, under):
         own = group[0] if group[0].name == path else None
         below = group[1:] if own is not None else group
@@ -188,12 +188,12 @@ def _rows(
         if own is not None and not below:
             found.append(_topic(own, label, depth, tree, owner_of))
             continue
-        total = _Sum()
+        total = _TopicTotals()
         for line in group:
             total.add(line, owner_of(line.name))
         spec = tree.get(path) if own is not None else None
         found.append(
-            Row(
+            TopicListRow(
                 path,
                 label,
                 depth,
@@ -240,9 +240,11 @@ def _groups(lines: Sequence[TopicLine], under: str) -> Iterator[tuple[str, Seque
         yield path, group
 
 
-def _topic(line: TopicLine, label: str, depth: int, tree: Mapping[str, TopicSpec], owner_of: _OwnerOf) -> Row:
+def _topic(
+    line: TopicLine, label: str, depth: int, tree: Mapping[str, TopicSpec], owner_of: _OwnerOf
+) -> TopicListRow:
     spec = tree.get(line.name)
-    return Row(
+    return TopicListRow(
         line.name,
         label or line.name,
         depth,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.alerts.alert_manager import Known
+from hub.alerts.alert_manager import AlertSnapshot
 from hub.alerts.alerts_json import rows_of, rules_of, silences_of
-from hub.alerts.model.listing import Listed
+from hub.alerts.model.listing import ListedAlert
 from hub.observability.web.layout import Pager, paged
 
 PAGE = 50
@@ -30,7 +30,7 @@ class AlertsFilter:
     def is_narrow(self) -> bool:
         return bool(self.severity or self.owner or self.name)
 
-    def fits(self, each: Listed) -> bool:
+    def fits(self, each: ListedAlert) -> bool:
         return (
             self.severity in ("", each.severity)
             and self.owner in ("", each.owner)
@@ -62,7 +62,9 @@ class AlertsPage:
     whole: bool = True
 
 
-def alerts_page(known: Known | None, wanted: AlertsFilter, number: int = 1, past: int = 1) -> AlertsPage:
+def alerts_page(
+    known: AlertSnapshot | None, wanted: AlertsFilter, number: int = 1, past: int = 1
+) -> AlertsPage:
     """The page over a desk's knowledge; None: there is no desk. Of each list the page of that number."""
     if known is None:
         return AlertsPage(wanted, on=False)
@@ -90,7 +92,7 @@ def alerts_page(known: Known | None, wanted: AlertsFilter, number: int = 1, past
     )
 
 
-def _fitting(those: Sequence[Listed], wanted: AlertsFilter) -> Sequence[Listed]:
+def _fitting(those: Sequence[ListedAlert], wanted: AlertsFilter) -> Sequence[ListedAlert]:
     return [each for each in those if wanted.fits(each)] if wanted.is_narrow else those
 
 

@@ -1,6 +1,6 @@
 """[core] Completeness as a heat map: topics × stretches of time, a cell each, worst topics first; one cell looked at closely.
 
-What the ledger says comes in as values (``Heat``), made by hub.completeness.minutes. A cell speaks of the records that were
+What the ledger says comes in as values (``MinuteGrid``), made by hub.completeness.minutes. A cell speaks of the records that were
 audited; where nothing was, it is unknown, never empty. Topics are sorted and counted by what the ledger says of them at all
 times, and only the rows of one page get their cells, so a page costs the same with 10,000 topics.
 """
@@ -62,7 +62,7 @@ _RANK = {state: rank for rank, state in enumerate(CellState)}
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """Who was compared: ``kind`` source (receipts), mirror or view (its store). ``there`` None: not compared. ``waiting``:
     records that are not compared yet. ``state`` as the ledger has it, ``why`` when it cannot be told."""
 
@@ -78,7 +78,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class MinuteRange:
     """A minute of a topic, or several: records in its log, offsets that hold none by reason, records that were there before."""
 
     records: int = 0
@@ -87,24 +87,24 @@ class Stretch:
     compacted: int = 0
     unexplained: int = 0
     repeated: int = 0
-    sides: tuple[Side, ...] = ()
+    sides: tuple[ComparedSide, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
+class MinuteGrid:
     """A topic minute by minute. What was audited reaches from ``since_ms`` (None: the log's beginning) to ``until_ms``, without
     ``gaps``, when there are none; ``unplaced``: offsets and repeats of older entries, which name no minute."""
 
-    minutes: Mapping[int, Stretch]
+    minutes: Mapping[int, MinuteRange]
     since_ms: int | None
     until_ms: int
     gaps: int = 0
     unplaced: int = 0
-    stores: tuple[Side, ...] = ()
+    stores: tuple[ComparedSide, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class TopicCountsRow:
     """A topic as the ledger has it at all times."""
 
     topic: str
@@ -114,17 +114,17 @@ class Audited:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledgered:
+class CountedTopics:
     """All that the ledger knows, the worst first. ``error``: why nothing newer is known. ``read`` False: nothing is, yet."""
 
-    topics: Sequence[Audited] = ()
+    topics: Sequence[TopicCountsRow] = ()
     error: str | None = None
     read: bool = True
-    minutes: Callable[[str], Heat | None] = lambda _topic: None
+    minutes: Callable[[str], MinuteGrid | None] = lambda _topic: None
 
 
 @dataclass(frozen=True, slots=True)
-class HeatFilter:
+class GridFilter:
     """What the address says. ``topics``: words of a name, or a pattern with ``*`` and ``?`` for the whole of it."""
 
     topics: str = ""
@@ -139,7 +139,7 @@ class HeatFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CompletenessCell:
     """``records`` None: not known. ``why`` in words, empty when there is nothing to say."""
 
     at_ms: int
@@ -149,7 +149,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class HeatRow:
+class GridRow:
     """A topic; ``branch`` is its first label, ``label`` the rest. ``elsewhere_ms``: the newest trouble outside of the range, and
     ``elsewhere_until`` the end of a map that shows it, as in an address: none where no map does. ``said``: trouble that is of no
     time, as that of a store's rows."""
@@ -159,14 +159,14 @@ class HeatRow:
     label: str
     state: str
     cause: str
-    cells: tuple[Cell, ...]
+    cells: tuple[CompletenessCell, ...]
     elsewhere_ms: int | None = None
     elsewhere_until: str = ""
     said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedCell:
     """One cell looked at closely: all that is known of [at_ms, end_ms)."""
 
     topic: str
@@ -175,9 +175,9 @@ class Chosen:
     state: CellState
     why: str
     records: int | None
-    stretch: Stretch
-    sides: tuple[Side, ...]
-    stores: tuple[Side, ...]
+    stretch: MinuteRange
+    sides: tuple[ComparedSide, ...]
+    stores: tuple[ComparedSide, ...]
     unplaced: int
     audited_at_ms: int | None
     commands: tuple[tuple[str, str], ...]
@@ -187,28 +187,28 @@ class Chosen:
 class CompletenessPage:
     """``counts``: (state, topics) without the filter on states. ``rows`` by branch, those of the worst topic first."""
 
-    filter: HeatFilter
+    filter: GridFilter
     read: bool
     error: str | None
     since_ms: int
     until_ms: int
     step_ms: int
     columns: tuple[int, ...]
-    rows: tuple[HeatRow, ...]
-    differing: tuple[tuple[str, Cell], ...]
+    rows: tuple[GridRow, ...]
+    differing: tuple[tuple[str, CompletenessCell], ...]
     counts: tuple[tuple[str, int], ...]
     total: int
     of: int
     pager: Pager
     older: str
     newer: str
-    chosen: Chosen | None
+    chosen: SelectedCell | None
 
 
 def completeness_page(
-    known: Ledgered,
+    known: CountedTopics,
     names: Iterable[str],
-    wanted: HeatFilter,
+    wanted: GridFilter,
     now_ms: int,
     number: int = 1,
     topic: str = "",
@@ -270,7 +270,7 @@ def completeness_page(
     )
 
 
-def checked(wanted: HeatFilter) -> None:
+def checked(wanted: GridFilter) -> None:
     """Raises CallerError."""
     for each in wanted.state:
         if each not in STATES:
@@ -334,25 +334,25 @@ def fitting(text: str) -> Callable[[str], bool]:
     return lambda name: text in name
 
 
-def _never(topics: Sequence[Audited], names: Iterable[str]) -> Iterator[Audited]:
+def _never(topics: Sequence[TopicCountsRow], names: Iterable[str]) -> Iterator[TopicCountsRow]:
     known = {each.topic for each in topics}
     for name in sorted(names):
         if name not in known:
-            yield Audited(name, "NEVER", "never audited: hub audit run " + name)
+            yield TopicCountsRow(name, "NEVER", "never audited: hub audit run " + name)
 
 
-def by_branch(topics: Sequence[Audited]) -> list[Audited]:
+def by_branch(topics: Sequence[TopicCountsRow]) -> list[TopicCountsRow]:
     """Those with the same first label together, where the first of them is."""
-    branches: dict[str, list[Audited]] = {}
+    branches: dict[str, list[TopicCountsRow]] = {}
     for each in topics:
         branches.setdefault(each.topic.partition(".")[0], []).append(each)
     return [each for those in branches.values() for each in those]
 
 
-def row_of(audited: Audited, heat: Heat | None, columns: Sequence[int], step_ms: int) -> HeatRow:
+def row_of(audited: TopicCountsRow, heat: MinuteGrid | None, columns: Sequence[int], step_ms: int) -> GridRow:
     """A topic's cells. ``heat`` None: the ledger says nothing of it."""
     branch, _, rest = audited.topic.partition(".")
-    by_column: dict[int, list[Stretch]] = {}
+    by_column: dict[int, list[MinuteRange]] = {}
     elsewhere = None
     if heat is not None:
         end_ms = columns[-1] + step_ms
@@ -364,7 +364,7 @@ def row_of(audited: Audited, heat: Heat | None, columns: Sequence[int], step_ms:
     cells = tuple(cell_of(heat, by_column.get(at_ms, ()), at_ms, step_ms) for at_ms in columns)
     seen = any(each.state in (CellState.GAP, CellState.DUPLICATES) for each in cells)
     timeless = audited.state in _TROUBLE and not seen and elsewhere is None
-    return HeatRow(
+    return GridRow(
         audited.topic,
         branch,
         rest or branch,
@@ -377,32 +377,34 @@ def row_of(audited: Audited, heat: Heat | None, columns: Sequence[int], step_ms:
     )
 
 
-def cell_of(heat: Heat | None, those: Sequence[Stretch], at_ms: int, step_ms: int) -> Cell:
+def cell_of(
+    heat: MinuteGrid | None, those: Sequence[MinuteRange], at_ms: int, step_ms: int
+) -> CompletenessCell:
     """A cell of the minutes that something is known of."""
     if heat is None:
-        return Cell(at_ms, CellState.UNKNOWN, None, "never audited")
+        return CompletenessCell(at_ms, CellState.UNKNOWN, None, "never audited")
     if those:
         whole = joined(those)
         state, why = state_of(whole)
-        return Cell(at_ms, state, whole.records, why)
+        return CompletenessCell(at_ms, state, whole.records, why)
     if heat.gaps:
         why = f"{count(heat.gaps)} offsets are not audited, and any of them may be of this time"
-        return Cell(at_ms, CellState.UNKNOWN, None, why)
+        return CompletenessCell(at_ms, CellState.UNKNOWN, None, why)
     if at_ms + step_ms > heat.until_ms:
-        return Cell(at_ms, CellState.UNKNOWN, None, "not audited yet")
+        return CompletenessCell(at_ms, CellState.UNKNOWN, None, "not audited yet")
     if heat.since_ms is not None and at_ms < heat.since_ms:
-        return Cell(at_ms, CellState.UNKNOWN, None, "from before what is audited")
-    return Cell(at_ms, CellState.EMPTY, 0)
+        return CompletenessCell(at_ms, CellState.UNKNOWN, None, "from before what is audited")
+    return CompletenessCell(at_ms, CellState.EMPTY, 0)
 
 
-def joined(those: Sequence[Stretch]) -> Stretch:
+def joined(those: Sequence[MinuteRange]) -> MinuteRange:
     """Several minutes as one: numbers added up, the worst state of each side."""
-    sides: dict[tuple[str, str], Side] = {}
+    sides: dict[tuple[str, str], ComparedSide] = {}
     for stretch in those:
         for side in stretch.sides:
             before = sides.get((side.kind, side.instance))
             sides[side.kind, side.instance] = side if before is None else _both(before, side)
-    return Stretch(
+    return MinuteRange(
         sum(each.records for each in those),
         sum(each.markers for each in those),
         sum(each.aborted for each in those),
@@ -413,11 +415,11 @@ def joined(those: Sequence[Stretch]) -> Stretch:
     )
 
 
-def _both(one: Side, other: Side) -> Side:
+def _both(one: ComparedSide, other: ComparedSide) -> ComparedSide:
     there = (
         (one.there or 0) + (other.there or 0) if one.there is not None or other.there is not None else None
     )
-    return Side(
+    return ComparedSide(
         one.kind,
         one.instance,
         min(one.state, other.state, key=STATES.index),
@@ -433,7 +435,7 @@ def _both(one: Side, other: Side) -> Side:
 _THERE = {"source": "not in the log", "mirror": "not at the target", "view": "not in the store"}
 
 
-def state_of(stretch: Stretch) -> tuple[CellState, str]:
+def state_of(stretch: MinuteRange) -> tuple[CellState, str]:
     """The worst that is known of a stretch, and why."""
     for side in stretch.sides:
         who = f"{'producer' if side.kind == 'source' else side.kind} {side.instance}"
@@ -476,7 +478,7 @@ def _records(number: int) -> str:
     return f"{count(number)} record{'s are' if number != 1 else ' is'}"
 
 
-def chosen_of(audited: Audited, heat: Heat | None, at_ms: int, step_ms: int) -> Chosen:
+def chosen_of(audited: TopicCountsRow, heat: MinuteGrid | None, at_ms: int, step_ms: int) -> SelectedCell:
     """A cell with its counts at every tier, and the commands that name records or count anew."""
     those = {at: each for at, each in heat.minutes.items() if at_ms <= at < at_ms + step_ms} if heat else {}
     cell = cell_of(heat, list(those.values()), at_ms, step_ms)
@@ -492,7 +494,7 @@ def chosen_of(audited: Audited, heat: Heat | None, at_ms: int, step_ms: int) -> 
         for at in wrong[:_MOST_COMMANDS]
     ]
     commands.append(("Count what is new, and compare", f"hub audit run {audited.topic}"))
-    return Chosen(
+    return SelectedCell(
         audited.topic,
         at_ms,
         at_ms + step_ms,

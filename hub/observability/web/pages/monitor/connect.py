@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hub.errors import CallerError
-from hub.observability.cluster.connect import Connect, Connector, ConnectState, Worker
+from hub.observability.cluster.connect import Connect, Connector, ConnectState, ConnectWorker
 from hub.observability.web.layout import Pager, paged
 
 PAGE = 100
@@ -13,11 +13,11 @@ MOST_TASKS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ConnectFacts:
     """What is asked, and whether any of it answers."""
 
     state: str
-    workers: tuple[Worker, ...]
+    workers: tuple[ConnectWorker, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ConnectPage:
     """``connect`` None: no worker is named in the settings. ``of``: connectors in all, None while that is not known.
     ``counts``: (state, how many) of what fits without the filter on states."""
 
-    connect: Known | None
+    connect: ConnectFacts | None
     q: str
     state: str
     connectors: tuple[Connector, ...]
@@ -47,7 +47,7 @@ def connect_page(connect: Connect | None, q: str, state: str, number: int = 1) -
     counts = tuple((each.value, sum(one.state is each for one in named)) for each in ConnectState)
     heard = connect is not None and connect.connectors_by_state is not None
     return ConnectPage(
-        None if connect is None else Known(connect.state, connect.workers),
+        None if connect is None else ConnectFacts(connect.state, connect.workers),
         q,
         state,
         tuple(fit[pager.first : pager.last]),

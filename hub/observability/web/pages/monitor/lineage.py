@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from hub.errors import CallerError
-from hub.observability.lineage.lineage import Columns, Edge, Late, Lineage, Node
-from hub.observability.web.pages.monitor.mirrors import Known
+from hub.observability.lineage.lineage import Columns, LatenessPath, Lineage, LineageEdge, LineageNode
+from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 
 MOST_NODES = 120
 MOST_STEPS = 9
@@ -25,13 +25,13 @@ class LineagePage:
     """The graph around ``of``, so many ``steps`` each way; of everything when it is None. ``late`` and ``columns`` (of a
     view) belong to ``of``; ``cut``: there is more; ``total``: nodes in all; ``missing``: what could not be told. ``unmeasured``: see Estate."""
 
-    of: Node | None
+    of: LineageNode | None
     steps: int
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[LineageNode, ...]
+    edges: tuple[LineageEdge, ...]
     cut: bool
     total: int
-    late: Late | None
+    late: LatenessPath | None
     columns: Columns
     missing: tuple[str, ...]
     unmeasured: str | None = None
@@ -64,7 +64,7 @@ def lineage_page(
     )
 
 
-def not_told(mirrors: Known) -> tuple[str, ...]:
+def unreported_mirrors(mirrors: MirrorFacts) -> tuple[str, ...]:
     """What cannot be said of mirrors, and why."""
     if mirrors.error is not None:
         return (f"mirrors: {mirrors.error}",)
@@ -81,7 +81,7 @@ def short(name: str, most: int = _SHORT) -> str:
     return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
-def home_of(node: Node) -> str:
+def home_of(node: LineageNode) -> str:
     """The address of the page of what a node is."""
     if node.kind == "mirror" or node.cluster:
         return "/mirrors"

@@ -17,7 +17,7 @@ HEARD_S = 60.0  # the source is asked for its ends every few seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ChecklistItem:
     """A point of the checklist: "ok", "bad", or "unknown"; and in words."""
 
     state: str
@@ -25,7 +25,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class MirrorCommand:
     """What it is for, the command, and what people do before and after it."""
 
     what: str
@@ -34,15 +34,15 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
+class MirrorCard:
     """``status`` is what ``hub mirror status -o json`` tells; its partitions, worst first, are cut here. ``back_of``: the mirror
     whose way back it is, which nobody declares. ``handed_over``: the target acts for the source. ``commands``: those that
     are not refused as things are. ``lost``: what the failover that the target acts by left behind, a line each."""
 
     name: str
     status: Mapping[str, Any]
-    checks: tuple[Check, ...]
-    commands: tuple[Command, ...]
+    checks: tuple[ChecklistItem, ...]
+    commands: tuple[MirrorCommand, ...]
     partitions: tuple[Mapping[str, Any], ...]
     more_partitions: int
     groups: tuple[Mapping[str, Any], ...] = ()
@@ -53,7 +53,7 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MirrorFacts:
     """What was last heard. ``declared`` False: there is no mirrors.yaml. ``asked_at_ms`` None: not yet. ``here``: the file's
     names of this very cluster; ``clusters``: the first address of each."""
 
@@ -72,10 +72,10 @@ class MirrorsPage:
     declared: bool
     asked_at_ms: int | None
     error: str | None
-    mirrors: tuple[Mirror, ...]
+    mirrors: tuple[MirrorCard, ...]
 
 
-def mirrors_page(known: Known) -> MirrorsPage:
+def mirrors_page(known: MirrorFacts) -> MirrorsPage:
     """The page's facts."""
     return MirrorsPage(
         known.declared,
@@ -85,7 +85,7 @@ def mirrors_page(known: Known) -> MirrorsPage:
     )
 
 
-def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None) -> Mirror:
+def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None) -> MirrorCard:
     """One mirror; ``status`` may be as short as that of a cluster that does not answer. ``clusters``: addresses by name."""
     name = str(status["mirror"])
     declared = str(status.get("declared", name))
@@ -94,7 +94,7 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
         key=lambda row: (not row["reason"], -(row["lag_records"] or 0), row["topic"]),
     )
     groups = sorted(status.get("groups", ()), key=lambda row: (-row["rpo_records"], row["group"]))
-    return Mirror(
+    return MirrorCard(
         name,
         {key: value for key, value in status.items() if key not in ("partitions", "groups")},
         checks(status),
@@ -156,28 +156,34 @@ def _handed_over(status: Mapping[str, Any]) -> bool:
     return not is_back and "source" in status and acting.get(status["source"]) == status["target"]
 
 
-def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[Command, ...]:
+def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[MirrorCommand, ...]:
     """What can be done now. Others would be refused: who acts already cannot take over, who owns has nothing to get back."""
     declared = str(status.get("declared", status["mirror"]))
     if "workers" not in status:
         return (
-            Command(
+            MirrorCommand(
                 "Nobody can take over or give back while the target does not answer",
                 f"hub mirror status {declared}",
             ),
         )
     for each in status["operations"]:
         return (
-            Command(f"Go on with the {each['kind']} that is under way", f"hub mirror resume {declared}"),
-            Command("Or undo it, while ownership is as it was", f"hub mirror resume {declared} --abort"),
+            MirrorCommand(
+                f"Go on with the {each['kind']} that is under way", f"hub mirror resume {declared}"
+            ),
+            MirrorCommand(
+                "Or undo it, while ownership is as it was", f"hub mirror resume {declared} --abort"
+            ),
         )
     is_back = declared != status["mirror"]
     home, away = (status["target"], status["source"]) if is_back else (status["source"], status["target"])
     at_home, at_away = _address(home, clusters), _address(away, clusters)
     if is_back or _handed_over(status):
         return (
-            Command("Rehearse the way home: changes nothing", f"hub mirror drill {declared} --kind failback"),
-            Command(
+            MirrorCommand(
+                "Rehearse the way home: changes nothing", f"hub mirror drill {declared} --kind failback"
+            ),
+            MirrorCommand(
                 f"Give it back to {home}, which is well again",
                 f"hub mirror failback {declared}",
                 f"What {home} had and nobody mirrored is carried over behind what was born since; --tail discard declares it"
@@ -185,15 +191,15 @@ def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[Co
             ),
         )
     return (
-        Command("Rehearse a failover: changes nothing", f"hub mirror drill {declared}"),
-        Command(
+        MirrorCommand("Rehearse a failover: changes nothing", f"hub mirror drill {declared}"),
+        MirrorCommand(
             f"Take over: {home} is gone",
             f"hub mirror failover {declared}",
             f"It says what is lost and wants the name typed. Then point writers and readers to {at_away}: groups go on where they"
             f" were. Keep producers out of {home} by its access rules until it is given back.",
         ),
-        Command("Rehearse a switchover", f"hub mirror drill {declared} --kind switchover"),
-        Command(
+        MirrorCommand("Rehearse a switchover", f"hub mirror drill {declared} --kind switchover"),
+        MirrorCommand(
             f"Hand over: {home} is well",
             f"hub mirror switchover {declared}",
             f"Stop writers and readers at {at_home} first: it waits until all is carried. Then start them at {at_away}: nothing is"
@@ -206,39 +212,41 @@ def _address(cluster: str, clusters: Mapping[str, str]) -> str:
     return f"{cluster} ({clusters[cluster]})" if cluster in clusters else cluster
 
 
-def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
+def checks(status: Mapping[str, Any]) -> tuple[ChecklistItem, ...]:
     """Could the target take over now? Of one that acts already: does it."""
     if "workers" not in status:
-        return (Check("bad", f"The target does not answer: {status.get('reason', '')}"),)
+        return (ChecklistItem("bad", f"The target does not answer: {status.get('reason', '')}"),)
     if _handed_over(status):
-        acts = Check("ok", f"{status['target']} acts for {status['source']}")
+        acts = ChecklistItem("ok", f"{status['target']} acts for {status['source']}")
         return (acts, *_under_way(status))
     found = []
     workers = status["workers"]
     found.append(
-        Check("ok", f"{workers} worker{'s carry' if workers != 1 else ' carries'} it")
+        ChecklistItem("ok", f"{workers} worker{'s carry' if workers != 1 else ' carries'} it")
         if workers
-        else Check("bad", "No worker carries it: hub mirror run")
+        else ChecklistItem("bad", "No worker carries it: hub mirror run")
     )
     waiting, late = status["lag_records"], status["lag_s"]
     if waiting is None:
-        found.append(Check("unknown", "What the target lacks is not known"))
+        found.append(ChecklistItem("unknown", "What the target lacks is not known"))
     elif waiting == 0 and not _ends_of_now(status):
         found.append(
-            Check("unknown", "The target has all that was seen at the source; what came since is not known")
+            ChecklistItem(
+                "unknown", "The target has all that was seen at the source; what came since is not known"
+            )
         )
     elif waiting == 0 and (heard := status.get("source_heard_s")) is not None and heard > HEARD_S:
         found.append(
-            Check(
+            ChecklistItem(
                 "unknown",
                 f"The target has all that the source had {seconds(heard)} ago; it was not heard since",
             )
         )
     elif waiting == 0:
-        found.append(Check("ok", "The target has every record of the source"))
+        found.append(ChecklistItem("ok", "The target has every record of the source"))
     else:
         found.append(
-            Check(
+            ChecklistItem(
                 "bad",
                 f"The target lacks {count(waiting)} record{'s' * (waiting != 1)} ({seconds(late)}):"
                 " a failover would lose them",
@@ -246,17 +254,19 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
         )
     silent = max((beat["ago_s"] for beat in status["heartbeats"]), default=0.0)
     if silent > SILENT_S:
-        found.append(Check("bad", f"A worker was not heard of for {seconds(silent)}"))
+        found.append(ChecklistItem("bad", f"A worker was not heard of for {seconds(silent)}"))
     if status["restarts"]:
         found.append(
-            Check("bad", f"A shard does not get on: it was restarted {count(status['restarts'])} times")
+            ChecklistItem(
+                "bad", f"A shard does not get on: it was restarted {count(status['restarts'])} times"
+            )
         )
-    found += _untold(status)
+    found += _unreported(status)
     still = [row for row in status.get("partitions", ()) if row["reason"] and row["state"] != "unknown"]
     found.append(
-        Check("ok", "No partition stands still")
+        ChecklistItem("ok", "No partition stands still")
         if not still
-        else Check(
+        else ChecklistItem(
             "bad",
             f"{len(still)} partition{'s stand' if len(still) != 1 else ' stands'} still, first {still[0]['topic']}: {still[0]['reason']}",
         )
@@ -265,7 +275,7 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
     if left:
         topic, why = min(left.items())
         found.append(
-            Check(
+            ChecklistItem(
                 "bad",
                 f"{len(left)} topic{'s are' if len(left) != 1 else ' is'} not mirrored, first {topic}: {why}",
             )
@@ -275,7 +285,7 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
     )
     if masked:
         found.append(
-            Check(
+            ChecklistItem(
                 "bad",
                 f"{len(masked)} cop{'ies are' if len(masked) != 1 else 'y is'} masked, first {masked[0]}: no stand-in for the"
                 " original, and what is born there is not carried home",
@@ -283,40 +293,42 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
         )
     gaps = status["gaps"]
     found.append(
-        Check("ok", "No offsets are missing in between")
+        ChecklistItem("ok", "No offsets are missing in between")
         if not gaps
-        else Check("bad", f"{len(gaps)} stretches of offsets are missing in the target")
+        else ChecklistItem("bad", f"{len(gaps)} stretches of offsets are missing in the target")
     )
     if status["different"]:
         found.append(
-            Check(
+            ChecklistItem(
                 "bad",
                 f"{count(status['different'])} partitions differ from the source: hub mirror verify {status['mirror']}",
             )
         )
     elif status["verified_s"] is None:
-        found.append(Check("unknown", "Nothing was compared yet"))
+        found.append(ChecklistItem("unknown", "Nothing was compared yet"))
     else:
         rest = status["unverified_records"]
         but = f", {count(rest)} offsets were not" if rest else ""
         found.append(
-            Check("ok", f"{count(status['verified_records'])} records were compared and are the same{but}")
+            ChecklistItem(
+                "ok", f"{count(status['verified_records'])} records were compared and are the same{but}"
+            )
         )
     groups = status["groups"]
     behind = [group for group in groups if group["rpo_records"]]
     if not groups:
-        found.append(Check("unknown", "No consumer group is carried over"))
+        found.append(ChecklistItem("unknown", "No consumer group is carried over"))
     elif behind:
         worst = max(behind, key=lambda group: group["rpo_s"])
         found.append(
-            Check(
+            ChecklistItem(
                 "bad",
                 f"{len(behind)} of {len(groups)} groups would lose unread records, "
                 f"{worst['group']} most: {seconds(worst['rpo_s'])}",
             )
         )
     else:
-        found.append(Check("ok", f"All {len(groups)} consumer groups go on where they are"))
+        found.append(ChecklistItem("ok", f"All {len(groups)} consumer groups go on where they are"))
     return (*found, *_under_way(status))
 
 
@@ -328,17 +340,22 @@ def _ends_of_now(status: Mapping[str, Any]) -> bool:
     return bool(status["workers"]) and not any(row["reason"] for row in rows)
 
 
-def _untold(status: Mapping[str, Any]) -> list[Check]:
+def _unreported(status: Mapping[str, Any]) -> list[ChecklistItem]:
     """The partitions that no worker reports, as a point of the checklist."""
     rows = [row for row in status.get("partitions", ()) if row["state"] == "unknown"]
     if not rows:
         return []
     many = len(rows) != 1
     first = f"{rows[0]['topic']} partition {rows[0]['partition']}: {rows[0]['reason']}"
-    return [Check("unknown", f"No worker reports {len(rows)} partition{'s' if many else ''}, first {first}")]
-
-
-def _under_way(status: Mapping[str, Any]) -> list[Check]:
     return [
-        Check("bad", f"A {each['kind']} is under way, next: {each['next']}") for each in status["operations"]
+        ChecklistItem(
+            "unknown", f"No worker reports {len(rows)} partition{'s' if many else ''}, first {first}"
+        )
+    ]
+
+
+def _under_way(status: Mapping[str, Any]) -> list[ChecklistItem]:
+    return [
+        ChecklistItem("bad", f"A {each['kind']} is under way, next: {each['next']}")
+        for each in status["operations"]
     ]

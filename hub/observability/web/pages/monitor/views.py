@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hub.errors import NotFound, nearest
-from hub.observability.overview.overview import RUNNING, Batch, Overview, ViewLine
+from hub.observability.overview.overview import RUNNING, BatchSummary, Overview, ViewLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ViewsPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AccessExample:
     """A way to ask the view: what it is for, and the command."""
 
     what: str
@@ -51,9 +51,9 @@ class ViewPage:
     served: int | None
     refusal: str | None
     text: str
-    ways: tuple[Way, ...]
+    ways: tuple[AccessExample, ...]
     missing: tuple[str, ...]
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[BatchSummary, ...] = ()
     recomputed: Mapping[str, Any] | None = None
 
 
@@ -119,17 +119,21 @@ def view_page(
     )
 
 
-def ways(view: str, indexes: Sequence[str], key: str, base: str) -> tuple[Way, ...]:
+def ways(view: str, indexes: Sequence[str], key: str, base: str) -> tuple[AccessExample, ...]:
     """How to ask a view, as commands that can be pasted."""
     at = f"{base.rstrip('/')}/views/{quote(view)}"
-    found = [Way("One row", f"curl -s {shlex.quote(f'{at}/{quote(key)}')}")]
+    found = [AccessExample("One row", f"curl -s {shlex.quote(f'{at}/{quote(key)}')}")]
     if indexes:
         found.append(
-            Way("Rows by an index", f"curl -s {shlex.quote(f'{at}?{quote(indexes[0])}=VALUE&limit=10')}")
+            AccessExample(
+                "Rows by an index", f"curl -s {shlex.quote(f'{at}?{quote(indexes[0])}=VALUE&limit=10')}"
+            )
         )
     found += [
-        Way("Every change, as it comes", f"curl -sN {shlex.quote(f'{at}/changes')}"),
-        Way("SQL", f"hub sql -c {shlex.quote(f'SELECT * FROM {view} LIMIT 10')}"),
-        Way("One row in the terminal, live", f"hub watch {shlex.quote(view)} --key {shlex.quote(key)}"),
+        AccessExample("Every change, as it comes", f"curl -sN {shlex.quote(f'{at}/changes')}"),
+        AccessExample("SQL", f"hub sql -c {shlex.quote(f'SELECT * FROM {view} LIMIT 10')}"),
+        AccessExample(
+            "One row in the terminal, live", f"hub watch {shlex.quote(view)} --key {shlex.quote(key)}"
+        ),
     ]
     return tuple(found)

@@ -18,7 +18,7 @@ is well but for such a pair, everything is compared again without that belief, u
 fixed point). Comparisons are generators on a stack of our own, each pair is compared once, and the steps are counted:
 no schema can make this deep, slow or endless.
 
-One file a family of keywords, each functions of a ``Comparison``::
+One file a family of keywords, each functions of a ``JsonSchemaComparison``::
 
     comparison.py   the stack, the count, which family compares a pair
     scalars.py  combined.py  objects.py  arrays.py   the families     unnamed.py   what both of the last two leave open
@@ -27,14 +27,14 @@ One file a family of keywords, each functions of a ``Comparison``::
 
 from __future__ import annotations
 
-from hub.schema_registry.formats import Difference
-from hub.schema_registry.formats.json_schema.differences.comparison import Comparison
+from hub.schema_registry.formats import SchemaDifference
+from hub.schema_registry.formats.json_schema.differences.comparison import JsonSchemaComparison
 from hub.schema_registry.formats.json_schema.differences.reasons import MOST_NESTED, MOST_REASONS, MOST_WORK
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
 
 __all__ = ["MOST_NESTED", "MOST_REASONS", "MOST_WORK", "differences"]
 
 
-def differences(reader: JsonSchema, writer: JsonSchema, lenient: bool = False) -> list[Difference]:
+def differences(reader: JsonSchema, writer: JsonSchema, lenient: bool = False) -> list[SchemaDifference]:
     """Every reason, in the reader's order; [] when it can read. Raises InvalidSchema where that is too much work."""
-    return [each.told() for each in Comparison(reader, writer, lenient).reasons()]
+    return [each.told() for each in JsonSchemaComparison(reader, writer, lenient).reasons()]

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, Job, Reason, at
+from hub.schema_registry.formats.json_schema.differences.reasons import (
+    ComparisonContext,
+    Job,
+    JsonSchemaReason,
+    at,
+)
 from hub.schema_registry.formats.json_schema.differences.scalars import bounds
-from hub.schema_registry.formats.json_schema.differences.shapes import Shape, each_item, refers, tuple_of
+from hub.schema_registry.formats.json_schema.differences.shapes import (
+    SchemaShape,
+    each_item,
+    refers,
+    tuple_of,
+)
 from hub.schema_registry.formats.json_schema.differences.unnamed import (
     additional,
     cover_of,
@@ -16,9 +26,9 @@ from hub.schema_registry.formats.json_schema.differences.unnamed import (
 from hub.schema_registry.formats.json_schema.differences.wording import called
 
 
-def arrays(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
+def arrays(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
     """Item by item; then those that nobody names."""
-    found: list[Reason] = []
+    found: list[JsonSchemaReason] = []
     wrote_each, reads_each = each_item(writer), each_item(reader)
     if reads_each is not None:
         shape = comparison.shapes.of(reader.document, reads_each)
@@ -55,7 +65,9 @@ def arrays(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
     return found + bounds(comparison, writer, reader)
 
 
-def _item_added(comparison: ComparisonContext, writer: Shape, reader: Shape, shape: Shape, raw: Any) -> Job:
+def _item_added(
+    comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, shape: SchemaShape, raw: Any
+) -> Job:
     if is_open(comparison, writer):
         if shape.kind == "any" and not refers(reader, raw):
             return []
@@ -75,7 +87,7 @@ def _item_added(comparison: ComparisonContext, writer: Shape, reader: Shape, sha
     )
 
 
-def _item_removed(comparison: ComparisonContext, reader: Shape, shape: Shape, raw: Any) -> Job:
+def _item_removed(comparison: ComparisonContext, reader: SchemaShape, shape: SchemaShape, raw: Any) -> Job:
     if is_open(comparison, reader):
         return []
     cover = cover_of(comparison, reader)

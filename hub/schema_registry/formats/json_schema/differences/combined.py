@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, Job, Reason
-from hub.schema_registry.formats.json_schema.differences.shapes import Shape
+from hub.schema_registry.formats.json_schema.differences.reasons import (
+    ComparisonContext,
+    Job,
+    JsonSchemaReason,
+)
+from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape
 from hub.schema_registry.formats.json_schema.differences.wording import called
 
 
-def combined(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
+def combined(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
     """Each member of the writer's has to find one of the reader's that reads it, and none twice."""
     wrote, reads = comparison.shapes.members(writer), comparison.shapes.members(reader)
     if not _criterion_widened(writer, reader, len(wrote), len(reads)):
@@ -32,7 +36,7 @@ def combined(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job
             "keep every alternative that the writer has",
         )
     fitting: list[list[int]] = []
-    nearest: list[Reason | None] = []
+    nearest: list[JsonSchemaReason | None] = []
     for wrote_one in wrote:
         fits, best = [], None
         for index, reads_one in enumerate(reads):
@@ -58,7 +62,7 @@ def combined(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job
     return found
 
 
-def _criterion_widened(writer: Shape, reader: Shape, wrote: int, reads: int) -> bool:
+def _criterion_widened(writer: SchemaShape, reader: SchemaShape, wrote: int, reads: int) -> bool:
     if writer.criterion == reader.criterion or reader.criterion == "anyOf":
         return True
     if reads == 1 and writer.criterion == "allOf":
@@ -92,7 +96,7 @@ def _matching(comparison: ComparisonContext, fitting: list[list[int]]) -> dict[i
     return partner
 
 
-def nots(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
+def nots(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
     """What the reader forbids, the writer has to forbid."""
     wrote, reads = _under(comparison, writer, "not"), _under(comparison, reader, "not")
     if not (yield reads, wrote):  # the other way round: to forbid less is to allow more
@@ -105,5 +109,5 @@ def nots(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
     )
 
 
-def _under(comparison: ComparisonContext, shape: Shape, keyword: str) -> Shape:
+def _under(comparison: ComparisonContext, shape: SchemaShape, keyword: str) -> SchemaShape:
     return comparison.shapes.of(shape.document, shape[keyword])

@@ -15,8 +15,8 @@ from hub.schema_registry.formats.json_schema.differences.reasons import (
     MOST_REASONS,
     MOST_WORK,
     Job,
+    JsonSchemaReason,
     Pair,
-    Reason,
     at,
 )
 from hub.schema_registry.formats.json_schema.differences.scalars import (
@@ -25,26 +25,28 @@ from hub.schema_registry.formats.json_schema.differences.scalars import (
     type_changed,
     values_changed,
 )
-from hub.schema_registry.formats.json_schema.differences.shapes import Shape, Shapes
+from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape, SchemaShapes
 from hub.schema_registry.formats.json_schema.schema import JsonSchema, Pattern
 
 
-class Comparison:
+class JsonSchemaComparison:
     """One reader against one writer."""
 
     def __init__(self, reader: JsonSchema, writer: JsonSchema, lenient: bool) -> None:
         self._reader, self._writer = reader, writer
         self._allowed = LENIENT if lenient else frozenset()
-        self.shapes = Shapes()
+        self.shapes = SchemaShapes()
         self._work = 0
         self.values: dict[int, dict[str, Any]] = {}
         self._patterns: dict[str, Pattern] = {}
         self._matched: dict[tuple[str, str], bool] = {}
-        self._known: dict[tuple[int, int], list[Reason]] = {}  # what a pair came to
-        self._believed: dict[tuple[int, int], list[Reason]] = {}  # what it is taken for while it is compared
+        self._known: dict[tuple[int, int], list[JsonSchemaReason]] = {}  # what a pair came to
+        self._believed: dict[
+            tuple[int, int], list[JsonSchemaReason]
+        ] = {}  # what it is taken for while it is compared
         self._met: set[tuple[int, int]] = set()  # pairs of which the latter was asked
 
-    def reasons(self) -> list[Reason]:
+    def reasons(self) -> list[JsonSchemaReason]:
         writer = self.shapes.of(self._writer, self._writer.raw)
         reader = self.shapes.of(self._reader, self._reader.raw)
         while True:
@@ -60,11 +62,11 @@ class Comparison:
             for pair, reasons in wrong.items():
                 self._believed[pair] = [replace(reasons[0], believed=True)]
 
-    def _run(self, first: Pair) -> list[Reason]:
+    def _run(self, first: Pair) -> list[JsonSchemaReason]:
         """A comparison with all those that it asks for, on a stack of our own."""
         stack = [(_key(first), self._compare(*first))]
         under_way = {_key(first)}
-        answer: list[Reason] | None = None
+        answer: list[JsonSchemaReason] | None = None
         while stack:
             key, job = stack[-1]
             try:
@@ -98,18 +100,18 @@ class Comparison:
         if self._work > MOST_WORK:
             raise InvalidSchema(f"the two schemas cannot be compared: that takes more than {MOST_WORK} steps")
 
-    def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[Reason]:
+    def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[JsonSchemaReason]:
         """A reason at the end of a way; [] where the rule is allowed to be broken."""
         if rule in self._allowed:
             return []
-        found = [Reason(rule, what, fix)]
+        found = [JsonSchemaReason(rule, what, fix)]
         for index, step in enumerate(reversed(way)):
             found = at(step, found, "" if index else name)
         return found
 
     # -- any two shapes
 
-    def _compare(self, writer: Shape, reader: Shape) -> Job:
+    def _compare(self, writer: SchemaShape, reader: SchemaShape) -> Job:
         if reader.kind == "combined" != writer.kind:
             members = self.shapes.members(reader)
             if len(members) == 1 or reader.criterion != "allOf":
@@ -149,7 +151,7 @@ def _key(pair: Pair) -> tuple[int, int]:
     return id(pair[0]), id(pair[1])
 
 
-def _never_wrong(writer: Shape, reader: Shape) -> bool:
+def _never_wrong(writer: SchemaShape, reader: SchemaShape) -> bool:
     """Whether shapes of two kinds get along: nothing was written, anything is read, or both are Connect's bytes."""
     if writer.kind == "never" or reader.kind == "any":
         return True

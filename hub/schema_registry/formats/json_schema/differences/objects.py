@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, Job, Reason, at
+from hub.schema_registry.formats.json_schema.differences.reasons import (
+    ComparisonContext,
+    Job,
+    JsonSchemaReason,
+    at,
+)
 from hub.schema_registry.formats.json_schema.differences.scalars import bounds
-from hub.schema_registry.formats.json_schema.differences.shapes import Shape, refers
+from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape, refers
 from hub.schema_registry.formats.json_schema.differences.unnamed import (
     additional,
     cover_of,
@@ -17,12 +22,12 @@ from hub.schema_registry.formats.json_schema.differences.unnamed import (
 from hub.schema_registry.formats.json_schema.differences.wording import called
 
 
-def objects(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
+def objects(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
     """Property by property; then what depends on them, and those that nobody names."""
     wrote: Mapping[str, Any] = writer["properties"] or {}
     reads: Mapping[str, Any] = reader["properties"] or {}
     always, needed = set(writer["required"] or ()), set(reader["required"] or ())
-    found: list[Reason] = []
+    found: list[JsonSchemaReason] = []
     for name, raw in reads.items():
         comparison.spend(1)
         if name not in wrote:
@@ -49,7 +54,9 @@ def objects(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
     return found + bounds(comparison, writer, reader)
 
 
-def _added(comparison: ComparisonContext, writer: Shape, reader: Shape, name: str, needed: bool) -> Job:
+def _added(
+    comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, name: str, needed: bool
+) -> Job:
     raw = reader["properties"][name]
     shape, default = comparison.shapes.of(reader.document, raw), _has_default(reader, raw)
     how = (
@@ -57,7 +64,7 @@ def _added(comparison: ComparisonContext, writer: Shape, reader: Shape, name: st
         if needed
         else "OPTIONAL_PROPERTY"
     )
-    found: list[Reason] = []
+    found: list[JsonSchemaReason] = []
     if is_open(comparison, writer):
         if shape.kind == "any" and not refers(reader, raw):
             return []
@@ -88,7 +95,7 @@ def _added(comparison: ComparisonContext, writer: Shape, reader: Shape, name: st
     return at(name, found, name)
 
 
-def _removed(comparison: ComparisonContext, writer: Shape, reader: Shape, name: str) -> Job:
+def _removed(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, name: str) -> Job:
     if is_open(comparison, reader):
         return []
     raw = writer["properties"][name]
@@ -113,8 +120,8 @@ def _removed(comparison: ComparisonContext, writer: Shape, reader: Shape, name: 
     return at(name, [*inner, *found], name)
 
 
-def _dependencies(comparison: ComparisonContext, writer: Shape, reader: Shape) -> Job:
-    found: list[Reason] = []
+def _dependencies(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
+    found: list[JsonSchemaReason] = []
     wrote, reads = _dependent_names(writer), _dependent_names(reader)
     for name, names in reads.items():
         old = wrote.get(name)
@@ -145,16 +152,16 @@ def _dependencies(comparison: ComparisonContext, writer: Shape, reader: Shape) -
     return found
 
 
-def _has_default(shape: Shape, raw: Any) -> bool:
+def _has_default(shape: SchemaShape, raw: Any) -> bool:
     # what a reference leads to does not give the property a default, and from 2019-09 null is none
     return isinstance(raw, dict) and "default" in raw and not (shape.modern and raw["default"] is None)
 
 
-def _dependent_names(shape: Shape) -> dict[str, set[str]]:
+def _dependent_names(shape: SchemaShape) -> dict[str, set[str]]:
     found = (shape["dependentRequired"] if shape.modern else shape["dependencies"]) or {}
     return {name: set(each) for name, each in found.items() if isinstance(each, list) and each}
 
 
-def _dependent_schemas(shape: Shape) -> dict[str, Any]:
+def _dependent_schemas(shape: SchemaShape) -> dict[str, Any]:
     found = (shape["dependentSchemas"] if shape.modern else shape["dependencies"]) or {}
     return {name: each for name, each in found.items() if not isinstance(each, list)}

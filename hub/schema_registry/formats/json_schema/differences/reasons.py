@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from hub.schema_registry.formats import Difference
-from hub.schema_registry.formats.json_schema.differences.shapes import Shape, Shapes
+from hub.schema_registry.formats import SchemaDifference
+from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape, SchemaShapes
 
 MOST_WORK = 300_000  # steps of one comparison: a property, a pair of members, a character of a name
 MOST_NESTED = 10_000  # comparisons within comparisons
@@ -37,25 +37,25 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class JsonSchemaReason:
     rule: str
     what: str
     fix: str
     way: _Step | None = None
     believed: bool = False  # a pair that was met while it was compared, known to be bad from the time before
 
-    def told(self) -> Difference:
+    def told(self) -> SchemaDifference:
         steps, names, way = [], [], self.way
         while way is not None:
             steps.append(way.step)
             names.append(way.name)
             way = way.rest
-        return Difference(
+        return SchemaDifference(
             self.rule, "#/" + "/".join(steps), ".".join(filter(None, names)), self.what, self.fix
         )
 
 
-def at(step: str, reasons: Iterable[Reason], name: str = "") -> list[Reason]:
+def at(step: str, reasons: Iterable[JsonSchemaReason], name: str = "") -> list[JsonSchemaReason]:
     """The same reasons a step further in."""
     return [replace(each, way=_Step(step, name, each.way)) for each in reasons]
 
@@ -63,18 +63,18 @@ def at(step: str, reasons: Iterable[Reason], name: str = "") -> list[Reason]:
 class ComparisonContext(Protocol):
     """What one comparison of two schemas offers the families of keywords (``Comparison`` in comparison.py)."""
 
-    shapes: Shapes
+    shapes: SchemaShapes
     values: dict[int, dict[str, Any]]
 
     def spend(self, steps: int) -> None:
         """Count steps. Raises InvalidSchema for too many."""
 
-    def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[Reason]:
+    def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[JsonSchemaReason]:
         """Return a reason at the end of a path, or [] where the rule may be broken."""
 
     def matches(self, pattern: str, name: str) -> bool:
         """Return whether a pattern occurs anywhere in a name."""
 
 
-Pair = tuple[Shape, Shape]  # the writer's, the reader's
-Job = Generator[Pair, list[Reason], list[Reason]]  # asks for pairs, comes to reasons
+Pair = tuple[SchemaShape, SchemaShape]  # the writer's, the reader's
+Job = Generator[Pair, list[JsonSchemaReason], list[JsonSchemaReason]]  # asks for pairs, comes to reasons

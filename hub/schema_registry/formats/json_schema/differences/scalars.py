@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, Reason
-from hub.schema_registry.formats.json_schema.differences.shapes import Shape, json_text
-from hub.schema_registry.formats.json_schema.differences.wording import called, cut
+from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, JsonSchemaReason
+from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape, json_text
+from hub.schema_registry.formats.json_schema.differences.wording import called, shortened
 
 # Keyword, the rule's name, and whether more is wider.
 _BOUNDS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
@@ -29,7 +29,9 @@ _BOUNDS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
 }
 
 
-def type_changed(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[Reason]:
+def type_changed(
+    comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape
+) -> list[JsonSchemaReason]:
     """Shapes of two kinds."""
     return comparison.says(
         "TYPE_CHANGED",
@@ -40,7 +42,9 @@ def type_changed(comparison: ComparisonContext, writer: Shape, reader: Shape) ->
     )
 
 
-def scalars(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[Reason]:
+def scalars(
+    comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape
+) -> list[JsonSchemaReason]:
     """What numbers and texts say of themselves, limits aside."""
     found = []
     if reader.kind == "number" and reader.integer and not writer.integer:
@@ -63,7 +67,7 @@ def scalars(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list
     return found
 
 
-def _multiples(comparison: ComparisonContext, wrote: Any, reads: Any) -> list[Reason]:
+def _multiples(comparison: ComparisonContext, wrote: Any, reads: Any) -> list[JsonSchemaReason]:
     if wrote is None:
         rule, fix = "MULTIPLE_OF_ADDED", "remove multipleOf"
     else:
@@ -79,7 +83,7 @@ def _multiples(comparison: ComparisonContext, wrote: Any, reads: Any) -> list[Re
     return comparison.says(rule, what, fix, "multipleOf")
 
 
-def bounds(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[Reason]:
+def bounds(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> list[JsonSchemaReason]:
     """Limits: lengths, sizes, greatest and smallest."""
     found = []
     for keyword, rule, more_is_wider in _BOUNDS.get(reader.kind, ()):
@@ -103,7 +107,7 @@ def bounds(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[
     return found
 
 
-def _number(shape: Shape, keyword: str) -> int | float | None:
+def _number(shape: SchemaShape, keyword: str) -> int | float | None:
     if keyword.endswith("Contains"):
         if not shape.modern or shape["contains"] is None:
             return None
@@ -114,13 +118,17 @@ def _number(shape: Shape, keyword: str) -> int | float | None:
     return found if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
-def values_changed(comparison: ComparisonContext, writer: Shape, reader: Shape) -> list[Reason]:
+def values_changed(
+    comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape
+) -> list[JsonSchemaReason]:
     """Enums and constants: every value of the writer's has to be one of the reader's."""
     wrote, reads = _values_of(comparison, writer).keys(), _values_of(comparison, reader).keys()
     comparison.spend(len(wrote) // 10)
     if wrote <= reads:
         return []
-    lost = [f"`{cut(each)}`" for text, each in _values_of(comparison, writer).items() if text not in reads]
+    lost = [
+        f"`{shortened(each)}`" for text, each in _values_of(comparison, writer).items() if text not in reads
+    ]
     lacks = ", ".join(lost[:10]) + (f" and {len(lost) - 10} more" if len(lost) > 10 else "")
     if reader.kind == "const":
         return comparison.says(
@@ -137,7 +145,7 @@ def values_changed(comparison: ComparisonContext, writer: Shape, reader: Shape) 
     )
 
 
-def _values_of(comparison: ComparisonContext, shape: Shape) -> dict[str, Any]:
+def _values_of(comparison: ComparisonContext, shape: SchemaShape) -> dict[str, Any]:
     """The values of an enum or a constant by their text: 1, 1.0 and true are three values."""
     if id(shape) not in comparison.values:
         values = shape["enum"] if shape.kind == "enum" else [shape["const"]]

@@ -12,7 +12,7 @@ from hub.schema_registry.formats.json_schema.schema import JsonSchema, followed,
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class SchemaShape:
     """One kind of rule. ``raw`` holds its keywords, ``members`` those of a combination: shapes, or schemas yet to read."""
 
     kind: str  # any never string number boolean null object array enum const not conditional combined
@@ -31,7 +31,7 @@ class Shape:
 
 
 _EMPTY = JsonSchema(True, 7)
-_ANY, _NEVER = Shape("any", {}, _EMPTY), Shape("never", {}, _EMPTY)
+_ANY, _NEVER = SchemaShape("any", {}, _EMPTY), SchemaShape("never", {}, _EMPTY)
 
 
 @cache
@@ -69,16 +69,16 @@ def _keywords(draft: int) -> Mapping[str, frozenset[str]]:
     }
 
 
-class Shapes:
+class SchemaShapes:
     """Schemas as shapes. What is written alike in one resource is one shape, so that a pair is known by identity."""
 
     def __init__(self) -> None:
-        self._built: dict[int, Shape] = {}
-        self._alike: dict[Any, Shape] = {}
-        self._members: dict[int, tuple[Shape, ...]] = {}
+        self._built: dict[int, SchemaShape] = {}
+        self._alike: dict[Any, SchemaShape] = {}
+        self._members: dict[int, tuple[SchemaShape, ...]] = {}
         self._kept: list[Any] = []  # what was made here and is known by identity
 
-    def of(self, document: JsonSchema, raw: Any) -> Shape:
+    def of(self, document: JsonSchema, raw: Any) -> SchemaShape:
         if isinstance(raw, bool):
             return _ANY if raw else _NEVER
         if id(raw) not in self._built:
@@ -89,19 +89,19 @@ class Shapes:
             self._built[id(raw)] = self._alike[alike]
         return self._built[id(raw)]
 
-    def members(self, shape: Shape) -> tuple[Shape, ...]:
+    def members(self, shape: SchemaShape) -> tuple[SchemaShape, ...]:
         """The members of a combination, none twice."""
         if id(shape) not in self._members:
             distinct: dict[Any, Any] = {}
             for each in shape.members:
-                distinct.setdefault(each if isinstance(each, Shape) else json_text(each), each)
+                distinct.setdefault(each if isinstance(each, SchemaShape) else json_text(each), each)
             self._members[id(shape)] = tuple(
-                each if isinstance(each, Shape) else self.of(shape.document, each)
+                each if isinstance(each, SchemaShape) else self.of(shape.document, each)
                 for each in distinct.values()
             )
         return self._members[id(shape)]
 
-    def _build(self, document: JsonSchema, raw: dict[str, Any]) -> Shape:
+    def _build(self, document: JsonSchema, raw: dict[str, Any]) -> SchemaShape:
         parts = []
         if reference(raw, document.draft) is not None:
             where, target = followed(document, raw)
@@ -115,61 +115,61 @@ class Shapes:
             parts.append(referred)
         parts.extend(_parts(document, raw))
         if not parts:
-            return Shape("any", raw, document)
+            return SchemaShape("any", raw, document)
         return (
             parts[0]
             if len(parts) == 1
-            else Shape("combined", raw, document, criterion="allOf", members=tuple(parts))
+            else SchemaShape("combined", raw, document, criterion="allOf", members=tuple(parts))
         )
 
 
-def _parts(document: JsonSchema, raw: dict[str, Any]) -> Iterator[Shape]:
+def _parts(document: JsonSchema, raw: dict[str, Any]) -> Iterator[SchemaShape]:
     """What stands beside each other in one schema, references aside."""
     draft = document.draft
     if "enum" in raw:
-        yield Shape("enum", raw, document)
+        yield SchemaShape("enum", raw, document)
     for criterion in ("allOf", "anyOf", "oneOf"):
         if criterion in raw:
-            yield Shape("combined", raw, document, criterion=criterion, members=tuple(raw[criterion]))
+            yield SchemaShape("combined", raw, document, criterion=criterion, members=tuple(raw[criterion]))
     if "not" in raw:
-        yield Shape("not", raw, document)
+        yield SchemaShape("not", raw, document)
     if "const" in raw and draft > 4:
-        yield Shape("const", raw, document)
+        yield SchemaShape("const", raw, document)
     named = raw.get("type", [])
     types = [_typed(document, raw, each) for each in ([named] if isinstance(named, str) else named)]
     if isinstance(named, str):
         yield types[0]
     elif types:
-        yield Shape("combined", raw, document, criterion="anyOf", members=tuple(types))
+        yield SchemaShape("combined", raw, document, criterion="anyOf", members=tuple(types))
     present = {key for key in raw if draft <= 7 or raw[key] or key not in ("properties", "patternProperties")}
     for kind, keywords in _keywords(draft).items():
         if keywords & present and all(each.kind != kind for each in types):
-            yield Shape(kind, raw, document)
+            yield SchemaShape(kind, raw, document)
     if ("if" in raw and draft >= 7) or (draft == 7 and ("then" in raw or "else" in raw)):
-        yield Shape("conditional", raw, document)
+        yield SchemaShape("conditional", raw, document)
 
 
-def _typed(document: JsonSchema, raw: dict[str, Any], name: str) -> Shape:
+def _typed(document: JsonSchema, raw: dict[str, Any], name: str) -> SchemaShape:
     if name == "integer":
-        return Shape("number", raw, document, integer=True)
-    return Shape(name, raw, document)
+        return SchemaShape("number", raw, document, integer=True)
+    return SchemaShape(name, raw, document)
 
 
 # ---- what a shape says
 
 
-def refers(shape: Shape, raw: Any) -> bool:
+def refers(shape: SchemaShape, raw: Any) -> bool:
     """Whether a schema in it is a reference."""
     return isinstance(raw, dict) and reference(raw, shape.document.draft) is not None
 
 
-def tuple_of(shape: Shape) -> list[Any]:
+def tuple_of(shape: SchemaShape) -> list[Any]:
     """The schemas of items place by place; [] where there are none."""
     found = shape["prefixItems"] if shape.document.draft == 2020 else shape["items"]
     return found if isinstance(found, list) else []
 
 
-def each_item(shape: Shape) -> Any:
+def each_item(shape: SchemaShape) -> Any:
     """The schema of every item; None where there is none."""
     found = shape["items"]
     if isinstance(found, list) or (shape.modern and (isinstance(found, bool) or tuple_of(shape))):
@@ -177,7 +177,7 @@ def each_item(shape: Shape) -> Any:
     return found
 
 
-def additional_of(shape: Shape) -> tuple[bool, Any]:
+def additional_of(shape: SchemaShape) -> tuple[bool, Any]:
     """Whether there may be more properties or items than are named, and the schema of those."""
     if shape.kind == "object":
         found = shape["additionalProperties"]

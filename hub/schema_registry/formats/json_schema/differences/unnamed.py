@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hub.schema_registry.formats.json_schema.differences.reasons import ComparisonContext, Job
-from hub.schema_registry.formats.json_schema.differences.shapes import Shape, additional_of
+from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape, additional_of
 from hub.schema_registry.formats.json_schema.differences.wording import called
 
 
-def is_open(comparison: ComparisonContext, shape: Shape) -> bool:
+def is_open(comparison: ComparisonContext, shape: SchemaShape) -> bool:
     """Whether anything may stand where the schema says nothing."""
     if shape.kind == "object" and shape["patternProperties"]:
         return False
@@ -18,7 +18,9 @@ def is_open(comparison: ComparisonContext, shape: Shape) -> bool:
     return rest is None or rest.kind == "any"
 
 
-def cover_of(comparison: ComparisonContext, shape: Shape, name: str | None = None) -> Shape | None:
+def cover_of(
+    comparison: ComparisonContext, shape: SchemaShape, name: str | None = None
+) -> SchemaShape | None:
     """What a property or an item that the schema does not name must be; None where there may be none."""
     if name is not None:
         for pattern, raw in (shape["patternProperties"] or {}).items():
@@ -31,13 +33,13 @@ def cover_of(comparison: ComparisonContext, shape: Shape, name: str | None = Non
     return None if rest is None or rest.kind == "never" else rest
 
 
-def _rest(comparison: ComparisonContext, shape: Shape) -> Shape | None:
+def _rest(comparison: ComparisonContext, shape: SchemaShape) -> SchemaShape | None:
     """The schema of what nothing else has looked at (from 2019-09)."""
     raw = shape["unevaluatedProperties" if shape.kind == "object" else "unevaluatedItems"]
     return comparison.shapes.of(shape.document, raw) if shape.modern and raw is not None else None
 
 
-def additional(comparison: ComparisonContext, writer: Shape, reader: Shape, what: str) -> Job:
+def additional(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, what: str) -> Job:
     """``additionalProperties`` and ``additionalItems``; ``what`` is PROPERTIES or ITEMS."""
     (wrote, old), (reads, new) = additional_of(writer), additional_of(reader)
     many = what.lower()
@@ -61,7 +63,7 @@ def additional(comparison: ComparisonContext, writer: Shape, reader: Shape, what
     return (yield comparison.shapes.of(writer.document, old), shape)
 
 
-def unevaluated(comparison: ComparisonContext, writer: Shape, reader: Shape, what: str) -> Job:
+def unevaluated(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, what: str) -> Job:
     """``unevaluatedProperties`` and ``unevaluatedItems``; ``what`` is Properties or Items."""
     old, new = _rest(comparison, writer), _rest(comparison, reader)
     if new is None or new.kind == "any" or (old is not None and old.kind == "never"):

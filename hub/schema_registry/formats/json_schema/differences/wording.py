@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hub.schema_registry.formats.json_schema.differences.shapes import Shape
+from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape
 
 
-def called(shape: Shape) -> str:
+def called(shape: SchemaShape) -> str:
     """A shape as people say it: ``string``, ``string or null``, ``enum of `a`, `b```."""
     if shape.kind == "combined":
-        names = [called(each) if isinstance(each, Shape) else _called_raw(each) for each in shape.members[:6]]
+        names = [
+            called(each) if isinstance(each, SchemaShape) else _called_raw(each) for each in shape.members[:6]
+        ]
         more = [f"{len(shape.members) - 6} more"] if len(shape.members) > 6 else []
         return (" with " if shape.criterion == "allOf" else " or ").join([*names, *more])
     if shape.kind == "number":
         return "integer" if shape.integer else "number"
     if shape.kind == "enum":
-        return "one of " + ", ".join(f"`{cut(each)}`" for each in shape["enum"][:6])
+        return "one of " + ", ".join(f"`{shortened(each)}`" for each in shape["enum"][:6])
     if shape.kind == "const":
-        return f"`{cut(shape['const'])}`"
+        return f"`{shortened(shape['const'])}`"
     words = {"any": "any value", "never": "nothing", "not": "anything but", "conditional": "an if-then-else"}
     return words.get(shape.kind, shape.kind) + (
         f" {_called_raw(shape['not'])}" if shape.kind == "not" else ""
@@ -35,7 +37,7 @@ def _called_raw(raw: Any) -> str:
     return "a schema with " + " and ".join(f"`{each[:40]}`" for each in list(raw)[:3])
 
 
-def cut(value: Any) -> str:
+def shortened(value: Any) -> str:
     """A value in few words."""
     if isinstance(value, dict | list):
         return "{...}" if isinstance(value, dict) else "[...]"  # it may be large, and this is asked often
