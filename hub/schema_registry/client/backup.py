@@ -1,13 +1,15 @@
-"""[shell] Everything a registry knows, as a file: the records of ``_schemas`` byte for byte, and back into an empty topic.
+"""[shell] Backup of a registry as a file: the records of ``_schemas`` byte for byte, and their restore.
 
-A file is JSON lines: a head, a line a record, and a foot with the number of records and the SHA-256 of all lines before::
+A backup is JSON lines: a header, one line per record, and a footer with the number of records and the
+SHA-256 of all lines before it::
 
     {"format":"hub-schemas","version":1,"topic":"_schemas"}
     {"timestamp_ms":1700000000000,"key":"{\\"keytype\\":\\"SCHEMA\\",…","value":"{…}"}
     {"records":1,"sha256":"…"}
 
-Text stays readable; bytes that are no UTF-8 are base64 (``key_base64``). Ids and versions are in the records' values, so
-a restored registry has the same ones; offsets are not kept, for a compacted topic has gaps.
+Keys and values are stored as text; bytes that are not UTF-8 are base64 (``key_base64``). Ids and versions
+are in the records' values, so a restored registry keeps them. Offsets are not stored, because a compacted
+topic has gaps.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from hub.schema_registry.registry.state_machine import Registry
 
 FORMAT, VERSION = "hub-schemas", 1
 MOST_BYTES = 1 << 30
-_WRITER = "hub.schema-registry"  # fences the registry's nodes, which open their writer anew
+_WRITER = "hub.schema-registry"  # fences the registry's nodes, which then open a new writer
 Progress = Callable[[int, int], None]
 
 
@@ -49,7 +51,7 @@ class BackupLog(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackupRecord:
-    """A record as a backup has it."""
+    """One record of a backup."""
 
     key: bytes | None
     value: bytes | None
@@ -61,7 +63,7 @@ class BackupRecord:
 
 
 def lines(records: Iterable[BackupRecord]) -> Iterator[bytes]:
-    """The lines of a backup, each with its line break."""
+    """Return the lines of a backup, each with its line break."""
     digest, count = hashlib.sha256(), 0
     head = orjson.dumps({"format": FORMAT, "version": VERSION, "topic": SCHEMAS_TOPIC}) + b"\n"
     digest.update(head)
@@ -75,7 +77,10 @@ def lines(records: Iterable[BackupRecord]) -> Iterator[bytes]:
 
 
 def records(content: Iterable[bytes], where: str) -> list[BackupRecord]:
-    """The records of a backup's lines. Raises ConfigError (HUB-1108) for a file that is none, cut off or changed."""
+    """Parse a backup's lines.
+
+    Raises ConfigError (HUB-1108) for another format, a truncated or a changed file.
+    """
     digest, found = hashlib.sha256(), list[BackupRecord]()
     foot: dict[str, Any] | None = None
     size = 0
@@ -106,7 +111,7 @@ def records(content: Iterable[bytes], where: str) -> list[BackupRecord]:
 
 
 def state_in(content: Iterable[bytes], where: str) -> RegistryState:
-    """The registry that a backup holds, without Kafka. Raises ConfigError."""
+    """Rebuild the registry's state from a backup, without Kafka. Raises ConfigError."""
     registry = Registry()
     for offset, each in enumerate(records(content, where)):
         registry.apply(fact_of(Record(SCHEMAS_TOPIC, 0, offset, each.timestamp_ms, each.key, each.value)))
@@ -168,7 +173,7 @@ def _wrong(where: str, line: int, what: str) -> ConfigError:
 def read_all(
     cluster: BackupLog, progress: Progress = _silent, topic: str = SCHEMAS_TOPIC
 ) -> list[BackupRecord]:
-    """Every record of the topic, in order. Raises NotFound when there is no such topic."""
+    """Return every record of the topic, in order. Raises NotFound when the topic does not exist."""
     found: list[BackupRecord] = []
     last_records(
         cluster,
@@ -190,8 +195,8 @@ def restore(
 ) -> None:
     """Write a backup's records into the topic, all or none, and read them back.
 
-    The topic is made when it is missing. Raises Conflict when it has records, HubFault when what was written is not
-    what is read.
+    Creates the topic when it is missing. Raises Conflict when the topic has records, HubFault when the
+    records read back differ from those written.
     """
     if topic not in cluster.topics():
         cluster.create_topic(
@@ -202,8 +207,8 @@ def restore(
         )
     writer = cluster.writer(_WRITER)
     try:
-        log = TopicPartition(topic, 0)  # looked at only now: whoever else writes is fenced
-        # A restore that was cut off leaves marks of transactions, and no record that anybody reads.
+        log = TopicPartition(topic, 0)  # looked at only now: every other writer is fenced
+        # A restore that was interrupted leaves transaction markers, and no readable record.
         ends, begins = cluster.end_offsets([topic]), cluster.beginning_offsets([topic])
         if ends.get(log) > begins.get(log) and read_all(cluster, topic=topic):
             raise Conflict(
@@ -217,7 +222,7 @@ def restore(
         )
     finally:
         writer.close()
-    cluster.writer(_WRITER).close()  # waits until what was committed can be read
+    cluster.writer(_WRITER).close()  # waits until the committed records can be read
     _verify(kept, read_all(cluster, progress, topic), topic)
 
 
@@ -229,7 +234,7 @@ def _verify(kept: Sequence[BackupRecord], found: Sequence[BackupRecord], topic: 
                 f'topic "{topic}": record {index} of the backup is read back as another',
                 hint="did somebody write to it meanwhile? Delete the topic and restore again",
             )
-    # A registry that runs may have written on; compaction leaves a topic's last segment alone.
+    # A running registry may have appended records; compaction leaves a topic's last segment alone.
     if len(found) < len(kept):
         raise HubFault(
             f'topic "{topic}": {len(kept)} records were written and {len(found)} are read back',

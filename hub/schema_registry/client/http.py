@@ -1,4 +1,4 @@
-"""[edge] httpx: one request to a registry with Confluent's API, and its answers as the hub's own errors."""
+"""[edge] httpx: one request to a registry with Confluent's API, with error responses as the hub's errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
 class RegistryHttp:
-    """Connections to one registry, for those who know its paths; thread safe. Each request ends within ``timeout_s``."""
+    """Connections to one registry. Thread safe. Each request ends within ``timeout_s``."""
 
     def __init__(self, url: str, timeout_s: float, transport: httpx.BaseTransport | None = None) -> None:
         whole = httpx.URL(url)
-        # Named in errors and logs: without who asks.
+        # For errors and logs: the URL without credentials.
         self.url = str(whole.copy_with(userinfo=b"")).rstrip("/")
         who = (whole.username, whole.password) if whole.userinfo else None
         self._http = httpx.Client(
@@ -31,7 +31,10 @@ class RegistryHttp:
         )
 
     def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        """The answer's JSON. Raises NotFound (404), Conflict (409), CallerError (refused), PeerError (no answer)."""
+        """Return the answer's JSON.
+
+        Raises NotFound (404), Conflict (409), CallerError (refused), PeerError (no answer).
+        """
         content = None if body is None else orjson.dumps(body)
         headers = {} if body is None else {"Content-Type": _MEDIA_TYPE}
         try:
@@ -51,13 +54,15 @@ class RegistryHttp:
 
 
 def quoted(subject: str) -> str:
-    """A subject as one part of a path."""
+    """Quote a subject as one segment of a path."""
     return quote(subject, safe="")
 
 
 def refusals_in(answer: Mapping[str, Any]) -> list[str]:
-    """Why a registry would not take a schema, of its answer to whether it is compatible (``verbose``); [] when it would. What
-    only warns is none."""
+    """Return the reasons of a verbose compatibility answer; [] when the schema is compatible.
+
+    Messages that are warnings are left out.
+    """
     if answer["is_compatible"]:
         return []
     return [each for each in answer.get("messages") or () if not each.startswith("warning: ")] or [

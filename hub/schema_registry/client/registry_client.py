@@ -1,4 +1,4 @@
-"""[edge] httpx: the registry from Python, as the hub's own parts use it. Speaks to any registry with Confluent's API."""
+"""[edge] httpx: registry client for the hub's own parts. Works with any registry that has Confluent's API."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.model.lru_cache import LruCache
 
-_DEEPEST = 16  # references of references; as the registry has it
-_MOST_CHARACTERS = 16_000_000  # of schemas by id that are kept
+_DEEPEST = 16  # references of references; the registry has the same limit
+_MOST_CHARACTERS = 16_000_000  # of cached schemas by id
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class RegisteredSchema:
 
 
 class RegistryClient(RegistryHttp):
-    """Thread safe. Schemas by id are cached, the last that were asked for: an id's schema never changes.
+    """Registry client. Thread safe. Caches the schemas last requested by id: an id's schema never changes.
 
     Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no answer).
     """
@@ -45,7 +45,7 @@ class RegistryClient(RegistryHttp):
         metadata: Mapping[str, Any] | None = None,
         rule_set: Mapping[str, Any] | None = None,
     ) -> int:
-        """The id of the schema, registered under the subject if it was not."""
+        """Register the schema under the subject unless it is registered already; return its id."""
         body: dict[str, Any] = {"schema": schema}
         if schema_type != "AVRO":
             body["schemaType"] = schema_type
@@ -59,7 +59,7 @@ class RegistryClient(RegistryHttp):
         return int(answer["id"])
 
     def schema(self, schema_id: int) -> str:
-        """The text of the schema with this id."""
+        """Return the text of the schema with this id."""
         known = self._by_id.get(schema_id)
         if known is None:
             known = str(self._ask("GET", f"/schemas/ids/{schema_id}")["schema"])
@@ -67,7 +67,7 @@ class RegistryClient(RegistryHttp):
         return known
 
     def text_of(self, schema_id: int) -> tuple[str, str, list[Reference]]:
-        """(text, type, references) of the schema with this id, as it was registered."""
+        """Return (text, type, references) of the schema with this id, as registered."""
         answer = self._ask("GET", f"/schemas/ids/{schema_id}")
         references = [
             Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
@@ -76,7 +76,7 @@ class RegistryClient(RegistryHttp):
         return str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), references
 
     def metadata_of(self, schema_id: int) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-        """(metadata, rule set) of the schema with this id; None for what it has none of."""
+        """Return (metadata, rule set) of the schema with this id; None for each that it lacks."""
         answer = self._ask("GET", f"/schemas/ids/{schema_id}")
         return answer.get("metadata"), answer.get("ruleSet")
 
@@ -89,8 +89,10 @@ class RegistryClient(RegistryHttp):
         *,
         deleted: bool = False,
     ) -> RegisteredSchema:
-        """The version of the subject that is this schema; with ``deleted`` also one that was deleted softly. Raises NotFound;
-        nothing is registered."""
+        """Return the subject's version that has this schema, without registering anything. Raises NotFound.
+
+        ``deleted`` also finds soft-deleted versions.
+        """
         body: dict[str, Any] = {"schema": schema, "schemaType": schema_type}
         if references:
             body["references"] = [each.as_json() for each in references]
@@ -98,7 +100,7 @@ class RegistryClient(RegistryHttp):
         return _registered(self._ask("POST", f"/subjects/{quoted(subject)}", body, **query))
 
     def source(self, schema_id: int) -> SchemaSource:
-        """The schema with this id with all that it refers to, ready to be parsed; with its rules and metadata."""
+        """Return the schema with this id, its references, rules and metadata, ready to be parsed."""
         answer = self._ask("GET", f"/schemas/ids/{schema_id}")
         return replace(
             self._source(answer, {}, 0), rule_set=answer.get("ruleSet"), metadata=answer.get("metadata")
@@ -117,7 +119,8 @@ class RegistryClient(RegistryHttp):
         return SchemaSource.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
 
     def subjects_of(self, schema_id: int) -> frozenset[str]:
-        """Every subject that has, or had and softly deleted, the schema with this id. Raises NotFound."""
+        """Return every subject that has the schema with this id, soft-deleted ones included. Raises NotFound.
+        """
         return frozenset(self._ask("GET", f"/schemas/ids/{schema_id}/subjects", deleted="true"))
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
@@ -127,8 +130,10 @@ class RegistryClient(RegistryHttp):
         return _registered(self._ask("GET", f"/subjects/{quoted(subject)}/versions/latest"))
 
     def versions(self, subject: str) -> list[RegisteredSchema]:
-        """Every version of a subject, oldest first; [] when there is no such subject. Deleted ones are included:
-        events written with them are still in the log."""
+        """Return every version of a subject, oldest first; [] when the subject does not exist.
+
+        Deleted versions are included: the log still holds events written with them.
+        """
         path = f"/subjects/{quoted(subject)}/versions"
         try:
             numbers: list[int] = self._ask("GET", path, deleted="true")
@@ -140,11 +145,11 @@ class RegistryClient(RegistryHttp):
         return list(self._ask("GET", "/subjects"))
 
     def ids(self) -> frozenset[int]:
-        """Every id that is bound to a schema, of deleted versions too."""
+        """Return every id that is bound to a schema, those of deleted versions included."""
         return frozenset(int(each["id"]) for each in self._ask("GET", "/schemas", deleted="true"))
 
     def compatibility(self, subject: str) -> str:
-        """The subject's effective level."""
+        """Return the subject's effective compatibility level."""
         answer = self._ask("GET", f"/config/{quoted(subject)}", defaultToGlobal="true")
         return str(answer["compatibilityLevel"])
 
@@ -152,7 +157,9 @@ class RegistryClient(RegistryHttp):
         self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
 
     def incompatibilities(self, subject: str, schema: str) -> list[str]:
-        """Why the registry would not take the schema: by the subject's level, or by a rule; [] when it would."""
+        """Return the reasons why the registry would refuse the schema, by its level or by a rule; [] for
+        none.
+        """
         path = f"/compatibility/subjects/{quoted(subject)}/versions"
         return refusals_in(self._ask("POST", path, {"schema": schema}, verbose="true"))
 

@@ -1,6 +1,7 @@
-"""[edge] httpx: all of a registry at once, and writing to it with references and metadata. Any registry with Confluent's API.
+"""[edge] httpx: read a whole registry, and write to it with references and metadata.
 
-``registry_client.py`` is for those who know a subject or an id; this is for those who need the state as a whole.
+Works with any registry that has Confluent's API. ``registry_client.py`` serves callers that know a subject
+or an id; this module serves callers that need the state as a whole.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MOST_PAGES = 1_000
 
 
 class RemoteRegistry(RegistryHttp):
-    """One connection. Each request ends within ``timeout_s``.
+    """Connection to one registry. Each request ends within ``timeout_s``.
 
     Raises NotFound (404), Conflict (409), CallerError (refused), PeerError (no answer).
     """
@@ -42,8 +43,11 @@ class RemoteRegistry(RegistryHttp):
     def state(
         self, subjects: Iterable[str] = (), progress: Callable[[int, int], None] = lambda _done, _all: None
     ) -> RegistryState:
-        """Every version of every subject, and the effective levels of ``subjects`` (of all others the global one), with those
-        that they are aliases of."""
+        """Return every version of every subject, and the effective levels of ``subjects`` and their aliases'
+        targets.
+
+        All other subjects have the global level.
+        """
         every = self._all(deleted="true")
         live = {(each["subject"], each["version"]) for each in self._all()}
         found: defaultdict[str, list[SubjectVersion]] = defaultdict(list)
@@ -55,7 +59,7 @@ class RemoteRegistry(RegistryHttp):
         def ask(name: str) -> None:
             try:
                 settings[name] = self._ask("GET", f"/config/{quoted(name)}", defaultToGlobal="true")
-            except NotFound:  # older registries do not know the level of a subject that is not there
+            except NotFound:  # older registries return 404 for the level of an unknown subject
                 settings[name] = above
 
         wanted = list(dict.fromkeys(subjects))
@@ -85,7 +89,7 @@ class RemoteRegistry(RegistryHttp):
         )
 
     def latest(self) -> list[tuple[str, SubjectVersion]]:
-        """The latest version of every subject, by name."""
+        """Return the latest version of every subject, sorted by name."""
         newest: dict[str, SubjectVersion] = {}
         for each in self._all(latestOnly="true"):
             version = _version(each, False)
@@ -94,7 +98,9 @@ class RemoteRegistry(RegistryHttp):
         return sorted(newest.items())
 
     def levels(self, subjects: Sequence[str]) -> dict[str, str]:
-        """The effective levels of subjects: one request of the hub's own registry, one a subject of any other."""
+        """Return the effective levels of subjects: one request to the hub's own registry, one per subject to
+        others.
+        """
         try:
             found: Mapping[str, str] = self._ask("GET", "/api/levels")["levels"]
         except NotFound:
@@ -106,16 +112,16 @@ class RemoteRegistry(RegistryHttp):
         }
 
     def numbers(self, subject: str) -> list[int]:
-        """The versions of a subject that are not deleted, oldest first. Raises NotFound."""
+        """Return the subject's versions that are not deleted, oldest first. Raises NotFound."""
         return sorted(int(each) for each in self._ask("GET", f"/subjects/{quoted(subject)}/versions"))
 
     def version(self, subject: str, number: int) -> SubjectVersion:
-        """One version, deleted or not. Raises NotFound."""
+        """Return one version, deleted or not. Raises NotFound."""
         path = f"/subjects/{quoted(subject)}/versions/{number}"
         return _version(self._ask("GET", path, deleted="true"), False)
 
     def parsed(self, version: SubjectVersion) -> ParsedSchema:
-        """A version with everything that it refers to. Raises InvalidSchema."""
+        """Parse a version with all its references. Raises InvalidSchema."""
         found: dict[str, dict[int, SubjectVersion]] = {}
         left = list(version.references)
         while left:
@@ -128,7 +134,7 @@ class RemoteRegistry(RegistryHttp):
         return parsed_version(RegistryState(subjects), version)
 
     def with_id(self, schema_id: int) -> SubjectVersion:
-        """The schema with an id. Raises NotFound."""
+        """Return the schema with an id. Raises NotFound."""
         answer = self._ask("GET", f"/schemas/ids/{schema_id}")
         return _version({"version": 0, "id": schema_id, **answer}, False)
 
@@ -140,7 +146,7 @@ class RemoteRegistry(RegistryHttp):
         references: Sequence[Reference],
         metadata: Mapping[str, Any] | None,
     ) -> int:
-        """The version that the schema has now."""
+        """Register the schema; return its version."""
         body = _body(subject, text, schema_type, references, metadata)
         answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
         if "version" not in answer:  # registries before 8.0 answer with the id alone
@@ -148,7 +154,8 @@ class RemoteRegistry(RegistryHttp):
         return int(answer["version"])
 
     def every(self) -> list[tuple[str, SubjectVersion]]:
-        """Every version of every subject, deleted ones too, in all contexts. Two requests."""
+        """Return every version of every subject in all contexts, deleted ones included. Sends two requests.
+        """
         live = {(each["subject"], each["version"]) for each in self._all()}
         return [
             (each["subject"], _version(each, (each["subject"], each["version"]) not in live))
@@ -156,18 +163,18 @@ class RemoteRegistry(RegistryHttp):
         ]
 
     def default_level(self) -> str:
-        """The compatibility level of subjects that have none of their own."""
+        """Return the compatibility level of subjects that have none of their own."""
         return _level(self._ask("GET", "/config"))
 
     def own_settings(self, subject: str) -> dict[str, Any]:
-        """The settings of the subject itself, not those it inherits; empty when it has none."""
+        """Return the subject's own settings, without inherited ones; empty when it has none."""
         try:
             return dict(self._ask("GET", f"/config/{quoted(subject)}"))
         except NotFound:
             return {}
 
     def set_settings(self, subject: str, settings: Mapping[str, Any]) -> None:
-        """Change the settings that are named (``compatibility``, ``normalize``, ``alias``, …); others stay."""
+        """Change the given settings (``compatibility``, ``normalize``, ``alias``, …); others stay."""
         self._ask("PUT", f"/config/{quoted(subject)}", dict(settings))
 
     def unset_settings(self, subject: str) -> None:
@@ -175,14 +182,14 @@ class RemoteRegistry(RegistryHttp):
         self._ask("DELETE", f"/config/{quoted(subject)}")
 
     def own_mode(self, subject: str) -> str | None:
-        """The mode of the subject itself; None when it has none."""
+        """Return the subject's own mode; None when it has none."""
         try:
             return str(self._ask("GET", f"/mode/{quoted(subject)}")["mode"])
         except NotFound:
             return None
 
     def set_mode(self, subject: str, mode: str | None) -> None:
-        """None removes the subject's own mode."""
+        """Set the subject's own mode, or remove it with None."""
         path = f"/mode/{quoted(subject)}"
         if mode is None:
             self._ask("DELETE", path)
@@ -197,7 +204,7 @@ class RemoteRegistry(RegistryHttp):
         self._ask("POST", f"/subjects/{quoted(subject)}/versions", {**body, **rules, **numbers})
 
     def delete_version(self, subject: str, number: int) -> None:
-        """Delete a version softly: its id keeps its schema. Raises NotFound."""
+        """Soft-delete a version: its id keeps its schema. Raises NotFound."""
         self._ask("DELETE", f"/subjects/{quoted(subject)}/versions/{number}")
 
     def set_level(self, subject: str, level: str) -> None:
@@ -211,7 +218,9 @@ class RemoteRegistry(RegistryHttp):
         references: Sequence[Reference],
         metadata: Mapping[str, Any] | None = None,
     ) -> list[str]:
-        """Why the registry itself would not take the schema with this metadata; [] when it would."""
+        """Return the reasons why the registry would refuse the schema with this metadata; [] when it would
+        not.
+        """
         return refusals_in(
             self._ask(
                 "POST",
@@ -226,7 +235,7 @@ class RemoteRegistry(RegistryHttp):
         for page in range(_MOST_PAGES):
             some = self._ask("GET", "/schemas", offset=str(page * _PAGE), limit=str(_PAGE), **query)
             found += some
-            if len(some) != _PAGE:  # a registry that knows no pages answers with all
+            if len(some) != _PAGE:  # a registry without paging answers with everything
                 return found
         raise PeerError(
             f'schema registry at "{self.url}": more than {_MOST_PAGES * _PAGE} schemas', code="HUB-3033"

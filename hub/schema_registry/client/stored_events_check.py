@@ -1,7 +1,8 @@
-"""[shell] Can a new schema read what a topic holds? Tried on the events themselves: the last of each partition, or all.
+"""[shell] Check that a new schema can read a topic's stored events: the last of each partition, or all.
 
-Rules judge schemas; this judges data. It finds what they cannot: a default that was never true, an alias that two
-fields want, events that were never what their schema says. How one event is tried is ``codecs/rereading.py``'s.
+Compatibility rules judge schemas; this check judges data. It finds errors that the rules cannot find: a
+default that never held, an alias that two fields claim, events that do not match their own schema.
+``codecs/rereading.py`` checks one event.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SILENCE_S = 15.0
 
 
 class StoredEventsLog(Protocol):
-    """What is asked of a cluster."""
+    """Port: the part of a cluster that the check uses."""
 
     def reader(self) -> Reader: ...
 
@@ -45,9 +46,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class StoredCheck:
-    """``failed`` events can be read with their own schema and not with the new one; ``broken`` not even with that.
+    """Result of a check.
 
-    ``failures`` are the first ``failed`` ones. Tombstones are not counted.
+    ``failed`` events can be read with their own schema but not with the new one; ``broken`` events with
+    neither. ``failures`` holds the first of the failed events. Tombstones are not counted.
     """
 
     topic: str
@@ -68,9 +70,10 @@ def last_records(
     take: Callable[[Record], None],
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> None:
-    """``take`` each of the last ``sample`` records of every partition (None: of all records), oldest first.
+    """Pass the last ``sample`` records of every partition (None: all records) to ``take``, oldest first.
 
-    Ends at the end as it was when it began. Raises NotFound, and PeerError when Kafka is silent for too long.
+    Stops at the end offsets read at the start. Raises NotFound, and PeerError when Kafka does not answer for
+    too long.
     """
     ends = dict(cluster.end_offsets([topic]))
     begins = cluster.beginning_offsets([topic])
@@ -113,10 +116,10 @@ def check_stored(
     sample: int | None = DEFAULT_SAMPLE,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> StoredCheck:
-    """Read the topic's last events (None: all) with ``new``. ``writer_of`` gives the schema with an id (NotFound: none).
+    """Read the topic's last ``sample`` events (None: all) with ``new``.
 
-    An event of another format than ``new`` is one that cannot be read. Raises InvalidSchema when ``new`` has no values;
-    PeerError.
+    ``writer_of`` returns the schema with an id, or raises NotFound. An event of another format than ``new``
+    counts as unreadable. Raises InvalidSchema when ``new`` has no values; PeerError.
     """
     trial = _Trial(new, writer_of)
     last_records(cluster, topic, sample, trial.take, progress)
@@ -124,7 +127,7 @@ def check_stored(
 
 
 class _Trial:
-    """Counts; keeps the first failures and one schema an id."""
+    """Counters of a check, its first failures, and one prepared schema per id."""
 
     def __init__(self, new: ParsedSchema, writer_of: Callable[[int], ParsedSchema]) -> None:
         self.checked = self.failed = self.broken = 0
@@ -175,7 +178,10 @@ class _Trial:
 def decoded(
     value: bytes, writer_of: Callable[[int], ParsedSchema], writers: dict[int, Any]
 ) -> Mapping[str, Any] | Any:
-    """A framed Avro value, decoded with its own schema; ``writers`` keeps what was prepared. Raises Undecodable."""
+    """Decode a framed Avro value with its own schema. Raises Undecodable.
+
+    ``writers`` caches prepared schemas by id.
+    """
     schema_id, body = unframe(value)
     if schema_id not in writers:
         writers[schema_id] = AvroReading(writer_of(schema_id))

@@ -2,9 +2,9 @@
 
 wire_format.py       magic byte, schema id, body
 values.py            any format: JSON values to bytes, and back
-avro_encoder.py      JSON to Avro bytes, or a refusal with a path
-avro_to_json.py      Avro bytes to JSON, and where they stop making sense
-avro_validator.py    are bytes valid for a schema? Without decoding them
-avro_resolution.py   a writer's schema read with a reader's
-rereading.py         can an event be read with another schema?
+avro_encoder.py      JSON to Avro bytes, or an error with a path
+avro_to_json.py      Avro bytes to JSON, up to the first broken byte
+avro_validator.py    check bytes against a schema without decoding them
+avro_resolution.py   resolve a writer's schema against a reader's
+rereading.py         check that an event can be read with another schema
 """

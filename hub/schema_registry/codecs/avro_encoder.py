@@ -1,11 +1,13 @@
-"""[core] JSON to Avro: a value as a JSON parser gives it becomes the bytes that its schema says, or a refusal with a path.
+"""[core] Encode JSON values as Avro, or refuse them with a path.
 
-The bytes are written here and not by fastavro: it recurses in C without a limit, guesses the branch of a union by its
-own rules, takes unknown fields in silence, and its errors name no path. Depth and work are limited instead.
+This module writes the bytes itself instead of calling fastavro: fastavro recurses in C without a limit,
+guesses the branch of a union by its own rules, silently accepts unknown fields, and its errors name no
+path. Depth and work are limited here.
 
-What JSON cannot say is written as text: times as RFC 3339 (a number is Avro's own: epoch units of the schema), dates
-as 2024-02-29, decimals as "12.50", bytes as Avro's JSON has them (a character a byte), NaN and Infinity by name. In a
-union the value's own kind picks the branch; {"branch": value}, as Avro's JSON has it, says which.
+Values that JSON lacks are written as text: times as RFC 3339 (a number is in the schema's epoch units),
+dates as 2024-02-29, decimals as "12.50", bytes as in Avro's JSON encoding (one character per byte), NaN
+and Infinity by name. In a union the value's JSON kind selects the branch; {"branch": value}, as in Avro's
+JSON encoding, names it.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ import orjson
 from hub.errors import CallerError, nearest
 from hub.schema_registry.formats.exact_json import dumped
 
-# A level costs two frames of Python's 1,000; schemas are at most 64 types deep.
+# Each level costs two of Python's 1,000 frames; schemas are at most 64 types deep.
 MOST_DEPTH = 200
-# Values looked at for one encoding, repetitions for the branches of unions included; 1 MiB of JSON has less.
+# Values visited in one encoding, including retries for union branches; 1 MiB of JSON has fewer.
 MOST_STEPS = 2_000_000
 
-# Names that are compared with a wrong one for a hint: of a thousand records each may have one.
+# Names compared with an unknown one for a hint: each of a thousand records may have one.
 _MOST_GUESSES = 200
-# Digits of a decimal: a schema may say any precision, and a text of a few characters ("1E9") any number of them.
+# Digits of a decimal: a schema may declare any precision, and a short text ("1E9") any number of digits.
 _MOST_DIGITS = 10_000
 
 _INT, _LONG = 1 << 31, 1 << 63
@@ -52,16 +54,16 @@ _NAMED = ("record", "error", "enum", "fixed")
 
 
 class Unfit(CallerError):
-    """The JSON value is not what the schema wants; the message names the path and both types."""
+    """The JSON value does not fit its schema; the message names the path and both types."""
 
     code = "HUB-1221"
 
 
 class JsonEncoder:
-    """One schema, made ready to encode many values. Thread safe.
+    """Encoder of one schema, prepared for many values. Thread safe.
 
-    ``named`` are the schemas of referenced types, those they need themselves first. Raises Unfit for a schema that
-    is no Avro.
+    ``named`` holds the schemas of referenced types, dependencies first. Raises Unfit for a schema that is
+    not valid Avro.
     """
 
     def __init__(self, schema: Any, named: Iterable[Any] = ()) -> None:
@@ -75,15 +77,15 @@ class JsonEncoder:
         self._encode = _EncoderCompiler(known).encoder(prepared, plain=False)
 
     def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
-        """The Avro bytes of a JSON value, without framing; ``place`` begins the path. Raises Unfit.
+        """Return the Avro bytes of a JSON value, without framing; ``place`` begins the path. Raises Unfit.
 
-        ``most_steps`` bounds the work: values looked at, those of tried branches included.
+        ``most_steps`` limits the number of values visited, including those of tried branches.
         """
         out = _Out()
         out.steps_left = most_steps
         try:
             self._encode(value, out, 0)
-        except UnicodeEncodeError:  # no parser that the hub trusts gives one
+        except UnicodeEncodeError:  # no JSON parser in the hub returns one
             raise Unfit(f"{place}: half a surrogate is no text") from None
         except _Misfit as misfit:
             path = place + "".join(reversed(misfit.path))
@@ -93,7 +95,7 @@ class JsonEncoder:
 
 
 class _Out(bytearray):
-    """The bytes so far, and how many values may still be looked at."""
+    """Output buffer with the number of values that may still be visited."""
 
     steps_left = MOST_STEPS
 
@@ -105,8 +107,10 @@ Hint = str | Callable[[], str] | None
 
 
 class _Misfit(Exception):
-    """A value that does not fit; ``path`` is collected on the way up, innermost first. A hint that is a function is asked
-    once it is shown: those of tried branches are not."""
+    """A value that does not fit; ``path`` is collected on the way up, innermost first.
+
+    A callable hint is evaluated only when the error is shown, so tried branches do not pay for it.
+    """
 
     def __init__(self, said: str, hint: Hint = None, *, of_default: bool = False) -> None:
         super().__init__(said)
@@ -121,7 +125,7 @@ def _wrong(value: Any, wanted: str, hint: Hint = None) -> _Misfit:
 
 
 def _shown(value: Any) -> str:
-    """The kind of a JSON value, and the value when it is short."""
+    """Describe a JSON value by its kind, with the value itself when it is short."""
     if value is None:
         return "null"
     if isinstance(value, dict):
@@ -269,7 +273,7 @@ def _guess(wrong: str, names: Iterable[str], otherwise: str) -> str:
 
 
 def _fraction(digits: str | None, unit_ns: int, text: str, wanted: str) -> int:
-    """Units of a fraction of a second; refused when the unit cannot hold it."""
+    """Return a fraction of a second in units of ``unit_ns``; refuse digits that the unit cannot hold."""
     nanos = int((digits or "").ljust(9, "0"))
     if nanos % unit_ns:
         raise _wrong(text, wanted, "it has more digits of a second than the type holds")
@@ -338,7 +342,7 @@ def _day(text: str) -> int:
         raise _wrong(text, wanted, str(error)) from None
 
 
-# (Avro type, logical type) -> the number that a text says; the number itself is taken as it is.
+# (Avro type, logical type) -> parser of its text form; plain numbers are accepted unchanged.
 _FROM_TEXT: Mapping[tuple[str, str], Callable[[str], int]] = {
     ("int", "date"): _day,
     ("int", "time-millis"): _time_of_day("time-millis"),
@@ -374,7 +378,7 @@ def _uuid_bytes(value: Any, out: _Out, depth: int) -> None:
 
 
 def _decimal(precision: int, scale: int, size: int | None) -> Encode:
-    """``size`` None: bytes of any length; else a fixed of that many bytes."""
+    """Return an encoder of decimals. ``size``: bytes of the fixed type; None for the bytes type."""
     wanted = f"decimal({precision}, {scale})"
 
     def encode(value: Any, out: _Out, depth: int) -> None:
@@ -412,7 +416,7 @@ def _decimal(precision: int, scale: int, size: int | None) -> Encode:
     return encode
 
 
-# ---- what is made of others
+# ---- complex types
 
 
 @dataclass
@@ -424,7 +428,8 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class _UnionBranch:
-    """A branch of a union: its number, the names a tag may call it by, and which JSON kinds it takes, best first."""
+    """Branch of a union: its index, the names that a tag may use, and the JSON kinds it accepts, best first.
+    """
 
     index: int
     names: frozenset[str]
@@ -436,7 +441,7 @@ class _UnionBranch:
 
 _KIND = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "text"}
 _KIND |= {list: "array", dict: "object"}
-# Avro type -> JSON kind -> rank: the lowest is tried first. Decided by the kind alone, never by what a text looks like.
+# Avro type -> JSON kind -> rank; the lowest is tried first. Only the kind counts, never a text's content.
 _RANKS: Mapping[str, Mapping[str, int]] = {
     "null": {"null": 0},
     "boolean": {"boolean": 0},
@@ -457,7 +462,7 @@ _RANKS: Mapping[str, Mapping[str, int]] = {
 
 @dataclass
 class _EncoderCompiler:
-    """Schemas into encoders. ``plain``: as defaults are written, without logical types."""
+    """Compile schemas into encoders. ``plain``: the form of defaults, without logical types."""
 
     known: Mapping[str, Any]
     named: dict[tuple[str, bool], Encode] = field(default_factory=dict)
@@ -494,12 +499,15 @@ class _EncoderCompiler:
             named[name, plain](value, out, depth)
 
         if (name, plain) not in named:
-            named[name, plain] = encode  # a type that contains itself finds its own reference meanwhile
+            named[name, plain] = encode  # a recursive type finds its own reference here
             named[name, plain] = self.encoder(self.known[name], plain=plain)
         return encode
 
     def _logical(self, kind: str, logical: str, schema: Mapping[str, Any]) -> Encode | None:
-        """None for a logical type that is not known, or not of this type: Avro says to ignore it."""
+        """Return the encoder of a logical type; None for one that is unknown or does not apply to ``kind``.
+
+        Avro requires readers to ignore those.
+        """
         if (kind, logical) in _FROM_TEXT:
             return _from_text(kind, logical)
         if logical == "uuid" and kind == "string":
@@ -581,7 +589,7 @@ class _EncoderCompiler:
         return encode
 
     def _default(self, record: str, spec: Mapping[str, Any]) -> Callable[[_Out, int], None]:
-        """Writes the default of a field; its bytes are made when they are first needed, and kept."""
+        """Return a writer of a field's default; its bytes are made on first use and cached."""
         made: list[bytes] = []
 
         def write(out: _Out, depth: int) -> None:
@@ -657,13 +665,13 @@ class _EncoderCompiler:
             if "integer" in ranks:
                 ranks["integer"] = 1
             if logical == "decimal":
-                ranks |= {"integer": 3, "number": 4}  # numbers come here only to be told to be text
+                ranks |= {"integer": 3, "number": 4}  # numbers come here only for the error that asks for text
         encode = self.encoder(schema, plain=plain)
         return _UnionBranch(index, frozenset(names), shown, ranks, encode, kind in ("record", "error"))
 
 
 def _tried(branch: _UnionBranch, value: Any, out: _Out, depth: int) -> _Misfit | None:
-    """The branch written; or nothing written, and why."""
+    """Write the branch; on a misfit write nothing and return the misfit."""
     mark = len(out)
     _put_long(branch.index, out)
     try:
@@ -675,7 +683,10 @@ def _tried(branch: _UnionBranch, value: Any, out: _Out, depth: int) -> _Misfit |
 
 
 def _first_fit(candidates: Sequence[_UnionBranch], value: Any, out: _Out, depth: int) -> _Misfit | None:
-    """Write the first branch that fits; None when one did. Raises _Misfit when two records do: a guess may be wrong."""
+    """Write the first branch that fits and return None; return a misfit when no branch fits.
+
+    Raises _Misfit when two records fit, because a guess could be wrong.
+    """
     mark, fitted, refusals = len(out), None, []
     for branch in candidates:
         if fitted is not None and not branch.is_record:

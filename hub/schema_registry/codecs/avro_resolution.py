@@ -1,9 +1,9 @@
-"""[core] Avro schema resolution: how values that one schema wrote are read with another (Avro 1.12, "Schema Resolution").
+"""[core] Avro schema resolution: read values of one schema with another (Avro 1.12, "Schema Resolution").
 
-Avro's libraries resolve in the decoder, and disagree about aliases, renamed types and unions. Here it is decided before
-a byte is read. ``resolve`` returns both schemas rewritten: what matches has one name on both sides, no alias is left, and
-what does not match can match nothing. Names are not part of Avro's bytes, so the rewritten writer still describes them,
-and every library then decodes the pair alike.
+Avro's libraries resolve in the decoder, and disagree about aliases, renamed types and unions. Here schemas
+are resolved before a byte is read. ``resolve`` returns both schemas rewritten: matching parts have one name
+on both sides, no alias is left, and parts that do not match cannot match anything. Names are not part of
+Avro's bytes, so the rewritten writer still describes them, and every library decodes the pair alike.
 
 ::
 
@@ -11,12 +11,12 @@ and every library then decodes the pair alike.
     reader v3  {id, g, total (alias amt),  ──▶   {id, g, total,         reader: every field nullable
                 cur = "EUR"}                      cur = "EUR"}
 
-Rules, in this order, for each field of the reader: the writer's field of its name; else the writer's field that one of its
-aliases names; else its default. One rule is wider than Avro's: a field that has neither a value nor a default is null
-instead of an error, because the columns of a view are nullable and an event is worth more than one missing field. Types
-match as Avro says (promotions, unions, enums with a default symbol). Two logical types that both say what a number means,
-and say different things (milliseconds and microseconds, decimals of two scales), do not match: a plain Avro decoder would
-read the one as the other.
+Each field of the reader takes, in this order: the writer's field of the same name; the writer's field that
+one of its aliases names; its default. One rule is wider than Avro's: a field with neither a value nor a
+default is null instead of an error, because the columns of a view are nullable and one missing field must
+not cost the event. Types match as in Avro (promotions, unions, enums with a default symbol). Two logical
+types that give a number different meanings (milliseconds and microseconds, decimals of two scales) do not
+match: a plain Avro decoder would read one as the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-AvroType = Any  # a parsed Avro schema: a name, a list (union) or a mapping, as the specification has it
+AvroType = Any  # a parsed Avro schema: a name, a list (union) or a mapping, as in the specification
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "enum", "fixed")
@@ -42,8 +42,11 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A writer and a reader under common names. ``problems``: each place where values of the writer may fit nothing in
-    the reader, such as ``amt: string is not long``; at most five, () when every value fits."""
+    """A writer and a reader under common names.
+
+    ``problems`` lists at most five places where the writer's values may not fit the reader, such as
+    ``amt: string is not long``; () when every value fits.
+    """
 
     writer: AvroType
     reader: AvroType
@@ -52,7 +55,9 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedType:
-    """A type where it stands: ``of`` with names resolved, ``space`` the namespace inside it. ``full``: its full name."""
+    """A type in its place: ``of`` with names resolved, ``space`` the namespace inside it, ``full`` its full
+    name.
+    """
 
     of: AvroType
     space: str
@@ -87,10 +92,11 @@ def resolve(
     space: str = "_r",
     unread: bool = False,
 ) -> Resolution:
-    """Resolve two record schemas. ``columns``: the reader's fields that are read (None: all of them). ``space``: the
-    namespace of all names in the result. ``unread``: add the writer's fields that the reader does not have, and keep the types of those that do not resolve.
+    """Resolve two record schemas; the names of the two records need not match.
 
-    The names of the two records themselves need not match.
+    ``columns``: the reader's fields to read (None: all). ``space``: the namespace of all names in the result.
+    ``unread``: add the writer's fields that the reader lacks, and keep the types of those that do not
+    resolve.
     """
     pair = _TypePair(_SchemaSide(writer), _SchemaSide(reader), space)
     wanted = None if columns is None else frozenset(columns)
@@ -99,7 +105,7 @@ def resolve(
 
 
 class _SchemaSide:
-    """One of the two schemas: what its names mean."""
+    """One of the two schemas, with its named types."""
 
     def __init__(self, schema: AvroType) -> None:
         self._known: dict[str, _ResolvedType] = {}
@@ -124,7 +130,7 @@ class _SchemaSide:
                 self._collect(of[part], space)
 
     def at(self, of: AvroType, space: str) -> _ResolvedType:
-        """The type that stands there."""
+        """Return the type at this place, with references followed."""
         while isinstance(of, Mapping) and (
             not isinstance(of["type"], str)
             or of["type"] not in (*_PRIMITIVES, *_NAMED, "error", "array", "map")
@@ -164,7 +170,7 @@ class _TypePair:
         wanted: frozenset[str] | None = None,
         unread: bool = False,
     ) -> tuple[AvroType, AvroType]:
-        """Two records that match, or their common name where the pair is known already."""
+        """Resolve two matching records; return their common name when the pair is known already."""
         name, known = self._name(w.full, r.full)
         if known:
             return name, name
@@ -209,7 +215,11 @@ class _TypePair:
         return _record(name, wrote), _record(name, read)
 
     def _read_field(self, given: Mapping[str, Any], r: _ResolvedType, of: AvroType) -> AvroType:
-        """The reader's field with its default; null where it has none. Nullable, its default's branch before null."""
+        """Return the reader's field as nullable, with its default; the default is null when there is no
+        usable one.
+
+        The branch of the default comes first.
+        """
         default = given.get("default")
         if default is None or not self._is_value(default, self.reader.at(given["type"], r.space), 0):
             return {"name": given["name"], "type": _nullable(of, first=True), "default": None}
@@ -222,7 +232,7 @@ class _TypePair:
     def _types(
         self, w: _ResolvedType, r: _ResolvedType, path: str, nullable: bool = False
     ) -> tuple[AvroType, AvroType]:
-        """The two types under common names. ``nullable``: a null of the writer's fits in any case."""
+        """Resolve two types to common names. ``nullable``: a null of the writer always fits."""
         wrote, read = self.writer.branches(w), self.reader.branches(r)
         matches = [self._match(each, read) for each in wrote]
         of_writer: list[AvroType] = []
@@ -248,8 +258,11 @@ class _TypePair:
         )
 
     def _match(self, w: _ResolvedType, read: Sequence[_ResolvedType]) -> int | None:
-        """The reader's branch that takes a type of the writer's: its equal, else a record of another name that takes all
-        its fields, else a wider number. As Avro for Java picks it."""
+        """Return the index of the reader's branch that takes a type of the writer, as Avro for Java selects
+        it.
+
+        Order: the equal type, a record of another name that takes all fields, a wider number.
+        """
         structure: int | None = None
         for at, each in enumerate(read):
             if each.kind != w.kind or _contradict(w, each):
@@ -268,7 +281,10 @@ class _TypePair:
         )
 
     def _takes(self, w: _ResolvedType, r: _ResolvedType, depth: int) -> bool:
-        """Whether a record can be read as another one, by Avro's own rule: no field without a value and a default."""
+        """Return True if one record can be read as another under Avro's own rule.
+
+        Every field of the reader must have a value or a default.
+        """
         if depth > _DEEPEST:
             return True
         fields = list(r.of["fields"])
@@ -318,7 +334,7 @@ class _TypePair:
         return {"type": "enum", "name": name, "symbols": list(w.of["symbols"])}, read
 
     def alone(self, side: _SchemaSide, of: _ResolvedType) -> AvroType:
-        """A type that the other side does not have: as it is, under names of its own."""
+        """Return a type that the other side lacks, unchanged but under names of its own."""
         if of.kind == "union":
             return [self.alone(side, each) for each in side.branches(of)]
         if of.kind in ("array", "map"):
@@ -345,7 +361,8 @@ class _TypePair:
         return made
 
     def _is_value(self, value: Any, of: _ResolvedType, depth: int, side: _SchemaSide | None = None) -> bool:
-        """Whether a schema's JSON default is one of its type: registries take some that are not."""
+        """Return True if a schema's JSON default is a value of its type; registries accept some that are not.
+        """
         side = side or self.reader
         if depth > _DEEPEST:
             return False
@@ -372,7 +389,7 @@ class _TypePair:
         return _is_plain_value(value, of)
 
     def _whole(self, value: Any, of: _ResolvedType) -> Any:
-        """A default with the defaults of the fields within it that it leaves out."""
+        """Complete a default with the defaults of nested fields that it omits."""
         if of.kind == "union":
             branch = next(each for each in self.reader.branches(of) if self._is_value(value, each, 0))
             return self._whole(value, branch)
@@ -391,12 +408,12 @@ class _TypePair:
         }
 
     def _name(self, writer: str, reader: str) -> tuple[str, bool]:
-        """(the name that a pair of named types has here, whether it was given before)."""
+        """Return (the common name of a pair of named types, whether it was assigned before)."""
         known = (writer, reader) in self._names
         return self._names.setdefault((writer, reader), f"{self.space}.t{len(self._names)}"), known
 
     def _nothing(self) -> AvroType:
-        """A type that no other resolves to: decoding fails where it stands."""
+        """Return a type that no other resolves to: decoding fails at its place."""
         return {"type": "fixed", "name": self._name("", f" {len(self._names)}")[0], "size": 1}
 
     def _say(self, path: str, what: str) -> None:
@@ -406,7 +423,7 @@ class _TypePair:
 def _matched_fields(
     wrote: Sequence[Mapping[str, Any]], read: Sequence[Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
-    """By name of the reader's field, the writer's field that it is read from; no entry: there is none."""
+    """Map each field name of the reader to the writer's field that supplies it; others have no entry."""
     theirs = {each["name"]: each for each in wrote}
     found = {each["name"]: theirs[each["name"]] for each in read if each["name"] in theirs}
     for each in read:
@@ -419,7 +436,8 @@ def _matched_fields(
 
 
 def _same_name(w: _ResolvedType, r: _ResolvedType) -> bool:
-    """By full name, by an alias of the reader's, or by the name without its namespace."""
+    """Return True if two types match by full name, by an alias of the reader, or by name without namespace.
+    """
     own = w.full.rpartition(".")[2]
     return w.full == r.full or w.full in r.aliases or own == r.full.rpartition(".")[2]
 
@@ -428,7 +446,7 @@ _MEANINGS = ("date", "decimal", "duration")
 
 
 def _contradict(w: _ResolvedType, r: _ResolvedType) -> bool:
-    """Whether two logical types say different things of the same bytes."""
+    """Return True if two logical types give the same bytes different meanings."""
     both = (w.logical, r.logical)
     if not all(each in _MEANINGS or each.split("-")[0] in ("time", "timestamp", "local") for each in both):
         return False
@@ -458,7 +476,7 @@ def _is_plain_value(value: Any, of: _ResolvedType) -> bool:
 
 
 def _plain(of: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is only for people, and without the names that it had."""
+    """Return a type without documentation and names."""
     return {key: each for key, each in of.items() if key not in ("doc", "aliases", "namespace", "name")}
 
 

@@ -1,8 +1,9 @@
-"""[core] Avro bytes as JSON, as far as they go: what ``avro_json`` writes back, and the place where bytes stop making sense.
+"""[core] Render Avro bytes as JSON up to the first broken byte, in the form that ``avro_encoder`` accepts.
 
-For bytes that are broken: what was read before the break is kept, and the break has a path (``address.city``) and an
-offset. Depth and number of values are limited. Times, dates and decimals are text as ``JsonEncoder`` takes them; a number
-that is no time of the years 1 to 9999 stays a number; a union of several branches says which: ``{"branch": value}``.
+For broken bytes, the part read before the error is kept, and the error has a path (``address.city``) and
+an offset. Depth and number of values are limited. Times, dates and decimals are text as ``JsonEncoder``
+accepts them; a number outside the years 1 to 9999 stays a number; a value in a union of several branches
+names its branch: ``{"branch": value}``.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Put = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class JsonRendering:
-    """``value`` is what was read; ``end`` where reading ended. ``broken`` None: all of the value was read.
+    """Result of rendering: ``value`` as far as it was read, ``end`` the offset where reading ended.
 
-    Else ``path`` is the field that cannot be read.
+    ``broken`` is None when all of the value was read; otherwise ``path`` is the field that cannot be read.
     """
 
     value: Any
@@ -44,7 +45,7 @@ class JsonRendering:
 
 
 def render_json(schema: AvroSchema, data: bytes, start: int) -> JsonRendering:
-    """The JSON of the value that begins at ``start``."""
+    """Render the value that begins at ``start`` as JSON."""
     definitions: dict[str, Any] = {}
     for each in schema.types:
         fastavro.parse_schema(each, named_schemas=definitions, _ignore_default_error=True)
@@ -67,7 +68,8 @@ def _path(steps: list[str | int]) -> str:
 
 @dataclass
 class _AvroReader:
-    """A value is put into its parent before what is in it is read, so that a break leaves what came before."""
+    """Reader that attaches each value to its parent before its content, so that an error keeps earlier parts.
+    """
 
     data: bytes
     at: int
@@ -215,14 +217,14 @@ def _name(branch: Any) -> str:
 
 
 def _logical(schema: Mapping[str, Any], value: Any) -> Any:
-    """The text that says the value; the value itself where there is none."""
+    """Return the text form of a logical type's value; the value itself when there is none."""
     logical = str(schema.get("logicalType") or "")
     if isinstance(value, bytes):
         if logical == "decimal":
             scale = schema.get("scale") or 0
             if not isinstance(scale, int) or not 0 <= scale <= _MOST_DIGITS or len(value) > _MOST_DIGITS:
                 return value.decode("latin-1")
-            # Of any context but this one it would have 28 digits.
+            # The default context would round to 28 digits.
             number = Decimal(int.from_bytes(value, "big", signed=True))
             return format(number.scaleb(-scale, _EXACT), "f")
         if logical == "uuid" and len(value) == 16:

@@ -1,8 +1,9 @@
-"""[core] Are these bytes what their Avro schema says, all of them? Read and judged without making a value of them.
+"""[core] Validate bytes against their Avro schema, all of them, without building a value.
 
-Source: Avro 1.12, "Binary encoding". Stricter than readers are: a negative index of an enum or union, text that is no
-UTF-8 and a block whose size lies are refused. For bytes that nobody can be trusted for: depth is limited, a count of
-items that take no bytes costs nothing, and no work exceeds the number of bytes. Logical types are not looked at.
+Source: Avro 1.12, "Binary encoding". Stricter than readers: a negative index of an enum or union, text
+that is not UTF-8 and a block with a wrong size are refused. Safe for untrusted bytes: depth is limited,
+items that take no bytes cost nothing, and work never exceeds the number of bytes. Logical types are
+ignored.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# A level costs a frame of Python's 1,000, or two.
+# Each level costs one or two of Python's 1,000 frames.
 MOST_DEPTH = 300
 
 _SOME_BYTES = ("enum", "array", "map")
@@ -19,7 +20,7 @@ Skip = Callable[[bytes, int, int], int]
 
 
 class BrokenValue(Exception):
-    """The bytes are not what the schema says. ``offset`` counts from the beginning of the data."""
+    """The bytes do not match the schema. ``offset`` counts from the beginning of the data."""
 
     def __init__(self, said: str, offset: int) -> None:
         super().__init__(f"{said} at byte {offset}")
@@ -28,13 +29,14 @@ class BrokenValue(Exception):
 
 
 class TooDeep(BrokenValue):
-    """The value nests deeper than is looked at; it may well be right."""
+    """The value nests deeper than the limit; it may be valid."""
 
 
 def checker(schema: Any, definitions: Mapping[str, Any]) -> Callable[[bytes, int], int]:
-    """``check(data, start)``: where the value that begins at ``start`` ends; raises Broken.
+    """Return ``check(data, start)``, which returns the end of the value that begins at ``start``.
 
-    ``schema`` is spelled out (hub.schema_registry.formats.avro.schema.spelled_out), ``definitions`` its named types.
+    The check raises BrokenValue. ``schema`` is spelled out
+    (hub.schema_registry.formats.avro.schema.spelled_out), ``definitions`` its named types.
     """
     skip = _ValidatorCompiler(definitions).skipper(schema)
 
@@ -48,7 +50,8 @@ def checker(schema: Any, definitions: Mapping[str, Any]) -> Callable[[bytes, int
 
 
 def counts_nothing(schema: Any, definitions: Mapping[str, Any]) -> bool:
-    """Whether an array may have items that take no bytes: of those, a few bytes say any number."""
+    """Return True if an array may have items that take no bytes: a few bytes can declare any number of them.
+    """
     empty: dict[str, bool] = {}
 
     def takes_none(each: Any) -> bool:
@@ -56,7 +59,7 @@ def counts_nothing(schema: Any, definitions: Mapping[str, Any]) -> bool:
             if each in _PRIMITIVE:
                 return each == "null"
             if each not in empty:
-                empty[each] = False  # a record within itself takes some
+                empty[each] = False  # a recursive record takes at least one byte
                 empty[each] = takes_none(definitions[each])
             return empty[each]
         if isinstance(each, list):
@@ -80,7 +83,7 @@ def counts_nothing(schema: Any, definitions: Mapping[str, Any]) -> bool:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """(number, where it ends): zigzag, 7 bits a byte, at most 64 bits."""
+    """Return (number, its end offset): zigzag, 7 bits per byte, at most 64 bits."""
     byte = data[at]
     at += 1
     if byte < 128:
@@ -195,7 +198,7 @@ class _ValidatorCompiler:
     def _reference(self, name: str, definition: Any = None) -> Skip:
         named = self.named
         if name not in named:
-            named[name] = lambda data, at, depth: named[name](data, at, depth)  # its own, while it is made
+            named[name] = lambda data, at, depth: named[name](data, at, depth)  # its own reference, while it is compiled
             named[name] = self.skipper(definition or self.definitions[name])
             return named[name]
         return lambda data, at, depth: named[name](data, at, depth)
@@ -247,7 +250,7 @@ class _ValidatorCompiler:
                     before = at
                     at = item(data, at, depth + 1)
                     if at == before:
-                        break  # what takes no bytes once never does
+                        break  # items without bytes never take any
                 if size is not None and at - start != size:
                     raise BrokenValue(f"a block said to be {size} bytes that has {at - start}", begin)
 

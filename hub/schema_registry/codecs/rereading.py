@@ -1,10 +1,10 @@
-"""[core] Can an event that was written with one schema be read with another? Tried on its bytes, whatever the format.
+"""[core] Check that an event written with one schema can be read with another, by decoding its bytes.
 
 - Avro: decoded with the writer's schema into the reader's, as a consumer does (fastavro).
-- JSON Schema: the text is held to the reader's schema.
-- Protobuf: decoded with both, and what the writer set must be the same with the reader: a parser drops what it cannot
-  place (another wire type, the second member of a oneof, a symbol that is gone) and cuts off what is too long, and says
-  nothing. Fields that the reader does not have are no failure.
+- JSON Schema: the text is validated against the reader's schema.
+- Protobuf: decoded with both; values that the writer set must be the same for the reader. A parser silently
+  drops values that it cannot place (another wire type, the second member of a oneof, a removed symbol) and
+  truncates values that are too long. Fields that the reader lacks are not a failure.
 """
 
 from __future__ import annotations
@@ -41,28 +41,31 @@ REFUSALS = (
 
 
 class Rereader(Protocol):
-    """One schema, made ready for many events."""
+    """One schema, prepared for many events."""
 
     def broken(self, body: bytes) -> str | None:
-        """Why its own bytes are none of its values; None when they are."""
+        """Return why bytes of this schema are invalid; None when they are valid."""
 
     def refusal(self, body: bytes, writer: Any) -> str | None:
-        """Why it cannot read what ``writer`` (of the same kind) wrote; None when it can."""
+        """Return why this schema cannot read bytes written with ``writer`` (same kind); None when it can."""
 
 
 def rereader(parsed: ParsedSchema) -> Rereader:
-    """Raises InvalidSchema for a schema that has no values."""
+    """Prepare a schema. Raises InvalidSchema for a schema that has no values."""
     if parsed.schema_type == "AVRO":
         return AvroReading(parsed)
     return _JsonReading(parsed) if parsed.schema_type == "JSON" else _ProtobufReading(parsed)
 
 
 class AvroReading:
-    """Avro bytes with their writer's schema. What is referred to is known by name; what bytes could make of the schema is
-    asked of all its types, those of other subjects too."""
+    """Avro bytes with their writer's schema.
+
+    Referenced types are known by name; the checks for recursion and empty items cover all types, including
+    those of other subjects.
+    """
 
     def __init__(self, parsed: ParsedSchema) -> None:
-        """Raises InvalidSchema."""
+        """Prepare a schema. Raises InvalidSchema."""
         types = list(parsed.named.values())
         known: dict[str, Any] = {}
         for each in types:
@@ -87,7 +90,7 @@ class AvroReading:
         return None
 
     def value(self, body: bytes, reader: Any = None) -> Any:
-        """What was written, as ``reader`` (a prepared schema) has it. Raises Undecodable."""
+        """Decode a body, as ``reader`` (a prepared schema) if given. Raises Undecodable."""
         if self._recursive and len(body) > MOST_RECURSIVE_BYTES:
             raise Undecodable(f"{len(body)} bytes under a recursive schema")
         if self._endless and (cut := render_json(self._own, body, 0).broken) is not None:
@@ -133,7 +136,7 @@ class _ProtobufReading:
 
 
 def _missing(message: Message) -> str | None:
-    """proto2's required fields that are not there."""
+    """Return a message about required proto2 fields that are missing; None for none."""
     made: Any = message
     names = made.FindInitializationErrors()
     return f"required and not there: {', '.join(names)}"[:_CUT] if names else None
@@ -151,11 +154,14 @@ def _message(error: BrokenValue) -> str:
 
 
 def _otherwise(wrote: Any, read: Any, path: str) -> Iterator[str]:
-    """What the writer set and the reader sees otherwise. Nested no deeper than what could be decoded."""
+    """Yield each value that the writer set and the reader decodes differently.
+
+    Nesting is limited by what could be decoded.
+    """
     known: Mapping[int, Any] = read.DESCRIPTOR.fields_by_number
     for field, value in wrote.ListFields():
         if field.is_extension or field.number not in known:
-            continue  # a field that the reader does not have: it says so itself
+            continue  # a field that the reader lacks
         reads = known[field.number]
         here = f"{path}{reads.name}"
         found = getattr(read, reads.name)
@@ -165,7 +171,7 @@ def _otherwise(wrote: Any, read: Any, path: str) -> Iterator[str]:
             yield from _repeated(value, found, here, _is_map(field))
         elif reads.is_repeated:
             yield from _repeated([value], found, here, False)
-        else:  # of a field that is repeated no more, the last one counts
+        else:  # the last value of a field that is no longer repeated counts
             yield from _single(value[-1] if field.is_repeated else value, found, here)
 
 

@@ -1,8 +1,8 @@
-"""[core] JSON values as the bytes of any format's schema, and back: what the gateway writes, what the auditor takes, what
-a query reads.
+"""[core] Encode and decode JSON values with schemas of any format.
 
-Bodies are those of Confluent's serializers, without the magic byte and the schema's id: JSON text; a Protobuf message
-behind its place in the file (message indexes; here always the file's first message, written as one zero).
+Used by the gateway to write, by conformance checks to validate, and by queries to read. Bodies are those
+of Confluent's serializers, without the magic byte and the schema id: JSON text, or a Protobuf message
+after its message indexes (on write always the file's first message, written as one zero).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hub.schema_registry.formats.json_schema.schema import JsonSchema
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
 
 _BASE = "json-schema:///"
-_MOST_BACKTRACKING = 100_000  # steps of a pattern: over that it does not match
+_MOST_BACKTRACKING = 100_000  # steps of a pattern; beyond that it does not match
 _MOST_DEPTH = 100
 _MOST_INDEXES = 32
 _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros", "date")
@@ -38,10 +38,10 @@ _UNREADABLE = (
     *(EOFError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError),
     fastavro.schema.SchemaParseException,
     fastavro.read.SchemaResolutionError,
-    ArithmeticError,  # a decimal with more digits than it may have
+    ArithmeticError,  # a decimal with too many digits
 )
 
-# Protobuf's own parser of JSON lets some slip: an Any whose @type is no text, an integer that no double reaches.
+# Errors that Protobuf's JSON parser lets through: an Any whose @type is not text, an integer beyond a double.
 _NO_MESSAGE = (
     *(json_format.ParseError, ValueError, TypeError, RecursionError),
     *(AttributeError, KeyError, OverflowError),
@@ -49,17 +49,17 @@ _NO_MESSAGE = (
 
 
 class Encoder(Protocol):
-    """One schema, made ready for many values. Thread safe."""
+    """One schema, prepared for many values. Thread safe."""
 
     def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
-        """The bytes of a JSON value; ``place`` begins the path of what is wrong. Raises Unfit."""
+        """Return the bytes of a JSON value; ``place`` begins the path in errors. Raises Unfit."""
 
 
 Check = Callable[[bytes, int], int]
 
 
 def encoder_of(source: SchemaSource) -> Encoder:
-    """Raises InvalidSchema, Unfit for a schema that cannot be used."""
+    """Prepare an encoder. Raises InvalidSchema, and Unfit for a schema that cannot be used."""
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
         return JsonEncoder(parsed.value, parsed.types)
@@ -67,7 +67,10 @@ def encoder_of(source: SchemaSource) -> Encoder:
 
 
 def check_of(source: SchemaSource) -> Check:
-    """Where the body that begins at an offset of a record's value ends. Raises InvalidSchema; the check raises Broken."""
+    """Return a check of bodies: (record value, offset of the body) -> end of the body.
+
+    Raises InvalidSchema; the check raises BrokenValue.
+    """
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
         plain = avro.spelled_out(parsed.value, list(parsed.types))
@@ -76,10 +79,12 @@ def check_of(source: SchemaSource) -> Check:
 
 
 def decoder_of(source: SchemaSource, *, exact: bool = False) -> Callable[[bytes, int], Any]:
-    """What reads the body that begins at an offset of a record's value. Raises InvalidSchema; the reader raises Broken.
+    """Return a decoder of bodies: (record value, offset of the body) -> value.
 
-    Gives JSON's values, integers of more than 64 bits as doubles, unless ``exact``; of Avro also bytes, Decimal and, below the top, datetime and date. Times of a record's own fields
-    are whole milliseconds and dates whole days: some are in no calendar. Protobuf as its JSON mapping has it, with the file's names.
+    The decoder returns JSON values, with integers of more than 64 bits as doubles unless ``exact``. Avro also
+    gives bytes, Decimal and, below the top level, datetime and date; times of top-level fields are integers
+    of milliseconds and dates integers of days, because some are outside any calendar. Protobuf follows its
+    JSON mapping, with the file's field names. Raises InvalidSchema; the decoder raises BrokenValue.
     """
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
@@ -90,10 +95,12 @@ def decoder_of(source: SchemaSource, *, exact: bool = False) -> Callable[[bytes,
 
 
 def decoder_as(source: SchemaSource, reader: SchemaSource) -> Callable[[bytes, int], Any]:
-    """``decoder_of`` for values of ``source`` that are read with another schema: under its names, with its defaults (Avro,
-    Protobuf). What only their own schema has, or has of another type, stays as it was written.
+    """Return ``decoder_of(source)`` that yields values under another schema's names and defaults (Avro,
+    Protobuf).
 
-    Of two types of schemas, and of JSON Schema, whose defaults ``hub.materializers.types.json_defaults`` knows: ``decoder_of``.
+    Fields that only the writer's schema has, or has with another type, keep their written value. For schemas
+    of two types, and for JSON Schema (``hub.materializers.types.json_defaults`` fills its defaults), this is
+    ``decoder_of``.
     """
     wrote, read = source.parsed(), reader.parsed()
     if isinstance(wrote, AvroSchema) and isinstance(read, AvroSchema):
@@ -104,7 +111,7 @@ def decoder_as(source: SchemaSource, reader: SchemaSource) -> Callable[[bytes, i
 
 
 def _resolved(parsed: AvroSchema, read: AvroSchema) -> Resolution | None:
-    """None: both are the same, or no records."""
+    """Resolve two schemas; None when they are equal or one is not a record."""
     both = [orjson.loads(avro.resolved(each.value, list(each.types))) for each in (parsed, read)]
     if both[0] == both[1] or not all(avro.fields_of(each) for each in both):
         return None
@@ -112,7 +119,7 @@ def _resolved(parsed: AvroSchema, read: AvroSchema) -> Resolution | None:
 
 
 def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callable[[bytes, int], Any]:
-    # Judged first: fastavro recurses in C as deep as the bytes say.
+    # Checked first: fastavro recurses in C as deep as the bytes require.
     plain = avro.spelled_out(parsed.value, list(parsed.types))
     definitions = avro.definitions(plain)
     check, endless = checker(plain, definitions), counts_nothing(plain, definitions)
@@ -132,7 +139,7 @@ def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callabl
         if end != len(value):
             raise BrokenValue(f"{len(value) - end} bytes more than the schema has", end)
         if endless and (cut := render_json(parsed, value, start).broken) is not None:
-            raise cut  # fastavro makes each item, and ten bytes may say 2^63 of them
+            raise cut  # fastavro builds each item, and ten bytes can declare 2^63 of them
         try:
             found = fastavro.schemaless_reader(io.BytesIO(value[start:]), prepared, reader)
         except _UNREADABLE as error:
@@ -146,7 +153,7 @@ def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callabl
 
 
 def _prepared(schema: Any, types: Sequence[Any] = ()) -> Any:
-    """As fastavro wants it. ``types``: what it refers to."""
+    """Prepare a schema for fastavro. ``types``: the types that it references."""
     known: dict[str, Any] = {}
     for each in types:
         fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
@@ -154,7 +161,7 @@ def _prepared(schema: Any, types: Sequence[Any] = ()) -> Any:
 
 
 def _is_in_micros(kind: Any) -> bool:
-    """A logical type on another base than its own is none."""
+    """Return True for a -micros logical type on ``long``; on another base type it is ignored."""
     branches = kind if isinstance(kind, list) else [kind]
     return any(
         isinstance(each, dict) and each["type"] == "long" and str(each.get("logicalType")).endswith("-micros")
@@ -177,7 +184,7 @@ def _times_as_numbers(schema: Any) -> Any:
 
 
 class JsonText:
-    """JSON that a JSON Schema describes."""
+    """Codec of JSON text described by a JSON Schema."""
 
     def __init__(self, schema: JsonSchema) -> None:
         beside = [(_BASE + name, each.raw) for name, each in schema.named.items()]
@@ -220,7 +227,7 @@ class JsonText:
         return orjson.loads(value[start:]) if may_be_long(value) else found
 
     def exact(self, value: bytes, start: int) -> Any:
-        """The same with integers as they are."""
+        """``value()`` with integers of any size kept exact."""
         try:
             found = loaded(value[start:])
             self.body(found)
@@ -232,7 +239,7 @@ class JsonText:
 
 
 class Protobuf:
-    """Messages of a .proto file."""
+    """Codec of the messages of a .proto file."""
 
     def __init__(self, schema: ProtobufSchema) -> None:
         pool = descriptor_pool.DescriptorPool()
@@ -248,7 +255,7 @@ class Protobuf:
         self._pool = pool
 
     def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
-        """See Encoder. JSON as Protobuf's own mapping has it ("ProtoJSON")."""
+        """See Encoder. The JSON follows Protobuf's own mapping ("ProtoJSON")."""
         message: Message = message_factory.GetMessageClass(self._messages[0])()
         if not isinstance(value, dict):
             raise Unfit(f"{place}: a message is a JSON object")
@@ -271,7 +278,7 @@ class Protobuf:
         return self._json(self.message(value, start), start)
 
     def value_of(self, writer: Protobuf) -> Callable[[bytes, int], Any]:
-        """See decoder_as: messages of the writer's, told apart by its file and read with this one by their name."""
+        """See decoder_as: messages are identified by the writer's file and decoded with this one, by name."""
 
         def decode(value: bytes, start: int) -> Any:
             wrote = writer.message(value, start)
@@ -295,7 +302,7 @@ class Protobuf:
             raise BrokenValue(f"no JSON for it: {str(error)[:200]}", start) from None
 
     def message(self, value: bytes, start: int) -> Message:
-        """The message behind its place in the file. Raises Broken."""
+        """Return the message after its message indexes. Raises BrokenValue."""
         indexes, at = indexes_of(value, start)
         try:
             found = self._messages[indexes[0]]
@@ -306,8 +313,10 @@ class Protobuf:
         return _decoded(found, value[at:], at)
 
     def message_as(self, of: Message, body: bytes) -> Message:
-        """The bytes of another schema's message, without its place, as this schema's message of that name in its file.
-        Raises Broken."""
+        """Decode another schema's message, without indexes, as this schema's message of the same name.
+
+        Raises BrokenValue.
+        """
         steps: list[str] = []
         their: Any = of.DESCRIPTOR
         while their is not None:
@@ -322,7 +331,7 @@ class Protobuf:
 
 
 def _with_defaults(found: Any, message: Message) -> Any:
-    """The JSON of a message with the defaults that its file says (proto2, editions)."""
+    """Add the defaults that the file declares (proto2, editions) to the JSON of a message."""
     if not isinstance(found, dict) or message.DESCRIPTOR.full_name.startswith("google.protobuf."):
         return found
     for each in message.DESCRIPTOR.fields:
@@ -355,7 +364,7 @@ _DRAFTS = {
 
 
 def indexes_of(value: bytes, start: int) -> tuple[list[int], int]:
-    """The place of the message in its file, and where the message begins: a count and so many numbers, zigzag."""
+    """Return (message indexes, offset of the message): a count followed by that many zigzag numbers."""
     count, at = _number(value, start)
     if count == 0:
         return [0], at

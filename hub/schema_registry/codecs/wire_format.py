@@ -1,8 +1,8 @@
-"""[core] The Confluent wire format: magic byte 0, the schema's id (4 bytes, big endian), the Avro body.
+"""[core] The Confluent wire format: magic byte 0, schema id (4 bytes, big endian), Avro body.
 
-Untrusted bytes: a schema that refers to itself can nest as deep as its bytes say, and fastavro recurses in C
-without a limit (10,000 bytes of nesting end the process). Bodies under such schemas are limited in size, which
-limits their depth.
+For untrusted bytes: values of a recursive schema can nest as deep as their bytes declare, and fastavro
+recurses in C without a limit (10,000 bytes of nesting end the process). Bodies of such schemas are limited
+in size, which limits their depth.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MOST_RECURSIVE_BYTES = 1_500
 
 
 class Undecodable(CallerError):
-    """The bytes are not what their schema says, or are not in the wire format."""
+    """The bytes do not match their schema, or are not in the wire format."""
 
     code = "HUB-1220"
 
 
 def frame(schema_id: int, body: bytes) -> bytes:
-    """The value of a record."""
+    """Return the value of a record."""
     return b"\x00" + schema_id.to_bytes(4, "big") + body
 
 
@@ -38,12 +38,15 @@ def unframe(data: bytes) -> tuple[int, memoryview]:
 
 
 def parsed(schema: Any) -> Any:
-    """A schema prepared for ``encode`` and ``decode``; prepare once, use often."""
+    """Prepare a schema for ``encode`` and ``decode``; prepare once, use often."""
     return fastavro.parse_schema(schema)
 
 
 def encode(schema_id: int, schema: Any, value: Any) -> bytes:
-    """The value in the wire format. ``schema`` comes from ``parsed``. Raises Undecodable naming the field."""
+    """Encode a value in the wire format.
+
+    ``schema`` comes from ``parsed``. Raises Undecodable naming the field.
+    """
     body = io.BytesIO()
     try:
         fastavro.schemaless_writer(body, schema, value, strict_allow_default=True)
@@ -53,7 +56,7 @@ def encode(schema_id: int, schema: Any, value: Any) -> bytes:
 
 
 def decode(data: bytes, schema_of: Callable[[int], Any]) -> tuple[int, Any]:
-    """(schema id, value) of a record's value, read with its own writer's schema. Raises Undecodable."""
+    """Return (schema id, value) of a record's value, decoded with its writer's schema. Raises Undecodable."""
     schema_id, body = unframe(data)
     schema = schema_of(schema_id)
     if len(body) > _MOST_RECURSIVE_BYTES and is_recursive(schema):
@@ -77,7 +80,7 @@ def decode(data: bytes, schema_of: Callable[[int], Any]) -> tuple[int, Any]:
 
 
 def is_recursive(schema: Any) -> bool:
-    """True when a named type contains itself."""
+    """Return True if a named type contains itself."""
     return _contains_itself(schema, ())
 
 
@@ -99,7 +102,8 @@ def _contains_itself(schema: Any, inside: tuple[str, ...]) -> bool:
 
 
 def _message(schema: Any, value: Any, error: Exception) -> str:
-    """Which field of a record it is, when that can be told; fastavro's words otherwise."""
+    """Return a message naming the record's field at fault, if it can be found; else fastavro's own message.
+    """
     if isinstance(schema, dict) and schema.get("type") == "record" and isinstance(value, dict):
         for each in schema["fields"]:
             if each["name"] not in value and "default" not in each:
@@ -113,7 +117,7 @@ def _fits(value: Any, avro_type: Any) -> bool:
     try:
         return bool(fastavro.validate(value, avro_type, raise_errors=False))
     except (KeyError, TypeError, ValueError, AttributeError):
-        return True  # a named type that is defined elsewhere: this field is not the one to blame
+        return True  # a named type defined elsewhere: this field is not at fault
 
 
 def _type_name(avro_type: Any) -> str:

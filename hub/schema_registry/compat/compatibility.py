@@ -1,8 +1,8 @@
-"""[core] May this schema follow those, and when not: which field, which rule, the two types, and the smallest fix.
+"""[core] Decide whether a schema may follow earlier ones; name field, rule, both types and the smallest fix.
 
-BACKWARD: the new schema reads what the latest wrote. FORWARD: the latest reads what the new one writes. FULL: both.
-*_TRANSITIVE: against every version. Who may read whom is the format's to say (``Format.differences``); schemas of two
-formats never follow each other, unless the level is NONE.
+BACKWARD: the new schema reads data of the latest. FORWARD: the latest reads data of the new one. FULL:
+both. *_TRANSITIVE: against every version. The format decides who can read whom (``Format.differences``);
+schemas of two formats never follow each other, unless the level is NONE.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _OLD_READS = "consumers with the old schema could not read what producers with t
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """One reason. ``path`` leads into the reader's schema; ``against`` is the version that it breaks with."""
+    """One incompatibility. ``path`` leads into the reader's schema; ``against`` is the conflicting version.
+    """
 
     rule: str
     path: str
@@ -52,7 +53,7 @@ class Incompatibility:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """May ``new`` follow ``earlier`` (version, schema; oldest first)? All that an answer needs, as a value."""
+    """Compatibility question as a value: may ``new`` follow ``earlier`` (version, schema; oldest first)?"""
 
     new: SchemaSource
     earlier: tuple[tuple[int, SchemaSource], ...]
@@ -62,9 +63,10 @@ class Question:
     reserved_before: frozenset[str] = frozenset()
 
     def answer(self) -> tuple[Incompatibility, ...]:
-        """Every reason why not; () when it may. Remembered, so that to ask again costs nothing.
+        """Return every incompatibility; () when ``new`` may follow. Answers are cached.
 
-        Raises InvalidSchema: the new schema, or an earlier one, is none."""
+        Raises InvalidSchema when the new schema or an earlier one is invalid.
+        """
         reasons = _ANSWERS.get(self)
         if reasons is None:
             reasons = tuple(self._reserved_fields()) + tuple(self._incompatibilities())
@@ -82,7 +84,7 @@ class Question:
                     self.new.form, self.new.parsed(), old.parsed(), self.level, version, self.lenient
                 )
             if found:
-                break  # newest first: the first version that breaks tells enough
+                break  # newest first: one incompatible version is enough
         return found
 
     def _reserved_fields(self) -> list[Incompatibility]:
@@ -112,12 +114,12 @@ class Question:
         ]
 
 
-# Of characters, about: a question holds the text of its new schema, and a place for each earlier one.
+# Approximate size in characters: the text of the new schema, and a fixed cost for each earlier one.
 _ANSWERS: LruCache[Question, tuple[Incompatibility, ...]] = LruCache(32_000_000)
 
 
 def against(earlier: Sequence[tuple[int, Any]], level: str) -> list[tuple[int, Any]]:
-    """Those of ``earlier`` (oldest first) that the level looks at, newest first."""
+    """Return the versions of ``earlier`` (oldest first) that the level checks, newest first."""
     if level == "NONE" or not earlier:
         return []
     return list(reversed(earlier)) if level.endswith("_TRANSITIVE") else [earlier[-1]]
@@ -126,10 +128,9 @@ def against(earlier: Sequence[tuple[int, Any]], level: str) -> list[tuple[int, A
 def check(
     new: Any, earlier: Sequence[tuple[int, Any]], level: str, named: Mapping[str, Any] | None = None
 ) -> list[Incompatibility]:
-    """Every reason why an Avro schema may not follow ``earlier`` (version, schema as JSON values; oldest first).
+    """Return every incompatibility of an Avro schema with ``earlier`` (version, JSON values; oldest first).
 
-    ``named`` are types that any of them refers to. Raises InvalidSchema for types that are chained too long to be
-    compared.
+    ``named`` holds referenced types. Raises InvalidSchema for type chains that are too long to compare.
     """
     types = tuple((named or {}).values())
     for version, old in against(earlier, level):

@@ -1,6 +1,6 @@
-"""[core] A schema's text with all that it references: what parsing needs of the state, as a value.
+"""[core] A schema's text with all its references: everything that parsing needs from the state, as a value.
 
-So a schema is parsed, and compared, away from the state and its lock. What was parsed is remembered, within a limit.
+Schemas are parsed and compared outside the state and its lock. Parsed schemas are cached up to a limit.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.known import FORMATS, types
 from hub.schema_registry.model.lru_cache import LruCache
 
-# Of text. A parsed schema takes some ten times as much memory as its text.
+# Characters of text. A parsed schema takes about ten times as much memory as its text.
 _MOST_PARSED_CHARACTERS = 16_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchemaSource:
-    """``named``: the sources of the references, by their names. Two are equal when all of their texts are.
+    """A schema and, in ``named``, the sources of its references by name. Equal when all texts are equal.
 
-    ``rule_set`` and ``metadata`` as they were registered with it, where whoever made the source asked for them."""
+    ``rule_set`` and ``metadata`` are those it was registered with, if the caller loaded them.
+    """
 
     schema_type: str
     text: str
@@ -50,7 +51,7 @@ class SchemaSource:
 
     @property
     def form(self) -> Format:
-        """Raises InvalidSchema for a type that is not known."""
+        """The schema's format. Raises InvalidSchema for an unknown type."""
         form = FORMATS.get(self.schema_type)
         if form is None:
             raise InvalidSchema(
@@ -59,7 +60,7 @@ class SchemaSource:
         return form
 
     def parsed(self) -> Any:
-        """The schema as its format has it. Raises InvalidSchema."""
+        """Return the schema in its format's parsed form. Raises InvalidSchema."""
         known = _PARSED.get(self.digest)
         if known is None:
             if len(self.text) > avro.MOST_BYTES:
@@ -78,13 +79,15 @@ class SchemaSource:
         return known
 
     def canonical(self, *, normalize: bool = False) -> str:
-        """The text that is stored. Raises InvalidSchema."""
+        """Return the text to store. Raises InvalidSchema."""
         form, parsed = self.form, self.parsed()
         return form.normalized(parsed) if normalize else form.canonical(parsed)
 
     def spelled(self) -> str:
-        """The canonical text of a schema that is stored, whatever registry wrote it; its own text when it cannot be
-        read. Remembered."""
+        """Return the canonical text of a stored schema, whichever registry wrote it. Cached.
+
+        Returns the text unchanged when it cannot be parsed.
+        """
         known = _SPELLED.get(self.digest)
         if known is None:
             try:
@@ -95,11 +98,11 @@ class SchemaSource:
         return known
 
     def is_spelled_so(self) -> None:
-        """The text is canonical: it need not be asked again."""
+        """Record that the text is canonical already."""
         _SPELLED.put(self.digest, self.text, len(self.text))
 
     def _needed(self) -> Iterator[tuple[str, SchemaSource]]:
-        """The references with those that they need before them, each once."""
+        """Return the references, dependencies first, each once."""
         seen: set[tuple[str, bytes]] = set()
 
         def walk(source: SchemaSource) -> Iterator[tuple[str, SchemaSource]]:

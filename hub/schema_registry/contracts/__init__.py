@@ -1,16 +1,20 @@
-"""The data rules of schemas ("data contracts"): executed as Confluent's serializers execute them, or refused.
+"""Data rules of schemas ("data contracts"): executed as Confluent's serializers execute them, or refused.
 
-A schema's rule set says what a value must be (CONDITION) and what it becomes (TRANSFORM) when it is written, read or migrated.
-Confluent's registry only stores rule sets; its serializers execute them. Whatever writes values in the hub is a serializer, so it
-executes them too: the gateway, ``hub topic publish``, repairs of dead-letter records. The auditor judges what others wrote.
+A schema's rule set requires properties of a value (CONDITION) or changes it (TRANSFORM) when it is
+written, read or migrated. Confluent's registry only stores rule sets; its serializers execute them. Every
+part of the hub that writes values is a serializer, so it executes them too: the gateway, ``hub topic
+publish``, repairs of dead-letter records. The conformance check judges values of other writers.
 
 Facts
-  - ``rules.py`` [core] selects the rules of a mode and decides what follows from each result: go on, refuse, refuse with a copy.
-  - ``executors.py`` [edge] holds a value in the form of its format and executes CEL, CEL_FIELD and JSONATA with Confluent's own
-    executors (confluent-kafka, over cel-python and jsonata-python), so that results are the same.
-  - A rule of any other type (ENCRYPT, ENCRYPT_PAYLOAD, unknown) is refused before anything is executed: fail closed.
-  - Expressions come from whoever may register schemas. They run in a child process (``child.py``, [edge]) that the kernel ends
-    when one value takes too much processor time or memory; ``runner.py`` [shell] starts it, asks it, and names the rule.
+  - ``rules.py`` [core] selects the rules of a mode and decides the outcome of each result: continue, refuse,
+    refuse with a copy.
+  - ``executors.py`` [edge] holds a value in its format's form and executes CEL, CEL_FIELD and JSONATA with
+    Confluent's own executors (confluent-kafka, over cel-python and jsonata-python), for equal results.
+  - A rule of any other type (ENCRYPT, ENCRYPT_PAYLOAD, unknown) is refused before anything is executed:
+    fail closed.
+  - Anyone who may register schemas writes expressions. They run in a child process (``child.py``, [edge])
+    that the kernel ends when one value takes too much processor time or memory; ``runner.py`` [shell] starts
+    the child, sends requests to it, and names the rule.
 
 Flow
     Source with rule set ─▶ encoder_of ─▶ runner ─▶ child: JSON ─▶ native value ─▶ rules ─▶ bytes

@@ -1,8 +1,10 @@
-"""[edge] A child process that executes rules: ``python -m hub.schema_registry.contracts.child CPU_SECONDS MEMORY_MB``.
+"""[edge] Child process that executes rules: ``python -m hub.schema_registry.contracts.child CPU_SECONDS
+MEMORY_MB``.
 
-Requests come on standard input as pickles of the parent's, behind their length; answers go to standard output as a letter, a
-length and plain bytes, so that the parent reads nothing that an expression could have made up. The kernel ends the process when
-one request takes more processor time than it may; memory is bounded by its address space. It ends with its standard input.
+Requests arrive on standard input as length-prefixed pickles of the parent. Answers go to standard output
+as a type byte, a length and plain bytes, so that the parent never unpickles data that an expression could
+have made. The kernel ends the process when one request exceeds its processor time; the address space
+limits its memory. The process ends when its standard input closes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _MOST_CONTRACTS = 500
 
 
 class ContractCache:
-    """Contracts by key, those that were used last."""
+    """Most recently used contracts by key."""
 
     def __init__(self, out: BinaryIO, cpu_s: float) -> None:
         self._out = out
@@ -42,7 +44,7 @@ class ContractCache:
         self._out.flush()
 
     def answer(self, request: tuple[str, bytes, SchemaSource | None, Any]) -> None:
-        """Do what is asked. ``request``: what, the contract's key, its schema if the child has to learn it, the arguments."""
+        """Execute one request: (operation, contract key, schema if the child must learn it, arguments)."""
         what, key, source, arguments = request
         contract = self._contracts.get(key)
         try:
@@ -92,7 +94,7 @@ def _error_answer(error: CallerError | BrokenValue, **more: Any) -> dict[str, An
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     cpu_s, memory_mb = float(sys.argv[1]), int(sys.argv[2])
     with open("/proc/self/statm") as sizes:
@@ -102,7 +104,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source = os.fdopen(0, "rb")
     child = ContractCache(os.fdopen(os.dup(1), "wb"), cpu_s)
-    os.dup2(2, 1)  # whatever prints goes to the log, not among the answers
+    os.dup2(2, 1)  # printed text goes to the log, not among the answers
     child.tell(READY)
     while select.select([source], [], [], IDLE_S)[0]:
         head = source.read(4)

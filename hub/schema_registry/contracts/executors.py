@@ -1,10 +1,10 @@
-"""[edge] confluent-kafka: rules executed by Confluent's own executors, over values in the form of their format.
+"""[edge] confluent-kafka: execute rules with Confluent's own executors, on values in their format's form.
 
-CEL and CEL_FIELD (cel-python) and JSONATA (jsonata-python) see what they see in Confluent's serializers: a dict for Avro and JSON
-Schema, a message for Protobuf; tags of fields come from the schema's text and from its metadata. A rule sees the whole record as it
-will be written, with the defaults of fields that were left out.
+CEL and CEL_FIELD (cel-python) and JSONATA (jsonata-python) get the same values as in Confluent's
+serializers: a dict for Avro and JSON Schema, a message for Protobuf. Tags of fields come from the schema's
+text and its metadata. A rule gets the whole record as it will be written, with defaults of omitted fields.
 
-Runs in a child process (``child.py``): expressions are not trusted. Nothing here is fetched from anywhere.
+Runs in a child process (``child.py``), because expressions are not trusted. Fetches nothing.
 """
 
 from __future__ import annotations
@@ -72,25 +72,26 @@ def _nobody(_rule: str) -> None:
 
 
 class ValueForm(Protocol):
-    """How one schema's values look to rules."""
+    """Form in which one schema's values are passed to rules."""
 
     def native(self, value: Any, place: str, most_steps: int) -> tuple[Any, bytes | None]:
-        """The value as rules see it, and its bytes if it stays so. Raises Unfit."""
+        """Return the value as rules get it, and its bytes if it stays unchanged. Raises Unfit."""
 
     def decoded(self, data: bytes, start: int) -> Any:
-        """The value of a body that begins at an offset. Raises Broken."""
+        """Decode the body that begins at an offset. Raises BrokenValue."""
 
     def walked(self, context: RuleContext, transform: Any, value: Any) -> Any:
-        """What a rule for fields makes of the value."""
+        """Apply a field rule to the value."""
 
     def body(self, value: Any, place: str) -> bytes:
-        """The bytes of what rules made. Raises Unfit."""
+        """Encode the result of the rules. Raises Unfit."""
 
 
 class Contract:
-    """One schema and its rules, made ready for many values. Not thread safe.
+    """One schema and its rules, prepared for many values. Not thread safe.
 
-    Raises InvalidSchema; RuleRefused for rules that have no meaning."""
+    Raises InvalidSchema; RuleRefused for invalid rules.
+    """
 
     def __init__(self, source: SchemaSource) -> None:
         parsed = source.parsed()
@@ -99,7 +100,7 @@ class Contract:
         else:
             self.form = _JsonValues(parsed) if isinstance(parsed, JsonSchema) else _ProtobufValues(parsed)
         self.source = source
-        # What executors ask of the schema; its text they only hash, at every value.
+        # The metadata that executors read; they only hash the text, once per value.
         metadata = Metadata.from_dict(dict(source.metadata)) if source.metadata else None
         self._target = Schema("", source.schema_type, [], metadata)
         self._executors = {
@@ -113,14 +114,17 @@ class Contract:
         }
 
     def write(self, value: Any, place: str, most_steps: int, began: Began = _nobody) -> bytes:
-        """The body of a JSON value after the rules. ``began`` hears which rule begins. Raises Unfit, RuleRefused."""
+        """Return the body of a JSON value after the rules. Raises Unfit, RuleRefused.
+
+        ``began`` is called with each rule that begins.
+        """
         plan = self._plans[Mode.WRITE]
         must_be_executable(plan, self._encoding)
         native, body = self.form.native(value, place, most_steps)
         return self._written(plan, native, body, place, began)
 
     def write_body(self, body: bytes, place: str, began: Began = _nobody) -> bytes:
-        """``write`` of a value that is encoded already. Raises Broken too."""
+        """``write()`` for a value that is encoded already. Also raises BrokenValue."""
         plan = self._plans[Mode.WRITE]
         must_be_executable(plan, self._encoding)
         return self._written(plan, self.form.decoded(body, 0), body, place, began)
@@ -133,9 +137,11 @@ class Contract:
         return self.form.body(after, place)
 
     def refusal(self, data: bytes, start: int, began: Began = _nobody) -> str | None:
-        """Why a stored body does not keep the rules; None if it does, as far as that can be known of it. Raises Broken.
+        """Return why a stored body breaks the rules; None if it does not, as far as can be checked.
 
-        It must meet what can still be asked of what was written, and a reader's rules up to the first that cannot be executed."""
+        Checks the write conditions that still apply to stored values, and the read rules up to the first that
+        cannot be executed. Raises BrokenValue.
+        """
         write, read = self._plans[Mode.WRITE], executable_part(self._plans[Mode.READ])
         asked = RulePlan(Mode.WRITE, write.every, judged_by(write), write.source)
         if self._encoding or not (asked or read):
@@ -250,7 +256,7 @@ class _JsonValues:
 
 
 class _ProtobufValues:
-    """In a pool as Confluent's, which has the options that tags of fields are written in."""
+    """Protobuf values in a pool like Confluent's, which has the options that hold tags of fields."""
 
     def __init__(self, parsed: ProtobufSchema) -> None:
         self._pool = descriptor_pool.DescriptorPool()
@@ -296,8 +302,10 @@ class _ProtobufValues:
 
 
 def _with_types(value: Any) -> Any:
-    """Records of a union of several are pairs of their name and fields: with the name among the fields rules can read them,
-    and the writer takes the same branch."""
+    """Put the type name of union records among their fields, so that rules can read it.
+
+    A record in a union of several is a pair (name, fields); the writer takes the same branch.
+    """
     match value:
         case (str() as name, dict() as fields):
             return {"-type": name, **{key: _with_types(each) for key, each in fields.items()}}
@@ -309,7 +317,7 @@ def _with_types(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Python's own values instead of CEL's: a writer tells a truth value from a number by its type."""
+    """Convert CEL's values to Python's: a writer distinguishes booleans from numbers by type."""
     if isinstance(value, dict):
         return {_plain(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list):

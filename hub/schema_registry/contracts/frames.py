@@ -1,12 +1,12 @@
-"""[core] What a child that executes rules sends: one letter, the payload's length in four bytes, the payload."""
+"""[core] Frames of a rule child process: a type byte, the payload's length in four bytes, the payload."""
 
 from __future__ import annotations
 
 READY = b"y"  # it has started
-RULE = b"r"  # the rule of this name begins
-ASK = b"a"  # it does not know the schema: send it along
-DONE = b"d"  # the bytes that were asked for
-REFUSED = b"e"  # JSON: message, hint, code; rule and dlq_topic where a rule refuses
+RULE = b"r"  # the rule with this name begins
+ASK = b"a"  # the child lacks the schema: send it
+DONE = b"d"  # the requested bytes
+REFUSED = b"e"  # JSON: message, hint, code; rule and dlq_topic if a rule refuses
 
 
 def frame(kind: bytes, payload: bytes = b"") -> bytes:

@@ -1,14 +1,17 @@
-"""[core] Which rules of a rule set apply, in which order, and what follows from each result.
+"""[core] Select the rules of a rule set that apply, order them, and act on each result.
 
-The order, the modes and the actions are those of Confluent's serializers (confluent_kafka.schema_registry, ``BaseSerde``):
+Order, modes and actions are those of Confluent's serializers (confluent_kafka.schema_registry,
+``BaseSerde``):
 
-- WRITE executes domain rules in their order, READ in reverse; UPGRADE migration rules in their order, DOWNGRADE in reverse.
-- A rule of mode WRITEREAD or UPDOWN may have a pair of actions, ``"ERROR,NONE"``: the first for WRITE and UPGRADE.
-- A condition that is false, a transformation that gives nothing and any error lead to ``onFailure`` (default ERROR), everything
-  else to ``onSuccess`` (default NONE). ERROR and DLQ refuse the value; NONE goes on with it.
+- WRITE executes domain rules in order, READ in reverse; UPGRADE migration rules in order, DOWNGRADE in
+  reverse.
+- A rule of mode WRITEREAD or UPDOWN may have a pair of actions, ``"ERROR,NONE"``: the first for WRITE and
+  UPGRADE.
+- A false condition, a transformation without a result and any error lead to ``onFailure`` (default ERROR),
+  everything else to ``onSuccess`` (default NONE). ERROR and DLQ refuse the value; NONE continues with it.
 
-Two things are stricter here: a rule of a type that cannot be executed refuses the value whatever ``onFailure`` says, and the
-header ``__rule.name`` of a record does not switch a rule off.
+Two things are stricter here: a rule of a type that cannot be executed refuses the value whatever its
+``onFailure``, and the record header ``__rule.name`` does not disable a rule.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ DLQ_TOPIC = "dlq.topic"
 
 
 class Mode(StrEnum):
-    """What is done with a value."""
+    """Operation on a value that selects rules."""
 
     WRITE = "WRITE"
     READ = "READ"
@@ -43,7 +46,7 @@ _MIGRATIONS = (Mode.UPGRADE, Mode.DOWNGRADE)
 
 
 class RuleRefused(CallerError):
-    """A rule refuses a value. ``rule`` is its name; ``dlq_topic`` is where a copy has to go, if its action is DLQ."""
+    """A rule refuses a value. ``rule`` is its name; ``dlq_topic`` receives a copy when its action is DLQ."""
 
     code = "HUB-1214"
 
@@ -62,7 +65,7 @@ class RuleRefused(CallerError):
         self.details = {"rule": rule}
 
     def of(self, place: str) -> RuleRefused:
-        """The same of a part of a record: its key or its value."""
+        """Return this refusal with its message prefixed by a part of the record: its key or its value."""
         return RuleRefused(
             f"{place}: {self.message}", self.rule, dlq_topic=self.dlq_topic, hint=self.hint, code=self.code
         )
@@ -74,7 +77,7 @@ OVER_LIMIT = "HUB-1216"
 
 @dataclass(frozen=True, slots=True)
 class ContractRule:
-    """One rule of a rule set, by Confluent's names."""
+    """One rule of a rule set, with Confluent's names."""
 
     name: str
     kind: str = ""
@@ -89,7 +92,7 @@ class ContractRule:
 
     @classmethod
     def of(cls, said: Any) -> ContractRule:
-        """A rule as JSON has it. Raises RuleRefused for one of another shape: nobody can say what it means."""
+        """Parse a rule from JSON. Raises RuleRefused for a malformed one."""
         if not isinstance(said, Mapping):
             raise RuleRefused("a rule is no object", "", code=NOT_EXECUTABLE)
         texts = {
@@ -124,7 +127,7 @@ class ContractRule:
         return not self.disabled and self.mode in (mode.value, _BOTH[mode])
 
     def action(self, mode: Mode, *, failed: bool) -> str:
-        """The name of the action that follows."""
+        """Return the name of the action to take."""
         said = self.on_failure if failed else self.on_success
         if said and self.mode in _BOTH.values() and "," in said:
             said = said.split(",")[0 if mode in _FIRST else 1]
@@ -141,7 +144,8 @@ class ContractRule:
 
 @dataclass(frozen=True, slots=True)
 class RulePlan:
-    """The rules of a mode. ``every`` is the whole list in the order of execution; ``active`` are the indexes of those that apply."""
+    """The rules of a mode. ``every`` is the list in execution order; ``active`` are the indexes that apply.
+    """
 
     mode: Mode
     every: tuple[ContractRule, ...] = ()
@@ -153,16 +157,17 @@ class RulePlan:
 
     @property
     def rules(self) -> tuple[ContractRule, ...]:
-        """Those that apply."""
+        """The rules that apply."""
         return tuple(self.every[index] for index in self.active)
 
 
 def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = None) -> RulePlan:
-    """The plan of a rule set, as JSON has it, for a mode. ``part``: its list, when it is not the one that the mode has.
+    """Return the plan of a rule set (JSON) for a mode. ``part`` selects another list than the mode's own.
 
-    Raises RuleRefused for a list that is none, or a rule of another shape."""
+    Raises RuleRefused for a malformed list or rule.
+    """
     part = part or ("migrationRules" if mode in _MIGRATIONS else "domainRules")
-    if rule_set is not None and not isinstance(rule_set, Mapping):  # other registries may have written it
+    if rule_set is not None and not isinstance(rule_set, Mapping):  # another registry may have written it
         raise RuleRefused("the rule set is no object", part, code=NOT_EXECUTABLE)
     if not rule_set or rule_set.get("enableAt") not in (None, "ALL", "CLIENT"):
         return RulePlan(mode)
@@ -179,7 +184,7 @@ def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = N
 
 
 def must_be_executable(*plans: RulePlan) -> None:
-    """Raises RuleRefused naming the first rule that nobody here can execute."""
+    """Raise RuleRefused for the first rule that the hub cannot execute."""
     for plan in plans:
         for rule in plan.rules:
             if not rule.is_executable:
@@ -203,11 +208,12 @@ Execute = Callable[[int, Any], Any]
 
 
 class RuleAborted(Exception):
-    """What Confluent's serializers raise past all actions."""
+    """Failure that Confluent's serializers raise regardless of all actions."""
 
 
 def run(plan: RulePlan, value: Any, execute: Execute) -> Any:
-    """What the rules make of a value. Raises RuleRefused naming the rule that refuses it."""
+    """Apply the rules to a value and return the result. Raises RuleRefused naming the rule that refuses it.
+    """
     for index in plan.active:
         rule = plan.every[index]
         try:
@@ -216,7 +222,7 @@ def run(plan: RulePlan, value: Any, execute: Execute) -> Any:
             raise _refused(plan.mode, rule, "ERROR", str(error)) from None
         except (RecursionError, MemoryError) as error:
             raise over_limit(rule.named, rule.name, f"it needs too much ({type(error).__name__})") from None
-        except Exception as error:  # noqa: BLE001 - whatever an expression raises, its rule failed
+        except Exception as error:  # noqa: BLE001 - the rule failed, whatever its expression raised
             _follow(plan.mode, rule, failed=True, why=str(error) or type(error).__name__)
             continue
         if rule.kind == "CONDITION" and not result:
@@ -229,17 +235,17 @@ def run(plan: RulePlan, value: Any, execute: Execute) -> Any:
 
 
 def condition_text(rule: ContractRule) -> str:
-    """What Confluent says of a condition that does not hold."""
+    """Return Confluent's message for a condition that is false."""
     return rule.doc or (f"Rule expr failed: {rule.expr}" if rule.expr else f"Rule failed: {rule.name}")
 
 
 def over_limit(named: str, name: str, why: str) -> RuleRefused:
-    """Refuses whatever ``onFailure`` says: nobody knows what the rule would have said."""
+    """Return a refusal that ignores ``onFailure``, because the rule's result is unknown."""
     return RuleRefused(f"{named}: {why}", name, hint="make its expression cheaper", code=OVER_LIMIT)
 
 
 def _follow(mode: Mode, rule: ContractRule, *, failed: bool, why: str) -> None:
-    """Do what the rule's action says. An action that nobody knows is a failure of the rule."""
+    """Take the rule's action. An unknown action is a failure of the rule."""
     action = rule.action(mode, failed=failed)
     if action == "NONE":
         return None
@@ -259,9 +265,11 @@ def _refused(mode: Mode, rule: ContractRule, action: str, why: str) -> RuleRefus
 
 
 def judged_by(plan: RulePlan) -> tuple[int, ...]:
-    """Of a WRITE plan the conditions that a stored value must still meet: those after its last transformation whose failure refuses.
+    """Return the conditions of a WRITE plan that a stored value must still meet.
 
-    What a condition before a transformation was asked of is not in the log any more."""
+    Those are the conditions after the last transformation whose failure refuses the value. The log no longer
+    holds the values that earlier conditions were checked on.
+    """
     found: list[int] = []
     for index in plan.active:
         rule = plan.every[index]
@@ -275,7 +283,7 @@ def judged_by(plan: RulePlan) -> tuple[int, ...]:
 
 
 def executable_part(plan: RulePlan) -> RulePlan:
-    """The plan up to its first rule that cannot be executed: behind it nobody knows the value."""
+    """Return the plan up to its first rule that cannot be executed; the value after it is unknown."""
     cut = next(
         (n for n, index in enumerate(plan.active) if not plan.every[index].is_executable), len(plan.active)
     )

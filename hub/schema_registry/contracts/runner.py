@@ -1,9 +1,10 @@
-"""[shell] Rules executed in child processes: started when first needed, asked one value at a time, replaced when they die.
+"""[shell] Execute rules in child processes: started on first use, one value at a time, replaced when they
+die.
 
-A value whose rules take more than ``CPU_S`` of processor time, or more memory than a child has, is refused with the rule's name.
-A schema whose rules did so twice within a minute is refused for ``PAUSE_S`` without being tried, so that its values do not hold
-up those of others. Processor time does not depend on how busy the machine is; what it may take in real time is a matter of
-patience, and not the rule's fault.
+A value whose rules take more than ``CPU_S`` of processor time, or more memory than a child has, is refused
+with the rule's name. A schema whose rules exceed a limit twice within a minute is refused for ``PAUSE_S``
+without execution, so that its values do not delay those of others. Processor time does not depend on the
+machine's load; a timeout in real time is not blamed on the rule.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from hub.schema_registry.contracts.rules import (
     plan_of,
 )
 
-CPU_S = 2.0  # of one value: a thousand times what rules take
+CPU_S = 2.0  # per value: a thousand times the usual
 MEMORY_MB = 1_024
 PAUSE_S = 30.0
 _WITHIN_S = 60.0
@@ -52,11 +53,11 @@ _ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "VIRTUAL_ENV")
 
 
 class _Died(Exception):
-    """A child ended while it was asked; the argument is the rule that it was at, if any."""
+    """A child ended during a request; the argument is the rule it was executing, if any."""
 
 
 class _RuleProcess:
-    """One process. Not thread safe."""
+    """One child process. Not thread safe."""
 
     def __init__(self, cpu_s: float, memory_mb: int) -> None:
         env = {
@@ -74,7 +75,10 @@ class _RuleProcess:
         self.is_ready = False
 
     def ask(self, what: str, key: bytes, source: SchemaSource, arguments: Any) -> bytes:
-        """Raises CallerError as the child refused; _Died; PeerError when it does not answer in time."""
+        """Send a request and return its result.
+
+        Raises the child's CallerError; _Died; PeerError when the child does not answer in time.
+        """
         if not self.is_ready:
             if self._frame(time.monotonic() + _START_S)[0] != READY:
                 raise _Died("")
@@ -96,7 +100,7 @@ class _RuleProcess:
                 self._known.add(key)
                 return payload
             elif kind == REFUSED:
-                self._known.add(key)  # or it asks again
+                self._known.add(key)  # otherwise it asks again
                 raise _refused(orjson.loads(payload), rule)
 
     def _send(self, request: Any) -> None:
@@ -129,7 +133,7 @@ class _RuleProcess:
         return bytes(parts)
 
     def close(self) -> None:
-        """End it. Blocks for a moment."""
+        """End the process. Blocks for a moment."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -148,7 +152,7 @@ def _refused(told: Any, rule: str) -> Exception:
 
 
 class RuleRunner:
-    """Executes rules of any number of schemas. Thread safe. ``close`` after."""
+    """Executes rules of any number of schemas. Thread safe. Call ``close`` after use."""
 
     def __init__(
         self, *, cpu_s: float = CPU_S, memory_mb: int = MEMORY_MB, most: int = _MOST_CHILDREN
@@ -161,14 +165,18 @@ class RuleRunner:
         self._is_closed = False
 
     def encoder_of(self, source: SchemaSource) -> Encoder:
-        """See hub.schema_registry.codecs.values.encoder_of. For a schema with rules for writing the encoder executes them.
+        """Return ``values.encoder_of(source)``; for a schema with write rules the encoder also executes them.
 
-        Raises InvalidSchema, Unfit."""
+        Raises InvalidSchema, Unfit.
+        """
         plain = plain_encoder_of(source)
         return _Encoder(self, source) if has_write_rules(source) else plain
 
     def rewritten(self, source: SchemaSource, body: bytes, place: str = "value") -> bytes:
-        """What the rules for writing make of an encoded value. Raises RuleRefused, Unfit, PeerError."""
+        """Apply the write rules to an encoded value and return its new bytes.
+
+        Raises RuleRefused, Unfit, PeerError.
+        """
         _must_be_executable(source, place)
         try:
             return self.ask("write_body", source, (body, place))
@@ -176,14 +184,19 @@ class RuleRunner:
             raise error.of(place) from None
 
     def refusal_of(self, source: SchemaSource) -> Callable[[bytes, int], str | None] | None:
-        """What says why a stored body does not keep its schema's rules; None when nothing can be asked of it."""
+        """Return a check of stored bodies that returns the broken rule or None; None when no rule can be
+        checked.
+        """
         write, read = plan_of(source.rule_set, Mode.WRITE), plan_of(source.rule_set, Mode.READ)
         if has_encoding_rules(source) or not (judged_by(write) or read):
             return None
         return lambda data, start: self.ask("refusal", source, (data, start)).decode() or None
 
     def ask(self, what: str, source: SchemaSource, arguments: Any) -> bytes:
-        """Raises what the child raised; RuleRefused when it died of it; PeerError."""
+        """Execute one request.
+
+        Raises the child's errors; RuleRefused when the rule ended the child; PeerError.
+        """
         key = _key(source)
         self._may_be_tried(key, source)
         if not self._room.acquire(timeout=_WALL_S):
@@ -200,7 +213,7 @@ class RuleRunner:
         except _Died as died:
             child.close()
             rule = str(died)
-            if not rule and was_used:  # it ended while it was idle
+            if not rule and was_used:  # the child ended while it was idle
                 return self._asked(what, key, source, arguments)
             if not child.is_ready:
                 raise HubFault(
@@ -248,7 +261,7 @@ class RuleRunner:
             )
 
     def close(self) -> None:
-        """End the children. What is asked after that starts new ones, each for itself."""
+        """End the children. Later requests each start a child of their own."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -272,7 +285,7 @@ class _Encoder:
 
 
 def has_write_rules(source: SchemaSource) -> bool:
-    """Return True if something is to be done with a value before it is written. True for rules that cannot be understood."""
+    """Return True if the schema has rules to execute before a write, or rules that cannot be understood."""
     try:
         return any(_write_plans(source))
     except RuleRefused:
@@ -280,7 +293,7 @@ def has_write_rules(source: SchemaSource) -> bool:
 
 
 def has_encoding_rules(source: SchemaSource) -> bool:
-    """Return True if what is written is not the schema's own encoding, but an encryption of it."""
+    """Return True if the written bytes are an encryption of the schema's encoding."""
     return bool(plan_of(source.rule_set, Mode.WRITE, "encodingRules"))
 
 
@@ -289,7 +302,7 @@ def _write_plans(source: SchemaSource) -> tuple[RulePlan, RulePlan]:
 
 
 def _must_be_executable(source: SchemaSource, place: str) -> None:
-    """Raises RuleRefused."""
+    """Raise RuleRefused for a write rule that the hub cannot execute."""
     try:
         must_be_executable(*_write_plans(source))
     except RuleRefused as error:
@@ -297,7 +310,7 @@ def _must_be_executable(source: SchemaSource, place: str) -> None:
 
 
 def _key(source: SchemaSource) -> bytes:
-    """What tells contracts apart: the schema with all that it references, its rules and its metadata."""
+    """Return the cache key of a contract: the schema with its references, its rules and its metadata."""
     more = orjson.dumps([source.rule_set, source.metadata], option=orjson.OPT_SORT_KEYS)
     return source.digest + hashlib.sha256(more).digest()
 

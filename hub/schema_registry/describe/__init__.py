@@ -1,7 +1,7 @@
-"""[core] A schema as rules and warnings see it, whatever its format: types, fields, docs, tags.
+"""[core] Format-independent view of a schema for rules and warnings: types, fields, docs, tags.
 
-``describe`` reads Avro, JSON Schema or Protobuf into one ``SchemaView``. It judges nothing and needs no valid schema to
-be safe: each type is read once, so that types that use each other cost what their texts cost.
+``describe`` reads Avro, JSON Schema or Protobuf into one ``SchemaView``. It judges nothing and is safe for
+invalid schemas: each type is read once, so the cost of types that use each other is linear in their text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _READERS = {"AVRO": avro.describe, "JSON": json_schema.describe, "PROTOBUF": pro
 
 
 def describe(schema_type: str, schema: Any, named: Mapping[str, Any] | None = None) -> SchemaView:
-    """The view of a schema. ``schema`` is its text, or what the format's parser made of it: JSON values for AVRO and
-    JSON, a ``FileDescriptorProto`` (or its serialized bytes) for PROTOBUF; objects that hold those as ``raw`` or
-    ``file`` will do. ``named`` are the schemas that it refers to, by reference name, of the same kinds.
+    """Return the view of a schema.
 
-    Raises InvalidSchema when it cannot be read. Types of referenced schemas are in the view, marked as not its own.
+    ``schema`` is its text or its parsed form: JSON values for AVRO and JSON, a ``FileDescriptorProto`` (or
+    its serialized bytes) for PROTOBUF, or an object that holds one as ``raw`` or ``file``. ``named`` holds
+    the referenced schemas by reference name, in the same forms. Types of referenced schemas are in the view,
+    with ``own`` False. Raises InvalidSchema when the schema cannot be read.
     """
     if schema_type not in _READERS:
         raise InvalidSchema(f'"{schema_type}" is no schema type', hint=f"known: {', '.join(_READERS)}")

@@ -1,4 +1,5 @@
-"""[core] An Avro schema's view, from its JSON values. Tags are the property ``confluent:tags``, or ``tags``."""
+"""[core] View of an Avro schema, from its JSON values. Tags are the property ``confluent:tags``, or ``tags``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hub.schema_registry.describe.view import FieldShape, SchemaField, SchemaTyp
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro.schema import PRIMITIVES, read
 
-# A logical type on another base is ignored, as the specification says.
+# The specification requires that a logical type on another base type is ignored.
 _LOGICAL = {
     ("int", "date"): "date",
     ("int", "time-millis"): "time",
@@ -30,13 +31,14 @@ _LOGICAL = {
 
 
 def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
-    """``schema`` is text or JSON values; so are the values of ``named``, those they need themselves first."""
+    """Return the view. ``schema`` and the values of ``named`` (dependencies first) are text or JSON values.
+    """
     types: dict[str, SchemaType] = {}
     fixed: dict[str, FieldShape] = {}
     for each in named.values():
         _AvroDescriber(types, fixed, own=False).shape(_values(each), "")
     shape = _AvroDescriber(types, fixed, own=True).shape(_values(schema), "")
-    # An array of records at the top has no root: an event is the array.
+    # A top-level array of records has no root: the event is the array.
     is_record = shape.type in ("record", "union")
     roots = tuple(name for name in shape.of if is_record and name in types and types[name].kind == "record")
     return placed("AVRO", roots, types)
@@ -44,12 +46,12 @@ def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
 
 def _values(schema: Any) -> Any:
     schema = getattr(schema, "raw", schema)
-    # A parsed primitive is a text as well, and reads the same.
+    # A parsed primitive is a string too, and reads the same.
     return read(schema) if isinstance(schema, str) else schema
 
 
 class _AvroDescriber:
-    """Reads named types into ``types`` and ``fixed``, each by its full name and once."""
+    """Reads named types into ``types`` and ``fixed``, each once, by full name."""
 
     def __init__(self, types: dict[str, SchemaType], fixed: dict[str, FieldShape], own: bool) -> None:
         self._types, self._fixed, self._own = types, fixed, own
@@ -70,14 +72,14 @@ class _AvroDescriber:
         if kind != "fixed" and kind not in PRIMITIVES:
             return self.shape(kind, space)
         shape = _with_logical(kind, schema)
-        if kind == "fixed":  # it may be used again by its name
+        if kind == "fixed":  # it may be used again by name
             self._fixed[_full(schema["name"], schema.get("namespace", space))] = shape
         return shape
 
     def _named(self, name: str) -> FieldShape:
         if name in self._types:
             return FieldShape(self._types[name].kind, (name,))
-        return self._fixed.get(name, FieldShape("any", (name,)))  # "any": a reference that was not given
+        return self._fixed.get(name, FieldShape("any", (name,)))  # "any": a missing reference
 
     def _definition(self, schema: Mapping[str, Any], kind: str, space: str) -> FieldShape:
         kind = "record" if kind == "error" else kind
@@ -140,7 +142,7 @@ def _full(name: Any, space: Any) -> str:
 
 
 def _doc(schema: Mapping[str, Any]) -> str:
-    """Nobody checks that it is a text; null is what some tools write for none."""
+    """Return the doc, or "" when it is not text; some tools write null."""
     found = schema.get("doc")
     return found if isinstance(found, str) else ""
 

@@ -1,7 +1,8 @@
-"""[core] What no compatibility level sees, told as warnings: the verdict stays what it is, a person should look.
+"""[core] Warnings about changes that compatibility levels ignore; the verdict is unaffected.
 
-A namespace moved, a timestamp's unit or a decimal's scale changed, a default dropped or changed, an enum symbol gone,
-a field renamed without an alias: old data is still read, and means something else, or consumers' code breaks.
+A namespace moved, a timestamp's unit or a decimal's scale changed, a default dropped or changed, an enum
+symbol removed, a field renamed without an alias: old data can still be read, but means something else, or
+consumers' code breaks.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import dataclass
 from hub.errors import nearest
 from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView
 
-_MOST_ALIKE = 200  # more fields of one type are not compared by their names
+_MOST_ALIKE = 200  # with more fields of one type, names are not compared
 _SAME_ON_THE_WIRE = {"timestamp", "date", "time", "decimal", "uuid"}
 
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """One remark. ``rule`` is a stable name, ``path`` the field's dotted path or the type's name."""
+    """One warning. ``rule`` is a stable name, ``path`` the field's dotted path or the type's name."""
 
     rule: str
     path: str
@@ -31,7 +32,7 @@ class Warned:
 
 
 def warnings(old: SchemaView, new: SchemaView) -> list[Warned]:
-    """What changed from the old schema to the new without a word of any compatibility level; [] when nothing."""
+    """Return the changes from the old schema to the new that no compatibility level reports; [] for none."""
     found: list[Warned] = []
     for before, after in _paired_types(old, new):
         found += _namespace(before, after)
@@ -41,7 +42,7 @@ def warnings(old: SchemaView, new: SchemaView) -> list[Warned]:
 
 
 def _paired_types(old: SchemaView, new: SchemaView) -> Iterator[tuple[SchemaType, SchemaType]]:
-    """By full name, then by alias, then by the name without the namespace, then as the only root of each."""
+    """Pair types by full name, by alias, by name without namespace, or as the only root of each schema."""
     taken: set[str] = set()
     added = [each for each in new.own_types if each.name not in old.types]
     for before in old.own_types:
@@ -125,8 +126,10 @@ def _fields(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
 def _renamed(
     gone: SchemaField, there: SchemaField | None, added: Mapping[str, SchemaField]
 ) -> SchemaField | None:
-    """The new field that the old one seems to have become: the same number, or the same type and place (``there``), or
-    a like name."""
+    """Return the new field that the old one seems to have become; None when there is none.
+
+    Matches the same number, or the same type and place (``there``), or a similar name.
+    """
     if gone.number is not None:
         return next((each for each in added.values() if each.number == gone.number), None)
     alike = {

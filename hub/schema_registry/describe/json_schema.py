@@ -1,8 +1,8 @@
-"""[core] A JSON schema's view: properties are fields, objects are records, what is not required is optional.
+"""[core] View of a JSON schema: properties are fields, objects are records, optional unless required.
 
-An integer is a ``long`` and a number a ``double``: the formats share no narrower word. A record has the name of its
-title, or of the definition that it stands in; an inline object has none. Nothing is fetched: a ``$ref`` leads into the
-document or to a schema in ``named``, and otherwise to ``any``.
+An integer is a ``long`` and a number a ``double``: the formats share no narrower type. A record is named
+after its title, or the definition that holds it; an inline object has no name. Nothing is fetched: a
+``$ref`` leads into the document, to a schema in ``named``, or else to ``any``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hub.schema_registry.describe.view import FieldShape, SchemaField, SchemaTyp
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.exact_json import dumped
 
-# Properties under each ``allOf`` and branches of each ``oneOf``, together: a text may name the same thousands thousands of times.
+# Properties of all ``allOf`` and branches of all ``oneOf``: a text can repeat thousands of names as often.
 _MOST_REPEATED = 100_000
 _FORMATS = {"date-time": "timestamp", "date": "date", "time": "time", "uuid": "uuid"}
 _INDEX = re.compile(r"\d{1,9}", re.ASCII)
@@ -27,7 +27,10 @@ _PLAIN = {"integer": "long", "number": "double", "boolean": "boolean", "null": "
 
 
 def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
-    """``schema`` is text or JSON values; so are the values of ``named``, by what a ``$ref`` calls them."""
+    """Return the view.
+
+    ``schema`` and the values of ``named``, keyed by ``$ref`` name, are text or JSON values.
+    """
     documents = {**getattr(schema, "named", {}), **named}
     raw = _values(schema)
     reader = _JsonSchemaDescriber({name: _values(each) for name, each in documents.items()}, raw)
@@ -54,12 +57,15 @@ class _JsonSchemaDescriber:
         self._read: dict[
             int, FieldShape
         ] = {}  # by identity: each node is read once, also when it leads back to itself
-        self._homes: dict[int, Any] = {}  # by identity: the document of what allOf takes from another one
+        self._homes: dict[int, Any] = {}  # by identity: the document of nodes that allOf takes from another one
         self._alive: list[Any] = []
         self._repeated = 0
 
     def shape(self, node: Any, document: Any, name: str, is_root: bool = False) -> FieldShape:
-        """``document`` is where a ``#`` leads from here; ``name`` is what the place calls a record without a title."""
+        """Return the shape of a node.
+
+        ``document`` is the base of ``#`` references here; ``name`` is for a record without a title.
+        """
         if not isinstance(node, dict):
             return FieldShape("any")
         if id(node) not in self._read:
@@ -77,11 +83,11 @@ class _JsonSchemaDescriber:
         merged = node if isinstance(node.get("type"), list) else {**node, **self._all_of(node, document)}
         kind = merged.get("type")
         if isinstance(kind, list):
-            # The node under one of its types is another node, which must live as long as its identity is used.
+            # Each single-type copy is a new node, which must live as long as its identity is used.
             ones = [{**node, "type": each} for each in kind]
             self._alive.extend(ones)
             return self._union([self.shape(each, document, name) for each in ones])
-        # Words of objects, texts and arrays say nothing under another type: `properties` beside "null".
+        # Keywords of objects, strings and arrays have no effect on another type: `properties` with "null".
         if kind == "object" or (kind is None and "properties" in merged):
             return self._object(node, merged, document, name, is_root)
         symbols = _symbols(merged)
@@ -130,7 +136,7 @@ class _JsonSchemaDescriber:
     def _keep(
         self, made: SchemaType, said: Mapping[str, Any], document: Any, name: str, is_root: bool = False
     ) -> str:
-        """Keep a type under a name that no other has."""
+        """Store a type under a unique name; return the name."""
         title = said.get("title")
         own = title if isinstance(title, str) and title else name
         wanted = own or ("root" if is_root else f"({made.kind})")
@@ -153,13 +159,15 @@ class _JsonSchemaDescriber:
         return _union(branches)
 
     def _repeats(self, count: int) -> None:
-        """Raises InvalidSchema for a view that would be far larger than the text."""
+        """Count repetitions. Raises InvalidSchema for a view that would be far larger than the text."""
         self._repeated += count
         if self._repeated > _MOST_REPEATED:
             raise InvalidSchema(f"allOf and oneOf repeat more than {_MOST_REPEATED} properties and branches")
 
     def _all_of(self, node: dict[str, Any], document: Any) -> dict[str, Any]:
-        """What ``allOf`` adds to a node: its properties and what it requires, one under the other."""
+        """Return the keywords that ``allOf`` adds to a node: properties and required names of all parts,
+        merged.
+        """
         parts = list(self._parts(node, document, set()))
         if len(parts) == 1:
             return {}
@@ -181,7 +189,7 @@ class _JsonSchemaDescriber:
         return added if added["properties"] else {key: added[key] for key in added if key != "properties"}
 
     def _parts(self, node: Any, document: Any, seen: set[int]) -> Iterator[tuple[dict[str, Any], Any]]:
-        """Each with the document that its references start from."""
+        """Yield the node and its ``allOf`` parts, each with the document that its references start from."""
         if not isinstance(node, dict) or id(node) in seen:
             return
         seen.add(id(node))
@@ -194,7 +202,7 @@ class _JsonSchemaDescriber:
             yield from self._parts(each, document, seen)
 
     def _resolved(self, ref: str, document: Any) -> tuple[Any, Any, str]:
-        """(what a reference leads to, the document that it stands in, what the place is called)."""
+        """Return (the referenced node, its document, the name of its place)."""
         file, _, pointer = ref.partition("#")
         if file:
             document = self._named.get(file)
@@ -223,7 +231,10 @@ def _union(branches: list[FieldShape]) -> FieldShape:
 
 
 def _symbols(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """The texts of an enum of texts, () of none. Where a type is said, values of other types count for nothing."""
+    """Return the symbols of an enum of strings, () for any other.
+
+    With a type, values of other types are ignored.
+    """
     kind, values = node.get("type"), node.get("enum")
     if kind not in (None, "string") or not isinstance(values, list):
         return ()

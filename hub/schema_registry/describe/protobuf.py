@@ -1,7 +1,7 @@
-"""[core] A Protobuf schema's view, from its descriptor. The first message of the file is the root.
+"""[core] View of a Protobuf schema, from its descriptor. The first message of the file is the root.
 
-Docs are the comments before a declaration, where the descriptor kept them, or ``(confluent.field_meta).doc``; tags
-are ``(confluent.field_meta).tags``. Only what says so itself is optional: ``optional`` (in proto2 as well) and the
+Docs are the comments before a declaration, if the descriptor kept them, or ``(confluent.field_meta).doc``;
+tags are ``(confluent.field_meta).tags``. Optional are fields marked ``optional`` (in proto2 as well) and
 fields of a oneof.
 """
 
@@ -66,7 +66,10 @@ _MESSAGE, _ENUM, _FIELD, _NESTED, _NESTED_ENUM = 4, 5, 2, 3, 4  # descriptor.pro
 
 
 def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
-    """``schema`` and the values of ``named`` are FileDescriptorProtos, their bytes, or hold one as ``file``."""
+    """Return the view.
+
+    ``schema`` and ``named`` values are FileDescriptorProtos, their bytes, or hold a ``file``.
+    """
     types: dict[str, SchemaType] = {}
     imports = [*getattr(schema, "imports", ()), *(getattr(each, "file", each) for each in named.values())]
     for each in imports:
@@ -164,7 +167,7 @@ def _shape(
     one = _single(field)
     if field.label == field.LABEL_REPEATED:
         return FieldShape("array", one.of, logical=one.logical)
-    said = is_proto2 and field.label == field.LABEL_OPTIONAL  # in proto3 that is the label of what has none
+    said = is_proto2 and field.label == field.LABEL_OPTIONAL  # in proto3 a field without a label has this one
     optional = one.optional or said or field.proto3_optional or field.HasField("oneof_index")
     return FieldShape(one.type, one.of, optional, one.logical)
 
@@ -178,21 +181,22 @@ def _single(field: FieldDescriptorProto) -> FieldShape:
 
 
 def _meta(declared: Any) -> tuple[str, frozenset[str]]:
-    """(doc, tags) of Confluent's options. Their extension is not linked in, so they are unknown fields to protobuf."""
+    """Return (doc, tags) of Confluent's options, read from unknown fields: their extension is not linked in.
+    """
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.message import DecodeError
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     doc, tags = "", set()
 
-    # Through a message that knows no field: whether anything has linked the extension in makes no difference.
+    # Parsed as an empty message, so that a linked extension makes no difference.
     def inside(content: bytes) -> Any:
         return UnknownFieldSet(Empty.FromString(content))
 
     for meta in _texts(inside(declared.options.SerializeToString()), _META):
         try:
             known = inside(meta)
-        except DecodeError:  # somebody else's option of that number
+        except DecodeError:  # another extension with that number
             continue
         for said in _texts(known, _META_DOC):
             doc = said.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""[core] The view itself: named types with their fields, and where each field stands below the root."""
+"""[core] View of a schema: named types with their fields, and each field's path below the root."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class FieldShape:
-    """What stands in a field's place. ``of``: full names of the records and enums that it holds, also as elements.
+    """Type of a field. ``of``: full names of the records and enums that it holds, also as elements.
 
-    ``logical`` is what the plain type does not say: ``timestamp-millis``, ``decimal(10,2)``, ``date-time``.
+    ``logical`` adds to the plain type: ``timestamp-millis``, ``decimal(10,2)``, ``date-time``.
     """
 
     type: str
@@ -44,10 +44,10 @@ class FieldShape:
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
-    """A field of a record. ``path`` is dotted, from the root; ``optional`` means it may be null or absent.
+    """A field of a record. ``path`` is dotted, from the root; ``optional`` means null or absent is allowed.
 
-    ``default`` is JSON text, None when there is none; ``number`` is Protobuf's; ``own`` is False when a referenced schema
-    gave the field to a record (JSON's ``allOf``).
+    ``default`` is JSON text, None when there is none; ``number`` is Protobuf's; ``own`` is False when a
+    referenced schema gave the field to a record (JSON's ``allOf``).
     """
 
     name: str
@@ -68,9 +68,11 @@ class SchemaField:
 
 @dataclass(frozen=True, slots=True)
 class SchemaType:
-    """A record or an enum. ``named`` is False where the format gave it no name of its own (inline JSON objects);
-    ``own`` is False when it comes from a referenced schema; ``called`` is what the schema calls it, where another type
-    has that name already."""
+    """A record or an enum.
+
+    ``named`` is False when the format gave it no name (inline JSON objects); ``own`` is False when it comes
+    from a referenced schema; ``called`` is its name in the schema when another type has that name already.
+    """
 
     name: str
     kind: str
@@ -94,7 +96,8 @@ class SchemaType:
 
 @dataclass(frozen=True, slots=True)
 class SchemaView:
-    """``roots`` are the records that an event may be: one, several for a union, none for a plain value."""
+    """View of a schema. ``roots`` are the records an event may be: one, several for a union, none otherwise.
+    """
 
     schema_type: str
     roots: tuple[str, ...]
@@ -102,15 +105,15 @@ class SchemaView:
 
     @property
     def own_types(self) -> list[SchemaType]:
-        """Without those of referenced schemas, which have been judged under their own subjects."""
+        """The types that are not from referenced schemas, which are judged under their own subjects."""
         return [each for each in self.types.values() if each.own]
 
     def fields(self) -> Iterator[tuple[SchemaType, SchemaField]]:
-        """Every field of the schema's own, each once."""
+        """Iterate over the schema's own fields, each once."""
         return ((each, field) for each in self.own_types for field in each.fields if field.own)
 
     def find(self, root: str, path: str) -> SchemaField | None:
-        """The field at a dotted path below a root, through records, arrays and maps of records."""
+        """Return the field at a dotted path below a root, through records, arrays and maps of records."""
         places: tuple[str, ...] = (root,)
         found = None
         for name in path.split("."):
@@ -123,8 +126,10 @@ class SchemaView:
 
 
 def placed(schema_type: str, roots: tuple[str, ...], types: Mapping[str, SchemaType]) -> SchemaView:
-    """The view with every field's path: the shortest from a root. With several roots a path begins with the root's
-    name; a type that no root reaches gives its own name."""
+    """Return the view with every field's path: the shortest from a root.
+
+    With several roots a path begins with the root's name; a type that no root reaches uses its own name.
+    """
     prefixes: dict[str, str] = {}
     left: deque[str] = deque()
 
