@@ -119,7 +119,9 @@ class RegistryClient(RegistryHttp):
         return SchemaSource.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
 
     def subjects_of(self, schema_id: int) -> frozenset[str]:
-        """Return every subject that has the schema with this id, soft-deleted ones included. Raises NotFound.
+        """Return every subject that has the schema with this id, soft-deleted ones included.
+
+        Raises NotFound.
         """
         return frozenset(self._ask("GET", f"/schemas/ids/{schema_id}/subjects", deleted="true"))
 

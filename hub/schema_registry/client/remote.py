@@ -154,7 +154,9 @@ class RemoteRegistry(RegistryHttp):
         return int(answer["version"])
 
     def every(self) -> list[tuple[str, SubjectVersion]]:
-        """Return every version of every subject in all contexts, deleted ones included. Sends two requests.
+        """Return every version of every subject in all contexts, deleted ones included.
+
+        Sends two requests.
         """
         live = {(each["subject"], each["version"]) for each in self._all()}
         return [

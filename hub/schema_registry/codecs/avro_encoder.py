@@ -428,7 +428,8 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class _UnionBranch:
-    """Branch of a union: its index, the names that a tag may use, and the JSON kinds it accepts, best first.
+    """Branch of a union: its index, the names that a tag may use, and the JSON kinds it accepts, best
+    first.
     """
 
     index: int
@@ -665,7 +666,7 @@ class _EncoderCompiler:
             if "integer" in ranks:
                 ranks["integer"] = 1
             if logical == "decimal":
-                ranks |= {"integer": 3, "number": 4}  # numbers come here only for the error that asks for text
+                ranks |= {"integer": 3, "number": 4}  # only for the error that asks for text
         encode = self.encoder(schema, plain=plain)
         return _UnionBranch(index, frozenset(names), shown, ranks, encode, kind in ("record", "error"))
 

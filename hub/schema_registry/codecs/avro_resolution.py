@@ -361,7 +361,8 @@ class _TypePair:
         return made
 
     def _is_value(self, value: Any, of: _ResolvedType, depth: int, side: _SchemaSide | None = None) -> bool:
-        """Return True if a schema's JSON default is a value of its type; registries accept some that are not.
+        """Return True if a schema's JSON default is a value of its type; registries accept some that are
+        not.
         """
         side = side or self.reader
         if depth > _DEEPEST:
@@ -436,7 +437,8 @@ def _matched_fields(
 
 
 def _same_name(w: _ResolvedType, r: _ResolvedType) -> bool:
-    """Return True if two types match by full name, by an alias of the reader, or by name without namespace.
+    """Return True if two types match by full name, by an alias of the reader, or by name without
+    namespace.
     """
     own = w.full.rpartition(".")[2]
     return w.full == r.full or w.full in r.aliases or own == r.full.rpartition(".")[2]

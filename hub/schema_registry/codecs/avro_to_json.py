@@ -68,7 +68,8 @@ def _path(steps: list[str | int]) -> str:
 
 @dataclass
 class _AvroReader:
-    """Reader that attaches each value to its parent before its content, so that an error keeps earlier parts.
+    """Reader that attaches each value to its parent before its content, so that an error keeps earlier
+    parts.
     """
 
     data: bytes

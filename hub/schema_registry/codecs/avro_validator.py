@@ -50,7 +50,8 @@ def checker(schema: Any, definitions: Mapping[str, Any]) -> Callable[[bytes, int
 
 
 def counts_nothing(schema: Any, definitions: Mapping[str, Any]) -> bool:
-    """Return True if an array may have items that take no bytes: a few bytes can declare any number of them.
+    """Return True if an array may have items that take no bytes: a few bytes can declare any number of
+    them.
     """
     empty: dict[str, bool] = {}
 
@@ -198,7 +199,7 @@ class _ValidatorCompiler:
     def _reference(self, name: str, definition: Any = None) -> Skip:
         named = self.named
         if name not in named:
-            named[name] = lambda data, at, depth: named[name](data, at, depth)  # its own reference, while it is compiled
+            named[name] = lambda data, at, depth: named[name](data, at, depth)  # a recursive reference
             named[name] = self.skipper(definition or self.definitions[name])
             return named[name]
         return lambda data, at, depth: named[name](data, at, depth)

@@ -102,7 +102,8 @@ def _contains_itself(schema: Any, inside: tuple[str, ...]) -> bool:
 
 
 def _message(schema: Any, value: Any, error: Exception) -> str:
-    """Return a message naming the record's field at fault, if it can be found; else fastavro's own message.
+    """Return a message naming the record's field at fault, if it can be found; else fastavro's own
+    message.
     """
     if isinstance(schema, dict) and schema.get("type") == "record" and isinstance(value, dict):
         for each in schema["fields"]:

@@ -34,7 +34,9 @@ _OLD_READS = "consumers with the old schema could not read what producers with t
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """One incompatibility. ``path`` leads into the reader's schema; ``against`` is the conflicting version.
+    """One incompatibility.
+
+    ``path`` leads into the reader's schema; ``against`` is the conflicting version.
     """
 
     rule: str

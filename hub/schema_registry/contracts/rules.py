@@ -144,7 +144,9 @@ class ContractRule:
 
 @dataclass(frozen=True, slots=True)
 class RulePlan:
-    """The rules of a mode. ``every`` is the list in execution order; ``active`` are the indexes that apply.
+    """The rules of a mode.
+
+    ``every`` is the list in execution order; ``active`` are the indexes that apply.
     """
 
     mode: Mode
@@ -212,7 +214,9 @@ class RuleAborted(Exception):
 
 
 def run(plan: RulePlan, value: Any, execute: Execute) -> Any:
-    """Apply the rules to a value and return the result. Raises RuleRefused naming the rule that refuses it.
+    """Apply the rules to a value and return the result.
+
+    Raises RuleRefused naming the rule that refuses it.
     """
     for index in plan.active:
         rule = plan.every[index]

@@ -1,4 +1,6 @@
-"""[core] View of an Avro schema, from its JSON values. Tags are the property ``confluent:tags``, or ``tags``.
+"""[core] View of an Avro schema, from its JSON values.
+
+Tags are the property ``confluent:tags``, or ``tags``.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _LOGICAL = {
 
 
 def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
-    """Return the view. ``schema`` and the values of ``named`` (dependencies first) are text or JSON values.
+    """Return the view.
+
+    ``schema`` and the values of ``named`` (dependencies first) are text or JSON values.
     """
     types: dict[str, SchemaType] = {}
     fixed: dict[str, FieldShape] = {}

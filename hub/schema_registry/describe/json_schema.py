@@ -57,7 +57,7 @@ class _JsonSchemaDescriber:
         self._read: dict[
             int, FieldShape
         ] = {}  # by identity: each node is read once, also when it leads back to itself
-        self._homes: dict[int, Any] = {}  # by identity: the document of nodes that allOf takes from another one
+        self._homes: dict[int, Any] = {}  # by identity: other documents that allOf takes nodes from
         self._alive: list[Any] = []
         self._repeated = 0
 

@@ -181,7 +181,8 @@ def _single(field: FieldDescriptorProto) -> FieldShape:
 
 
 def _meta(declared: Any) -> tuple[str, frozenset[str]]:
-    """Return (doc, tags) of Confluent's options, read from unknown fields: their extension is not linked in.
+    """Return (doc, tags) of Confluent's options, read from unknown fields: their extension is not linked
+    in.
     """
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.message import DecodeError

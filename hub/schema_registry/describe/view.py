@@ -96,7 +96,9 @@ class SchemaType:
 
 @dataclass(frozen=True, slots=True)
 class SchemaView:
-    """View of a schema. ``roots`` are the records an event may be: one, several for a union, none otherwise.
+    """View of a schema.
+
+    ``roots`` are the records an event may be: one, several for a union, none otherwise.
     """
 
     schema_type: str

@@ -1,7 +1,7 @@
-"""[shell] Carries a plan of a folder out, one subject after the other, those that others refer to first.
+"""[shell] Apply the plan of a folder, one subject after the other, referenced subjects first.
 
-Each step is idempotent, so an apply that was cut off is finished by the next one. The first step that fails ends it:
-what comes after may refer to what is missing.
+Each step is idempotent, so the next apply completes an interrupted one. The first step that fails ends the
+apply, because later steps may reference what is missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hub.schema_registry.registry.state_machine import RegisterSchema, Registry,
 
 
 class FolderWriter(Protocol):
-    """What apply asks of a registry."""
+    """Port: the part of a registry that apply uses."""
 
     def register(
         self,
@@ -29,14 +29,14 @@ class FolderWriter(Protocol):
         references: Sequence[Reference],
         metadata: Mapping[str, Any] | None,
     ) -> int:
-        """The version that the schema has now. Raises Conflict, CallerError, PeerError."""
+        """Register the schema; return its version. Raises Conflict, CallerError, PeerError."""
 
     def set_level(self, subject: str, level: str) -> None: ...
 
 
 @dataclass
 class MemoryRegistry:
-    """The in-memory twin: the registry's own rules, no log."""
+    """In-memory implementation: the registry's own rules, without a log."""
 
     registry: Registry = field(default_factory=Registry)
 
@@ -73,10 +73,10 @@ class MemoryRegistry:
 
 
 def apply(made: FolderPlan, registry: FolderWriter, say: Callable[[Item], None] = lambda _item: None) -> None:
-    """Carry out the steps of a plan; ``say`` hears each that is done.
+    """Execute the steps of a plan; call ``say`` with each completed step.
 
-    Raises Conflict when the plan has refusals (nothing is done then), and the registry's error at the first step that
-    fails, with what is left as its hint.
+    Raises Conflict, before any change, when the plan has refusals; the registry's error at the first step
+    that fails, with the remaining subjects as its hint.
     """
     if made.refused:
         reasons = [f"{each.subject}: {reason}" for each in made.refused for reason in each.reasons]
@@ -97,7 +97,7 @@ def _carry_out(item: Item, registry: FolderWriter, got: dict[str, int]) -> None:
         registry.set_level(item.subject, item.level[1])
     if not item.registers or item.file is None:
         return
-    # Somebody may have registered a version since the plan was made: then its number is another than was planned.
+    # Another client may have registered a version since the plan was made, so its number may differ.
     follows = {each.name: each.subject for each in item.file.references if each.version is None}
     references = [
         replace(each, version=got[each.subject])

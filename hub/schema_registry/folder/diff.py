@@ -1,7 +1,7 @@
-"""[core] What changed between two schemas, in plain words, and who can still read whom.
+"""[core] Differences between two schemas in plain words, and who can still read whose data.
 
-A change is not a verdict: a new doc or another default is a change that every reader takes. ``diff_schemas`` tells all
-of them; ``readers`` adds the registry's verdict in both directions.
+A change is not a verdict: every reader accepts a new doc or another default. ``diff_schemas`` lists all
+changes; ``readers`` adds the registry's verdict in both directions.
 
 - Avro: field by field through nested records, arrays, maps and unions; each pair of named types is compared once.
 - JSON Schema: properties, required, types, limits and enums through ``properties``, ``items`` and local ``$ref``.
@@ -21,7 +21,7 @@ from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.registry.snapshot import ParsedSchema, differences
 
 MOST_CHANGES = 1_000
-# Types within types that are compared. Our own limit: Python's is the process's, and a library may raise it.
+# Depth of types that are compared. A limit of our own: Python's is per process, and a library may raise it.
 MOST_CHAINED = 200
 _NOT_SEEN = frozenset({"doc", "title", "description", "metadata", "spelling", "aliases", "sort order"})
 _NAMED = ("record", "error", "enum", "fixed")
@@ -30,7 +30,10 @@ _LOGICAL = ("logicalType", "precision", "scale")
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """``kind`` is for programs (``field added``), ``path`` leads there in names (``item.qty``; "" is the schema itself)."""
+    """One change.
+
+    ``kind`` is for programs (``field added``), ``path`` uses names (``item.qty``; "" is the schema).
+    """
 
     kind: str
     path: str
@@ -41,19 +44,19 @@ class SchemaChange:
 
     @property
     def seen_by_readers(self) -> bool:
-        """Whether one who reads the events could notice it: words, metadata, aliases and sort orders nobody does."""
+        """True if a reader of the events could notice it; not for docs, metadata, aliases and sort orders."""
         return self.kind not in _NOT_SEEN
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderProblems:
-    """Why one cannot read what the other writes; empty when it can."""
+    """Reasons why each schema cannot read the other's data; empty when it can."""
 
     new_reads_old: tuple[SchemaDifference, ...]
     old_reads_new: tuple[SchemaDifference, ...]
 
     def lines(self) -> list[str]:
-        """Both directions as sentences."""
+        """Return both directions as sentences."""
         found = []
         for who, wrote, reasons in (
             ("Consumers with the new schema", "the old one", self.new_reads_old),
@@ -68,15 +71,18 @@ class ReaderProblems:
 
 
 def readers(old: ParsedSchema, new: ParsedSchema) -> ReaderProblems:
-    """Who can still read whom. Raises InvalidSchema for schemas that are too much work to compare."""
+    """Compare two schemas in both directions.
+
+    Raises InvalidSchema for schemas that are too much work to compare.
+    """
     return ReaderProblems(tuple(differences(new, old)), tuple(differences(old, new)))
 
 
 def diff_schemas(schema_type: str, old: ParsedSchema, new: ParsedSchema) -> list[SchemaChange]:
-    """What is different in ``new``, at most ``MOST_CHANGES``; [] when the two say the same.
+    """Return the changes from ``old`` to ``new``, at most ``MOST_CHANGES``; [] when they are equivalent.
 
-    ``schema_type`` is that of ``new``; when ``old`` has another, that is the one change. Raises InvalidSchema for types
-    that are chained too long.
+    ``schema_type`` is that of ``new``; when ``old`` has another, that is the only change. Raises
+    InvalidSchema for types that are chained too long.
     """
     if old.schema_type != schema_type:
         return [
@@ -95,7 +101,7 @@ def diff_schemas(schema_type: str, old: ParsedSchema, new: ParsedSchema) -> list
 
 
 def _counted(step: Callable[..., Iterator[SchemaChange]]) -> Callable[..., Iterator[SchemaChange]]:
-    """A method that calls itself, no deeper than ``MOST_CHAINED``; the depth is kept in the instance's ``_depth``."""
+    """Limit the recursion of a method to ``MOST_CHAINED``; the depth is in the instance's ``_depth``."""
 
     @functools.wraps(step)
     def deeper(self: Any, *arguments: Any) -> Iterator[SchemaChange]:
@@ -114,7 +120,7 @@ def _as_json(value: Any) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are one: to Python true is 1."""
+    """Return True if two JSON values are the same; to Python, true equals 1."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):
@@ -125,7 +131,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _key(value: Any) -> str:
-    """Equal for JSON values that are the same."""
+    """Return a text that is equal for JSON values that are the same."""
     whole = isinstance(value, float) and value.is_integer()
     return json.dumps(int(value) if whole else value, sort_keys=True)
 
@@ -151,7 +157,7 @@ def _doc(path: str, called: str, old: Any, new: Any, word: str = "doc") -> Itera
 
 
 class _AvroDiff:
-    """Two parsed schemas; names are resolved within their namespaces, as the specification has it."""
+    """Two parsed schemas; names are resolved within their namespaces, as in the specification."""
 
     def __init__(self, old: ParsedSchema, new: ParsedSchema) -> None:
         self._old, self._new = Types(old), Types(new)
@@ -197,7 +203,7 @@ class _AvroDiff:
             sides.append({types.branch_name(each, space): types.resolved(each, space) for each in branches})
         old, new = sides
         gone, come = [each for each in old if each not in new], [each for each in new if each not in old]
-        # null alone tells best what it means; one other branch on either side is the field's type that changed
+        # null alone is reported as nullability; one other branch on either side is a changed field type
         if gone == [] and come == ["null"]:
             yield SchemaChange("nullable", path, f"{called} may be null now")
         elif come == [] and gone == ["null"]:
@@ -284,7 +290,7 @@ class _AvroDiff:
 
 
 def type_text(schema: Any, space: str) -> str:
-    """An Avro type as people say it."""
+    """Return an Avro type in words."""
     if isinstance(schema, list):
         branches = [type_text(each, space) for each in schema if each != "null"]
         return ("nullable " if "null" in schema else "") + (" or ".join(branches) or "null")
@@ -304,11 +310,11 @@ def type_text(schema: Any, space: str) -> str:
     return f"map of {type_text(schema['values'], space)}" if kind == "map" else kind
 
 
-_Placed = tuple[Any, str]  # a schema, and the namespace that it stands in
+_Placed = tuple[Any, str]  # a schema and its enclosing namespace
 
 
 class Types:
-    """The named types of one schema, by full name, each with the namespace that it was written in."""
+    """The named types of one schema, by full name, each with its enclosing namespace."""
 
     def __init__(self, parsed: ParsedSchema) -> None:
         self.root: _Placed = (parsed.schema, "")
@@ -330,7 +336,7 @@ class Types:
                 left.extend((schema[part], inside) for part in ("items", "values") if part in schema)
 
     def resolved(self, schema: Any, space: str) -> _Placed:
-        """The definition behind a name; the type in ``{"type": …}`` when nothing else is said there."""
+        """Return the definition behind a name; the inner type of ``{"type": …}`` without other attributes."""
         while isinstance(schema, dict) and not isinstance(schema["type"], str):
             schema = schema["type"]
         if isinstance(schema, dict) and not (schema["type"] in (*_NAMED, "array", "map", *avro.PRIMITIVES)):
@@ -342,7 +348,9 @@ class Types:
         return schema, space
 
     def field(self, schema: Any, space: str, name: str) -> _Placed | None:
-        """The type of a record's field, through a union with null; None when there is none of that name."""
+        """Return the type of a record's field, through a union with null; None when there is no such
+        field.
+        """
         found, space = self.resolved(schema, space)
         if isinstance(found, list):
             branches = [each for each in found if each != "null"]
@@ -353,14 +361,14 @@ class Types:
         return next(((each["type"], inside) for each in found["fields"] if each["name"] == name), None)
 
     def branch_name(self, schema: Any, space: str) -> str:
-        """What makes a branch of a union another one: its kind, or its name."""
+        """Return the identity of a union branch: its kind, or its name."""
         found, inside = self.resolved(schema, space)
         kind = _kind(found)
         return avro_name(found, inside) if kind in _NAMED else kind
 
 
 def avro_name(schema: Mapping[str, Any], space: str) -> str:
-    """The full name of a named type that is written in a namespace."""
+    """Return the full name of a named type within its enclosing namespace."""
     name = str(schema["name"])
     own = schema.get("namespace", space)
     return name if "." in name or not own else f"{own}.{name}"
@@ -446,7 +454,7 @@ _TOLD = {
 
 
 class _JsonSchemaDiff:
-    """Two JSON schemas. A pair of places that is met again is not told again: ``$ref`` may go in circles."""
+    """Two JSON schemas. Each pair of places is reported once, because ``$ref`` may be circular."""
 
     def __init__(self, old: Any, new: Any) -> None:
         self._old, self._new = old, new
@@ -583,7 +591,7 @@ def _json_types(schema: Any) -> str:
 
 
 def _local(document: Any, schema: Any) -> Any:
-    """What a ``$ref`` within the document leads to; the schema itself for every other."""
+    """Follow ``$ref`` within the document; return the schema itself for any other."""
     from hub.schema_registry.formats.json_schema.schema import MOST_CHAINED, followed
 
     for _ in range(MOST_CHAINED):

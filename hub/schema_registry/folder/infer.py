@@ -1,16 +1,17 @@
-"""[core] A schema proposed from samples, with what speaks for it: in how many samples, as which types, such as what.
+"""[core] Infer a schema from samples, with evidence: number of samples, their types, examples.
 
-Two steps: ``PlaceSamples`` counts what is at each place of the samples, in bounded memory; then each place gets a type::
+Two steps: ``PlaceSamples`` counts the values at each place of the samples, in bounded memory; then each
+place gets a type::
 
     true, false             boolean                    3, 4                 long
     3, 4.5                  double                     "2024-05-01"         date
     "2024-05-01T10:00:00Z"  timestamp-millis (micros when there are more digits; local- without a zone)
     a UUID                  string, uuid               few texts, repeated  enum
-    {…} with steady keys    record                     {…} with keys that are data (ids, dates, ever new ones)  map
+    {…} with steady keys    record                     {…} with keys that are data (ids, dates)   map
     missing or null in one  nullable, default null     several of these     union
 
-The same samples give the same proposal. ``conform`` makes a sample a value of the proposed schema: text that is a
-time becomes one, and keys that are no names in Avro get theirs.
+The same samples give the same schema. ``conform`` converts a sample to a value of the proposed schema:
+texts that are times become times, and keys that are not Avro names get their Avro names.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from hub.errors import CallerError
 
-MOST_KEYS = 2_000  # of one object over all samples; more are keys that are data
+MOST_KEYS = 2_000  # of one object over all samples; with more, keys are data
 MOST_DISTINCT = 32
 ENUM_SYMBOLS = 12
 ENUM_SAMPLES = 20
@@ -40,7 +41,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
 _RFC3339 = re.compile(
     r"[^T]*T\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
-)  # of what _TIME takes, JSON Schema's date-time
+)  # the subset of _TIME that JSON Schema's date-time allows
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
 _DATA_KEY = re.compile(r"\d.*|[0-9a-fA-F]{8}-.*|.*[@/\s].*|(?=.*\d)[0-9a-fA-F]{12,}|[A-Za-z]+[-_:]?\d{2,}")
@@ -51,12 +52,12 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SCALARS = {bool: "boolean", int: "long", float: "double", str: "string"}
 
 
-# ---- what is seen
+# ---- counting samples
 
 
 @dataclass(slots=True)
 class PlaceSamples:
-    """Everything that was at one place. ``count`` includes nulls, but not samples in which the place is missing."""
+    """Statistics of one place. ``count`` includes nulls, but not samples in which the place is missing."""
 
     count: int = 0
     nulls: int = 0
@@ -72,7 +73,7 @@ class PlaceSamples:
     items: PlaceSamples | None = None
 
     def take(self, value: Any, depth: int = 0) -> None:
-        """One more value. Raises CallerError for what is nested too deep or no JSON."""
+        """Add one value. Raises CallerError for a value that is nested too deep or is not JSON."""
         if depth > _MOST_DEPTH:
             raise CallerError(f"a sample is nested deeper than {_MOST_DEPTH}", hint="is it data?")
         self.count += 1
@@ -119,7 +120,7 @@ class PlaceSamples:
             self.examples.append(shown)
 
     def add(self, other: PlaceSamples) -> None:
-        """All that another place has seen."""
+        """Add the statistics of another place."""
         self.count += other.count
         self.nulls += other.nulls
         self.kinds.update(other.kinds)
@@ -144,7 +145,7 @@ class PlaceSamples:
 
 
 def _formats(text: str) -> Iterator[str]:
-    """What a text could be besides text; a year that no calendar has is none."""
+    """Yield the formats that a text could have besides text; a year outside the calendar is not a time."""
     if len(text) > 320:
         return
     if _UUID.fullmatch(text):
@@ -168,7 +169,7 @@ def _formats(text: str) -> Iterator[str]:
 
 
 def _moment(text: str) -> datetime.datetime | None:
-    """The time that a text says; None when it is none that a calendar has."""
+    """Parse a text as a time; None when no calendar has it."""
     found = _TIME.fullmatch(text)
     try:
         if found is None:
@@ -181,15 +182,15 @@ def _moment(text: str) -> datetime.datetime | None:
         return None
 
 
-# ---- what it comes to
+# ---- deciding types
 
 
 @dataclass(frozen=True, slots=True)
 class FieldReport:
-    """What speaks for the type of one place.
+    """Evidence for the type of one place.
 
-    ``seen`` of ``of`` samples of what is around it have it; ``confidence`` (0 to 1) is the share of its values that
-    are of the type's first kind, less what few values leave open: times n / (n + 1).
+    ``seen`` of ``of`` samples of the enclosing place have it. ``confidence`` (0 to 1) is the share of values
+    that are of the type's first kind, times n / (n + 1) to account for few values.
     """
 
     path: str
@@ -205,7 +206,7 @@ class FieldReport:
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A proposal: the Avro schema, the same as JSON Schema, and a report a field."""
+    """Proposal: the Avro schema, the equivalent JSON Schema, and a report per field."""
 
     avro: Any
     json_schema: Any
@@ -214,13 +215,18 @@ class Inferred:
     kind: _Kind = field(repr=False)
 
     def conform(self, sample: Any) -> Any:
-        """A sample as a value of ``avro``. Other values than the samples may not fit: ValueError, KeyError."""
+        """Convert a sample to a value of ``avro``.
+
+        Values other than the samples may not fit: ValueError, KeyError.
+        """
         return _conformed(sample, self.kind)
 
 
 @dataclass(slots=True)
 class _Kind:
-    """The type of one place: ``name`` is an Avro type, a logical type, or one of record, map, array, enum, union."""
+    """Type of one place: ``name`` is an Avro type, a logical type, or one of record, map, array, enum,
+    union.
+    """
 
     name: str
     nullable: bool = False
@@ -237,10 +243,10 @@ class _Kind:
 
 
 def infer(values: Iterable[Any], name: str = "Record", *, text_only: bool = False) -> Inferred:
-    """The proposal for samples. ``name`` may have a namespace (``shop.Order``). ``text_only``: the samples' format
-    knows text alone (CSV, XML), so numbers and booleans are looked for in it.
+    """Infer a schema from samples. ``name`` may have a namespace (``shop.Order``).
 
-    Raises CallerError when there is no sample, or one that is no JSON.
+    ``text_only``: the samples' format has only text (CSV, XML), so numbers and booleans are parsed from it.
+    Raises CallerError when there is no sample, or one that is not JSON.
     """
     seen = PlaceSamples()
     for value in values:
@@ -271,7 +277,7 @@ class _Decider:
         self._names: set[str] = set()
 
     def kind(self, seen: PlaceSamples, path: str, name: str, of: int) -> _Kind:
-        """The type of a place; reports are in the order of the places."""
+        """Decide the type of a place; reports are in the order of the places."""
         at = len(self.reports)
         made = self._kind(seen, path, name)
         made.nullable = made.nullable or seen.nulls > 0 or seen.count < of
@@ -352,7 +358,7 @@ class _Decider:
         return made
 
     def _list_of_all(self, seen: PlaceSamples, path: str, name: str) -> _Kind:
-        """The places of the singles and of the items are one."""
+        """Merge the places of single values and of items into one list type."""
         alone = PlaceSamples(
             seen.count - seen.kinds["array"] - seen.nulls,
             0,
@@ -403,7 +409,7 @@ class _Decider:
 
 
 def _keys_are_data(fields: Mapping[str, PlaceSamples], objects: int) -> bool:
-    """Ids, dates and the like; or ever new keys whose values are all of one kind."""
+    """Return True for keys such as ids and dates, and for many different keys with values of one kind."""
     if len(fields) >= MOST_KEYS:
         return True
     data = sum(_DATA_KEY.fullmatch(key) is not None for key in fields)
@@ -415,7 +421,7 @@ def _keys_are_data(fields: Mapping[str, PlaceSamples], objects: int) -> bool:
 
 
 def _valid(name: str) -> str:
-    """A name in Avro as near as can be; what is one stays."""
+    """Return the nearest valid Avro name; a valid name stays unchanged."""
     if _NAME.fullmatch(name):
         return name
     made = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "field"
@@ -452,7 +458,7 @@ def _kind_text(kind: _Kind) -> str:
 
 
 def _avro(kind: _Kind) -> Any:
-    """The Avro schema. Every named type has a name of its own, so each is defined where it is used."""
+    """Return the Avro schema. Names of named types are unique, so each type is defined where it is used."""
     if kind.name == "union":
         branches = [_avro(each) for each in kind.branches]
         return ["null", *branches] if kind.nullable else branches

@@ -1,17 +1,17 @@
-"""[core] A folder of schemas in git, and the plan from it to what a registry has.
+"""[core] A folder of schemas in git, and the plan of its changes to a registry.
 
 ::
 
     schemas/shop.orders-value.avsc        the subject is the file's name
     schemas/shop.orders/value.avsc        a folder a topic: shop.orders-value; also shop/orders/value.avsc
-    schemas/common/address.proto          anything else in a folder: <topic>-<name>, unless a file says otherwise
+    schemas/common/address.proto          other files in a folder: <topic>-<name>, unless schemas.yaml differs
     schemas/schemas.yaml                  optional: subjects, references, owner, tags, compatibility by file
 
-``.avsc`` is Avro, ``.json`` JSON Schema, ``.proto`` Protobuf. A reference to another file of the folder is found by
-itself: a name that Avro does not know, a ``$ref``, an ``import``. Files come in the order of their references.
+``.avsc`` is Avro, ``.json`` JSON Schema, ``.proto`` Protobuf. References to other files of the folder are
+detected: a name that Avro does not know, a ``$ref``, an ``import``. Files are ordered by their references.
 
-``plan`` changes nothing and asks nothing: everything it needs is in its arguments. What is wrong with one file is told
-of that file and stops no other; only what makes the folder as a whole unreadable is raised.
+``plan`` is pure: everything it needs is in its arguments. A problem with one file is reported for that file
+and does not affect others; only problems that make the whole folder unreadable are raised.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from hub.yaml import load_model, place
 SETTINGS_FILE = "schemas.yaml"
 SUFFIXES: Mapping[str, str] = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 MOST_FILES = 5_000
-MOST_BYTES = 1_048_576  # of one schema, as the formats have it
-_MOST_ENTRIES = 50_000  # of the folder, whatever they are
+MOST_BYTES = 1_048_576  # of one schema, as in the formats
+_MOST_ENTRIES = 50_000  # of the folder, of any kind
 
 _NEW_READS = "consumers with the new schema could not read what producers with the old one wrote"
 _OLD_READS = "consumers with the old schema could not read what producers with the new one write"
@@ -65,7 +65,10 @@ _OLD_READS = "consumers with the old schema could not read what producers with t
 
 
 class ReferenceSetting(BaseModel):
-    """``name`` is how the schema calls it; ``version`` unsaid: the one that the folder or the registry has latest."""
+    """Reference of a schema. ``name`` is its name in the schema.
+
+    Without ``version`` it is the latest of the folder or the registry.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,7 +78,10 @@ class ReferenceSetting(BaseModel):
 
 
 class SchemaSettings(BaseModel):
-    """What can be said of every schema. ``tags`` are of the whole schema, or by field: ``{customer.email: [pii]}``."""
+    """Settings of any schema.
+
+    ``tags`` apply to the whole schema, or by field: ``{customer.email: [pii]}``.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -93,7 +99,7 @@ class SchemaSettings(BaseModel):
 
 
 class FileSettings(SchemaSettings):
-    """One file. A file may be the schema of several subjects."""
+    """Settings of one file. A file may be the schema of several subjects."""
 
     subject: str | None = Field(None, min_length=1)
     subjects: list[str] | None = Field(None, min_length=1)
@@ -107,7 +113,7 @@ class FileSettings(SchemaSettings):
 
 
 class FolderSettings(BaseModel):
-    """schemas.yaml."""
+    """Content of schemas.yaml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -120,7 +126,7 @@ class FolderSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSchema:
-    """What another file of the project (topics.yaml) says of a schema file."""
+    """Declaration of a schema file in another file of the project (topics.yaml)."""
 
     subject: str
     compatibility: str | None = None
@@ -128,7 +134,7 @@ class DeclaredSchema:
 
 @dataclass(frozen=True, slots=True)
 class WantedReference:
-    """A reference as the folder has it; ``version`` None follows the subject."""
+    """A reference in the folder; ``version`` None follows the subject's latest."""
 
     name: str
     subject: str
@@ -137,7 +143,7 @@ class WantedReference:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """What is wrong with a file, and the way out; ``line`` and ``column`` from 1."""
+    """A problem of a file and its fix; ``line`` and ``column`` start at 1."""
 
     what: str
     fix: str
@@ -147,8 +153,11 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFile:
-    """A schema of the folder under one subject. ``path`` is relative to the folder, ``where`` opens the file; ``alias`` is the
-    name that the folder has for the subject, where the registry has it as another's."""
+    """A schema of the folder under one subject.
+
+    ``path`` is relative to the folder, ``where`` opens the file; ``alias`` is the folder's name for the
+    subject when the registry has it as an alias of another subject.
+    """
 
     path: str
     where: str
@@ -164,7 +173,7 @@ class SchemaFile:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Every schema, those that it refers to before it. ``ignored`` are files of no kind that is known."""
+    """Every schema, dependencies first. ``ignored`` lists files of unknown kinds."""
 
     where: str
     files: tuple[SchemaFile, ...]
@@ -175,11 +184,11 @@ class Folder:
 
 
 def load(root: Path, declared: Mapping[Path, Sequence[DeclaredSchema]] | None = None) -> Folder:
-    """The folder. ``declared``: what else is known of a file, by its resolved path. What schemas.yaml says of the very
-    file goes before it, but for two levels that differ; what it says of all files comes last.
+    """Load a folder. ``declared``: further declarations of a file, by its resolved path.
 
-    Raises ConfigError (HUB-1106) for a folder that is missing or too large, for a schemas.yaml that is not the folder's own,
-    and for that one with line and column.
+    Settings of the file itself in schemas.yaml take precedence, but two different compatibility levels are a
+    problem of the file; defaults of schemas.yaml come last. Raises ConfigError (HUB-1106) for a folder that
+    is missing or too large, for a misplaced schemas.yaml, and for an invalid one with line and column.
     """
     paths = _paths(root)
     for each in paths:
@@ -229,7 +238,9 @@ def load(root: Path, declared: Mapping[Path, Sequence[DeclaredSchema]] | None = 
 
 
 def _not_misplaced(root: Path, path: PurePosixPath) -> None:
-    """Raises ConfigError for a schemas.yaml that nobody would read: owners, tags and subjects would silently be others."""
+    """Raise ConfigError for a schemas.yaml that would be ignored: its owners, tags and subjects would be
+    lost.
+    """
     if path.name.lower() not in (SETTINGS_FILE, "schemas.yml") or path.as_posix() == SETTINGS_FILE:
         return
     below = path.parent.as_posix()
@@ -244,7 +255,7 @@ def _not_misplaced(root: Path, path: PurePosixPath) -> None:
 
 
 def _paths(root: Path) -> list[PurePosixPath]:
-    """Every file, sorted. Hidden ones are left out; links to folders are not followed."""
+    """Return every file, sorted. Skips hidden files and does not follow links to folders."""
     if not root.is_dir():
         raise ConfigError(
             f'folder "{root}" does not exist', hint="name the folder of schemas, or make it", code="HUB-1106"
@@ -286,7 +297,7 @@ def _paths(root: Path) -> list[PurePosixPath]:
 
 
 def _is_text(name: str) -> bool:
-    """What Python reads of a name that is none has half characters in it."""
+    """Return False for a file name that is not valid text: Python reads it with surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -308,7 +319,7 @@ def _read(path: Path) -> tuple[str, FileProblem | None]:
 
 
 def _syntax(text: str) -> FileProblem | None:
-    """Where JSON breaks off."""
+    """Return the first JSON syntax error, or None."""
     if text.strip() in avro.PRIMITIVES:
         return None
     try:
@@ -337,7 +348,7 @@ def _subjects(
 
 
 def _torn(own: FileSettings, also: DeclaredSchema) -> FileProblem | None:
-    """Two levels for one subject: each apply would set what the other's had set back."""
+    """Return a problem when a subject has two different levels: each apply would undo the other's."""
     if None in (own.compatibility, also.compatibility) or own.compatibility == also.compatibility:
         return None
     return FileProblem(
@@ -348,7 +359,7 @@ def _torn(own: FileSettings, also: DeclaredSchema) -> FileProblem | None:
 
 
 def _metadata(own: SchemaSettings, defaults: SchemaSettings) -> Mapping[str, Any] | None:
-    """As Confluent's registry keeps it; None when nothing is said, and then what is registered stays."""
+    """Return metadata in Confluent's form; None when none is declared, so that registered metadata stays."""
     owner = own.owner or defaults.owner
     properties = {**defaults.metadata, **own.metadata, **({"owner": owner} if owner else {})}
     tags = own.tags if own.tags is not None else defaults.tags
@@ -363,7 +374,7 @@ def _metadata(own: SchemaSettings, defaults: SchemaSettings) -> Mapping[str, Any
 
 
 def _distinct(files: Sequence[SchemaFile]) -> list[SchemaFile]:
-    """The same subject twice: the second file is the wrong one."""
+    """Report a problem for each file whose subject an earlier file has already."""
     first: dict[str, SchemaFile] = {}
     found = []
     for each in files:
@@ -381,7 +392,7 @@ def _distinct(files: Sequence[SchemaFile]) -> list[SchemaFile]:
 
 
 def _connected(files: Sequence[SchemaFile]) -> list[SchemaFile]:
-    """With the references that nobody wrote down: what a schema needs and another file of the folder provides."""
+    """Add undeclared references: names that a schema needs and another file of the folder defines."""
     needs = {each.path: _needs(each) for each in files if each.problem is None}
     providers: dict[tuple[str, str], list[SchemaFile]] = {}
     for each in {each.path: each for each in reversed(files) if each.problem is None}.values():
@@ -422,7 +433,7 @@ def _with_references(
 
 @dataclass(frozen=True, slots=True)
 class _SchemaNames:
-    """What a schema defines at its top, and what it uses and does not define."""
+    """Names that a schema defines at its top, and names that it uses without defining them."""
 
     defined: tuple[str, ...]
     used: tuple[str, ...]
@@ -456,7 +467,7 @@ def _json(text: str) -> Any:
 
 
 def _refs(raw: Any) -> Iterator[str]:
-    """The document part of every ``$ref``."""
+    """Yield the document part of every ``$ref``."""
     left = [raw]
     while left:
         node = left.pop()
@@ -469,7 +480,7 @@ def _refs(raw: Any) -> Iterator[str]:
 
 
 def _avro_names(raw: Any) -> _SchemaNames:
-    """By walking; what is no valid schema is left to the parser."""
+    """Collect the names of a schema; errors in it are left to the parser."""
     defined: dict[str, None] = {}
     used: dict[str, None] = {}
     left: list[tuple[Any, str]] = [(raw, "")]
@@ -520,7 +531,7 @@ def _normal(path: str) -> str:
 
 
 def _ordered(files: Sequence[SchemaFile]) -> list[SchemaFile]:
-    """Those that are referred to first; files whose references go in a circle say so and refer to nothing."""
+    """Order files by references, dependencies first; report files with circular references as problems."""
     at = {each.subject: index for index, each in reversed(list(enumerate(files)))}
     found = list(files)
     while True:
@@ -542,7 +553,7 @@ def _ordered(files: Sequence[SchemaFile]) -> list[SchemaFile]:
 
 
 class Status(StrEnum):
-    """What is to become of a subject."""
+    """Planned outcome of a subject."""
 
     new = "new"
     changed = "changed"
@@ -553,10 +564,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One subject of a plan. ``version`` is the one that it has, or gets; ``changes`` are against the latest.
+    """One subject of a plan. ``version`` is its current or next one; ``changes`` are relative to the latest.
 
-    ``registers``: a version is to be registered; ``level`` is (the effective level, the wanted one) when it is to be set. ``old`` and ``new`` are for further
-    questions (which views break, which events cannot be read); ``new`` is None when the file cannot be parsed.
+    ``registers``: a version will be registered. ``level`` is (effective level, wanted level) when it will be
+    set. ``old`` and ``new`` are for further checks (broken views, unreadable events); ``new`` is None when
+    the file cannot be parsed.
     """
 
     subject: str
@@ -574,7 +586,7 @@ class Item:
     new: ParsedSchema | None = field(default=None, repr=False, compare=False)
 
     def place(self, reason: Incompatibility | None = None) -> tuple[int, int]:
-        """(line, column) in the file that a reason is about, as near as can be told."""
+        """Return the approximate (line, column) in the file that a reason refers to."""
         if self.file is None:
             return 1, 1
         if self.file.problem is not None:
@@ -594,7 +606,9 @@ _POSITION = re.compile(r'(?:^|: )(?P<line>\d+):(?P<column>\d+): |["`](?P<name>[^
 
 @dataclass(frozen=True, slots=True)
 class FolderPlan:
-    """Every subject: those of the folder in the order of their references, then those only the registry has."""
+    """Plan of every subject: those of the folder in reference order, then those that only the registry
+    has.
+    """
 
     items: tuple[Item, ...]
 
@@ -603,7 +617,7 @@ class FolderPlan:
 
     @property
     def steps(self) -> list[Item]:
-        """What apply carries out, in order."""
+        """The items that apply executes, in order."""
         return self.of(Status.new, Status.changed)
 
     @property
@@ -612,7 +626,7 @@ class FolderPlan:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing to do, 2 changes, 1 something is refused."""
+        """0: nothing to do; 2: changes; 1: a refusal."""
         return 1 if self.refused else 2 if self.steps else 0
 
 
@@ -621,10 +635,11 @@ Rule = Callable[[SchemaFile, ParsedSchema, SubjectState], Iterable[Incompatibili
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequirements:
-    """What a schema must keep besides its compatibility level: each says why not, or nothing. ``warn`` refuse nothing;
-    ``levels`` are asked of a level that is set where no version is registered.
+    """Checks of a schema besides its compatibility level; each returns reasons, or none.
 
-    They may raise InvalidSchema."""
+    ``warn`` checks refuse nothing. ``levels`` checks apply where a level is set without a new version.
+    Checks may raise InvalidSchema.
+    """
 
     more: tuple[Rule, ...] = ()
     warn: tuple[Rule, ...] = ()
@@ -632,16 +647,20 @@ class SchemaRequirements:
 
 
 def reason_at(path: str, rule: str, what: str, fix: str) -> Incompatibility:
-    """Of a rule that is no level's: ``path`` is the field's dotted path or the type's name, "" for the whole schema."""
+    """Return the reason of a rule other than compatibility.
+
+    ``path`` is the field's dotted path or the type's name, "" for the whole schema.
+    """
     return Incompatibility(rule, "/", f"{path}: {what}" if path else what, fix, "", field=path)
 
 
 def plan(
     folder: Folder, state: RegistryState, rules: SchemaRequirements = SchemaRequirements()
 ) -> FolderPlan:
-    """From the folder and the registry to what is to be done. Pure; raises nothing for what is wrong with a schema.
+    """Plan the changes from a registry's state to a folder. Pure; problems of schemas are not raised.
 
-    The items of files for an alias name the subject that it stands for: there the registry puts what it is given."""
+    Items of files for an alias have the alias' subject, because the registry stores their schemas there.
+    """
     folder = _as_meant(folder, state)
     planner = _Planner(folder, state, rules)
     items = [planner.item(each) for each in folder.files]
@@ -655,7 +674,9 @@ def plan(
 
 
 def _as_meant(folder: Folder, state: RegistryState) -> Folder:
-    """With the subjects that aliases stand for: what is registered under an alias is found under its subject only."""
+    """Replace aliases with their subjects: schemas registered under an alias are found only under its
+    subject.
+    """
     if not state.aliases:
         return folder
     files = [
@@ -672,7 +693,7 @@ def _as_meant(folder: Folder, state: RegistryState) -> Folder:
 
 
 def _remarks(old: ParsedSchema, new: ParsedSchema) -> Iterator[Incompatibility]:
-    """What no level sees, of what can be described."""
+    """Yield warnings about changes that no compatibility level reports, for schemas that can be described."""
     if old.schema_type == new.schema_type:
         with contextlib.suppress(InvalidSchema):
             for each in warnings(*(describe(of.schema_type, of.schema, of.named) for of in (old, new))):
@@ -680,7 +701,10 @@ def _remarks(old: ParsedSchema, new: ParsedSchema) -> Iterator[Incompatibility]:
 
 
 def as_state(folder: Folder, default_level: str = "BACKWARD") -> RegistryState:
-    """A folder as if it was registered once: what another revision is compared with. Files with problems are left out."""
+    """Return a folder's schemas as if each was registered once, for comparisons with another revision.
+
+    Files with problems are left out.
+    """
     state = RegistryState({}, default_level)
     found: dict[str, SubjectState] = {}
     for file in folder.files:
@@ -790,7 +814,9 @@ class _Planner:
         return Reference(wanted.name, wanted.subject, live[-1].version)
 
     def _named(self, references: Iterable[Reference]) -> dict[str, Any]:
-        """The parsed types behind references: of this plan where it makes that version, else of the registry."""
+        """Return the parsed types behind references, from this plan if it makes that version, else from the
+        registry.
+        """
         found: dict[str, Any] = {}
         for reference in references:
             target = self.made.get(reference.subject)
@@ -804,7 +830,7 @@ class _Planner:
     def _registered(
         self, file: SchemaFile, new: ParsedSchema, references: tuple[Reference, ...], subject: SubjectState
     ) -> SubjectVersion | None:
-        """The newest version that is this very schema. Spelled otherwise is the same; other metadata is not."""
+        """Return the newest version with the same schema and metadata, whatever its spelling; else None."""
         text: str | None = None
         for each in reversed(subject.live):
             if each.schema_type != file.schema_type or each.references != references:
@@ -814,7 +840,7 @@ class _Planner:
                 try:
                     if parsed_version(self.state, each).normalized != text:
                         continue
-                except InvalidSchema:  # another registry took it: then it is not this one, which is valid
+                except InvalidSchema:  # another registry accepted it: it differs from this valid one
                     continue
             if _says_metadata(each, file, subject):
                 return each
@@ -838,14 +864,14 @@ class _Planner:
                         for each in differences(reader, writer)
                     ]
             if found:
-                break  # newest first: the first version that breaks tells enough
+                break  # newest first: one incompatible version is enough
         return found
 
 
 def _beside(
     file: SchemaFile, references: tuple[Reference, ...], subject: SubjectState
 ) -> tuple[SchemaChange, ...]:
-    """What is another version though the schema says the same."""
+    """Return the differences that make a new version although the schema is equivalent."""
     found, latest = [], subject.live[-1]
     if references != latest.references:
         moved = ", ".join(f"{each.subject} version {each.version}" for each in references) or "nothing"
@@ -856,7 +882,10 @@ def _beside(
 
 
 def _says_metadata(version: SubjectVersion, file: SchemaFile, subject: SubjectState) -> bool:
-    """Whether a version has what the file's metadata come to. Its own number in them is the registry's to keep."""
+    """Return True if a version has the metadata that the file's results in.
+
+    A version number in the metadata is managed by the registry and ignored.
+    """
     if file.metadata is None:
         return True
     return same_metadata(
@@ -865,7 +894,7 @@ def _says_metadata(version: SubjectVersion, file: SchemaFile, subject: SubjectSt
 
 
 def _declared_metadata(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What metadata says: other registries spell out what is empty."""
+    """Return metadata without empty values, which other registries write out."""
     return {key: each for key, each in (metadata or {}).items() if each}
 
 
@@ -879,7 +908,7 @@ def _fix_of(message: str) -> str:
 
 
 def _place(text: str, name: str) -> tuple[int, int]:
-    """(line, column) where a name first stands as a word, quoted if it is anywhere; (1, 1) when it does not."""
+    """Return (line, column) of the first occurrence of a name as a word, quoted if possible; else (1, 1)."""
     found = re.search(rf'"{re.escape(name)}"', text) or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
     if found is None:
         return 1, 1

@@ -1,6 +1,6 @@
-"""[core] The rules of the tree (policies.yaml) for a folder of schemas: what the registry would say at its door, said before.
+"""[core] Check policies (policies.yaml) for a folder of schemas, before the registry checks them.
 
-Who registers is known only there, so the rule ``registrars`` is left to it.
+The rule ``registrars`` is left to the registry, because only it knows who registers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHO = "registrars"
 
 
 def rules_of(book: Rulebook) -> SchemaRequirements:
-    """The rules as a plan asks them: those that block, and those that only warn."""
+    """Return the rules in the form that a plan uses: blocking ones and warnings."""
 
     def of(
         severity: str, file: SchemaFile, new: ParsedSchema, subject: SubjectState
@@ -47,12 +47,14 @@ def _reason(broken: PolicyViolation) -> Incompatibility:
 
 
 def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> RegistryState:
-    """A state that no registry gave, with the levels that the rules give the folder's subjects."""
+    """Complete a state that is not from a registry with the levels that the rules give the folder's
+    subjects.
+    """
     subjects = dict(state.subjects)
     for file in folder.files:
         subject = state.meant(file.subject)
         known = subjects.get(subject)
-        # such a state does not tell a level of the subject's own from the default; a default gives way to a rule
+        # this state cannot distinguish a subject's own level from the default; a default yields to a rule
         own = known.level if known is not None and known.level != state.default_level else None
         level = book.level(subject, own, state.default_level)
         subjects[subject] = replace(known or SubjectState(), level=level)
@@ -62,8 +64,10 @@ def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> Registr
 def violations_of(
     book: Rulebook, file: SchemaFile, new: ParsedSchema, *, is_new: bool = True
 ) -> Iterator[PolicyViolation]:
-    """Every rule that a file's schema breaks, those that only warn too; ``new`` is what its text says, ``is_new`` False
-    where it is registered already."""
+    """Yield every rule that a file's schema breaks, warnings included.
+
+    ``new`` is the parsed text, ``is_new`` False when it is registered already.
+    """
     effective = book.effective(file.subject)
     if not effective.settings:
         return
@@ -75,7 +79,7 @@ def violations_of(
 
 
 def _loose(effective: Effective, file: SchemaFile) -> Iterator[PolicyViolation]:
-    """The level that is said of the file, where it may not have it."""
+    """Yield a violation when the file's level is not allowed."""
     refused = effective.level_violation(file.compatibility) if file.compatibility is not None else None
     if refused is not None:
         yield refused

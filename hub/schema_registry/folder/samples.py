@@ -1,8 +1,9 @@
-"""[core] Samples out of files: JSON, JSON lines, CSV and XML, one value after the other, within limits.
+"""[core] Read samples from files: JSON, JSON lines, CSV and XML, one value at a time, within limits.
 
-CSV and XML know text only: what is a number there is decided over all samples (``infer.py``). XML is read by expat with
-document types refused, so no entity can be expanded and nothing is fetched. Its records are the children of the root
-when all have one name, else the root itself; an attribute is a field like an element, text beside them is ``text``.
+CSV and XML have only text; ``infer.py`` decides over all samples which of them are numbers. XML is parsed
+by expat with document types refused, so entities are not expanded and nothing is fetched. XML records are
+the children of the root when all have one name, else the root itself; an attribute is a field like an
+element, and text next to them is ``text``.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ _DELIMITERS = ",;\t|"
 
 
 def format_of(name: str) -> str | None:
-    """The format that a file's name tells."""
+    """Return the format by a file's name; None for an unknown one."""
     return next((known for suffix, known in _SUFFIXES.items() if name.lower().endswith(suffix)), None)
 
 
 def samples(content: bytes, kind: str, where: str) -> Iterator[Any]:
-    """The values in a file's content; ``where`` names it. Raises ConfigError (HUB-1107) with line and column."""
+    """Return the values in a file's content; ``where`` names it.
+
+    Raises ConfigError (HUB-1107) with line and column.
+    """
     if len(content) > MOST_BYTES:
         raise ConfigError(
             f"larger than {MOST_BYTES >> 20} MiB", where=where, hint="a part of it is enough", code="HUB-1107"
@@ -85,7 +89,7 @@ def _loaded(text: str, where: str, lines_before: int) -> Any:
         raise _wrong(where, f"no JSON: {error}", "mend the file", lines_before + 1) from None
     if _deeper_than(value, MOST_DEPTH):
         raise _wrong(where, f"nested deeper than {MOST_DEPTH}", "is it data?", lines_before + 1)
-    if "\\ud" in text.lower():  # may be half a character, of a text that was cut: no UTF-8 has it
+    if "\\ud" in text.lower():  # may be a surrogate from a truncated text, which UTF-8 does not allow
         value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return value
 
@@ -109,7 +113,7 @@ def _deeper_than(value: Any, most: int) -> bool:
 
 def _csv(text: str, where: str) -> Iterator[Any]:
     first = text.partition("\n")[0]
-    delimiter = max(_DELIMITERS, key=first.count)  # of equal counts the first: the comma
+    delimiter = max(_DELIMITERS, key=first.count)  # with equal counts the first wins: the comma
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         names = next(reader, [])
@@ -131,11 +135,11 @@ def _csv(text: str, where: str) -> Iterator[Any]:
 
 
 class _XmlRefused(Exception):
-    """What expat is not to read on."""
+    """XML content that expat must not parse further."""
 
 
 class _Element:
-    """An element that is open: its fields so far, and its text."""
+    """An open element: its fields so far, and its text."""
 
     def __init__(self, name: str, attributes: dict[str, str]) -> None:
         self.name = name
@@ -147,7 +151,7 @@ class _Element:
                 self.add(local, value)
 
     def add(self, name: str, value: Any) -> None:
-        """A second one of a name makes a list of them."""
+        """Add a field; a second value of a name makes a list."""
         if name not in self.fields:
             self.fields[name] = value
         elif isinstance(self.fields[name], list):

@@ -1,7 +1,7 @@
-"""[core] Schemas by words: over subjects, names of records and fields, docs, owners and tags.
+"""[core] Full-text search of schemas: subjects, names of records and fields, docs, owners and tags.
 
-Every word must be found somewhere. Where it is found decides the rank: a subject or a record of that name first, then
-its fields, its owner and tags, its docs; a whole word counts more than a part of one.
+Every word must match somewhere. The place of a match determines its rank: a subject or record of that name
+first, then fields, owner and tags, docs; a whole word counts more than a part of one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _WEIGHTS: Mapping[str, int] = {
     "symbol": 20,
     "doc": 10,
 }
-_PART = 2  # a part of a word counts so many times less
+_PART = 2  # a partial match counts this many times less
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _MOST_NODES = 100_000
-# Where a schema has data, not schemas; and where it has schemas by name, which are no words of its own.
+# Keys whose values are data, not schemas; and keys whose values are schemas by name, which are not keywords.
 _DATA: Mapping[str, frozenset[str]] = {
     "AVRO": frozenset({"default"}),
     "JSON": frozenset({"default", "const", "enum", "examples"}),
@@ -41,8 +41,8 @@ _PROTO_NAME = re.compile(r"\b(?:message|enum|service)\s+(\w+)")
 _PROTO_FIELD = re.compile(r"[\w>]\s+(\w+)\s*=\s*\d+\s*[;\[]")
 _PROTO_ENUM = re.compile(r"\benum\s+\w+\s*\{([^{}]*)\}")
 _PROTO_SYMBOL = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*-?\d\w*\s*[;\[]")
-# Comments, and texts, which may look like them. What is not closed goes to the end, or it would be looked for from each
-# place where it may begin.
+# Comments, and strings, which may look like them. An unclosed one extends to the end; otherwise each possible
+# start would be tried again.
 _PROTO_COMMENT = re.compile(r"""("[^"\n]*"|'[^'\n]*')|/\*.*?(?:\*/|\Z)|//[^\n]*""", re.DOTALL)
 _PROTO_TEXT = re.compile(r""""([^"\n]*)"|'[^'\n]*'""")
 _PROTO_META = re.compile(
@@ -53,7 +53,7 @@ _PROTO_SAID = re.compile(r"""\b(doc|tags)\s*:\s*(\[[^]]{0,4000}\]|"[^"\n]*")""")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A subject that was found. ``where`` tells what matched: ``field customer_id``; best first."""
+    """A matching subject. ``where`` lists what matched, best first: ``field customer_id``."""
 
     subject: str
     version: int
@@ -71,7 +71,9 @@ class _SearchText:
 
 @dataclass(frozen=True, slots=True)
 class SearchEntry:
-    """A subject made ready to be searched: ``entry_of`` reads its schema once, ``search_in`` asks it often."""
+    """A subject prepared for searching: ``entry_of`` reads its schema once, ``search_in`` searches it
+    often.
+    """
 
     subject: str
     version: int
@@ -80,7 +82,7 @@ class SearchEntry:
 
 
 def entry_of(subject: str, version: SubjectVersion) -> SearchEntry:
-    """The subject's words, of this version."""
+    """Prepare this version of a subject for searching."""
     texts = (_SearchText("subject", subject), *_of_schema(version), *_of_metadata(version.metadata or {}))
     return SearchEntry(subject, version.version, texts, "\n".join(each.text.lower() for each in texts))
 
@@ -93,7 +95,7 @@ def search(
     tag: str | None = None,
     field: str | None = None,
 ) -> list[Match]:
-    """``search_in`` over subjects as they are."""
+    """Run ``search_in`` over subjects that are not prepared."""
     return search_in((entry_of(*each) for each in latest), words, owner=owner, tag=tag, field=field)
 
 
@@ -105,10 +107,10 @@ def search_in(
     tag: str | None = None,
     field: str | None = None,
 ) -> list[Match]:
-    """The subjects (name and latest version) that have every word, best first, then by name.
+    """Return the subjects (name and latest version) that match every word, best first, then by name.
 
-    ``owner``, ``tag`` and ``field`` must be there besides: the owner and tag as they are written, whatever the case;
-    the field by its whole name or as a dotted path's last part.
+    ``owner``, ``tag`` and ``field`` must match too: owner and tag in full, ignoring case; the field by its
+    whole name or as a dotted path's last part.
     """
     wanted = [each.lower() for each in words.split()]
     found = [
@@ -159,7 +161,7 @@ def _points(word: str, text: _SearchText) -> int:
 
 
 def _of_schema(version: SubjectVersion) -> Iterator[_SearchText]:
-    """Names, fields, symbols and docs, whatever the schema is valid or not."""
+    """Yield names, fields, symbols and docs, whether the schema is valid or not."""
     if version.schema_type == "PROTOBUF":
         yield from _protobuf(_PROTO_COMMENT.sub(lambda found: found[1] or " ", version.text))
         return
@@ -227,7 +229,7 @@ def _tags(found: Any) -> Iterator[_SearchText]:
 
 
 def _of_metadata(metadata: Mapping[str, Any]) -> Iterator[_SearchText]:
-    """Owner and tags as ``schemas.yaml`` writes them and as Confluent's clients do."""
+    """Yield owner and tags, as written by ``schemas.yaml`` and by Confluent's clients."""
     by_path = metadata.get("tags")
     for each in by_path.values() if isinstance(by_path, dict) else ():
         yield from _tags(each)

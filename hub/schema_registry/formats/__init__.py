@@ -1,4 +1,7 @@
-"""[core] One module a schema format; each is a ``Format``. Who may read whom is a list of ``SchemaDifference``."""
+"""[core] Schema formats, one module each; each is a ``Format``.
+
+Read compatibility is a list of differences.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,17 @@ from hub.errors import CallerError
 
 
 class InvalidSchema(CallerError):
-    """The text is no valid schema, or breaks a limit."""
+    """The text is not a valid schema, or exceeds a limit."""
 
     code = "HUB-1201"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaDifference:
-    """One reason why a reader cannot read what a writer wrote.
+    """One reason why a reader cannot read a writer's data.
 
-    ``path`` leads into the reader as Confluent writes it (``/fields/1/type``), ``field`` in names (``item.qty``).
+    ``path`` leads into the reader in Confluent's notation (``/fields/1/type``), ``field`` uses names
+    (``item.qty``).
     """
 
     rule: str
@@ -30,16 +34,19 @@ class SchemaDifference:
 
 
 class Format(Protocol):
-    """What the registry asks of a format. A parsed schema is opaque and brings what it references with it."""
+    """Port: a schema format. A parsed schema is opaque and includes the schemas that it references."""
 
     def parse(self, text: str, named: Mapping[str, Any]) -> Any:
-        """``named``: parsed schemas by reference name, those they need themselves first. Raises InvalidSchema."""
+        """Parse a text.
+
+        ``named``: parsed schemas by reference name, dependencies first. Raises InvalidSchema.
+        """
 
     def canonical(self, schema: Any) -> str:
-        """The text by which two schemas are the same: what is stored and served."""
+        """Return the text that identifies a schema: it is stored and served."""
 
     def normalized(self, schema: Any) -> str:
-        """The text in which what means the same is written the same (``normalize=true``)."""
+        """Return the text that is equal for equivalent schemas (``normalize=true``)."""
 
     def differences(self, reader: Any, writer: Any) -> list[SchemaDifference]:
-        """Every reason, in the reader's order; [] when it can read."""
+        """Return every reason why the reader cannot read, in the reader's order; [] when it can."""

@@ -1,6 +1,6 @@
-"""[core] JSON with its integers as they are: of one with more than 64 bits orjson makes a double, and says nothing.
+"""[core] JSON with exact integers: orjson silently reads integers of more than 64 bits as doubles.
 
-What is JSON is orjson's to say, for Python's own parser takes NaN and half characters too.
+orjson decides whether a text is JSON, because Python's own parser also accepts NaN and surrogates.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 
-_MAY_BE_LONG = re.compile(rb"\d{19}")  # -2^63 - 1 has so many digits
+_MAY_BE_LONG = re.compile(rb"\d{19}")  # as many digits as 2^63
 
 
 def loaded(text: bytes) -> Any:
-    """The value. Raises orjson.JSONDecodeError; also for a number that is beyond every double (309 digits)."""
+    """Parse a text. Raises orjson.JSONDecodeError, also for a number beyond any double (309 digits)."""
     value = orjson.loads(text)
     if not may_be_long(text):
         return value
@@ -26,12 +26,12 @@ def loaded(text: bytes) -> Any:
 
 
 def may_be_long(text: bytes) -> bool:
-    """Whether an integer in it may have more than 64 bits; no is certain."""
+    """Return True if the text may have an integer of more than 64 bits; False is certain."""
     return _MAY_BE_LONG.search(text) is not None
 
 
 def dumped(value: Any) -> bytes:
-    """The text. Raises TypeError, RecursionError for what is no JSON, or is nested too deep."""
+    """Serialize a value. Raises TypeError, RecursionError for values that are not JSON or nest too deep."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -39,7 +39,7 @@ def dumped(value: Any) -> bytes:
 
 
 def _spelled(value: Any) -> Any:
-    """With the text of each integer that orjson does not write."""
+    """Replace each integer that orjson cannot write with its text."""
     if isinstance(value, dict):
         return {name: _spelled(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,7 @@
-"""[core] Tags written into a schema's text: ``confluent:tags`` in Avro and JSON, an option of confluent/meta.proto in Protobuf.
+"""[core] Tags in a schema's text: ``confluent:tags`` in Avro and JSON, an option of confluent/meta.proto in
+Protobuf.
 
-An entity is named as Confluent names it, by a path and its kind:
+Entities are named as in Confluent's API, by a path and its kind:
 
 =========  ==========================================  ============================================================
 format     ``sr_record``                               ``sr_field``
@@ -11,7 +12,7 @@ JSON       ``object``, ``object.definitions.A.object`` ``object.mail``, ``object
 PROTOBUF   ``Order``, ``Order.Item``                   ``Order.mail``, ``Order.payment.card`` for a oneof's field
 =========  ==========================================  ============================================================
 
-Source: Confluent's AvroSchemaUtils (Apache-2.0); the documented behaviour of its JSON and Protobuf providers.
+Source: Confluent's AvroSchemaUtils (Apache-2.0); the documented behavior of its JSON and Protobuf providers.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from hub.schema_registry.formats.tag_paths import FIELD, RECORD, changed, nowher
 
 KINDS = (RECORD, FIELD)
 TAGS = "confluent:tags"
-# As Confluent sorts the branches of a combined schema before it counts them.
+# Confluent's order of the branches of a combined schema before it counts them.
 _BY_KIND = ("array", "boolean", "combined", "conditional", "const", "empty", "enum", "false", "not", "null")
 _ORDER = (*_BY_KIND, "number", "object", "reference", "string", "true")
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """An entity of a schema, and tags that it is to have or to lose. ``kind`` is one of KINDS."""
+    """An entity of a schema, and tags to add to it or remove from it. ``kind`` is one of KINDS."""
 
     path: str
     kind: str
@@ -45,9 +46,10 @@ class Tagged:
 
 
 def retagged(schema: Any, add: Sequence[Tagged], remove: Sequence[Tagged]) -> str:
-    """The text of a parsed schema of any format with these tags added, then those taken out.
+    """Return the text of a parsed schema of any format with tags added, then tags removed.
 
-    Raises InvalidSchema for a path that leads nowhere."""
+    Raises InvalidSchema for a path that leads nowhere.
+    """
     changes = _by_entity(add, remove)
     if isinstance(schema, AvroSchema):
         value = json.loads(avro.canonical(schema.value))
@@ -67,7 +69,7 @@ def retagged(schema: Any, add: Sequence[Tagged], remove: Sequence[Tagged]) -> st
 def _by_entity(
     add: Sequence[Tagged], remove: Sequence[Tagged]
 ) -> Mapping[tuple[str, str], tuple[list[str], list[str]]]:
-    """(path, kind) to what is added and what is taken out."""
+    """Group tags by (path, kind): (added, removed)."""
     found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for index, each_list in enumerate((add, remove)):
         for each in each_list:
@@ -88,7 +90,10 @@ def _write(node: dict[str, Any], more: Sequence[str], less: Sequence[str]) -> No
 
 
 def _of_avro(schema: Any, path: str, kind: str) -> dict[str, Any]:
-    """The record or field, nearest to the root first. ``schema`` is canonical: names are short, namespaces written."""
+    """Return the record or field nearest to the root.
+
+    ``schema`` is canonical: short names, namespaces written.
+    """
     *around, last = path.split(".")
     record, space = (last, around) if kind == RECORD else (around[-1] if around else "", around[:-1])
     left: deque[tuple[Any, str]] = deque([(schema, "")])
@@ -123,7 +128,7 @@ def _of_json(schema: Any, path: str, kind: str) -> dict[str, Any]:
 
 
 def _step(node: Any, words: list[str], kind: str) -> Any:
-    """What the words lead to: a schema's kind, then a name within it, and so on; None when they lead nowhere."""
+    """Follow path words (a schema's kind, a name within it, and so on); None when they lead nowhere."""
     if not isinstance(node, dict) or not words:
         return None
     what, *left = words
@@ -148,7 +153,7 @@ def _step(node: Any, words: list[str], kind: str) -> Any:
 
 
 def _named(node: dict[str, Any], words: list[str], kind: str) -> Any:
-    """A property or definition; names may have dots in them."""
+    """Return a property or definition; names may contain dots."""
     part = words[0] if words[:1] in (["definitions"], ["$defs"]) else "properties"
     words = words[1:] if part != "properties" else words
     among = node.get(part)
@@ -162,7 +167,7 @@ def _named(node: dict[str, Any], words: list[str], kind: str) -> Any:
 
 
 def _order(node: Any) -> int:
-    """Where a branch comes among its siblings: by its kind's name."""
+    """Return a branch's rank among its siblings, by the name of its kind."""
     if isinstance(node, bool):
         return _ORDER.index("true" if node else "false")
     if not isinstance(node, dict) or not node:

@@ -1,4 +1,4 @@
-"""[core] Paths of tags that are written into a schema's text: kinds of entities, and errors that name a path."""
+"""[core] Paths of tags in a schema's text: kinds of entities, and errors that name a path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RECORD, FIELD = "sr_record", "sr_field"
 
 
 def changed(before: Iterable[str], more: Iterable[str], less: Iterable[str]) -> list[str]:
-    """Tags with some added and then some taken out, each once, in the order in which they came."""
+    """Return tags with some added and then some removed, each once, in their original order."""
     gone = set(less)
     return [each for each in dict.fromkeys([*before, *more]) if each not in gone]
 

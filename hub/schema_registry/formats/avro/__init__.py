@@ -1,3 +1,3 @@
-"""[core] Avro as a format of the registry. ``schema.py`` parses within limits and writes canonical text, ``differences.py`` explains why a reader cannot
-read, ``format.py`` is the format as the registry uses it.
+"""[core] Avro as a format of the registry. ``schema.py`` parses within limits and writes canonical text,
+``differences.py`` explains why a reader cannot read, ``format.py`` implements ``Format``.
 """

@@ -1,8 +1,8 @@
-"""[core] Why a reader cannot read what a writer wrote, in words: where, by which rule, the two types, the smallest fix.
+"""[core] Explain why an Avro reader cannot read a writer's data: place, rule, both types, smallest fix.
 
-The rules are those of Avro's schema resolution (specification 1.12, "Schema Resolution"; Java's SchemaCompatibility).
-The verdict is not given here but by Apache's library (``compat/compatibility.py``); a test holds the two to the same answers.
-Schemas come spelled out (``avro.spelled_out``): every name in full, no type defined elsewhere.
+The rules are those of Avro's schema resolution (specification 1.12, "Schema Resolution"; Java's
+SchemaCompatibility). Apache's library gives the verdict (``formats/avro/format.py``); a test checks that
+both agree. Schemas must be spelled out (``avro.spelled_out``): full names, all types defined inside.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ class _AvroPlace:
 
 
 class AvroComparison:
-    """One reader against one writer."""
+    """Comparison of one reader with one writer."""
 
     def __init__(self, reader: Any, writer: Any) -> None:
         self.reader, self.writer = reader, writer
         self._of_reader = avro.definitions(reader)
         self._of_writer = avro.definitions(writer)
-        # What a pair of named types came to. One that is met again while it is compared is fine so far, and one that
-        # is met after that is told by its first reason: types that use each other twice would double the rest each time.
+        # Results of pairs of named types. A pair met again during its own comparison counts as compatible so
+        # far; met later, only its first reason is reported, or types that use each other twice would double
+        # the work each time.
         self._known: dict[tuple[str, str], list[SchemaDifference]] = {}
 
     def differences(self) -> list[SchemaDifference]:
-        """Every reason, in the reader's order; [] when it can read."""
+        """Return every reason, in the reader's order; [] when it can read."""
         return list(self._compare(self.reader, self.writer, _AvroPlace()))
 
     def _compare(self, reader: Any, writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
@@ -166,7 +167,9 @@ class AvroComparison:
             )
 
     def _may_read(self, branch: Any, writer: Any) -> bool:
-        """False where a look is enough. In a union of many records each would be compared with each, field by field."""
+        """Return False where names alone decide: comparing each pair of two unions' records would be too
+        slow.
+        """
         reader = self._of_reader.get(branch, branch) if isinstance(branch, str) else branch
         named = (
             isinstance(reader, dict) and isinstance(writer, dict) and "name" in reader and "name" in writer
@@ -178,7 +181,7 @@ class AvroComparison:
 
 
 def _is_named_so(reader: Mapping[str, Any], name: str) -> bool:
-    """Whether a named type may read one of that full name: namespaces count in aliases alone."""
+    """Return True if a named type may read one with that full name; namespaces matter only in aliases."""
     return bool(
         reader["name"].rpartition(".")[2] == name.rpartition(".")[2] or name in reader.get("aliases", ())
     )
@@ -189,7 +192,7 @@ def _kind(schema: Any) -> str:
 
 
 def called(schema: Any) -> str:
-    """A type as people say it: ``int``, ``null or string``, ``record `Order```."""
+    """Return a type in words: ``int``, ``null or string``, ``record `Order```."""
     if isinstance(schema, list):
         return (
             "union of " + " and ".join(called(branch) for branch in schema[:10]) if schema else "empty union"

@@ -1,7 +1,7 @@
-"""[core] Avro as a ``Format``: a parsed schema brings the types that it takes from others.
+"""[core] Avro as a ``Format``: a parsed schema includes the types that it references.
 
-The verdict is Apache Avro's own reader/writer compatibility (``avro.compatibility``, the port of the Java class that
-Confluent's registry asks), so it is the same on every input; the words are ours.
+Apache Avro's reader/writer compatibility (``avro.compatibility``, the port of the Java class that
+Confluent's registry uses) gives the verdict, so it is equal for every input; the explanations are ours.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_STEPS = 200_000  # pairs of types in one comparison
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """``value`` as JSON values; ``types`` are those of referenced schemas, each after what it needs itself."""
+    """Parsed Avro schema: ``value`` as JSON values; ``types`` of referenced schemas, dependencies first."""
 
     value: Any
     types: tuple[Any, ...] = ()
@@ -48,23 +48,23 @@ def canonical(schema: AvroSchema) -> str:
 
 
 def normalized(schema: AvroSchema) -> str:
-    """See Format: Avro's canonical text is already the one that Confluent's normalisation gives."""
+    """See Format: Avro's canonical text equals Confluent's normalized text."""
     return avro.canonical(schema.value)
 
 
 def resolved(schema: AvroSchema) -> str:
-    """The text with every referenced type written out, for ``format=resolved``."""
+    """Return the text with every referenced type written out, for ``format=resolved``."""
     return avro.resolved(schema.value, list(schema.types))
 
 
 def differences(reader: AvroSchema, writer: AvroSchema) -> list[SchemaDifference]:
-    """See Format. Raises InvalidSchema for types that are chained too long to be compared."""
+    """See Format. Raises InvalidSchema for type chains that are too long to compare."""
     try:
         read = avro.spelled_out(reader.value, list(reader.types))
         wrote = avro.spelled_out(writer.value, list(writer.types))
         if can_read(read, wrote):
             return []
-        # A no without words would be worse than a clumsy one: the verdict is the library's, whatever the words are.
+        # The verdict is the library's; if no difference explains a "no", a generic one does.
         return AvroComparison(read, wrote).differences() or [
             SchemaDifference(
                 "TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was"
@@ -75,21 +75,22 @@ def differences(reader: AvroSchema, writer: AvroSchema) -> list[SchemaDifference
 
 
 def field_names(schema: AvroSchema) -> list[str]:
-    """The names of a record's fields."""
+    """Return the names of a record's fields."""
     return [each["name"] for each in avro.fields_of(schema.value)]
 
 
 def can_read(reader: Any, writer: Any) -> bool:
-    """Avro's verdict on two schemas that are spelled out."""
+    """Return Avro's verdict on two spelled-out schemas."""
     result = _Checker().get_compatibility(avro.avro_schema(reader), avro.avro_schema(writer))
     return result.compatibility is SchemaCompatibilityType.compatible
 
 
 class _Checker(ReaderWriterCompatibilityChecker):  # type: ignore[misc]  # untyped library
-    """The library's verdict within bounds, and Java's where it is another one.
+    """The library's checker within limits, with Java's verdict where the two differ.
 
-    Few reasons are kept: the library adds up those of each use of a type, so that 40 types that use the one before twice
-    would need 2^40. Types of different names are not gone into: of two unions of records each would be, for each.
+    Keeps few reasons: the library adds up those of each use of a type, so 40 types that each use the previous
+    one twice would need 2^40. Does not compare types of different names in depth, because two unions of
+    records would compare each pair.
     """
 
     def get_compatibility(
@@ -99,7 +100,7 @@ class _Checker(ReaderWriterCompatibilityChecker):  # type: ignore[misc]  # untyp
         reference_token: str = ReaderWriterCompatibilityChecker.ROOT_REFERENCE_TOKEN,
         location: list[str] | None = None,
     ) -> SchemaCompatibilityResult:
-        pair = id(reader), id(writer)  # the library's own key is the xor of the two: most pairs would collide
+        pair = id(reader), id(writer)  # the library's key is the xor of both ids: most pairs would collide
         known = self.memoize_map.get(pair)
         if known is not None:
             under_way = known.compatibility is SchemaCompatibilityType.recursion_in_progress
@@ -126,7 +127,7 @@ class _Checker(ReaderWriterCompatibilityChecker):  # type: ignore[misc]  # untyp
     def check_reader_writer_record_fields(
         self, reader: RecordSchema, writer: RecordSchema, location: list[str]
     ) -> SchemaCompatibilityResult:
-        written = writer.fields_dict  # made anew whenever it is asked for
+        written = writer.fields_dict  # a property that builds a new dict on each access
         for field in reader.fields:
             names = {field.name, *(field.props.get("aliases") or ())}
             sources = [written[each] for each in names if each in written]

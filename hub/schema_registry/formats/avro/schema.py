@@ -1,11 +1,12 @@
-"""[core] Avro schemas: parsed within limits, and their canonical text as Confluent has it.
+"""[core] Avro schemas: parse within limits, and write Confluent's canonical text.
 
-White space, the order of attributes and how names are spelled do not make another schema; a changed doc, default or
-alias does. The text is what Java's ``Schema.toString()`` writes and Confluent's registry stores: attributes in Java's
-order, a namespace only where it changes, and none of the specification's "parsing canonical form", which forgets docs.
+White space, the order of attributes and the spelling of names do not make another schema; a changed doc,
+default or alias does. The text is that of Java's ``Schema.toString()``, which Confluent's registry stores:
+attributes in Java's order, a namespace only where it changes. It is not the specification's "parsing
+canonical form", which drops docs.
 
-Where Confluent takes what the specification forbids (a default of the wrong type), so do we. One exception: a decimal
-whose scale exceeds its precision is refused, because nothing here could decode it.
+Schemas that Confluent accepts against the specification (a default of the wrong type) are accepted. One
+exception: a decimal whose scale exceeds its precision is refused, because nothing here could decode it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MOST_JSON_DEPTH = 240  # orjson writes 254
 _NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _NUMBER = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
-# Java's order of what it knows; everything else is a property: first the logical type's own, then by name.
+# Java's order of known attributes; others are properties: first the logical type's own, then by name.
 _BEFORE = ("type", "name", "namespace", "doc", "fields", "symbols", "items", "values", "size", "default")
 _FIELD = ("name", "type", "doc", "default", "order", "aliases")
 _REFUSALS = (fastavro.schema.UnknownType, fastavro.schema.SchemaParseException, AvroException)
@@ -44,7 +45,7 @@ _PROPERTIES = ("logicalType", "precision", "scale")
 
 
 def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
-    """The schema as JSON values. ``named`` are parsed schemas of referenced types, those they need themselves first.
+    """Parse a schema to JSON values. ``named`` holds parsed schemas of referenced types, dependencies first.
 
     Raises InvalidSchema with the reason.
     """
@@ -72,13 +73,13 @@ def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
 
 
 def read(text: str) -> Any:
-    """The JSON values of a schema's text, within the limits; not yet a valid schema. Raises InvalidSchema."""
+    """Read a schema's text as JSON within limits, without validation. Raises InvalidSchema."""
     if len(text) > MOST_BYTES:
         raise InvalidSchema(f"the schema has {len(text)} characters, {MOST_BYTES} are allowed")
     try:
         schema = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        # a bare primitive may be written without quotes: Confluent takes `string` for `"string"`
+        # a bare primitive may lack quotes: Confluent accepts `string` for `"string"`
         schema = text.strip()
         if schema not in PRIMITIVES:
             raise InvalidSchema(f"the schema is no JSON: {error}") from None
@@ -87,7 +88,7 @@ def read(text: str) -> Any:
 
 
 def _within_limits(schema: Any) -> None:
-    """Raises InvalidSchema. Without recursion, so that no nesting is too deep to be counted."""
+    """Raise InvalidSchema for exceeded limits. Iterative, so that any nesting can be counted."""
     fields = symbols = 0
     left = [(schema, 0, 0)]  # a value, how deep it is in types, and in JSON
     while left:
@@ -110,12 +111,12 @@ def _within_limits(schema: Any) -> None:
 
 
 def canonical(schema: Any) -> str:
-    """The text by which two schemas are the same; what the registry stores and serves. Raises InvalidSchema."""
+    """Return the text that identifies a schema; the registry stores and serves it. Raises InvalidSchema."""
     return orjson.dumps(_ordered(schema, "")).decode()
 
 
 def _ordered(schema: Any, space: str) -> Any:
-    """As Java writes it, within the namespace ``space``."""
+    """Return the schema with attributes in Java's order, within the namespace ``space``."""
     if isinstance(schema, list):
         return [_ordered(branch, space) for branch in schema]
     if isinstance(schema, str):
@@ -161,7 +162,7 @@ def _sorted(mine: dict[str, Any], first: tuple[str, ...], last: tuple[str, ...])
 
 
 def resolved(schema: Any, types: list[Any] | None = None) -> str:
-    """The canonical text with every referenced type written out where it is first used, for ``format=resolved``."""
+    """Return the canonical text with referenced types written out at first use, for ``format=resolved``."""
     beside: dict[str, Any] = {}
     for each in types or ():
         _collect(each, "", beside)
@@ -169,7 +170,7 @@ def resolved(schema: Any, types: list[Any] | None = None) -> str:
 
 
 def _collect(schema: Any, space: str, into: dict[str, Any]) -> None:
-    """Every named type, by full name; each with its namespace written, so that it may stand anywhere."""
+    """Collect every named type by full name, each with its namespace, so that it is valid anywhere."""
     if isinstance(schema, list):
         for branch in schema:
             _collect(branch, space, into)
@@ -217,7 +218,7 @@ def _with_types(schema: Any, space: str, beside: Mapping[str, Any], known: set[s
 
 
 def _name_of(schema: Mapping[str, Any], space: str) -> str:
-    """The full name of a named type's definition within the namespace ``space``."""
+    """Return the full name of a named type's definition within the namespace ``space``."""
     own = schema.get("namespace")
     return _full(schema.get("name"), own if isinstance(own, str) else space)
 
@@ -246,13 +247,13 @@ def _cut(value: Any) -> str:
     return orjson.dumps(value, default=str).decode()[:80]
 
 
-# ---- what other parts ask of a schema
+# ---- used by other modules
 
 
 def spelled_out(schema: Any, types: list[Any] | None = None) -> Any:
-    """Every name in full and every referenced type written out where it is first used: a schema that needs no other.
+    """Return a self-contained schema: full names, referenced types written out at first use.
 
-    Raises InvalidSchema for a name that is defined nowhere.
+    Raises InvalidSchema for an undefined name.
     """
     beside: dict[str, Any] = {}
     for each in types or ():
@@ -262,13 +263,13 @@ def spelled_out(schema: Any, types: list[Any] | None = None) -> Any:
 
 
 def fields_of(schema: Any) -> list[Any]:
-    """The fields of a record; none of another type, which may have a property of that name."""
+    """Return the fields of a record; [] for another type, which may have a property of that name."""
     is_record = isinstance(schema, dict) and schema["type"] in ("record", "error")
     return list(schema["fields"]) if is_record else []
 
 
 def definitions(schema: Any) -> dict[str, Any]:
-    """The named types of a spelled-out schema, by full name."""
+    """Return the named types of a spelled-out schema, by full name."""
     found: dict[str, Any] = {}
     left = [schema]
     while left:
@@ -284,7 +285,7 @@ def definitions(schema: Any) -> dict[str, Any]:
 
 
 def avro_schema(schema: Any, types: list[Any] | None = None) -> Schema:
-    """As Apache's library has it. Raises AvroException, TypeError."""
+    """Return the schema as an object of Apache's library. Raises AvroException, TypeError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IgnoredLogicalType)
         names = Names()
@@ -294,7 +295,7 @@ def avro_schema(schema: Any, types: list[Any] | None = None) -> Schema:
 
 
 def _in_a_namespace(schema: Any) -> Any:
-    """The same with a namespace for what has none: the library would take that for one of the namespace around it."""
+    """Give names without a namespace one: the library would resolve them in the enclosing namespace."""
     if isinstance(schema, list):
         return [_in_a_namespace(branch) for branch in schema]
     if isinstance(schema, str):
@@ -310,7 +311,10 @@ def _in_a_namespace(schema: Any) -> Any:
 
 
 def _in_full(schema: Any, space: str) -> Any:
-    """Names in full, logical types and docs left out: what decides who can read whom. An error is a record."""
+    """Return the parts that decide compatibility: full names, no logical types or docs.
+
+    An error is a record.
+    """
     if isinstance(schema, list):
         return _each_once([_in_full(branch, space) for branch in schema])
     if isinstance(schema, str):
@@ -327,7 +331,7 @@ def _in_full(schema: Any, space: str) -> Any:
         mine["name"] = name
         space = name.rpartition(".")[0]
         if not space:
-            mine["namespace"] = ""  # wherever it may stand
+            mine["namespace"] = ""  # valid in any enclosing namespace
         if "aliases" in schema:
             mine["aliases"] = [_full(each, space) for each in _texts(schema, "aliases")]
     for part in ("items", "values"):
@@ -342,7 +346,10 @@ def _in_full(schema: Any, space: str) -> Any:
 
 
 def _each_once(branches: list[Any]) -> list[Any]:
-    """The branches of a union. Raises InvalidSchema for a named type that is there twice: nobody sees it but Java."""
+    """Return the branches of a union.
+
+    Raises InvalidSchema for a named type that occurs twice, as Java does.
+    """
     names = Counter(
         each if isinstance(each, str) else each["name"]
         for each in branches
@@ -362,7 +369,7 @@ def _field_in_full(field: Any, space: str) -> Any:
         _texts(field, "aliases")
     kind, default = _in_full(field["type"], space), field.get("default")
     if kind in ("float", "double") and isinstance(default, str) and not _NUMBER.fullmatch(default.strip()):
-        # the one wrong default that Java does not even parse, whoever asks it to
+        # the one wrong default that Java never parses
         raise InvalidSchema(f"the schema is no valid Avro: the default {_cut(default)} is no {kind}")
     return {**kept, "type": kind}
 

@@ -1,4 +1,4 @@
-"""[core] JSON Schema as a format of the registry: what it parses, writes, and compares."""
+"""[core] JSON Schema as a ``Format``: parsing, canonical text, comparison."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ __all__ = ["canonical", "differences", "field_names", "normalized", "parse"]
 
 
 def canonical(schema: JsonSchema) -> str:
-    """The text by which two schemas are the same: without white space, keys in the order in which they came."""
+    """Return the text that identifies a schema: without white space, keys in their original order."""
     return json.dumps(schema.raw, ensure_ascii=False, separators=(",", ":"))
 
 
 def normalized(schema: JsonSchema) -> str:
-    """The text in which the order of keys does not matter either (``normalize=true``)."""
+    """Return the text with sorted keys (``normalize=true``)."""
     return json.dumps(schema.raw, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def differences(reader: JsonSchema, writer: JsonSchema, lenient: bool = False) -> list[SchemaDifference]:
-    """Every reason, in the reader's order; [] when it can read. Raises InvalidSchema where that is too much work."""
+    """Return every reason, in the reader's order; [] when it can read.
+
+    Raises InvalidSchema for too much work.
+    """
     from hub.schema_registry.formats.json_schema import differences as json_schema_differences
 
     return json_schema_differences.differences(reader, writer, lenient)

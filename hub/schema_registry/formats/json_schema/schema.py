@@ -1,11 +1,11 @@
-"""[core] JSON schemas: parsed within limits, their references resolved, and their canonical text as Confluent has it.
+"""[core] JSON schemas: parse within limits, resolve references, write Confluent's canonical text.
 
-Drafts 4, 6, 7, 2019-09 and 2020-12; ``$schema`` decides, and without it (or with an unknown one) it is draft 7.
-White space does not make another schema; the order of keys does, unless the text is normalized.
+Drafts 4, 6, 7, 2019-09 and 2020-12 by ``$schema``; draft 7 without it or with an unknown one. White space
+does not make another schema; the order of keys does, unless the text is normalized.
 
-A ``$ref`` leads to a place in the document (``#``, ``#/definitions/a``), to an anchor or an ``$id`` in it, or to a
-schema referenced by name (``customer.json``, ``customer.json#/definitions/a``). Nothing is ever fetched: a name that
-is none of these is refused. Patterns are compiled to see that they are patterns, and never run on records.
+A ``$ref`` leads to a place in the document (``#``, ``#/definitions/a``), to an anchor or an ``$id`` in it, or
+to a schema referenced by name (``customer.json``, ``customer.json#/definitions/a``). Nothing is fetched: any
+other name is refused. Patterns are compiled only for validation, and never run on records.
 """
 
 from __future__ import annotations
@@ -39,12 +39,10 @@ MOST_DEPTH = 64  # levels of JSON; the validator of the meta-schema recurses
 MOST_NODES = 30_000
 MOST_ENUM_VALUES = 10_000
 MOST_PATTERN = 1_000
-MOST_GROUPS = 100  # groups of a pattern within each other
+MOST_GROUPS = 100  # nested groups of a pattern
 MOST_PATTERNS = 100_000  # characters of all patterns together
-MOST_URI = (
-    2_000  # characters of an id with all that is before it: each id in a schema is joined to those around it
-)
-MOST_CHAINED = 100  # references that lead to nothing but a reference
+MOST_URI = 2_000  # characters of an id joined with those of enclosing schemas
+MOST_CHAINED = 100  # references that lead only to another reference
 
 _DRAFTS: Mapping[str, tuple[int, Any]] = {
     "json-schema.org/draft-04/schema": (4, Draft4Validator),
@@ -57,7 +55,7 @@ _VALIDATORS: Mapping[int, Any] = dict(_DRAFTS.values())
 _META_SCHEMAS = {draft: f"https://{name}" for name, (draft, _) in _DRAFTS.items() if draft > 7}
 _UNSUPPORTED = ("json-schema.org/draft-03/schema", "json-schema.org/draft-02/schema")
 
-# Where a schema holds schemas: one, a list of them, or some by name.
+# Keywords that hold one schema, a list of schemas, or schemas by name.
 _ONE = (
     "additionalItems",
     "additionalProperties",
@@ -74,7 +72,7 @@ _ONE = (
 )
 _LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
-# The first draft whose meta-schema looks at it; before, nothing there is checked, so it is a schema only when referred to.
+# First draft whose meta-schema checks the keyword; in earlier ones only a reference makes its value a schema.
 _SINCE: Mapping[str, int] = {
     "contains": 6,
     "propertyNames": 6,
@@ -93,10 +91,11 @@ _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """A parsed schema: its JSON value, its draft (4, 6, 7, 2019, 2020) and the schemas that it may refer to by name.
+    """A parsed schema: its JSON value, its draft (4, 6, 7, 2019, 2020) and the schemas it may reference by
+    name.
 
-    ``marks`` are the anchors (``#a``) and ids in the document; ``homes`` tells of each schema in it (by identity)
-    the resource that it belongs to and that resource's URI: what a relative reference starts from.
+    ``marks`` holds the anchors (``#a``) and ids in the document. ``homes`` maps each schema in it (by
+    identity) to its resource and that resource's URI, the base of relative references.
     """
 
     raw: Any
@@ -107,7 +106,7 @@ class JsonSchema:
 
 
 def parse(text: str, named: Mapping[str, JsonSchema] | None = None) -> JsonSchema:
-    """``named`` are parsed schemas by reference name, those they need themselves first.
+    """Parse a text. ``named`` holds parsed schemas by reference name, dependencies first.
 
     Raises InvalidSchema with the reason.
     """
@@ -121,7 +120,7 @@ def parse(text: str, named: Mapping[str, JsonSchema] | None = None) -> JsonSchem
 
 
 def field_names(schema: JsonSchema) -> list[str]:
-    """The names of an object's properties at the top."""
+    """Return the names of an object's top-level properties."""
     properties = schema.raw.get("properties") if isinstance(schema.raw, dict) else None
     return list(properties) if isinstance(properties, dict) else []
 
@@ -161,7 +160,7 @@ def _no_number(constant: str) -> Any:
 
 
 def _within_limits(raw: Any) -> None:
-    """Raises InvalidSchema. Without recursion, so that no nesting is too deep to be counted."""
+    """Raise InvalidSchema for exceeded limits. Iterative, so that any nesting can be counted."""
     nodes = 0
     left = [(raw, 1)]
     while left:
@@ -186,7 +185,7 @@ def _within_limits(raw: Any) -> None:
 
 
 def _sound(*texts: str) -> None:
-    """Half of a pair of surrogates, written as an escape, is JSON but no text that could be stored."""
+    """Raise InvalidSchema for unpaired surrogates: valid as JSON escapes, but impossible to store as text."""
     for text in texts:
         if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
             raise InvalidSchema("the schema is no valid UTF-8")
@@ -202,14 +201,15 @@ def _draft_of(raw: Any) -> int:
     return _DRAFTS.get(name, (7, None))[0]
 
 
-# ---- what it says
+# ---- validation
 
 
 def _check(raw: Any, draft: int) -> None:
-    """Raises InvalidSchema where the meta-schema is broken.
+    """Validate against the draft's meta-schema. Raises InvalidSchema.
 
-    From 2019-09 on jsonschema follows each ``$dynamicRef`` by itself: 10,000 references took seconds. jsonschema-rs says yes at
-    once; only what it refuses is asked again for the words."""
+    From 2019-09 on jsonschema resolves each ``$dynamicRef`` separately: 10,000 references took seconds.
+    jsonschema-rs accepts valid schemas fast; jsonschema checks only the others, for its error messages.
+    """
     if draft > 7 and _is_valid(raw, draft):
         return
     try:
@@ -220,7 +220,7 @@ def _check(raw: Any, draft: int) -> None:
 
 
 def _is_valid(raw: Any, draft: int) -> bool:
-    """Return True for what the meta-schema of the draft surely allows."""
+    """Return True if the draft's meta-schema surely accepts the schema."""
     if not isinstance(raw, dict):
         return isinstance(raw, bool)
     said = raw.get("$schema", "")
@@ -233,7 +233,7 @@ def _is_valid(raw: Any, draft: int) -> bool:
 
 
 def _short_enums(raw: Any) -> Any:
-    """The schema with its enums cut short: the validator would compare each value of one with each other."""
+    """Truncate enums: the validator would compare each pair of values."""
     if isinstance(raw, dict):
         return {
             key: each[:1]
@@ -245,7 +245,7 @@ def _short_enums(raw: Any) -> Any:
 
 
 def _linked(raw: Any, draft: int, named: Mapping[str, JsonSchema]) -> JsonSchema:
-    """The schema with its marks, every reference followed once. Raises InvalidSchema."""
+    """Collect marks and follow every reference once. Raises InvalidSchema."""
     marks: dict[str, Any] = {}
     homes: dict[int, tuple[Any, str]] = {}
     schema = JsonSchema(raw, draft, named, marks, homes)
@@ -277,7 +277,7 @@ def _linked(raw: Any, draft: int, named: Mapping[str, JsonSchema]) -> JsonSchema
                 referring.append(node)
             left.extend((each, resource, base) for each in _subschemas(node, draft))
             continue
-        # All that is written where schemas are is marked now. What is only pointed at may be anywhere.
+        # All schemas in regular places are marked now. Reference targets may be anywhere.
         document, target = _chain_ends(schema, referring.pop())
         if document is schema and isinstance(target, dict) and id(target) not in homes:
             _check(target, draft)
@@ -298,7 +298,7 @@ def _subschemas(node: Mapping[str, Any], draft: int) -> Iterator[Any]:
 
 
 def _check_patterns(node: Mapping[str, Any]) -> int:
-    """How many characters the patterns of a schema have. Raises InvalidSchema where one is none."""
+    """Return the number of characters of a schema's patterns. Raises InvalidSchema for an invalid pattern."""
     patterns = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
     if isinstance(node.get("patternProperties"), dict):
         patterns.extend(node["patternProperties"])
@@ -312,14 +312,17 @@ def _check_patterns(node: Mapping[str, Any]) -> int:
                 warnings.simplefilter("ignore")
                 re.compile(as_python(pattern))
         except (re.error, OverflowError, RecursionError) as error:
-            # what Java or ECMAScript may have beyond Python is theirs to judge
+            # syntax of Java or ECMAScript that Python lacks cannot be checked here
             if not str(error).startswith(("bad escape", "unknown extension", "look-behind")):
                 raise InvalidSchema(f"`{pattern[:100]}` is no pattern: {error}") from None
     return sum(map(len, patterns))
 
 
 def _deepest_group(pattern: str) -> int:
-    """How deep groups are nested. Counted, because what the compiler takes depends on the stack that is left."""
+    """Return the nesting depth of groups.
+
+    Counted here, because the compiler's limit depends on the free stack.
+    """
     deepest = depth = 0
     for each in re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", pattern, flags=re.DOTALL):
         depth += (each == "(") - (each == ")")
@@ -328,7 +331,7 @@ def _deepest_group(pattern: str) -> int:
 
 
 def as_python(pattern: str) -> str:
-    r"""A pattern of Java or ECMAScript as Python writes it: named groups, and classes such as ``\p{L}``."""
+    r"""Translate a pattern of Java or ECMAScript to Python: named groups, and classes such as ``\p{L}``."""
     found = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", pattern)
     found = re.sub(r"(?<!\\)((?:\\\\)*)\\p\{[^}]*\}", r"\1\\w", found)
     return re.sub(r"(?<!\\)((?:\\\\)*)\\P\{[^}]*\}", r"\1\\W", found)
@@ -351,10 +354,10 @@ class _NotRegular(Exception):
 
 
 class Pattern:
-    """A pattern that is searched in a name without backtracking: all positions at once, each step counted.
+    """A pattern searched in a name without backtracking: all positions at once, each step counted.
 
-    Patterns and names are both a stranger's; ``re`` would need exponential time for some. Python's own parser of
-    patterns is used, which is not public: a test holds the two to the same answers.
+    Patterns and names are untrusted; ``re`` would need exponential time for some. Uses Python's own parser of
+    patterns, which is not public; a test checks that both give the same results.
     """
 
     def __init__(self, pattern: str, spend: Callable[[int], None]) -> None:
@@ -365,7 +368,7 @@ class Pattern:
             self._tree = _PARSER.parse(as_python(pattern))
 
     def is_in(self, name: str) -> bool:
-        """Raises InvalidSchema where that cannot be told."""
+        """Return True if the pattern occurs in a name. Raises InvalidSchema for unsupported patterns."""
         self._spend(5)
         self._name = name
         flags = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE
@@ -380,7 +383,7 @@ class Pattern:
             ) from None
 
     def _ends(self, tree: Any, starts: set[int]) -> set[int]:
-        """Where a match may end that begins at one of ``starts``."""
+        """Return the possible ends of matches that begin at one of ``starts``."""
         for op, given in tree:
             self._spend(1 + len(starts) // 8)
             starts = self._step(str(op), given, starts)
@@ -443,7 +446,7 @@ def _is_one(op: str, given: Any, character: str) -> bool:
 
 
 def reference(node: Mapping[str, Any], draft: int) -> str | None:
-    """What a schema refers to; before 2019-09 it is nothing else then."""
+    """Return the reference of a schema, or None; before 2019-09 it replaces all other keywords."""
     for key in _REFS if draft > 7 else _REFS[:1]:
         if isinstance(node.get(key), str):
             return str(node[key])
@@ -451,7 +454,7 @@ def reference(node: Mapping[str, Any], draft: int) -> str | None:
 
 
 def _chain_ends(schema: JsonSchema, node: Mapping[str, Any]) -> tuple[JsonSchema, Any]:
-    """What ``node`` refers to at once. Raises InvalidSchema where the chain from there comes back to itself."""
+    """Return the direct target of ``node``'s reference. Raises InvalidSchema for a chain without end."""
     first = document, target = followed(schema, node)
     for _ in range(MOST_CHAINED):
         if not isinstance(target, dict) or reference(target, document.draft) is None:
@@ -464,9 +467,9 @@ def _chain_ends(schema: JsonSchema, node: Mapping[str, Any]) -> tuple[JsonSchema
 
 
 def followed(schema: JsonSchema, node: Mapping[str, Any]) -> tuple[JsonSchema, Any]:
-    """The document and the schema in it that a referring schema ``node`` of ``schema`` means.
+    """Return (document, schema) that the reference of ``node`` in ``schema`` leads to.
 
-    Raises InvalidSchema where that is nowhere.
+    Raises InvalidSchema when it leads nowhere.
     """
     ref = reference(node, schema.draft) or ""
     resource, base = schema.homes.get(id(node), (schema.raw, ""))
@@ -514,7 +517,7 @@ def _joined(base: str, uri: str) -> str:
 
 
 def _pointed(start: Any, pointer: str) -> Any:
-    """What a JSON pointer (RFC 6901, as a URI's fragment) leads to."""
+    """Return the target of a JSON pointer (RFC 6901, as a URI's fragment)."""
     node = start
     for part in unquote(pointer).split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")

@@ -1,4 +1,5 @@
-"""Protobuf as a format of the registry. ``schema.py`` parses with ``protoc.py`` [edge] within limits, ``imports.py`` holds the files that need no reference,
-``text.py`` writes .proto text, ``tags.py`` reads and writes Confluent's tags, ``differences.py`` explains why a reader cannot
-read, ``format.py`` is the format as the registry uses it.
+"""Protobuf as a format of the registry. ``schema.py`` parses with ``protoc.py`` [edge] within limits,
+``imports.py`` holds the files that need no reference, ``text.py`` writes .proto text, ``tags.py`` reads and
+writes Confluent's tags, ``differences.py`` explains why a reader cannot read, ``format.py`` implements
+``Format``.
 """

@@ -1,15 +1,18 @@
-"""[core] Why a Protobuf reader cannot read what a writer wrote: Confluent's kinds of difference, in words.
+"""[core] Explain why a Protobuf reader cannot read a writer's data, by Confluent's kinds of difference.
 
-Only what Confluent calls incompatible is told. Everything else may change: names of fields, enums and their
-values, reserved, options, services, extensions, the order of messages, a new message in the reader.
+Reports only differences that Confluent calls incompatible. Everything else may change: names of fields,
+enums and their values, reserved, options, services, extensions, the order of messages, a new message in the
+reader.
 
-- Messages are matched by name within their parent, fields by number, wherever in the message they stand: in a oneof, in
-  another or in none. So the new name of a oneof hides nothing (the rule of 2026, stricter than the releases to 8.3.1).
-- Scalars that share a wire format are one: int32, int64, uint32, uint64, bool and enums; sint32 and sint64; string and
-  bytes; fixed and sfixed of one width. A message never becomes a scalar, though the wire has both as bytes.
-- Labels count only where both sides write one: proto3's `int32 a` has none, `optional int32 a` has.
-- A message type is called by its name within its package. When it stands in an import on either side, what is in it is
-  compared too, for another version may stand behind the same name.
+- Messages are matched by name within their parent; fields by number, wherever in the message they are: in a
+  oneof, in another one or in none. So the new name of a oneof hides nothing (the rule of 2026, stricter than
+  the releases to 8.3.1).
+- Scalars that share a wire format are one: int32, int64, uint32, uint64, bool and enums; sint32 and sint64;
+  string and bytes; fixed and sfixed of one width. A message never becomes a scalar, though the wire has both
+  as bytes.
+- Labels count only if both sides write one: proto3's `int32 a` has none, `optional int32 a` has.
+- A message type is identified by its name within its package. When either side imports it, its content is
+  compared too, because another version may have the same name.
 """
 
 from __future__ import annotations
@@ -52,14 +55,14 @@ _LABELS = {
 
 
 def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[SchemaDifference]:
-    """Every reason, in the reader's order, then those inside of imported types; [] when the reader can read.
+    """Return every reason, in the reader's order, then those inside imported types; [] when it can read.
 
-    BACKWARD: the reader is the new schema, the writer the old one; FORWARD: the other way round.
+    BACKWARD: the reader is the new schema, the writer the old one; FORWARD: reversed.
     """
     return _ProtobufComparison(_ProtobufSide(reader), _ProtobufSide(writer)).differences()
 
 
-# ---- what is compared
+# ---- compared types
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,12 @@ class _ProtobufType:
     full: str
     local: str  # without the package
     message: DescriptorProto
-    is_own: bool  # in the schema itself and not in an import
+    is_own: bool  # defined in the schema itself, not in an import
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A field with what its message knows of it."""
+    """A field with its context in the message."""
 
     proto: FieldDescriptorProto
     label: str  # "" when none is written
@@ -95,7 +98,9 @@ class _Member:
 
     @property
     def called(self) -> str:
-        """The type as people write it, with its label: ``repeated int32``, ``map<string, Item>``."""
+        """Return the type as written in .proto text, with its label: ``repeated int32``, ``map<string,
+        Item>``.
+        """
         if self.entry is not None:
             key, value = (_type_called(each) for each in self.entry.field)
             return f"map<{key}, {value}>"
@@ -123,11 +128,11 @@ class _ProtobufSide:
             self._add(file, each.nested_type, local, is_own=is_own)
 
     def type(self, name: str) -> _ProtobufType:
-        """``name`` in full, with or without the leading dot."""
+        """Return a type by full name, with or without the leading dot."""
         return self._types[name.removeprefix(".")]
 
     def nested(self, within: _ProtobufType) -> list[_ProtobufType]:
-        """Messages that are written as such: none that stands for a map's entry."""
+        """Return the nested messages, without entry messages of maps."""
         return [
             self._types[f"{within.full}.{each.name}"]
             for each in within.message.nested_type
@@ -139,7 +144,7 @@ class _ProtobufSide:
         return [self._types[package + each.name] for each in self.file.message_type]
 
     def members(self, of: _ProtobufType) -> dict[int, _Member]:
-        """Fields by number, in order of their numbers."""
+        """Return the fields by number, in ascending order."""
         syntax = self._syntax[of.full]
         found = sorted(of.message.field, key=lambda each: each.number)
         return {each.number: self._member(each, of, syntax) for each in found}
@@ -162,7 +167,7 @@ def _type_called(proto: FieldDescriptorProto) -> str:
     return proto.type_name.removeprefix(".") or _Field.Type.Name(proto.type).removeprefix("TYPE_").lower()
 
 
-# ---- where
+# ---- places
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,10 @@ class _ProtobufPlace:
         return _ProtobufPlace((*self.steps, name), f"{self.field}.{name}" if self.field else name)
 
     def at(self, member: _Member, oneof: str) -> _ProtobufPlace:
-        """Confluent has the oneof in the path, people do not have it in the name."""
+        """Return the member's place.
+
+        Confluent's path includes the oneof, the readable field name does not.
+        """
         steps = (*self.steps, *([oneof] if oneof else []), str(member.number))
         return _ProtobufPlace(steps, f"{self.field}.{member.name}")
 
@@ -183,7 +191,7 @@ class _ProtobufPlace:
 
 
 class _ImportedPair(NamedTuple):
-    """Imported types that are compared inside, by full name."""
+    """Full names of imported types whose content is compared."""
 
     reader: str
     writer: str
@@ -191,7 +199,7 @@ class _ImportedPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Where a pair is used; a difference of its own when anything inside of the pair is one."""
+    """Use of a pair; it is a difference itself when the pair has any difference."""
 
     pair: _ImportedPair
     otherwise: SchemaDifference
@@ -205,7 +213,7 @@ class _ProtobufComparison:
     _left: deque[_ImportedPair] = field(default_factory=deque)
 
     def differences(self) -> list[SchemaDifference]:
-        # Pairs wait in a list instead of being gone into: types that use each other end, and no chain is too long.
+        # Pairs wait in a list instead of recursion: recursive types end, and no chain is too long.
         own = list(self._files())
         while self._left:
             pair = self._left.popleft()
@@ -223,7 +231,7 @@ class _ProtobufComparison:
         ]
 
     def _broken(self) -> set[_ImportedPair]:
-        """The pairs that differ, or use one that does."""
+        """Return the pairs that differ, or use a pair that does."""
         users: dict[_ImportedPair, list[_ImportedPair]] = {}
         left = []
         for pair, found in self._found.items():
@@ -304,7 +312,7 @@ class _ProtobufComparison:
     def _exclusive(
         self, own: Mapping[int, _Member], other: Mapping[int, _Member], at: _ProtobufPlace
     ) -> Iterator[SchemaDifference]:
-        """Fields that the writer may set together and of which the reader keeps one."""
+        """Yield oneofs of the reader whose fields the writer may set together: the reader keeps only one."""
         oneofs: dict[str, list[_Member]] = {}
         for number, member in own.items():
             if member.oneof:
@@ -340,7 +348,7 @@ class _ProtobufComparison:
         other: _Member,
         at: _ProtobufPlace,
     ) -> Iterator[SchemaDifference | _Use]:
-        """A field's type, or a map's key or value."""
+        """Compare a field's type, or a map's key or value."""
         group, theirs_group = _GROUPS.get(mine.type), _GROUPS.get(theirs.type)
         if group is None or theirs_group is None:
             if group != theirs_group:
@@ -362,7 +370,7 @@ class _ProtobufComparison:
         reader, writer = self.reader.type(mine), self.writer.type(theirs)
         if reader.local != writer.local:
             yield _changed("FIELD_NAMED_TYPE_CHANGED", own, other, at)
-        elif not (reader.is_own and writer.is_own):  # own ones are compared where they stand
+        elif not (reader.is_own and writer.is_own):  # own types are compared where they are defined
             pair = _ImportedPair(reader.full, writer.full)
             if pair not in self._found:
                 self._found[pair] = []
@@ -386,7 +394,7 @@ def _changed(rule: str, own: _Member, other: _Member, at: _ProtobufPlace) -> Sch
 
 
 def _deleted_oneofs(own: Mapping[int, _Member], other: Mapping[int, _Member]) -> set[str]:
-    """The writer's oneofs of which the reader has neither the name nor any field."""
+    """Return the writer's oneofs of which the reader has neither the name nor any field."""
     gone = {each.oneof for each in other.values()} - {each.oneof for each in own.values()}
     return gone - {each.oneof for each in other.values() if each.number in own}
 

@@ -1,4 +1,4 @@
-"""[core] Protobuf as a format of the registry: what it parses, writes, and compares."""
+"""[core] Protobuf as a ``Format``: parsing, canonical text, comparison."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ __all__ = [
 
 
 def canonical(schema: ProtobufSchema) -> str:
-    """The .proto text by which two schemas are the same; what the registry stores and serves."""
+    """Return the .proto text that identifies a schema; the registry stores and serves it."""
     return written(schema.file, schema.imports)
 
 
 def normalized(schema: ProtobufSchema) -> str:
-    """The text in which what means the same is written the same: sorted, and every name in full."""
+    """Return the text that is equal for equivalent schemas: sorted, with full names."""
     return written(schema.file, schema.imports, normal=True)
 
 
 def serialized(schema: ProtobufSchema) -> str:
-    """Base64 of the FileDescriptorProto, for ``format=serialized``."""
+    """Return base64 of the FileDescriptorProto, for ``format=serialized``."""
     return base64.b64encode(schema.file.SerializeToString(deterministic=True)).decode()
 
 
 def ignore_extensions(schema: ProtobufSchema) -> str:
-    """The .proto text without extensions and without custom options but Confluent's own, for
-    ``format=ignore_extensions``."""
+    """Return the .proto text without extensions and custom options except Confluent's.
+
+    For ``format=ignore_extensions``.
+    """
     return written(without_extensions(schema.file, schema.imports), schema.imports)
 
 
 def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[SchemaDifference]:
-    """Every reason why the reader cannot read what the writer wrote; [] when it can."""
+    """Return every reason why the reader cannot read the writer's data; [] when it can."""
     from hub.schema_registry.formats.protobuf.differences import differences as compared
 
     return compared(reader, writer)

@@ -1,7 +1,7 @@
-"""[core] Files that every Protobuf schema may import without a reference, as with Confluent's registry.
+"""[core] Files that every Protobuf schema may import without a reference, as in Confluent's registry.
 
-Google's own (``google/protobuf/*.proto``) come with protoc. Clients take these for built in too and register no
-reference for them, so their fields are written down here.
+protoc includes Google's own (``google/protobuf/*.proto``). Clients treat the files below as built in, too,
+and register no reference for them, so their fields are defined here.
 """
 
 from __future__ import annotations

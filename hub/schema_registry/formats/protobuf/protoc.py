@@ -1,7 +1,7 @@
 """[edge] Google's ``protoc`` as a child process: source text in, linked descriptors out.
 
-The text is read by the compiler that everyone's generated code comes from. A run takes a few milliseconds and sees a
-folder of its own with the text and its imports; the only other files protoc can open are those it brings along.
+The text is parsed by the same compiler that generates users' code. A run takes a few milliseconds in a folder
+of its own with the text and its imports; protoc can open no other files except those it includes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from hub.errors import HubFault
 from hub.schema_registry.formats import InvalidSchema
 
-ROOT = "default"  # the name of the file that has none, as Confluent calls it
+ROOT = "default"  # Confluent's name for a file without one
 TIMEOUT_S = 10.0
 _MOST_MEMORY_BYTES = 1 << 30
 _MOST_CPU_S = 10
@@ -31,9 +31,9 @@ _NOT_FOUND = re.compile(r'(Import "[^"]*" was not found) or had errors\.')
 
 
 def compiled(text: str, imports: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
-    """The file ``ROOT`` written as ``text``, last, after every file that it imports, those they need themselves first.
+    """Compile ``text`` as the file ``ROOT``; return it last, after all its imports, dependencies first.
 
-    ``imports`` are what it may import besides the files protoc brings along. Raises InvalidSchema with line:column.
+    ``imports`` are the files that it may import besides protoc's own. Raises InvalidSchema with line:column.
     """
     with TemporaryDirectory(prefix="hub-protoc-") as folder:
         (Path(folder) / ROOT).write_bytes(text.encode())
@@ -59,7 +59,9 @@ def compiled(text: str, imports: Sequence[FileDescriptorProto]) -> list[FileDesc
 
 
 def _reasons(said: str, returncode: int) -> str:
-    """What protoc says about the text itself. What it says about other files tells what is in them."""
+    """Return protoc's errors about the text itself; its messages about other files would leak their
+    content.
+    """
     about = [
         line.removeprefix(f"{ROOT}:").strip() for line in said.splitlines() if line.startswith(f"{ROOT}:")
     ]
@@ -71,7 +73,7 @@ def _reasons(said: str, returncode: int) -> str:
 
 
 def _bound(pid: int) -> None:
-    # After the start and not through preexec_fn, which is unsafe with threads: the first instants are unbounded.
+    # Set after the start, because preexec_fn is unsafe with threads: the first instants are unlimited.
     if sys.platform == "linux":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(pid, resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))

@@ -6,9 +6,9 @@
                                               ├─ protoc ─▶ descriptors ─▶ canonical | normalized | serialized
     base64 of a descriptor ─ linked, printed ─┘
 
-White space, comments, the order of options and how a type's name is spelled do not make another schema. The order
-of fields does, unless the text is asked for normalized. The order of messages always does: a serialized message
-says which one it is by its index in the file.
+White space, comments, the order of options and the spelling of type names do not make another schema. The
+order of fields does, unless the text is normalized. The order of messages always does: a serialized message
+identifies its type by its index in the file.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from hub.schema_registry.formats.protobuf.protoc import ROOT, compiled
 from hub.schema_registry.formats.protobuf.text import written
 
 MOST_BYTES = 1_048_576
-MOST_DEPTH = 32  # what protoc reads
+MOST_DEPTH = 32  # protoc's limit
 MOST_MESSAGES = 2_000
 MOST_FIELDS = 5_000
 MOST_VALUES = 50_000
 
-# An "=" ends the letters: were spaces of two parts, a long run of them would be tried at each of its places.
+# An "=" ends the run of characters: with white space in both parts a long run would be retried at each place.
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+(?:=[=\s]*)?")
-_KEPT_BELOW = 65_536  # characters; the longer ones would fill the memory
-_BROUGHT_ALONG = re.compile(r"google/protobuf/[a-z0-9_/]+\.proto")  # by protoc
+_KEPT_BELOW = 65_536  # characters; longer texts would fill the memory
+_BROUGHT_ALONG = re.compile(r"google/protobuf/[a-z0-9_/]+\.proto")  # included in protoc
 
 
 @dataclass(frozen=True, slots=True)
 class ProtobufSchema:
-    """A linked file. Both descriptors and mappings are shared: never change one.
+    """A linked file. Descriptors and mappings are shared: never change them.
 
-    ``named`` are the schemas that it imports, directly or not, by import path; ``imports`` are the descriptors
-    of those and of the built-in files. Both come in order: what a file needs itself stands before it.
+    ``named`` holds the schemas that it imports, directly or not, by import path; ``imports`` the descriptors
+    of those and of built-in files. Both are ordered, dependencies first.
     """
 
     file: FileDescriptorProto
@@ -55,9 +55,9 @@ class ProtobufSchema:
 
 
 def parse(text: str, named: Mapping[str, ProtobufSchema] | None = None) -> ProtobufSchema:
-    """The schema of a .proto text, or of the base64 of a serialized FileDescriptorProto.
+    """Parse a .proto text, or the base64 of a serialized FileDescriptorProto.
 
-    ``named``: parsed schemas by import path, those they need themselves first. Raises InvalidSchema.
+    ``named``: parsed schemas by import path, dependencies first. Raises InvalidSchema.
     """
     if len(text) > MOST_BYTES:
         raise InvalidSchema(f"the schema has {len(text)} characters, {MOST_BYTES} are allowed")
@@ -82,7 +82,7 @@ def parse(text: str, named: Mapping[str, ProtobufSchema] | None = None) -> Proto
 
 
 def field_names(schema: ProtobufSchema) -> list[str]:
-    """The names of the fields of every message at the top of the file; without those of a oneof, as Confluent has it."""
+    """Return the field names of every top-level message, without those of a oneof, as Confluent does."""
     fields = [each for message in schema.file.message_type for each in message.field]
     return [each.name for each in fields if each.proto3_optional or not each.HasField("oneof_index")]
 
@@ -91,7 +91,10 @@ def field_names(schema: ProtobufSchema) -> list[str]:
 def _linked(
     text: str, beside: tuple[tuple[str, bytes], ...]
 ) -> tuple[FileDescriptorProto, tuple[FileDescriptorProto, ...]]:
-    """The file and everything that it imports. ``beside``: the descriptors of what it may import, by path."""
+    """Link the file; return it and everything it imports.
+
+    ``beside``: (path, descriptor) of allowed imports.
+    """
     given: dict[str, FileDescriptorProto] = {}
     for path, content in beside:
         given[path] = FileDescriptorProto.FromString(content)
@@ -109,18 +112,18 @@ def _linked(
     again = written(file, needed)
     if len(again) > MOST_BYTES:
         raise InvalidSchema(f"written out, the schema has {len(again)} characters, {MOST_BYTES} are allowed")
-    # What is stored must be read again after a restart, and mean the same. A stored text is `again` already.
+    # The stored text must be readable after a restart, with the same meaning. A stored text equals `again`.
     if again != text and compiled(again, beside_protoc)[-1] != file:
         raise InvalidSchema("the schema cannot be written back unchanged: leave out its rarer options")
     return file, needed
 
 
-# ---- files that are always there
+# ---- built-in files
 
 
 @lru_cache(maxsize=1)
 def _written_here() -> Mapping[str, FileDescriptorProto]:
-    """The built-in files that protoc does not bring along, by path."""
+    """Return the built-in files that protoc does not include, by path."""
     found: dict[str, FileDescriptorProto] = {}
     for path, text in TEXTS.items():
         found[path] = compiled(text, [])[-1]
@@ -130,7 +133,7 @@ def _written_here() -> Mapping[str, FileDescriptorProto]:
 
 @lru_cache(maxsize=64)
 def _builtin(path: str) -> tuple[FileDescriptorProto, ...]:
-    """A built-in file after those it imports; () when there is none."""
+    """Return a built-in file after its imports; () for an unknown path."""
     if path not in TEXTS and not _BROUGHT_ALONG.fullmatch(path):
         return ()
     try:
@@ -144,14 +147,16 @@ _SHARED: dict[str, FileDescriptorProto] = {}
 
 
 def _shared(file: FileDescriptorProto) -> FileDescriptorProto:
-    return _SHARED.setdefault(file.name, file)  # of the built-in ones alone, so they are few
+    return _SHARED.setdefault(file.name, file)  # only built-in files, so there are few
 
 
 # ---- from base64
 
 
 def _printed(text: str, given: Mapping[str, FileDescriptorProto]) -> str:
-    """The .proto text of a serialized descriptor: protoc checks far more than the runtime that links it."""
+    """Return the .proto text of a serialized descriptor; protoc checks far more than the runtime that links
+    it.
+    """
     try:
         file = FileDescriptorProto.FromString(base64.b64decode("".join(text.split()), validate=True))
     except (binascii.Error, ValueError, DecodeError):
@@ -165,14 +170,14 @@ def _printed(text: str, given: Mapping[str, FileDescriptorProto]) -> str:
     try:
         for each in (*imports, file):
             pool.Add(each)
-    except (TypeError, ValueError, EncodeError) as error:  # the last: parts that it must have are not there
+    except (TypeError, ValueError, EncodeError) as error:  # EncodeError: required parts are missing
         said = str(error).replace(f"'{ROOT}'", f"'{name}'")[:500]
         raise InvalidSchema(f"the schema is no valid Protobuf: {said}") from None
     return written(file, imports)
 
 
 def _closure(paths: Sequence[str], given: Mapping[str, FileDescriptorProto]) -> list[FileDescriptorProto]:
-    """The files at ``paths`` and all that they import, dependencies first. Raises InvalidSchema."""
+    """Return the files at ``paths`` and all their imports, dependencies first. Raises InvalidSchema."""
     found: dict[str, FileDescriptorProto] = {}
     left = [(path, False) for path in reversed(paths)]
     while left:
@@ -196,7 +201,7 @@ def _imported(file: FileDescriptorProto) -> list[str]:
 
 
 def _within_limits(file: FileDescriptorProto) -> None:
-    """Raises InvalidSchema. Without recursion, so that no nesting is too deep to be counted."""
+    """Raise InvalidSchema for exceeded limits. Iterative, so that any nesting can be counted."""
     messages, fields = 0, len(file.extension)
     values = sum(len(each.value) for each in file.enum_type)
     left: list[tuple[DescriptorProto, int]] = [(each, 1) for each in file.message_type]
@@ -217,9 +222,13 @@ def _within_limits(file: FileDescriptorProto) -> None:
             raise InvalidSchema(f"the schema has {found} {what}, {most} are allowed")
 
 
-# ---- what is made of a schema
+# ---- used by other modules
 
 
 def beside(file: FileDescriptorProto, schema: ProtobufSchema) -> tuple[FileDescriptorProto, ...]:
-    """All that ``file`` imports, dependencies first: of what ``schema`` imports, and built in. Raises InvalidSchema."""
+    """Return all imports of ``file``, dependencies first, from the imports of ``schema`` and the built-in
+    files.
+
+    Raises InvalidSchema.
+    """
     return tuple(_closure(_imported(file), {each.name: each for each in schema.imports}))

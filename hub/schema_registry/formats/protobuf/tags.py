@@ -1,6 +1,6 @@
 """[core] Tags in a Protobuf schema: the option ``(confluent.message_meta)`` or ``(confluent.field_meta)``.
 
-Confluent writes the option without the import that it needs; protoc does not read that, so here the import is written.
+Confluent writes the option without its import; protoc requires the import, so it is written here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ _META = "confluent/meta.proto"
 def retagged(
     schema: ProtobufSchema, changes: Mapping[tuple[str, str], tuple[Sequence[str], Sequence[str]]]
 ) -> str:
-    """The .proto text with the changes, by (path, kind). Raises InvalidSchema for a path that leads nowhere."""
+    """Return the .proto text with changes by (path, kind).
+
+    Raises InvalidSchema for a path that leads nowhere.
+    """
     file = FileDescriptorProto()
     file.CopyFrom(schema.file)
     if _META not in file.dependency:
-        if not any(more for more, _ in changes.values()):  # no tag is there that could be taken out
+        if not any(more for more, _ in changes.values()):  # there is no tag to remove
             for path, kind in changes:
                 _found(file, path, kind)
             return written(file, beside(file, schema))
@@ -55,8 +58,10 @@ def retagged(
 
 
 def _found(file: FileDescriptorProto, path: str, kind: str) -> DescriptorProto | FieldDescriptorProto:
-    """``Order.Item.mail``: messages from the top of the file; the package may stand before them, a oneof's name before
-    its field's."""
+    """Return the message or field at a path like ``Order.Item.mail``.
+
+    The package may precede the messages, a oneof's name its field.
+    """
     words = path.removeprefix(".").split(".")
     package = file.package.split(".") if file.package else []
     if package and words[: len(package)] == package and words[0] not in {m.name for m in file.message_type}:

@@ -1,10 +1,10 @@
-"""[core] The .proto text of a file's descriptor. protoc reads it back to the same descriptor.
+"""[core] Write a file descriptor as .proto text. protoc reads the text back to the same descriptor.
 
-What a descriptor does not say in the words of the source is written back into them: map<> for an entry message,
-``optional`` for a oneof of one, a group for its message. Comments are gone, and names are as short as they can be.
+Source constructs that a descriptor encodes otherwise are restored: map<> for an entry message, ``optional``
+for a oneof of one field, a group for its message. Comments are dropped, and names are as short as possible.
 
-Nested messages keep their order, those made for maps and groups included: a serialized message says which one it is by
-index. So a map stands where its entry does: after what comes before, and before what comes after.
+Nested messages keep their order, including those made for maps and groups, because a serialized message
+identifies its type by index. A map is therefore written at the place of its entry message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hub.schema_registry.formats import InvalidSchema
 
 _MOST_TAG = 536_870_911
 _MOST_VALUE = 2_147_483_647
-_READABLE_BYTES = 10_000  # text_format takes quadratic time for what is no UTF-8
+_READABLE_BYTES = 10_000  # text_format takes quadratic time for bytes that are not UTF-8
 _OPTIONS = "google/protobuf/descriptor.proto"
 
 _Type = FieldDescriptorProto.Type
@@ -44,16 +44,16 @@ SCALARS = {
     if name not in ("TYPE_MESSAGE", "TYPE_ENUM", "TYPE_GROUP")
 }
 _STATEMENTS = "group map optional repeated required option reserved extensions extend message enum oneof stream export local"
-# A type whose name starts with one of these would be read as something else at the start of a statement.
+# A type name with one of these as its first part would be misread at the start of a statement.
 _KEYWORDS = {*SCALARS.values(), *_STATEMENTS.split()}
 
 
 def written(
     file: FileDescriptorProto, imports: Sequence[FileDescriptorProto], *, normal: bool = False
 ) -> str:
-    """The text. ``imports``: every file that it needs, those they need themselves first.
+    """Return the .proto text. ``imports``: every file that it needs, dependencies first.
 
-    ``normal``: sorted where order does not matter, and every type's name in full. Raises InvalidSchema.
+    ``normal``: sorted where order does not matter, with full type names. Raises InvalidSchema.
     """
     types, others = (set(), set()) if normal else _symbols([*imports, file])
     names = _ScopedNames(types, others, file.package, normal)
@@ -61,7 +61,7 @@ def written(
 
 
 def _understood(file: FileDescriptorProto, imports: Sequence[FileDescriptorProto]) -> FileDescriptorProto:
-    """The same file with its custom options known by name: read again where their definitions are known."""
+    """Return the file with its custom options parsed, by reading it again with their definitions."""
     if all(each.name != _OPTIONS for each in imports):
         return file
     pool = DescriptorPool()
@@ -78,7 +78,9 @@ def _understood(file: FileDescriptorProto, imports: Sequence[FileDescriptorProto
 def without_extensions(
     file: FileDescriptorProto, imports: Sequence[FileDescriptorProto]
 ) -> FileDescriptorProto:
-    """The same file without extensions, and without custom options but those of the package ``confluent``."""
+    """Return the file without extensions, and without custom options except those of the package
+    ``confluent``.
+    """
     known = _understood(file, imports)
     found: Any = type(known)()
     found.CopyFrom(known)
@@ -104,15 +106,18 @@ def without_extensions(
 
 @dataclass(frozen=True, slots=True)
 class _ScopedNames:
-    """How a type is called in a scope: as short as it can be without being taken for another."""
+    """Names of types in a scope, as short as possible without ambiguity."""
 
-    types: set[str]  # and packages, services: what a part of a name may stand for
-    others: set[str]  # fields, values, oneofs: only in the way of an option's name
+    types: set[str]  # and packages, services: what a part of a name may refer to
+    others: set[str]  # fields, values, oneofs: can hide only an option's name
     package: str
     normal: bool
 
     def called(self, full: str, scope: str, *, option: bool = False) -> str:
-        """``full`` starts with a dot, ``scope`` does not: the full name of what it is written in."""
+        """Return the name to write.
+
+        ``full`` starts with a dot; ``scope``, the enclosing full name, does not.
+        """
         if self.normal:
             return full
         name, inner = full[1:], scope
@@ -123,7 +128,7 @@ class _ScopedNames:
             inner = "" if inner == self.package else inner.rpartition(".")[0]
 
     def _is_free(self, short: str, scope: str, base: str, option: bool) -> bool:
-        """True when nothing between ``scope`` and ``base`` has the first part of the name."""
+        """Return True if nothing between ``scope`` and ``base`` has the first part of the name."""
         first = short.split(".")[0]
         if first in _KEYWORDS:
             return False
@@ -136,7 +141,7 @@ class _ScopedNames:
 
 
 def _symbols(files: Iterable[FileDescriptorProto]) -> tuple[set[str], set[str]]:
-    """What can be in the way of a short name: types, packages and services, and everything else."""
+    """Return names that can hide a short name: types, packages and services; and all others."""
     types: set[str] = set()
     others: set[str] = set()
 
@@ -171,7 +176,7 @@ def _in(scope: str, name: str) -> str:
 
 
 def json_name(name: str) -> str:
-    """What JSON calls a field that does not say so itself (protoc's ToJsonName)."""
+    """Return the default JSON name of a field (protoc's ToJsonName)."""
     first, *others = name.split("_")
     return first + "".join(each[:1].upper() + each[1:] for each in others)
 
@@ -181,11 +186,11 @@ def json_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A statement that may bring messages into being: a map, a group, a oneof of groups."""
+    """A statement that may create messages: a map, a group, a oneof of groups."""
 
-    order: tuple[Any, ...]  # when sorted
+    order: tuple[Any, ...]  # sort key
     lines: list[str]
-    makes: int  # how many messages
+    makes: int  # number of messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +261,7 @@ class _ProtoWriter:
         *,
         apart: bool,
     ) -> Iterator[str]:
-        """Statements first and messages after, but never so that a message gets another index."""
+        """Yield statements first and messages after them, unless that would change the index of a message."""
         left = list(self._sorted(items, lambda each: each.order))
         blank = [""] if apart else []
         owed = 0
@@ -283,7 +288,7 @@ class _ProtoWriter:
             if not field.HasField("oneof_index") or field.proto3_optional:
                 makes = field.type == _Type.TYPE_GROUP or _is_map(field, own)
                 yield _Item((field.number,), list(self._field(field, inside, own)), int(makes))
-            elif members := oneofs.pop(field.oneof_index, []):  # where its first field is
+            elif members := oneofs.pop(field.oneof_index, []):  # at the place of its first field
                 groups = sum(each.type == _Type.TYPE_GROUP for each in members)
                 lines = self._oneof(message.oneof_decl[field.oneof_index], members, inside, own)
                 yield _Item((min(each.number for each in members),), list(lines), groups)
@@ -313,7 +318,7 @@ class _ProtoWriter:
         tail = f" = {field.number}{self._brackets(special, field.options, scope)}"
         if field.type == _Type.TYPE_GROUP:
             group = own.get(field.type_name)
-            if group is None:  # a descriptor may say so, no text can
+            if group is None:  # possible in a descriptor, but not in text
                 raise InvalidSchema(
                     f"the schema is no valid Protobuf: the group {field.name[:200]} is not nested in it"
                 )
@@ -339,14 +344,14 @@ class _ProtoWriter:
     def _extensions(
         self, extensions: Sequence[FieldDescriptorProto], nested: Sequence[DescriptorProto], scope: str
     ) -> Iterator[_Item]:
-        """One block for each run of extensions of the same message."""
+        """Yield one block per run of extensions of the same message."""
         own = {f".{_in(scope, each.name)}": each for each in nested}
         run: list[FieldDescriptorProto] = []
         for each in (*self._sorted(extensions, lambda each: (each.extendee, each.number)), None):
             if run and (each is None or each.extendee != run[0].extendee or each.type == _Type.TYPE_GROUP):
                 head = f"extend {self.names.called(run[0].extendee, scope)}"
                 lines = _block(head, [line for one in run for line in self._field(one, scope, own)])
-                # after all fields: their order among each other does not matter
+                # after all fields: their mutual order does not matter
                 order = (_MOST_TAG + 1, run[0].extendee, run[0].number)
                 yield _Item(order, list(lines), int(run[0].type == _Type.TYPE_GROUP))
                 run = []
@@ -402,7 +407,7 @@ class _ProtoWriter:
         return f" [{', '.join(found)}]" if found else ""
 
     def _options(self, options: Any, scope: str) -> list[str]:
-        """``name = value`` each. ``options`` is any of descriptor.proto's options messages."""
+        """Return ``name = value`` texts. ``options`` is any of descriptor.proto's options messages."""
         found = []
         for field, value in options.ListFields():
             name = (
@@ -458,7 +463,7 @@ def _default(field: FieldDescriptorProto) -> str:
 
 
 def _quoted(text: str | bytes) -> str:
-    """Readable when it is text; protobuf hands out as bytes what protoc takes for a string and is no UTF-8."""
+    """Quote a text, readable if possible; protobuf returns strings that are not UTF-8 as bytes."""
     raw = text if isinstance(text, bytes) else text.encode()
     try:
         raw.decode()
@@ -468,7 +473,7 @@ def _quoted(text: str | bytes) -> str:
 
 
 def _value(field: Any, value: Any) -> str:
-    """An option's value. A message is written as in protobuf's text format, in braces."""
+    """Return an option's value. A message is written in protobuf's text format, in braces."""
     if field.type == _Type.TYPE_STRING:
         return _quoted(value)
     is_small = field.type != _Type.TYPE_MESSAGE or value.ByteSize() < _READABLE_BYTES

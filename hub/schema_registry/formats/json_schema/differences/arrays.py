@@ -1,4 +1,4 @@
-"""[core] Items: of every place, and place by place."""
+"""[core] Compare arrays: schemas of all items, and of items by position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hub.schema_registry.formats.json_schema.differences.wording import called
 
 
 def arrays(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
-    """Item by item; then those that nobody names."""
+    """Compare items by position, then items without a schema of their own."""
     found: list[JsonSchemaReason] = []
     wrote_each, reads_each = each_item(writer), each_item(reader)
     if reads_each is not None:

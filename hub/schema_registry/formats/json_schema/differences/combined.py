@@ -1,4 +1,4 @@
-"""[core] ``allOf``, ``anyOf``, ``oneOf`` and ``not``: members matched to each other, as many as can be."""
+"""[core] Compare ``allOf``, ``anyOf``, ``oneOf`` and ``not``: match as many members as possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub.schema_registry.formats.json_schema.differences.wording import called
 
 
 def combined(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
-    """Each member of the writer's has to find one of the reader's that reads it, and none twice."""
+    """Match each member of the writer with a different member of the reader that can read it."""
     wrote, reads = comparison.shapes.members(writer), comparison.shapes.members(reader)
     if not _criterion_widened(writer, reader, len(wrote), len(reads)):
         return comparison.says(
@@ -71,11 +71,11 @@ def _criterion_widened(writer: SchemaShape, reader: SchemaShape, wrote: int, rea
 
 
 def _matching(comparison: ComparisonContext, fitting: list[list[int]]) -> dict[int, int]:
-    """Who gets whom, as many as can be: augmenting paths (Berge), breadth first."""
+    """Return a maximum matching: augmenting paths (Berge), breadth first."""
     partner: dict[int, int] = {}
     taken: dict[int, int] = {}
     for start in range(len(fitting)):
-        reached: dict[int, int] = {}  # from whom one was reached
+        reached: dict[int, int] = {}  # predecessor by member
         waiting = [start]
         free: int | None = None
         for one in waiting:
@@ -97,9 +97,9 @@ def _matching(comparison: ComparisonContext, fitting: list[list[int]]) -> dict[i
 
 
 def nots(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
-    """What the reader forbids, the writer has to forbid."""
+    """Compare ``not``: the writer must forbid everything that the reader forbids."""
     wrote, reads = _under(comparison, writer, "not"), _under(comparison, reader, "not")
-    if not (yield reads, wrote):  # the other way round: to forbid less is to allow more
+    if not (yield reads, wrote):  # reversed: forbidding less means allowing more
         return []
     return comparison.says(
         "NOT_TYPE_EXTENDED",

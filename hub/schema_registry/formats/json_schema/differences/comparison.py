@@ -1,4 +1,6 @@
-"""[core] One reader against one writer: pairs of shapes on a stack of our own, each compared once, steps counted."""
+"""[core] Compare one reader with one writer: pairs of shapes on an explicit stack, each once, steps
+counted.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from hub.schema_registry.formats.json_schema.schema import JsonSchema, Pattern
 
 
 class JsonSchemaComparison:
-    """One reader against one writer."""
+    """Comparison of one reader with one writer."""
 
     def __init__(self, reader: JsonSchema, writer: JsonSchema, lenient: bool) -> None:
         self._reader, self._writer = reader, writer
@@ -40,11 +42,11 @@ class JsonSchemaComparison:
         self.values: dict[int, dict[str, Any]] = {}
         self._patterns: dict[str, Pattern] = {}
         self._matched: dict[tuple[str, str], bool] = {}
-        self._known: dict[tuple[int, int], list[JsonSchemaReason]] = {}  # what a pair came to
+        self._known: dict[tuple[int, int], list[JsonSchemaReason]] = {}  # result by pair
         self._believed: dict[
             tuple[int, int], list[JsonSchemaReason]
-        ] = {}  # what it is taken for while it is compared
-        self._met: set[tuple[int, int]] = set()  # pairs of which the latter was asked
+        ] = {}  # assumed result during a pair's own comparison
+        self._met: set[tuple[int, int]] = set()  # pairs whose assumed result was used
 
     def reasons(self) -> list[JsonSchemaReason]:
         writer = self.shapes.of(self._writer, self._writer.raw)
@@ -63,7 +65,7 @@ class JsonSchemaComparison:
                 self._believed[pair] = [replace(reasons[0], believed=True)]
 
     def _run(self, first: Pair) -> list[JsonSchemaReason]:
-        """A comparison with all those that it asks for, on a stack of our own."""
+        """Run a comparison and all those that it requests, on an explicit stack."""
         stack = [(_key(first), self._compare(*first))]
         under_way = {_key(first)}
         answer: list[JsonSchemaReason] | None = None
@@ -101,7 +103,7 @@ class JsonSchemaComparison:
             raise InvalidSchema(f"the two schemas cannot be compared: that takes more than {MOST_WORK} steps")
 
     def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[JsonSchemaReason]:
-        """A reason at the end of a way; [] where the rule is allowed to be broken."""
+        """Return a reason at the end of a path; [] if the rule may be broken."""
         if rule in self._allowed:
             return []
         found = [JsonSchemaReason(rule, what, fix)]
@@ -139,7 +141,7 @@ class JsonSchemaComparison:
         return [*scalars(self, writer, reader), *bounds(self, writer, reader)]
 
     def matches(self, pattern: str, name: str) -> bool:
-        """Whether a pattern is somewhere in a name."""
+        """Return True if a pattern occurs anywhere in a name."""
         if (pattern, name) not in self._matched:
             if pattern not in self._patterns:
                 self._patterns[pattern] = Pattern(pattern, self.spend)
@@ -152,7 +154,10 @@ def _key(pair: Pair) -> tuple[int, int]:
 
 
 def _never_wrong(writer: SchemaShape, reader: SchemaShape) -> bool:
-    """Whether shapes of two kinds get along: nothing was written, anything is read, or both are Connect's bytes."""
+    """Return True if shapes of two kinds are compatible.
+
+    That is the case when nothing was written, anything can be read, or both are Connect's bytes.
+    """
     if writer.kind == "never" or reader.kind == "any":
         return True
     return bool(writer["connect.type"] == reader["connect.type"] == "bytes")

@@ -1,4 +1,4 @@
-"""[core] Properties, required ones, and what depends on them."""
+"""[core] Compare objects: properties, required properties, and dependencies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hub.schema_registry.formats.json_schema.differences.wording import called
 
 
 def objects(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> Job:
-    """Property by property; then what depends on them, and those that nobody names."""
+    """Compare objects property by property, then dependencies and unnamed properties."""
     wrote: Mapping[str, Any] = writer["properties"] or {}
     reads: Mapping[str, Any] = reader["properties"] or {}
     always, needed = set(writer["required"] or ()), set(reader["required"] or ())
@@ -153,7 +153,7 @@ def _dependencies(comparison: ComparisonContext, writer: SchemaShape, reader: Sc
 
 
 def _has_default(shape: SchemaShape, raw: Any) -> bool:
-    # what a reference leads to does not give the property a default, and from 2019-09 null is none
+    # a reference's target gives the property no default, and from 2019-09 null is none
     return isinstance(raw, dict) and "default" in raw and not (shape.modern and raw["default"] is None)
 
 

@@ -1,4 +1,4 @@
-"""[core] Why a reader cannot read: the rule, the words, and the way into the schema."""
+"""[core] A reason why a reader cannot read: the rule, its texts, and the path into the schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_WORK = 300_000  # steps of one comparison: a property, a pair of members, a
 MOST_NESTED = 10_000  # comparisons within comparisons
 MOST_REASONS = 100
 
-# What compatibilityPolicy=LENIENT lets pass besides.
+# Additional rules that may be broken with compatibilityPolicy=LENIENT.
 LENIENT = frozenset(
     {
         "ADDITIONAL_PROPERTIES_NARROWED",
@@ -29,7 +29,7 @@ LENIENT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A way into a schema: where to go first, the property's name if it is one, and the rest of the way."""
+    """Linked path into a schema: the first step, the property's name if it is one, and the rest."""
 
     step: str
     name: str
@@ -42,7 +42,7 @@ class JsonSchemaReason:
     what: str
     fix: str
     way: _Step | None = None
-    believed: bool = False  # a pair that was met while it was compared, known to be bad from the time before
+    believed: bool = False  # known to be incompatible from an earlier pass
 
     def told(self) -> SchemaDifference:
         steps, names, way = [], [], self.way
@@ -56,12 +56,12 @@ class JsonSchemaReason:
 
 
 def at(step: str, reasons: Iterable[JsonSchemaReason], name: str = "") -> list[JsonSchemaReason]:
-    """The same reasons a step further in."""
+    """Prefix the paths of reasons with a step."""
     return [replace(each, way=_Step(step, name, each.way)) for each in reasons]
 
 
 class ComparisonContext(Protocol):
-    """What one comparison of two schemas offers the families of keywords (``Comparison`` in comparison.py)."""
+    """Port: the part of ``JsonSchemaComparison`` (comparison.py) that keyword families use."""
 
     shapes: SchemaShapes
     values: dict[int, dict[str, Any]]
@@ -70,11 +70,11 @@ class ComparisonContext(Protocol):
         """Count steps. Raises InvalidSchema for too many."""
 
     def says(self, rule: str, what: str, fix: str, *way: str, name: str = "") -> list[JsonSchemaReason]:
-        """Return a reason at the end of a path, or [] where the rule may be broken."""
+        """Return a reason at the end of a path, or [] if the rule may be broken."""
 
     def matches(self, pattern: str, name: str) -> bool:
-        """Return whether a pattern occurs anywhere in a name."""
+        """Return True if a pattern occurs anywhere in a name."""
 
 
-Pair = tuple[SchemaShape, SchemaShape]  # the writer's, the reader's
-Job = Generator[Pair, list[JsonSchemaReason], list[JsonSchemaReason]]  # asks for pairs, comes to reasons
+Pair = tuple[SchemaShape, SchemaShape]  # (writer's shape, reader's shape)
+Job = Generator[Pair, list[JsonSchemaReason], list[JsonSchemaReason]]  # yields pairs, returns reasons

@@ -1,4 +1,4 @@
-"""[core] Types, numbers, texts, limits, enums and constants: what is compared without looking further."""
+"""[core] Compare types, numbers, strings, limits, enums and constants, which have no nested schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hub.schema_registry.formats.json_schema.differences.reasons import Comparis
 from hub.schema_registry.formats.json_schema.differences.shapes import SchemaShape, json_text
 from hub.schema_registry.formats.json_schema.differences.wording import called, shortened
 
-# Keyword, the rule's name, and whether more is wider.
+# Keyword, name of the rule, and whether a larger value is wider.
 _BOUNDS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
     "string": (("maxLength", "MAX_LENGTH", True), ("minLength", "MIN_LENGTH", False)),
     "number": (
@@ -32,7 +32,7 @@ _BOUNDS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
 def type_changed(
     comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape
 ) -> list[JsonSchemaReason]:
-    """Shapes of two kinds."""
+    """Report shapes of two kinds."""
     return comparison.says(
         "TYPE_CHANGED",
         f"the reader expects {called(reader)}, the writer has {called(writer)}",
@@ -45,7 +45,7 @@ def type_changed(
 def scalars(
     comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape
 ) -> list[JsonSchemaReason]:
-    """What numbers and texts say of themselves, limits aside."""
+    """Compare the keywords of numbers and strings, without limits."""
     found = []
     if reader.kind == "number" and reader.integer and not writer.integer:
         found += comparison.says(
@@ -71,7 +71,7 @@ def _multiples(comparison: ComparisonContext, wrote: Any, reads: Any) -> list[Js
     if wrote is None:
         rule, fix = "MULTIPLE_OF_ADDED", "remove multipleOf"
     else:
-        # by their text: 0.3 is a multiple of 0.1, though not as binary fractions
+        # as decimal text: 0.3 is a multiple of 0.1, but not as binary fractions
         old, new = Fraction(str(wrote)), Fraction(str(reads))
         if old % new == 0:
             return []
@@ -84,7 +84,7 @@ def _multiples(comparison: ComparisonContext, wrote: Any, reads: Any) -> list[Js
 
 
 def bounds(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape) -> list[JsonSchemaReason]:
-    """Limits: lengths, sizes, greatest and smallest."""
+    """Compare limits: lengths, sizes, maximum and minimum."""
     found = []
     for keyword, rule, more_is_wider in _BOUNDS.get(reader.kind, ()):
         wrote, reads = _number(writer, keyword), _number(reader, keyword)
@@ -114,14 +114,14 @@ def _number(shape: SchemaShape, keyword: str) -> int | float | None:
         if keyword == "minContains" and shape[keyword] is None:
             return 1
     found = shape[keyword]
-    # draft 4 says exclusiveMaximum: true, which Confluent's comparison does not look at
+    # draft 4 has exclusiveMaximum: true, which Confluent's comparison ignores
     return found if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
 def values_changed(
     comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape
 ) -> list[JsonSchemaReason]:
-    """Enums and constants: every value of the writer's has to be one of the reader's."""
+    """Compare enums and constants: every value of the writer must be one of the reader's."""
     wrote, reads = _values_of(comparison, writer).keys(), _values_of(comparison, reader).keys()
     comparison.spend(len(wrote) // 10)
     if wrote <= reads:
@@ -146,7 +146,7 @@ def values_changed(
 
 
 def _values_of(comparison: ComparisonContext, shape: SchemaShape) -> dict[str, Any]:
-    """The values of an enum or a constant by their text: 1, 1.0 and true are three values."""
+    """Return the values of an enum or a constant by their text: 1, 1.0 and true are three values."""
     if id(shape) not in comparison.values:
         values = shape["enum"] if shape.kind == "enum" else [shape["const"]]
         comparison.spend(len(values))

@@ -1,4 +1,4 @@
-"""[core] A JSON schema read as shapes: keywords of one type are one, all that stands beside each other an ``allOf``."""
+"""[core] Read a JSON schema as shapes: one per type's keywords; several in one schema are an ``allOf``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from hub.schema_registry.formats.json_schema.schema import JsonSchema, followed,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchemaShape:
-    """One kind of rule. ``raw`` holds its keywords, ``members`` those of a combination: shapes, or schemas yet to read."""
+    """One kind of rule. ``raw`` holds its keywords, ``members`` the members of a combination.
+
+    Members are shapes, or schemas that are not read yet.
+    """
 
     kind: str  # any never string number boolean null object array enum const not conditional combined
     raw: Mapping[str, Any]
@@ -36,7 +39,7 @@ _ANY, _NEVER = SchemaShape("any", {}, _EMPTY), SchemaShape("never", {}, _EMPTY)
 
 @cache
 def _keywords(draft: int) -> Mapping[str, frozenset[str]]:
-    """The keywords that make a schema without ``type`` one of that type."""
+    """Return, by type, the keywords that imply this type in a schema without ``type``."""
     objects = {
         "properties",
         "required",
@@ -70,13 +73,13 @@ def _keywords(draft: int) -> Mapping[str, frozenset[str]]:
 
 
 class SchemaShapes:
-    """Schemas as shapes. What is written alike in one resource is one shape, so that a pair is known by identity."""
+    """Cache of shapes. Equal schemas in one resource share one shape, so that pairs are known by identity."""
 
     def __init__(self) -> None:
         self._built: dict[int, SchemaShape] = {}
         self._alike: dict[Any, SchemaShape] = {}
         self._members: dict[int, tuple[SchemaShape, ...]] = {}
-        self._kept: list[Any] = []  # what was made here and is known by identity
+        self._kept: list[Any] = []  # keeps objects alive that are known by identity
 
     def of(self, document: JsonSchema, raw: Any) -> SchemaShape:
         if isinstance(raw, bool):
@@ -90,7 +93,7 @@ class SchemaShapes:
         return self._built[id(raw)]
 
     def members(self, shape: SchemaShape) -> tuple[SchemaShape, ...]:
-        """The members of a combination, none twice."""
+        """Return the distinct members of a combination."""
         if id(shape) not in self._members:
             distinct: dict[Any, Any] = {}
             for each in shape.members:
@@ -124,7 +127,7 @@ class SchemaShapes:
 
 
 def _parts(document: JsonSchema, raw: dict[str, Any]) -> Iterator[SchemaShape]:
-    """What stands beside each other in one schema, references aside."""
+    """Yield the shapes in one schema, without references."""
     draft = document.draft
     if "enum" in raw:
         yield SchemaShape("enum", raw, document)
@@ -155,22 +158,22 @@ def _typed(document: JsonSchema, raw: dict[str, Any], name: str) -> SchemaShape:
     return SchemaShape(name, raw, document)
 
 
-# ---- what a shape says
+# ---- properties of a shape
 
 
 def refers(shape: SchemaShape, raw: Any) -> bool:
-    """Whether a schema in it is a reference."""
+    """Return True if a schema inside the shape is a reference."""
     return isinstance(raw, dict) and reference(raw, shape.document.draft) is not None
 
 
 def tuple_of(shape: SchemaShape) -> list[Any]:
-    """The schemas of items place by place; [] where there are none."""
+    """Return the schemas of items by position; [] when there are none."""
     found = shape["prefixItems"] if shape.document.draft == 2020 else shape["items"]
     return found if isinstance(found, list) else []
 
 
 def each_item(shape: SchemaShape) -> Any:
-    """The schema of every item; None where there is none."""
+    """Return the schema of all items; None when there is none."""
     found = shape["items"]
     if isinstance(found, list) or (shape.modern and (isinstance(found, bool) or tuple_of(shape))):
         return None
@@ -178,7 +181,7 @@ def each_item(shape: SchemaShape) -> Any:
 
 
 def additional_of(shape: SchemaShape) -> tuple[bool, Any]:
-    """Whether there may be more properties or items than are named, and the schema of those."""
+    """Return (whether unnamed properties or items are allowed, their schema or None)."""
     if shape.kind == "object":
         found = shape["additionalProperties"]
     elif each_item(shape) is not None:
@@ -195,5 +198,5 @@ def additional_of(shape: SchemaShape) -> tuple[bool, Any]:
 
 
 def json_text(value: Any) -> str:
-    """Equal values have equal texts; 1, 1.0 and true are three."""
+    """Return a text that is equal for equal values; 1, 1.0 and true differ."""
     return json.dumps(value, sort_keys=True)

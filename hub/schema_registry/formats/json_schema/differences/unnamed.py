@@ -1,4 +1,4 @@
-"""[core] What a schema says of properties or items that it does not name: open, closed, or something between."""
+"""[core] Compare properties and items that a schema does not name: open, closed, or restricted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hub.schema_registry.formats.json_schema.differences.wording import called
 
 
 def is_open(comparison: ComparisonContext, shape: SchemaShape) -> bool:
-    """Whether anything may stand where the schema says nothing."""
+    """Return True if unnamed properties or items may have any value."""
     if shape.kind == "object" and shape["patternProperties"]:
         return False
     permits, schema = additional_of(shape)
@@ -21,7 +21,7 @@ def is_open(comparison: ComparisonContext, shape: SchemaShape) -> bool:
 def cover_of(
     comparison: ComparisonContext, shape: SchemaShape, name: str | None = None
 ) -> SchemaShape | None:
-    """What a property or an item that the schema does not name must be; None where there may be none."""
+    """Return the shape required of an unnamed property or item; None when none is allowed."""
     if name is not None:
         for pattern, raw in (shape["patternProperties"] or {}).items():
             if comparison.matches(pattern, name):
@@ -34,13 +34,13 @@ def cover_of(
 
 
 def _rest(comparison: ComparisonContext, shape: SchemaShape) -> SchemaShape | None:
-    """The schema of what nothing else has looked at (from 2019-09)."""
+    """Return the schema of unevaluated properties or items (from 2019-09)."""
     raw = shape["unevaluatedProperties" if shape.kind == "object" else "unevaluatedItems"]
     return comparison.shapes.of(shape.document, raw) if shape.modern and raw is not None else None
 
 
 def additional(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, what: str) -> Job:
-    """``additionalProperties`` and ``additionalItems``; ``what`` is PROPERTIES or ITEMS."""
+    """Compare ``additionalProperties`` or ``additionalItems``; ``what`` is PROPERTIES or ITEMS."""
     (wrote, old), (reads, new) = additional_of(writer), additional_of(reader)
     many = what.lower()
     if wrote != reads:
@@ -64,7 +64,7 @@ def additional(comparison: ComparisonContext, writer: SchemaShape, reader: Schem
 
 
 def unevaluated(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaShape, what: str) -> Job:
-    """``unevaluatedProperties`` and ``unevaluatedItems``; ``what`` is Properties or Items."""
+    """Compare ``unevaluatedProperties`` or ``unevaluatedItems``; ``what`` is Properties or Items."""
     old, new = _rest(comparison, writer), _rest(comparison, reader)
     if new is None or new.kind == "any" or (old is not None and old.kind == "never"):
         return []

@@ -1,4 +1,4 @@
-"""[core] Shapes as people say them."""
+"""[core] Texts for shapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hub.schema_registry.formats.json_schema.differences.shapes import SchemaSha
 
 
 def called(shape: SchemaShape) -> str:
-    """A shape as people say it: ``string``, ``string or null``, ``enum of `a`, `b```."""
+    """Return a shape in words: ``string``, ``string or null``, ``enum of `a`, `b```."""
     if shape.kind == "combined":
         names = [
             called(each) if isinstance(each, SchemaShape) else _called_raw(each) for each in shape.members[:6]
@@ -38,7 +38,7 @@ def _called_raw(raw: Any) -> str:
 
 
 def shortened(value: Any) -> str:
-    """A value in few words."""
+    """Return a short text of a value."""
     if isinstance(value, dict | list):
         return "{...}" if isinstance(value, dict) else "[...]"  # it may be large, and this is asked often
     return value[:40] if isinstance(value, str) else json.dumps(value)[:40]
