@@ -75,7 +75,7 @@ class AsyncHub:
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
     ) -> Positions:
-        """As ``Hub.produce``."""
+        """See ``Hub.produce``."""
         event = Event(value, key, headers or {}, partition, timestamp, type)
         return await self._run(self._calls.produce(topic, [event], idempotency_key, timeout_s))
 
@@ -87,13 +87,13 @@ class AsyncHub:
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
     ) -> Positions:
-        """As ``Hub.produce_many``."""
+        """See ``Hub.produce_many``."""
         return await self._run(self._calls.produce(topic, events_of(events), idempotency_key, timeout_s))
 
     async def get(
         self, view: str, key: str, *, after: Token | None = None, timeout_s: float | None = None
     ) -> Row:
-        """As ``Hub.get``."""
+        """See ``Hub.get``."""
         return await self._run(self._calls.get(view, key, after, timeout_s))
 
     async def page(
@@ -108,7 +108,7 @@ class AsyncHub:
         after: Token | None = None,
         timeout_s: float | None = None,
     ) -> Page:
-        """As ``Hub.page``."""
+        """See ``Hub.page``."""
         return await self._run(self._calls.page(view, where, order, fields, limit, cursor, after, timeout_s))
 
     async def rows(
@@ -122,7 +122,7 @@ class AsyncHub:
         page_rows: int = 500,
         timeout_s: float | None = None,
     ) -> AsyncIterator[Row]:
-        """As ``Hub.rows``."""
+        """See ``Hub.rows``."""
         cursor: str | None = None
         while True:
             call = self._calls.page(view, where, order, fields, page_rows, cursor, after, timeout_s)
@@ -142,7 +142,7 @@ class AsyncHub:
         timeout_s: float | None = None,
         cut: bool = False,
     ) -> Result:
-        """As ``Hub.query``."""
+        """See ``Hub.query``."""
         return await self._run(self._calls.query(sql, parameters, limit, after, timeout_s, cut))
 
     def subscribe(
@@ -158,7 +158,7 @@ class AsyncHub:
         on_disconnect: Callable[[str], object] | None = None,
         timeout_s: float | None = None,
     ) -> AsyncChanges:
-        """As ``Hub.subscribe``: ``async for change in hub.subscribe(...)``."""
+        """See ``Hub.subscribe``; use ``async for change in hub.subscribe(...)``."""
         wait_s = self._calls.timeout_s if timeout_s is None else timeout_s
         listener = Listener(
             view,
@@ -180,7 +180,7 @@ class AsyncHub:
         transport: Transport = "sse",
         timeout_s: float | None = 60.0,
     ) -> AsyncCopy:
-        """As ``Hub.follow``; a task of this event loop keeps the copy."""
+        """See ``Hub.follow``; a task of this event loop keeps the copy."""
         copy = AsyncCopy(self, view, where, transport)
         try:
             await copy.wait_whole(timeout_s)
@@ -190,7 +190,7 @@ class AsyncHub:
         return copy
 
     async def close(self) -> None:
-        """Give the connections back; receipts are told first."""
+        """Send pending receipts, then close the connections."""
         try:
             if self._calls.receipts is not None:
                 await self._run(self._calls.tell())
@@ -223,9 +223,10 @@ class AsyncHub:
 
 
 class AsyncChanges(AsyncIterator[Change]):
-    """Changes as they come, for ever. ``last_id``: where to go on from, in this process or another.
+    """Endless iterator over changes. ``last_id``: where to resume, in this process or another.
 
-    ``async with`` it, or ``aclose`` it, to give its connection back at once."""
+    Use ``async with`` or ``aclose`` to release its connection at once.
+    """
 
     def __init__(self, wire: AsyncWire, listener: Listener, transport: Transport) -> None:
         self._wire, self._listener, self._transport = wire, listener, transport
@@ -239,7 +240,7 @@ class AsyncChanges(AsyncIterator[Change]):
         try:
             return await anext(self._changes)
         except asyncio.CancelledError:
-            # That wait was given up, and its line with it: the next one goes on after the last event.
+            # The wait was cancelled and its connection closed: the next wait resumes after the last event.
             self._changes = self._for_ever()
             raise
 
@@ -299,8 +300,9 @@ class AsyncCopy(Mapping[str, Row]):
         return len(self._served())
 
     async def wait_until(self, token: Token, timeout_s: float = 30.0) -> None:
-        """Until the copy includes the write. Raises NotCovered; Refused when the view does not read its topic, CallerError when it is
-        closed meanwhile."""
+        """Wait until the copy includes the write. Raises NotCovered; Refused when the view does not read the
+        write's topic; CallerError when the copy is closed meanwhile.
+        """
         end_s = asyncio.get_running_loop().time() + timeout_s
         calls = self._hub._calls
         wanted = await self._hub._run(calls.covered(self.view, token, timeout_s))
@@ -312,12 +314,12 @@ class AsyncCopy(Mapping[str, Row]):
             )
 
     async def wait_whole(self, timeout_s: float | None = 60.0) -> None:
-        """Until the first snapshot is there. Raises Unreachable."""
+        """Wait until the first snapshot is complete. Raises Unreachable."""
         if not await self._until(lambda: self._rows.whole, timeout_s):
             raise Unreachable(f'view "{self.view}": no whole snapshot within {timeout_s:g} s')
 
     async def close(self) -> None:
-        """Stop keeping it; what it holds stays readable."""
+        """Stop updating the copy; its rows stay readable."""
         self._task.cancel()
         await asyncio.wait([self._task])
 

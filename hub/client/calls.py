@@ -1,4 +1,4 @@
-"""[core] Every call of the client as a generator that says what is to be asked and is given the answers.
+"""[core] Calls of the client as generators that yield requests and receive the replies.
 
 ::
 
@@ -60,7 +60,7 @@ _NO_PATH = ("changes", "", ".", "..")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be asked. ``path`` is quoted already."""
+    """A request to the server. ``path`` is already quoted."""
 
     method: str
     path: str
@@ -72,7 +72,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing for so long."""
+    """A pause of ``seconds`` before the next step."""
 
     seconds: float
 
@@ -186,7 +186,7 @@ class Calls:
         return (yield from self._page(view, where, tuple(asked), after, self.budget(timeout_s)))
 
     def covered(self, view: str, token: Token, timeout_s: float | None) -> Call[Positions]:
-        """What the view covers once it covers the token. Raises NotCovered."""
+        """Return the positions that the view covers once it covers the token. Raises NotCovered."""
         page = yield from self._page(view, None, (("limit", "1"),), token, self.budget(timeout_s))
         return page.positions
 
@@ -284,7 +284,7 @@ class Calls:
         )
 
     def _trace(self) -> Trace | None:
-        """What the program is in the middle of, where it traces itself."""
+        """Return the current trace of the program, if it traces itself."""
         return None if self.spans is None else self.spans.current()
 
     def _written(
@@ -332,7 +332,8 @@ class Calls:
         while True:
             reply = yield from self._ask(request, budget, raises=False)
             lines = [error_body(line) for line in reply.body.splitlines() if line.strip()]
-            # Of one event the status is its own; and what a proxy in between says is no word of any event.
+            # The HTTP status of a single event is the event's own; a reply of a proxy is not a result of any
+            # event.
             whole = len(lines) == count and all(isinstance(line.get("error_code"), int) for line in lines)
             if not whole or (reply.status != 200 and (count > 1 or reply.status in (404, 409))):
                 raise _no_lines(reply, written)
@@ -342,12 +343,14 @@ class Calls:
                 if self.receipts is not None:
                     self.receipts.took(topic, events, lines)
                 return _position(reply), [reason_of(index, line) for index, line in failed]
-            # The same key again: what is in the log is found there, what is not is written.
+            # Repeat with the same key: events that are in the log are recognized, the others are written.
             yield from self._pause(attempt, budget, Unreachable(str(unknown[0].get("message"))), None)
             attempt += 1
 
     def tell(self) -> Call[None]:
-        """Tell the server what was acknowledged since. One try: what it does not take is counted as dropped."""
+        """Send pending receipts to the server, with one try; receipts that it does not accept count as
+        dropped.
+        """
         assert self.receipts is not None
         self.receipts.next_s = self.now() + EVERY_S
         while (body := self.receipts.due(time.time_ns() // 1_000_000)) is not None:
@@ -389,7 +392,7 @@ class Calls:
             attempt += 1
 
     def _pause(self, attempt: int, budget: Budget, failure: HubError, retry_after: str | None) -> Call[None]:
-        """Before the next try; raises the failure when there is no time for one."""
+        """Pause before the next try. Raises the failure when there is no time for one."""
         seconds = pause_s(attempt, self.chance(), _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         if retry_after is not None and retry_after.isdecimal():
             seconds = max(seconds, min(float(retry_after), _LONGEST_PAUSE_S) * (0.5 + self.chance() / 2))
@@ -399,7 +402,7 @@ class Calls:
 
 
 def _no_lines(reply: Reply, written: Positions) -> HubError:
-    """What an answer means that does not say of each event what became of it."""
+    """Return the error for a reply that lacks a result for each event."""
     if reply.status < 300:
         return Unreachable(
             "the answer does not say what became of each event",
@@ -419,7 +422,7 @@ def pause_s(attempt: int, chance: float, first_s: float, longest_s: float) -> fl
 
 
 def _place(span: Span, token: Positions) -> None:
-    """Of a write to one partition: which, and the last offset."""
+    """Set the partition and the last offset on the span of a write to one partition."""
     places = list(token)
     if len(places) == 1:
         ((place, after),) = places
@@ -445,7 +448,7 @@ def header(name: str, value: str) -> tuple[str, str]:
 
 
 def _read_reply(reply: Reply, read: Callable[[Any], T]) -> T:
-    """What an answer says. Raises Unreachable for one that is not the hub's."""
+    """Parse the body of a reply with ``read``. Raises Unreachable for a body that is not the hub's."""
     try:
         return read(orjson.loads(reply.body))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -487,7 +490,7 @@ def _plain(value: Any) -> Any:
 
 
 def headers_of(token: str | None) -> dict[str, str]:
-    """What every request carries. ``token``: a bearer token, or ``user:password``."""
+    """Return the headers of every request. ``token``: a bearer token, or ``user:password``."""
     agent = {"User-Agent": "hub.client"}
     if not token:
         return agent
@@ -497,7 +500,8 @@ def headers_of(token: str | None) -> dict[str, str]:
 
 
 def caller_settings(url: str, token: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
-    """(the address without who asks, who asks): said, or ``user:password@`` of the address, or the variable HUB_TOKEN.
+    """Return (URL without credentials, credentials): from ``token``, else ``user:password@`` in the URL, else
+    the variable HUB_TOKEN.
 
     >>> asked_by("http://ana:a%20b@hub:8088", None, {})
     ('http://hub:8088', 'ana:a b')
@@ -519,9 +523,12 @@ def events_of(given: Iterable[Event | Mapping[str, Any]]) -> Iterable[Event]:
 
 
 def requests_of(topic: str, events: Iterable[Event]) -> Iterable[tuple[Request, int]]:
-    """(request, how many events it has). Raises CallerError for an event that cannot be said.
+    """Split events into requests and yield (request, number of its events). Raises CallerError for an event
+    that cannot be encoded.
 
-    Events that are a value and nothing else go the short way, where the topic's declared key is found in them."""
+    Events without a key of their own use the shorter route, where the server takes the topic's declared key
+    from the value.
+    """
     given = list(events)
     short = [each.key is DECLARED for each in given]
     if any(short) and not all(short):

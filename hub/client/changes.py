@@ -23,7 +23,7 @@ from hub.record import Positions
 
 Transport = Literal["sse", "websocket"]
 
-SILENCE_S = 30.0  # the server says something every 10 s
+SILENCE_S = 30.0  # the server sends an event every 10 s
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 _MOST_BYTES = 64 << 20  # of one event
 
@@ -63,7 +63,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The view was built anew: forget every row, a new snapshot follows."""
+    """The view was rebuilt: discard every row; a new snapshot follows."""
 
     reason: str
 
@@ -81,7 +81,7 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """Everything told so far includes these positions of the source topics. Only with ``covered=True``."""
+    """All changes so far include these positions of the source topics. Only with ``covered=True``."""
 
     positions: Positions
 
@@ -117,7 +117,9 @@ class SseDecoder:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
-        """Raises Broken for an event beyond all bounds, or what is no event."""
+        """Yield the events that a chunk completes. Raises ConnectionBroken for an event that is too large or
+        invalid.
+        """
         first, *lines = chunk.split(b"\n")
         self._size += len(chunk)
         if self._size > _MOST_BYTES:
@@ -168,7 +170,9 @@ def stream_event_of(text: str | bytes) -> StreamEvent:
 
 
 def change_of(told: StreamEvent) -> Change | None:
-    """The typed change; None for what is not the caller's. Raises Broken when it lacks what it must have."""
+    """Return the typed change; None for events that are not for the caller. Raises ConnectionBroken if a
+    field is missing.
+    """
     make = _MAKE.get(told.name)
     try:
         return None if make is None else make(told.data)
@@ -188,7 +192,7 @@ _MAKE: Mapping[str, Callable[[Any], Change]] = {
 
 
 class Listener:
-    """Where a subscription is. ``last_id``: resumes there, also in another process."""
+    """State of a subscription. ``last_id``: where to resume, also in another process."""
 
     def __init__(
         self,
@@ -220,12 +224,14 @@ class Listener:
         self._unmarked: dict[str, tuple[type, int]] = {}
 
     def request(self) -> Request:
-        """What to open next."""
+        """Return the next request to open."""
         headers = () if self.last_id is None else (header("Last-Event-ID", self.last_id),)
         return Request("GET", self._path, self._query, headers, timeout_s=SILENCE_S)
 
     def heard(self, told: StreamEvent) -> Change | None:
-        """What of it the caller gets. Raises Broken for what is no event of ours, or the last one of a line."""
+        """Return the change for the caller, or None. Raises ConnectionBroken for an invalid event, or for the
+        last event of a connection.
+        """
         if told.name == "closing":
             raise ConnectionBroken(str((told.data or {}).get("reason", "the server closes the line")))
         change = change_of(told)

@@ -1,4 +1,4 @@
-"""[core] What a call of the client may raise, and how an answer of the server becomes one of them.
+"""[core] Errors of the client's calls, and their translation from the server's answers.
 
 ::
 
@@ -56,8 +56,9 @@ class Refused(CallerError):
 
 
 class NotCovered(PeerError):
-    """The time is over and the view does not include the write. ``position``: what it covers; ``missing``: what of the
-    token it does not."""
+    """The view does not include the write before the timeout. ``position``: the positions that it covers;
+    ``missing``: the part of the token that it does not cover.
+    """
 
     code = _NOT_COVERED
 
@@ -70,19 +71,20 @@ class NotCovered(PeerError):
 
     @property
     def lag_records(self) -> int:
-        """How many records of the log lie between."""
+        """Return the number of records that the view still has to process."""
         return sum(offset - self.position.get(tp) for tp, offset in self.missing)
 
 
 class Unreachable(PeerError):
-    """No answer in time, or one that says "not now". Reads changed nothing; a produce call may be made again with the
-    same ``idempotency_key``, and nothing is written twice."""
+    """The server did not answer in time, or is temporarily unavailable. Reads changed nothing; a produce call
+    may be repeated with the same ``idempotency_key``, and writes nothing twice.
+    """
 
     code = "HUB-3090"
 
 
 class ConnectionBroken(Exception):
-    """A connection that failed, as the wire tells the core. Never leaves the client."""
+    """A connection failed. Raised by the transport; never leaves the client."""
 
 
 def error_body(body: bytes) -> Mapping[str, Any]:
@@ -98,7 +100,8 @@ def error_of(status: int, body: bytes) -> HubError:
     """The error that an answer means."""
     told = error_body(body)
     message, hint = str(told.get("message") or f"the hub answers HTTP {status}"), told.get("hint")
-    # The gateway has REST Proxy's shape: a number as error_code, ours beside it.
+    # The gateway's errors have the shape of REST Proxy's: a number as error_code, and the hub's code in
+    # `code`.
     named = told.get("code") or told.get("error_code")
     code = named if isinstance(named, str) else None
     if status == 404:

@@ -1,4 +1,6 @@
-"""[core] A view's rows as its changes tell them. Built anew beside the old ones: a reader meets no half of a snapshot."""
+"""[core] Rows of a view, kept current by its changes. A new snapshot is collected separately, so readers
+never see part of one.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Rows:
             case Reset():
                 self._next = {}
             case Synced():
-                # What the rows of before included says nothing of these; it is told next.
+                # The positions covered by the old rows do not apply to the new ones; the next Covered has
+                # theirs.
                 self.now, self._next, self.whole, self.covered = rows, None, True, Positions()
             case Covered(positions):
                 self.covered = positions

@@ -1,7 +1,9 @@
-"""[core] What a client was told is in the log, counted: the server's ledger compares it with what the log has.
+"""[core] Receipts: counts of the events that the server acknowledged to this client. The server's
+completeness check compares them with the log.
 
-An event gets an id of its own, the header ``hub-event-id``, unless it has one. Of each acknowledged event the offset, the minute of
-its timestamp and the hash of its id are kept until they are told; at most ``MOST``, what is beyond is counted as dropped.
+Each event gets an id in the header ``hub-event-id``, unless it has one. For each acknowledged event, the
+offset, the minute of its timestamp and the hash of its id are kept until they are sent. At most ``MOST``
+events are kept; others count as dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ Taken = tuple[int, int, int]
 
 
 class Receipts:
-    """Of one program, ``producer``; thread safe. What ``due`` gives and nobody takes is told by ``back``."""
+    """Pending receipts of one program, ``producer``. Thread safe. Return a body of ``due`` that could not be
+    sent with ``back``.
+    """
 
     def __init__(self, producer: str) -> None:
         self.instance = f"{producer}-{uuid.uuid4().hex[:12]}"
@@ -44,8 +48,10 @@ class Receipts:
         self._lock = threading.Lock()
 
     def named(self, events: Iterable[Event], topic: str, key: str) -> list[Event]:
-        """Each with an id, the same when a call is made again with its idempotency key: the server compares what it is sent.
-        Those whose key the server finds in them carry no headers, so they stay as they are."""
+        """Return the events with an id each. The ids are the same when a call is repeated with its
+        idempotency key, because the server compares requests. Events whose key the server takes from the
+        value carry no headers, so they stay as they are.
+        """
         from hub.client.event import DECLARED
 
         return [
@@ -65,7 +71,8 @@ class Receipts:
                 if line.get("error_code") != 200 or event_id is None or "timestamp" not in line:
                     continue
                 place = (topic, int(line["partition_id"]))
-                # A partition's first is taken in any case: with it is told how many were dropped.
+                # Keep the first event of each partition in any case: its receipt carries the number of
+                # dropped events.
                 if self._count >= MOST and place in self._taken:
                     self._dropped[place] = self._dropped.get(place, 0) + 1
                     continue
@@ -81,7 +88,7 @@ class Receipts:
                 self._count += 1
 
     def back(self, body: bytes) -> None:
-        """It could not be told: those records count as dropped, so that nobody takes the tier for complete."""
+        """Count the records of an unsent body as dropped, so that the counts are not taken for complete."""
         with self._lock:
             for each in orjson.loads(body)["receipts"]:
                 place = (each["topic"], each["partition"])
@@ -89,7 +96,9 @@ class Receipts:
                 self._dropped[place] = self._dropped.get(place, 0) + count
 
     def due(self, at_ms: int) -> bytes | None:
-        """A body of ``POST /api/audit/receipts`` with some of what is kept, which is kept no longer; None: there is nothing."""
+        """Remove some pending receipts and return them as a body of ``POST /api/audit/receipts``; None if
+        there are none.
+        """
         receipts: list[dict[str, Any]] = []
         with self._lock:
             for place, taken in list(self._taken.items()):

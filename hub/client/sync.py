@@ -148,10 +148,10 @@ class Hub:
         page_rows: int = 500,
         timeout_s: float | None = None,
     ) -> Iterator[Row]:
-        """Every row that meets the conditions, page by page as it is read on; in key order unless ``order`` says
-        another. ``where`` and ``order`` name declared indexes. ``timeout_s`` is a page's.
+        """Yield every row that meets the conditions, one page at a time; in key order unless ``order`` is given.
+        ``where`` and ``order`` name declared indexes. ``timeout_s`` applies to each page.
 
-        Pages are read one after the other: a row that changes meanwhile is told as it is when its page is.
+        A row that changes during the iteration has its state of the time when its page is read.
 
         >>> for row in hub.rows("customer_360", where={"city": "Oslo", "points.gte": 100}, order="-points"):
         ...     print(row["key"], row["points"])
@@ -174,8 +174,9 @@ class Hub:
         timeout_s: float | None = None,
         cut: bool = False,
     ) -> Result:
-        """SQL over views, read-only; ``:name`` in it is a parameter. ``cut``: only from views that are all at one place of the
-        log (``Result.cut``); what they are not by the end of the time is an error with the reason.
+        """Run a read-only SQL query over views; ``:name`` in it is a parameter. ``cut``: require all views to
+        be at the same place of the log (``Result.cut``); raises an error with the reason if they are not by
+        the timeout.
 
         >>> hub.query("SELECT city, count(*) AS n FROM customer_360 WHERE points > :p GROUP BY city", {"p": 9}).dicts()
         """
@@ -194,13 +195,15 @@ class Hub:
         on_disconnect: Callable[[str], object] | None = None,
         timeout_s: float | None = None,
     ) -> Changes:
-        """The view's rows, then every change, for ever: Snapshot …, Synced, then Upsert and Delete; Reset when the view
-        was built anew, Behind when this reader was slow. A row that leaves ``where`` is a Delete.
+        """Iterate over the view's rows, then over every change, without end: Snapshot, Synced, then Upsert and
+        Delete. Reset: the view was rebuilt. Behind: this reader was slow. A row that no longer meets ``where``
+        is a Delete.
 
-        A line that breaks is opened again after the last event, with growing pauses, for ever; nothing is left out or
-        told twice. ``last_id`` goes on where another subscription was. ``snapshot`` False: changes from now on.
-        ``covered``: Covered tells what source positions everything so far includes. ``timeout_s``: what the FIRST line may
-        take to come about. ``on_disconnect`` is called with the reason once a break.
+        A broken connection is reopened after the last event, with growing pauses and without limit; no change
+        is lost or repeated. ``last_id`` resumes another subscription. ``snapshot`` False: only changes from now
+        on. ``covered``: also yield Covered, the source positions that the changes so far include.
+        ``timeout_s``: longest wait for the FIRST connection. ``on_disconnect`` is called with the reason once
+        per disconnect.
 
         >>> for change in hub.subscribe("customer_360", where={"city": "Oslo"}):
         ...     match change:
@@ -244,7 +247,7 @@ class Hub:
         return copy
 
     def close(self) -> None:
-        """Give the connections back; receipts are told first."""
+        """Send pending receipts, then close the connections."""
         try:
             if self._calls.receipts is not None:
                 self._run(self._calls.tell())
@@ -277,9 +280,11 @@ class Hub:
 
 
 class Changes(Iterator[Change]):
-    """Changes as they come, for ever. ``last_id``: where to go on from, in this process or another.
+    """Endless iterator over changes, for one thread. ``last_id``: where to resume, in this process or
+    another.
 
-    For one thread. ``with`` it, or ``close`` it, to give its connection back at once."""
+    Use ``with`` or ``close`` to release its connection at once.
+    """
 
     def __init__(
         self, wire: Wire, listener: Listener, transport: Transport, sleep: Callable[[float], object]
@@ -362,15 +367,17 @@ class Copy(Mapping[str, Row]):
         return len(self._copy)
 
     def wait_until(self, token: Token, timeout_s: float = 30.0) -> None:
-        """Until the copy includes the write. Raises NotCovered; Refused when the view does not read its topic."""
+        """Wait until the copy includes the write. Raises NotCovered; Refused when the view does not read the
+        write's topic.
+        """
         self._wait(self._copy.wait_until(token, timeout_s))
 
     def wait_whole(self, timeout_s: float | None = 60.0) -> None:
-        """Until the first snapshot is there. Raises Unreachable."""
+        """Wait until the first snapshot is complete. Raises Unreachable."""
         self._wait(self._copy.wait_whole(timeout_s))
 
     def close(self) -> None:
-        """Stop keeping it; what it holds stays readable."""
+        """Stop updating the copy; its rows stay readable."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(10.0)
@@ -384,6 +391,6 @@ class Copy(Mapping[str, Row]):
     def _wait(self, waiting: Coroutine[Any, Any, None]) -> None:
         try:
             asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
-        except (RuntimeError, CancelledError):  # its loop is no more, or ended meanwhile
+        except (RuntimeError, CancelledError):  # its loop is closed, or ended meanwhile
             waiting.close()
             raise CallerError(f'the copy of view "{self._copy.view}" is closed') from None

@@ -84,7 +84,7 @@ class Acls(Connection):
             self._results(self.admin.create_acls(wanted, request_timeout=self.timeout_s))
 
     def remove_rules(self, rules: Iterable[AccessRule]) -> None:
-        """Exactly these; one that is not there is no error."""
+        """Remove exactly these rules. Rules that do not exist are ignored."""
         wanted = [
             AclBindingFilter(
                 _TYPES[each.resource],

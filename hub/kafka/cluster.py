@@ -46,7 +46,9 @@ class KafkaCluster(Offsets, Groups, Acls):
         return self.described(name for name in metadata.topics if not name.startswith("__"))
 
     def rights_on(self) -> Mapping[str, frozenset[str]]:
-        """What this user may do with each topic that it sees, in Kafka's words (READ, WRITE, ...)."""
+        """Return the operations this user may perform on each visible topic, in Kafka's names (READ, WRITE,
+        ...).
+        """
         metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
         names = [name for name in metadata.topics if not name.startswith("__")]
         if not names:
@@ -71,8 +73,9 @@ class KafkaCluster(Offsets, Groups, Acls):
         }
 
     def default_config(self, names: Sequence[str]) -> Mapping[str, str | None]:
-        """Every setting a topic can have, and its value where a topic leaves it unsaid, as far as these topics show it
-        (None where each of them says it). Kafka's own list of fallbacks is of no use: it mixes hours and milliseconds.
+        """Return every topic setting and its default, as far as these topics show it. A default is None when
+        each of the topics overrides the setting. Kafka's own list of fallback settings is not used: it mixes
+        hours and milliseconds.
         """
         defaults: dict[str, str | None] = {}
         for entries in self._config_entries(names).values():
@@ -194,8 +197,9 @@ class KafkaCluster(Offsets, Groups, Acls):
         self._seen({name: 0})
 
     def _seen(self, wanted: Mapping[str, int]) -> None:
-        """Wait until brokers show the topics with so many partitions: the controller decides first, and they hear of
-        it a moment later."""
+        """Wait until brokers show each topic with its wanted number of partitions. The controller decides
+        first; brokers learn of the change a moment later.
+        """
         deadline = time.monotonic() + self.timeout_s
         while time.monotonic() < deadline:
             shown = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics").topics
@@ -226,7 +230,7 @@ class KafkaCluster(Offsets, Groups, Acls):
         ]
 
     def config_sources(self, name: str) -> Mapping[str, ConfigValue]:
-        """Every setting of a topic with its value and who says it. Raises NotFound."""
+        """Return every setting of a topic with its value and source. Raises NotFound."""
         return {
             entry.name: ConfigValue(entry.value, _SOURCES.get(entry.source, "broker"))
             for entry in self._config_entries([name])[name]
@@ -261,7 +265,7 @@ class KafkaCluster(Offsets, Groups, Acls):
         )
 
     def cluster_id(self) -> str:
-        """What Kafka calls itself; another cluster has another one."""
+        """Return Kafka's cluster id. It is unique to each cluster."""
         metadata = self._ask(
             lambda: self.admin.list_topics(timeout=self.timeout_s), "ask for the cluster's id"
         )

@@ -238,7 +238,9 @@ class Connection:
     # ---- errors
 
     def down(self, doing: str, error: object) -> PeerError:
-        """It does not answer: HUB-3010; or its clients heard why they are not let in: HUB-3016."""
+        """Return the error for a cluster that does not answer: HUB-3010, or HUB-3016 when its clients
+        recently learned why brokers refuse them.
+        """
         heard = self._heard.lately()
         if heard is not None:
             return self.barred(doing, heard)
@@ -256,9 +258,10 @@ class Connection:
         )
 
     def check_door(self, timeout_s: float = 3.0) -> None:
-        """Raises PeerError (HUB-3016) when the first of its brokers that is there does not let us in; says nothing where
-        none is there. A client would try for as long as it is asked to wait. Raises ConfigError (HUB-1603) for files that cannot be
-        used."""
+        """Raise PeerError (HUB-3016) when the first reachable bootstrap broker refuses the connection.
+        Returns silently when no broker is reachable. A client would retry for its whole timeout instead.
+        Raises ConfigError (HUB-1603) for files that cannot be used.
+        """
         _ = self.admin
         for host, port in _hosts(self.bootstrap):
             found = looked_at(host, port, timeout_s, self._security, self._tokens)
@@ -266,7 +269,9 @@ class Connection:
                 raise self.barred("connect", found)
 
     def _asked_at_the_door(self, doing: str, error: PeerError) -> PeerError:
-        """Of an answer that did not come: the reason, where a look of our own finds one. Not each time."""
+        """Return the error for a request without an answer, with the reason if a test connection finds one.
+        Connects at most once per `_LOOK_AGAIN_S`.
+        """
         now = time.monotonic()
         if now - self._looked[0] > _LOOK_AGAIN_S:
             self._looked = now, None
@@ -328,7 +333,7 @@ class Connection:
         return results
 
     def _refusals(self, futures: Mapping[Any, Future[T]]) -> dict[str, HubError]:
-        """Of a request about many topics: which of them failed, and why."""
+        """Return the error of each topic that failed in a request about many topics."""
         refused: dict[str, HubError] = {}
         for key, future in futures.items():
             try:
@@ -368,7 +373,7 @@ def _both(
 
 
 def _named(key: object) -> str:
-    """Kind and name of what an admin request was about."""
+    """Return the kind and name of the object of an admin request."""
     if isinstance(key, KafkaTopicPartition):
         return f'topic "{key.topic}" partition {key.partition}'
     if isinstance(key, ConsumerGroupTopicPartitions):
@@ -377,8 +382,9 @@ def _named(key: object) -> str:
 
 
 def made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
-    """A client. Raises ConfigError (HUB-1603) where its settings cannot be used: mostly a file of TLS that is not what it is
-    to be, or its password."""
+    """Create a client. Raises ConfigError (HUB-1603) when its settings cannot be used: usually a wrong TLS
+    file or key password.
+    """
     try:
         return kind(settings)
     except KafkaException as error:

@@ -1,4 +1,5 @@
-"""[edge] Consumer groups: what they have committed, who is in them, and the hub's own positions shown as such.
+"""[edge] Consumer groups: committed positions, members, and the hub's own positions published as group
+offsets.
 
 Offsets, and members in bulk, are asked with kafka-python, not with librdkafka: its admin client ends the whole process with a
 segmentation fault when a coordinator answers "not me" (librdkafka issue 5040, open as of 2.16), which each restart of
@@ -79,7 +80,7 @@ class Groups(Connection):
             answers = self._results(
                 self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s)
             )
-            # librdkafka says it of the partitions only, and of the request that it went well.
+            # librdkafka reports this error per partition only; the request itself succeeds.
             errors = [
                 each.error for answer in answers.values() for each in answer.topic_partitions if each.error
             ]
@@ -91,12 +92,14 @@ class Groups(Connection):
             time.sleep(0.1)
 
     def group_positions(self, group: str) -> Positions:
-        """Where a group stands; empty when it has committed nothing, or is not there."""
+        """Return the committed positions of a group; empty if it has committed nothing or does not exist."""
         found = self._group_asked(lambda admin: admin.list_group_offsets([group]), f'group "{group}"')
         return _positions(found.get(group, {}))
 
     def positions_of_groups(self, groups: Sequence[str]) -> Mapping[str, Positions]:
-        """The committed positions of several groups; raises PeerError when one's cannot be told."""
+        """Return the committed positions of several groups. Raises PeerError if the positions of one cannot
+        be read.
+        """
         found: dict[str, Positions] = {}
         for group, positions in self.group_offsets(groups).items():
             if isinstance(positions, HubError):
@@ -105,7 +108,7 @@ class Groups(Connection):
         return found
 
     def group_members(self, groups: Sequence[str]) -> Mapping[str, Sequence[GroupMember]]:
-        """Who is in these groups now, by group."""
+        """Return the current members of each group."""
         if not groups:
             return {}
         described = self._results(
@@ -125,7 +128,7 @@ class Groups(Connection):
         }
 
     def groups(self) -> list[str]:
-        """The ids of all consumer groups, as far as brokers tell. Raises PeerError when none of them does."""
+        """Return the ids of all consumer groups that brokers report. Raises PeerError when no broker answers."""
         return sorted(self._listed())
 
     def _listed(self) -> dict[str, str]:
@@ -154,7 +157,9 @@ class Groups(Connection):
         return found
 
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, GroupDescription]:
-        """State and members of many groups; those that cannot be told are left out. Raises PeerError as above."""
+        """Return state and members of many groups; groups that cannot be described are left out. Raises
+        PeerError as ``groups`` does.
+        """
         found: dict[str, GroupDescription] = {}
         for some in _chunks(groups):
             answers = self._each(some, lambda admin, asked: admin.describe_groups(list(asked)))

@@ -24,7 +24,8 @@ _LOGIN = {
 }
 _TOKENS = f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
 _PKCS8 = re.compile(r"-----BEGIN (?P<kind>ENCRYPTED )?PRIVATE KEY-----(?P<body>[A-Za-z0-9+/=\s]+)-----END")
-# The DER of its object identifier, 1.2.840.113549.1.5.13 (RFC 8018). Java's name for it is no name of an algorithm's.
+# The DER encoding of PBES2's object identifier, 1.2.840.113549.1.5.13 (RFC 8018). Java's name for PBES2 is
+# not a usable algorithm name.
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """The property of the JVM that says of which endpoints tokens may be asked."""
@@ -57,7 +58,7 @@ def java_client(connection: ClusterConnection, *, here: bool = True) -> dict[str
 
 
 def allowed_urls(connection: ClusterConnection) -> str | None:
-    """What the JVM's property is to be; None: no tokens are asked for."""
+    """Return the value of the JVM property `ALLOWED_URLS`; None if no tokens are requested."""
     return None if connection.sasl is None else connection.sasl.token_url
 
 
@@ -89,7 +90,7 @@ def _jaas(connection: ClusterConnection, sasl: Sasl) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As Java's StreamTokenizer reads it back.
+    """Quote a text so that Java's StreamTokenizer reads it back.
 
     >>> print(_quoted('a"b'))
     "a\\"b"

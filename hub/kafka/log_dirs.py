@@ -1,5 +1,5 @@
-"""[edge] How many bytes a topic has on each broker, and how full its folders are: Kafka's request DescribeLogDirs, which
-librdkafka does not know.
+"""[edge] Bytes of a topic on each broker and free space of its log folders, by Kafka's request
+DescribeLogDirs, which librdkafka does not offer.
 
 One request a broker, version 1 (KIP-113), or 4 where the disks are asked for (KIP-827, Kafka 3.3; both messages are in Kafka's
 ``DescribeLogDirsRequest.json``), over a socket that the cluster's client opens (``KafkaCluster.socket_to``), with its TLS and SASL.
@@ -20,7 +20,7 @@ _API_KEY, _VERSION, _CORRELATION = 35, 1, 7
 _WITH_DISKS = 4
 _MOST_BYTES = 64 << 20
 _MOST_DIRS = 1_000
-_MAY_NOT = 31  # CLUSTER_AUTHORIZATION_FAILED; before version 3 a broker says it by naming no folder
+_MAY_NOT = 31  # CLUSTER_AUTHORIZATION_FAILED; before version 3 the answer has no folders instead
 _NOT_ALLOWED = "this user may not Describe the cluster"
 _HINT = "the hub's user needs Describe on the cluster for it; kafka-log-dirs tells the same"
 
@@ -187,7 +187,7 @@ class _Fields:
             shift += 7
 
     def length(self) -> int:
-        """Of an array; 0 for null."""
+        """Return the length of an array; 0 for null."""
         return max(0, self.varint() - 1)
 
     def compact_text(self) -> str:

@@ -1,4 +1,4 @@
-"""[edge] How far a cluster's topics reach: committed ends, beginnings, offsets by time."""
+"""[edge] Offsets of a cluster's topics: committed ends, beginnings, offsets by time."""
 
 from __future__ import annotations
 
@@ -110,11 +110,13 @@ class Offsets(Connection):
         ]
 
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """How many partitions each of these topics has, those left out that do not exist."""
+        """Return the number of partitions of each topic; topics that do not exist are left out."""
         return {name: found.partitions for name, found in self.described(topics).items()}
 
     def described(self, topics: Iterable[str]) -> Mapping[str, TopicDescription]:
-        """Of those that exist. Asks for these only: the list of all is long where there are thousands. Without configurations."""
+        """Describe these topics, without their configurations; topics that do not exist are left out.
+        Requests only these topics, because a list of thousands is long.
+        """
         names = sorted(set(topics))
         found = self._results(
             self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)

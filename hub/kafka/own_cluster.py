@@ -14,7 +14,9 @@ from hub.security import ClusterConnection, secrets_of
 
 
 def own_connection(settings: Settings) -> ClusterConnection:
-    """How to reach it. Raises ConfigError: HUB-1602 for a variable that is not set, HUB-1603 for a file that cannot be read."""
+    """Return the connection settings of the hub's own Kafka. Raises ConfigError: HUB-1602 for a variable that
+    is not set, HUB-1603 for a file that cannot be read.
+    """
     hint = "set {}=… in the environment of the hub's processes"
     secrets = secrets_of(settings.tls, settings.sasl, os.environ, "hub.yaml", hint)
     bootstrap = tuple(host.strip() for host in settings.bootstrap.split(","))
@@ -36,7 +38,9 @@ def own_cluster(settings: Settings, at_most_s: float | None = None) -> KafkaClus
 
 
 def own_proxy(settings: Settings) -> ReadProxy:
-    """Where its readers connect, Spark's among them. Raises ConfigError as above."""
+    """Return the proxy that readers of the hub's own Kafka connect to, Spark included. Raises ConfigError as
+    ``own_connection`` does.
+    """
     return own_cluster(settings).proxy
 
 

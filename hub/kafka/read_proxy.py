@@ -49,7 +49,7 @@ Security = Mapping[str, str]
 
 
 class _Closed(Exception):
-    """The connection ends: the client asked for what it may not, or a frame makes no sense."""
+    """End the connection: the client sent a request that is not allowed, or a frame is invalid."""
 
 
 class ReadProxy:
@@ -272,7 +272,7 @@ class ReadProxy:
 
 @dataclass(slots=True)
 class _Stream:
-    """A connection whose bytes are frames: a length of four bytes and so many more."""
+    """A connection whose bytes are frames: a four-byte length, then that many bytes."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -295,7 +295,9 @@ class _Stream:
 
 @dataclass(slots=True)
 class _BlockingPipe:
-    """As much of a socket as ``sockets.let_in`` asks for, used in another thread than the loop's."""
+    """The part of a socket's interface that ``sockets.let_in`` needs, for a thread other than the event
+    loop's.
+    """
 
     loop: asyncio.AbstractEventLoop
     stream: _Stream

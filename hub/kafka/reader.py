@@ -19,9 +19,11 @@ from hub.log import Reader, Unreadable
 from hub.record import Positions, Record, TopicPartition
 
 QUEUE_KB = 65_536
-# Records are sent as they come; this is how soon the broker says that there are none, by which markers are passed.
+# Brokers send records as they come. This wait bounds how soon the broker reports that there are none, which
+# moves positions past markers.
 WAIT_MS = 20
-# Who follows a topic for ever asks once a second instead of fifty times: of an idle broker those were most of what it did.
+# A reader that follows a topic forever polls once a second instead of fifty times: on an idle broker, those
+# requests were most of the work.
 FOLLOWING_WAIT_MS = 1_000
 # Who is in no hurry lets the broker gather so much: else it sends each record as it comes, hundreds of times a second.
 GATHERED_BYTES = 65_536
@@ -46,8 +48,9 @@ def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[
             heard_s = time.monotonic()
 
 
-# A header whose name is no UTF-8 leaves the client with an error that is set and a tuple that lacks its name: to touch it ends
-# the process. Python looks for such an error after a call from C, like this one; after its own calls only until it knows them.
+# A header whose name is not UTF-8 leaves the client with an error set and a tuple that lacks the name;
+# touching that tuple ends the process. Python checks for such an error after a call from C, like this one;
+# after its own calls only until it specializes them.
 _headers_of = operator.methodcaller("headers")
 
 
@@ -126,7 +129,9 @@ class KafkaReader:
         return found
 
     def _in_contact(self) -> Consumer | None:
-        """The consumer, made anew where it was cut off; None while it is, for then it would take a core for nothing."""
+        """Return the consumer, recreated after a cut-off; None while the reader is cut off, because a cut-off
+        consumer would use a whole core.
+        """
         cut_off = self._contact.blocked
         if self._consumer is not None and (cut_off or self._contact.renewals != self._renewals):
             retire(self._consumer)
@@ -138,7 +143,7 @@ class KafkaReader:
         return self._consumer
 
     def _wait(self, seconds: float) -> None:
-        """Nothing came: at the end of the log that is right, without contact it is not."""
+        """Record a poll without records. That is normal at the end of the log, but not without a connection."""
         if self._all_down:
             self._contact.failed("all of its connections are down")
         self._waited_s += seconds
@@ -147,12 +152,14 @@ class KafkaReader:
             self._contact.doubt()
 
     def _hear(self, error: KafkaError) -> None:
-        """Called from C, where an exception of another callback may be under way: it only takes down what is said."""
+        """Record the error only. librdkafka calls this from C, where an exception of another callback may be
+        pending.
+        """
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._all_down = True
 
     def _is_behind(self) -> bool:
-        """Whether the log goes on after the positions. Called from the thread that looks after contacts."""
+        """Return whether the log has records after the positions. Called from the watchdog thread."""
         at = {tp: offset for tp, offset in dict(self.positions).items() if tp not in self._stopped}
         ends = self.cluster.known_ends(at) if at else Positions()
         return any(end > at[tp] and self.positions.get(tp) == at[tp] for tp, end in ends if tp in at)
@@ -175,7 +182,7 @@ class KafkaReader:
             return None
         try:
             headers = tuple(_headers_of(message) or ())
-        except SystemError:  # the client tells none of the record's headers then
+        except SystemError:  # the client returns none of the record's headers in this case
             self._failed = self._stopped[tp] = Unreadable(
                 f'topic "{topic}" partition {partition} offset {offset}: a header there has a name that is no UTF-8',
                 tp,
@@ -197,7 +204,9 @@ class KafkaReader:
     def _passed(
         self, topic: str | None, partition: int | None, offset: int | None, error: KafkaError
     ) -> HubError | None:
-        """None when it is no failure: the end as the broker has it, past control markers and aborted records."""
+        """Translate a partition error; None for the end of the partition. The end moves the position past
+        control markers and aborted records.
+        """
         if topic is None or partition is None:
             return self.cluster.translated(error, "read")
         tp = TopicPartition(topic, partition)

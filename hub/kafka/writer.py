@@ -32,7 +32,7 @@ Acknowledged = Callable[[TopicPartition, int, HubError | None], None]
 
 @lru_cache(maxsize=10_000)
 def _metadata_of(group: str) -> bytes:
-    """The metadata of a group's positions, as of one that is no member; only a consumer tells its form."""
+    """Return the consumer group metadata of a producer that is not a member. Only a consumer can encode it."""
     consumer = Consumer({"group.id": group, "log_level": 0})  # connects to nothing
     try:
         return bytes(consumer.consumer_group_metadata())
@@ -107,14 +107,16 @@ class KafkaSender:
         self.poll(0)
 
     def send_all(self, records: Iterable[NewRecord], acknowledged: Acknowledged) -> None:
-        """``send`` of many, at half of what each costs by itself: one callback, and answers served now and then."""
+        """Queue many records at half the cost of ``send`` for each: one callback per partition, and
+        acknowledgements served at intervals.
+        """
         self._check_contact()
         self.raise_failed()
         heard: dict[tuple[str, int | None], Callable[[KafkaError | None, Message], None]] = {}
         for number, new in enumerate(records, 1):
             delivered = heard.get((new.topic, new.partition))
             if delivered is None:
-                # What an answer says of its record is no more than that.
+                # The callback uses only the topic and partition of the record.
                 target = NewRecord(new.topic, None, None, partition=new.partition)
                 delivered = heard[new.topic, new.partition] = self._delivered(target, acknowledged)
             self._produce(new, delivered)
@@ -168,7 +170,7 @@ class KafkaSender:
                 self.poll(0.1)
             except KafkaException as error:
                 code = error.args[0].code()
-                if code == KafkaError._FATAL:  # since the last poll, which would have told why
+                if code == KafkaError._FATAL:  # since the last poll, which would have raised the reason
                     self.fatal = self._why_broken().args[0]
                 grown = code == KafkaError._UNKNOWN_PARTITION and self._has_grown(new)
                 if not grown or time.monotonic() > deadline:
@@ -176,7 +178,9 @@ class KafkaSender:
                 self.poll(0.02)
 
     def _has_grown(self, new: NewRecord) -> bool:
-        """Whether the brokers know a partition that the producer does not: it asks for itself only every few minutes."""
+        """Return whether brokers know a partition that the producer does not. The producer refreshes its
+        metadata only every few minutes.
+        """
         try:
             known = self.producer.list_topics(new.topic, self.delivery_timeout_s)
         except KafkaException as error:
@@ -188,7 +192,9 @@ class KafkaSender:
         self._serve(lambda: self.producer.poll(timeout_s))
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until everything sent is acknowledged. Raises what was not; PeerError when the time is over."""
+        """Wait until every sent record is acknowledged. Raises the first failure, or PeerError after the
+        timeout.
+        """
         left = self._serve(lambda: self.producer.flush(timeout_s))
         self.raise_failed()
         if left:
@@ -225,11 +231,11 @@ class KafkaSender:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Tell who waits what became of each record."""
+        """Call the callback of each answered record."""
         while self._answers:
             try:
                 new, acknowledged, error, message = self._answers.popleft()
-            except IndexError:  # another thread told it
+            except IndexError:  # another thread took it
                 return
             failed = None if error is None else self.error(error, _target(new))
             if failed is None:
@@ -298,11 +304,11 @@ class KafkaWriter:
         return self._appended(carried)
 
     def _check_fenced(self) -> None:
-        if self.fenced:  # opening anew would take the name back from the one that has it now
+        if self.fenced:  # reopening would take the name back from the current writer
             raise WriterFenced(f'writer "{self.name}": replaced by a later one of the same name')
 
     def _appended(self, work: Callable[[KafkaSender], Positions]) -> Positions:
-        """What ``work`` appends; with a name, in one transaction."""
+        """Run ``work`` and return the positions after its records; a named writer runs it in one transaction."""
         self._check_fenced()
         if self._contact.blocked:
             raise self.cluster.cut_off(self._contact)

@@ -1,8 +1,8 @@
-"""[edge] Why a broker does not let us in: what librdkafka says of it in words, and a look of our own where it says nothing.
+"""[edge] Diagnose why a broker refuses a connection, from librdkafka's error texts or from a test connection.
 
-A client that is not let in connects again and again, and its requests end as "timed out". The reason comes beside them, through
-the error callback; of a plain client at a TLS port, and of one without SASL where it is wanted, not even there: then
-``looked_at`` connects once by itself and sees what happens.
+A refused client reconnects again and again, and its requests end as "timed out". The reason arrives
+separately, through the error callback. A plain client at a TLS port, and a client without SASL where SASL is
+required, get no reason at all: for these, ``looked_at`` connects once and observes what happens.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class DiagnosisCallback:
         self._last: tuple[float, int, str] | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Called from C, where an exception of another callback may be under way: it only takes down what is said."""
+        """Record the error only. librdkafka calls this from C, where an exception of another callback may be
+        pending.
+        """
         self._last = self._last if error.code() == KafkaError._ALL_BROKERS_DOWN else _noted(error, self._last)
 
     def lately(self) -> ConnectDiagnosis | None:
@@ -116,7 +118,7 @@ def _noted(error: KafkaError, last: tuple[float, int, str] | None) -> tuple[floa
 
 
 def diagnose(code: int, said: str) -> ConnectDiagnosis | None:
-    """What one of librdkafka's errors means; None: nothing about being let in."""
+    """Return the diagnosis of a librdkafka error; None if the error does not concern access."""
     text = re.sub(r" \(after \d+ms in state \w+\)$", "", said.strip())
     for words, found in _WORDS:
         if re.search(words, text, re.IGNORECASE):
@@ -154,8 +156,10 @@ def looked_at(
     security: Mapping[str, str],
     tokens: Callable[[], str] | None = None,
 ) -> ConnectDiagnosis | None:
-    """Connect once, step by step; None: we are let in, nobody is there, or who is there goes just now. A broker that hangs up may
-    be stopping: what it wants instead is believed when a second connection shows it."""
+    """Connect once, step by step, and diagnose a refusal. None: the broker accepts the connection, nobody
+    listens, or the broker is stopping. Because a broker that hangs up may be stopping, a diagnosis of another
+    protocol needs a second connection that shows it.
+    """
     return _Probe(host, port, timeout_s, security, tokens).found()
 
 
@@ -213,7 +217,7 @@ class _Probe(NamedTuple):
             exchange(made, request_header(_METADATA, 1) + struct.pack(">i", 0), _MOST_BYTES)
         except TimeoutError:
             return None
-        except OSError:  # it tells its versions to everybody, and nothing else
+        except OSError:  # the broker answers ApiVersions for everybody, and nothing else
             return _ONLY_SASL if self._asks_who_comes() else None
         return None
 
@@ -237,7 +241,7 @@ class _Probe(NamedTuple):
             return False
 
     def _speaks_tls(self) -> bool:
-        """Whoever it is: nothing is told to it."""
+        """Return whether the port speaks TLS. Sends no credentials; the certificate is not verified."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:

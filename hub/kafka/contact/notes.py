@@ -22,7 +22,7 @@ from hub.runtime import began_of, repeating
 
 FOLDER = "contact"
 WRITE_EVERY_S = 2.0
-# The process of a note that is older stands still or cannot write.
+# The process of an older note hangs or cannot write.
 STALE_MS = 30_000
 _MOST_PROCESSES = 100
 _MOST_BYTES = 1 << 20

@@ -62,7 +62,7 @@ _FORGIVEN_S = 120.0
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 12_000}
 _IOV_MOST = 512
 _REAUTHENTICATE_AT = (
-    0.85  # of a session's lifetime (KIP-368): we connect anew, as between two transactions is easy
+    0.85  # of a session's lifetime (KIP-368): reconnect then, which is easy between two transactions
 )
 
 
@@ -73,7 +73,7 @@ class ConnectionLost(PeerError):
 
 
 class BrokerBusy(PeerError):
-    """Not now or not this broker; ``kafka_code`` is the protocol's error code."""
+    """The broker is busy or is the wrong one for the request; ``kafka_code`` is the protocol's error code."""
 
     code = "HUB-3602"
 
@@ -163,9 +163,9 @@ def translated(code: int, doing: str, message: str | None = None) -> HubError | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """Where a cluster is and how one gets in; the settings' names are Kafka's. ``token`` gives an OAuth bearer token
-    when asked. Times in seconds. ``silence_s``: for so long a broker may send nothing before it is given up, see ``Patience``.
-    ``bounds``: of what is unpacked of its batches.
+    """Addresses and credentials of a cluster; the settings have Kafka's names. ``token`` returns an OAuth
+    bearer token. Times are in seconds. ``silence_s``: longest silence of a broker before its connection is
+    given up, see ``Patience``. ``bounds``: limits on the unpacked size of its batches.
     """
 
     bootstrap: str
@@ -279,7 +279,7 @@ class BrokerConnection:
         return self._socket.fileno()
 
     def buffered(self) -> bool:
-        """Whether bytes of an answer are here already, which polling the socket does not show."""
+        """Return whether bytes of an answer are buffered already; polling the socket does not show these."""
         return bool(self._ahead) or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
 
     def version(self, api: int, wanted: int, least: int = 0) -> int:
@@ -307,8 +307,10 @@ class BrokerConnection:
     def receive(
         self, timeout_s: float | None = None, spare: bytearray | None = None
     ) -> tuple[bytearray, int]:
-        """The next answer's frame, and where its body begins. The frame is in ``spare`` when it fits, with what was there
-        behind it: memory that is written again costs half of new one."""
+        """Return the frame of the next answer and the index at which its body begins. The frame is written to
+        ``spare`` if it fits, and bytes of ``spare`` after the frame stay as they were: reusing memory costs
+        half of allocating it.
+        """
         if not self._waiting:
             raise ConnectionLost(f"broker {self.where}: nothing was asked")
         most_s = self.access.request_timeout_s if timeout_s is None else timeout_s
@@ -416,8 +418,8 @@ class BrokerConnection:
     def _read(
         self, size: int, deadline: float, silence_s: float, spare: bytearray | None = None
     ) -> bytearray:
-        """So many bytes at the beginning of ``spare``, if it is large enough, or of a new buffer; until ``deadline``, and no
-        ``silence_s`` without any.
+        """Read ``size`` bytes into the beginning of ``spare`` if it is large enough, else into a new buffer.
+        Ends at ``deadline``, or after ``silence_s`` without any bytes.
 
         A short answer is taken with all that is behind it. Of a large one the kernel wakes us once a megabyte, not for each
         piece that arrives: it compares that with what has arrived and was not taken, which only a plain socket shows; what
@@ -484,7 +486,7 @@ def _check_open(arrived: int) -> None:
 
 
 def _answer_class(kind: Any) -> Any:
-    """kafka-python keeps each answer's class beside its request's."""
+    """Return the response class of a request class. kafka-python defines both in one module."""
     import importlib
 
     module = importlib.import_module(kind.__module__)
@@ -495,15 +497,16 @@ def _answer_class(kind: Any) -> Any:
 
 
 class Leader(NamedTuple):
-    """Who leads a partition: the broker's id (-1: nobody now) and the epoch."""
+    """The leader of a partition: the broker's id (-1 if there is none now) and the leader epoch."""
 
     node: int
     epoch: int
 
 
 class EpochEnd(NamedTuple):
-    """Of the records that were written under an epoch or an earlier one: the last epoch that the log has of these, and the first
-    offset behind them. Both are -1 where it knows nothing of the kind."""
+    """The last epoch in the log that is not after a given one, and the first offset after its records. Both
+    are -1 if the log has no such epoch.
+    """
 
     epoch: int
     offset: int
@@ -659,8 +662,9 @@ class BrokerCluster:
     def epoch_ends(
         self, node: int, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, EpochEnd | HubError]:
-        """Where this leader's log has the end of an epoch, of each (KIP-320, OffsetForLeaderEpoch); or what is wrong with one.
-        Raises ConnectionLost, Refused."""
+        """Return the end of each partition's epoch in this leader's log (KIP-320, OffsetForLeaderEpoch), or
+        the error of that partition. Raises ConnectionLost, Refused.
+        """
         kinds = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         topics: dict[str, list[Any]] = {}
         for tp, epoch in wanted.items():
@@ -685,7 +689,7 @@ class BrokerCluster:
         return found
 
     def _ask_any(self, kind: Any, newest: int, least: int, **fields: Any) -> Any:
-        """Of a broker that we know, or a bootstrap server."""
+        """Ask any known broker, then the bootstrap servers."""
         last: HubError | None = None
         for node in list(self._brokers):
             try:
@@ -730,7 +734,7 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
 
 
 def topic_id_text(identity: uuid.UUID) -> str:
-    """As Kafka spells it: URL-safe base64 without padding."""
+    """Format a topic id as Kafka does: URL-safe base64 without padding."""
     import base64
 
     return base64.urlsafe_b64encode(identity.bytes).rstrip(b"=").decode() if identity.int else ""
@@ -750,7 +754,9 @@ def _named(tp: TopicPartition) -> str:
 
 
 class Producer(NamedTuple):
-    """What a coordinator gave: the transaction's producer id and the epoch that fences older ones."""
+    """The producer id that a coordinator assigned to a transactional id, and the epoch that fences older
+    producers.
+    """
 
     producer_id: int
     epoch: int
@@ -771,8 +777,10 @@ class Transactions:
         self._node: int | None = None
 
     def initialize(self, former: Producer = NOBODY) -> Producer:
-        """Fence everybody else with this id and end what they left open. With ``former``, what this very process had
-        before: raises WriterFenced when somebody else took the id since (KIP-360)."""
+        """Fence every other producer with this transactional id and end its open transaction. ``former``: the
+        producer id and epoch that this process had before; raises WriterFenced if another producer has taken
+        the id since (KIP-360).
+        """
 
         def ask(connection: BrokerConnection) -> tuple[int, Any]:
             answer = connection.ask(
@@ -790,8 +798,9 @@ class Transactions:
         return Producer(int(answer.producer_id), int(answer.producer_epoch))
 
     def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
-        """Tell the coordinator that these partitions are in the transaction, before anything is written to them. Raises
-        PartitionsRefused when the user may not write into some of them; then none is in it."""
+        """Add partitions to the transaction at the coordinator, before anything is written to them. Raises
+        PartitionsRefused when the user may not write to some of them; then none is added.
+        """
         closed: list[TopicPartition] = []
         topics: dict[str, list[int]] = {}
         for tp in partitions:
@@ -826,7 +835,7 @@ class Transactions:
             raise
 
     def end(self, producer: Producer, *, commit: bool) -> None:
-        """Commit or abort. After any error but Refused the outcome is unknown: initialize tells."""
+        """Commit or abort. After any error except Refused the outcome is unknown; ``initialize`` resolves it."""
 
         def ask(connection: BrokerConnection) -> tuple[int, Any]:
             answer = connection.ask(
@@ -871,7 +880,7 @@ class Transactions:
 
 
 class FetchFrom(NamedTuple):
-    """Where a reader goes on, and who it believes to lead."""
+    """The position of a reader and the leader epoch that it knows."""
 
     tp: TopicPartition
     topic_id: uuid.UUID
@@ -911,8 +920,9 @@ def send_fetch(
     partition_bytes: int,
     isolation: int = READ_COMMITTED,
 ) -> int:
-    """Ask for batches; by topic id where the broker can (Kafka 3.1), so that a topic made anew is never taken for the
-    old one. The request's version, which ``fetched`` wants."""
+    """Request batches and return the version of the request, which ``fetched`` needs. Requests by topic id if
+    the broker supports it (Kafka 3.1), so that a recreated topic is never taken for the old one.
+    """
     by_id = all(each.topic_id.int for each in wanted)
     version = connection.version(FETCH, _FETCH_IDS if by_id else _FETCH_NAMES, 4)
     if version < _FETCH_IDS:
@@ -1014,7 +1024,9 @@ def _plain_topics(frame: bytearray, at: int, _names: Mapping[bytes, str]) -> Ite
 
 
 class Produced(NamedTuple):
-    """What became of one batch: its first record's offset, or Kafka's error code and perhaps words."""
+    """Result of producing one batch: the offset of its first record, or Kafka's error code and an optional
+    message.
+    """
 
     tp: TopicPartition
     error: int

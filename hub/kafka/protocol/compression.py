@@ -75,7 +75,9 @@ def _gunzip(packed: bytes, most_bytes: int) -> bytes:
 
 
 def _unpacked(codec: int, packed: bytes, most_bytes: int) -> memoryview:
-    """Into room of our own, larger each time that it does not do: what a frame says of its size may be a lie."""
+    """Unpack into a buffer of our own and enlarge it while it is too small: the size that a frame declares
+    may be wrong.
+    """
     unpack = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
     size = max(_LEAST_ROOM, _GUESS * len(packed))
     while True:
@@ -86,7 +88,7 @@ def _unpacked(codec: int, packed: bytes, most_bytes: int) -> memoryview:
             if _FULL not in str(error):
                 raise
             if len(room) > most_bytes:
-                return memoryview(room)  # it is too much, and the caller says so
+                return memoryview(room)  # too large; the caller raises the error
             size *= _GUESS
 
 
@@ -139,7 +141,7 @@ def _unsnappy(packed: bytes, most_bytes: int) -> bytes:
 
 
 def _snappy_block(packed: bytes, most_bytes: int) -> bytes:
-    """A block begins with the size of what is in it."""
+    """Unpack one block, which begins with its unpacked size."""
     size = cramjam.snappy.decompress_raw_len(packed)
     if size > most_bytes:
         raise ValueError(f"a block of {size} bytes")

@@ -48,7 +48,7 @@ SEQUENCES = 2**31
 
 
 class CorruptBatch(PeerError):
-    """Bytes that are no batch, or not the batch that was written: never carried on."""
+    """Bytes that are not a batch, or not the batch that was written. They are never copied."""
 
     code = "HUB-3610"
     retriable = False
@@ -131,7 +131,9 @@ def batches_in(buffer: bytearray, start: int = 0, end: int | None = None) -> Ite
 
 
 def is_intact(batch: RecordBatch) -> bool:
-    """Whether the batch is as it was written: CRC32C for format 2 (older formats are checked when they are unpacked)."""
+    """Return whether the batch matches its checksum: CRC32C for format 2. Older formats are checked when they
+    are unpacked.
+    """
     if batch.magic != 2:
         return batch.magic in (0, 1)
     return bool(crc32c(batch.view[_CRC_FROM:]) == batch.crc)
@@ -178,7 +180,7 @@ class AbortedTransactions:
         self._now: set[int] = set()
 
     def covers(self, batch: RecordBatch) -> bool:
-        """Whether the batch belongs to one of them."""
+        """Return whether the batch belongs to an aborted transaction. Call it for every batch, in order."""
         while self._coming and self._coming[-1][1] <= batch.last_offset:
             self._now.add(self._coming.pop()[0])
         if batch.is_control:
@@ -213,7 +215,7 @@ def _skip_varint(buffer: bytearray, at: int, end: int) -> int:
 
 
 class Fate(Enum):
-    """What becomes of a batch: carried as it is, written anew, or left out."""
+    """How the mirror treats a batch: pass it, rewrite it, or leave it out."""
 
     PASS = "passes as it is"
     HOLES = "written anew: compaction left holes"
@@ -235,8 +237,10 @@ LEFT_OUT = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY, Fate.BEFORE, Fate.
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What decides between passing a batch and writing it anew. Batches below both ``tiny`` limits are merged with
-    tiny neighbours, up to ``merged_bytes`` (as fetched); ``largest_bytes`` is what the target takes."""
+    """Limits that decide between passing and rewriting a batch. Batches below both ``tiny`` limits are merged
+    with tiny neighbors, up to ``merged_bytes`` (as fetched); ``largest_bytes`` is the largest batch that the
+    target accepts.
+    """
 
     tiny_records: int = 20
     tiny_bytes: int = 8_192
@@ -250,7 +254,7 @@ DEFAULT_LIMITS = BatchLimits()
 def fate(
     batch: RecordBatch, position: int, aborted: AbortedTransactions, limits: BatchLimits = DEFAULT_LIMITS
 ) -> Fate:
-    """What becomes of an intact batch that a reader at ``position`` was given."""
+    """Return how to treat an intact batch that a reader at ``position`` fetched."""
     if (  # nearly all of them, and nothing below could say otherwise
         not batch.attributes & _ORDINARY
         and batch.magic == 2
@@ -261,7 +265,7 @@ def fate(
         return _PASS
     if batch.magic < 2:
         return Fate.BEFORE if batch.next_offset <= position else Fate.OLD_FORMAT
-    left_out = aborted.covers(batch)  # also for what is skipped: it keeps the books
+    left_out = aborted.covers(batch)  # call it for skipped batches too: it tracks open transactions
     if batch.next_offset <= position:
         return Fate.BEFORE
     if batch.is_control:
@@ -281,7 +285,7 @@ def fate(
 
 @dataclass(slots=True)
 class BatchPiece:
-    """What becomes one batch at the target (or, when it is written anew, one or a few).
+    """Batches that become one batch at the target, or one or a few if they are rewritten.
 
     ``rewrite``: unpack the batches' records and write them as new batches of the same codec.
     """
@@ -297,8 +301,10 @@ class BatchPiece:
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition's share of a Fetch answer, ready to be carried on. ``next_offset``: where to go on, past what was
-    left out; ``end_leader_epoch``: that of the last batch before it, carried or not, -1 without one."""
+    """One partition's share of a Fetch answer, ready to be produced. ``next_offset``: the next offset to
+    fetch, after batches that were left out. ``end_leader_epoch``: epoch of the last batch before that offset,
+    passed or not; -1 if there is none.
+    """
 
     pieces: list[BatchPiece] = field(default_factory=list)
     next_offset: int = 0
@@ -364,7 +370,7 @@ def answer_of(
 
 
 def within(stretches: Sequence[tuple[int, int]], offset: int) -> bool:
-    """Whether one of the stretches [first, end), ascending, has the offset.
+    """Return whether one of the ascending ranges [first, end) contains the offset.
 
     >>> within([(0, 3), (5, 9)], 5), within([(0, 3), (5, 9)], 3)
     (True, False)

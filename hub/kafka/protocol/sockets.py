@@ -23,7 +23,7 @@ _MOST_STEPS = 8
 
 
 class Pipe(Protocol):
-    """As much of a socket as a conversation needs."""
+    """The part of a socket's interface that a request and its answer need."""
 
     def sendall(self, data: bytes, /) -> None: ...
 
@@ -31,7 +31,7 @@ class Pipe(Protocol):
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed here
-    """Where kafka-python's OAUTHBEARER takes its tokens from."""
+    """Token source of kafka-python's OAUTHBEARER."""
 
     def __init__(self, give: Callable[[], str]) -> None:
         self._give = give
@@ -49,7 +49,7 @@ class MechanismNotOffered(OSError):
 
 
 class SaslNotExpected(OSError):
-    """At this port nobody is asked who comes."""
+    """The listener does not use SASL."""
 
 
 class AuthenticationFailed(OSError):
@@ -63,7 +63,9 @@ def opened(
     security: Mapping[str, str] | None = None,
     tokens: Callable[[], str] | None = None,
 ) -> socket.socket:
-    """Connected and let in; each of its waits ends after ``timeout_s``. Raises OSError with what the broker says."""
+    """Open a connection with TLS and SASL as ``security`` configures; each wait ends after ``timeout_s``.
+    Raises OSError with the broker's reason.
+    """
     said = security or {}
     protocol = said.get("security.protocol", "PLAINTEXT").upper()
     made = socket.create_connection((host, port), timeout_s)
@@ -99,7 +101,7 @@ def _exactly(connection: Pipe, size: int) -> bytes:
 
 
 def secured(plain: socket.socket, host: str, said: Mapping[str, str]) -> socket.socket:
-    """The same with TLS. Raises OSError."""
+    """Wrap a connection in TLS. Raises OSError."""
     return _context(said).wrap_socket(plain, server_hostname=host)
 
 
@@ -118,7 +120,9 @@ def _context(said: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def let_in(connection: Pipe, host: str, said: Mapping[str, str], tokens: Callable[[], str] | None) -> None:
-    """Say who comes, and be taken for it. Raises OSError: NotOffered, NotWanted, MayNotEnter among them; PeerError without token."""
+    """Authenticate with SASL. Raises OSError, including MechanismNotOffered, SaslNotExpected and
+    AuthenticationFailed; PeerError if there is no token.
+    """
     name = said.get("sasl.mechanism", "PLAIN")
     mechanisms_of(connection, name)
     try:
@@ -128,7 +132,9 @@ def let_in(connection: Pipe, host: str, said: Mapping[str, str], tokens: Callabl
 
 
 def mechanisms_of(connection: Pipe, wanted: str) -> list[str]:
-    """What the broker offers, ``wanted`` among it, which is agreed on. Raises OSError: NotOffered, NotWanted among them."""
+    """Negotiate the SASL mechanism ``wanted`` and return the mechanisms that the broker offers. Raises
+    OSError, including MechanismNotOffered and SaslNotExpected.
+    """
     text = wanted.encode()
     shaken = exchange(
         connection, request_header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES
@@ -176,7 +182,7 @@ def _authenticated(
 
 
 def request_header(api: int, version: int = 1) -> bytes:
-    """Of a request that all brokers since 1.0 speak."""
+    """Return the header of a request that all brokers since 1.0 understand."""
     return struct.pack(">hhih", api, version, 1, len(_CLIENT)) + _CLIENT
 
 

@@ -1,4 +1,4 @@
-"""[core] How many bytes a record batch unpacks to, found out without unpacking more than a bound allows.
+"""[core] Unpacked size of a record batch, computed without unpacking more than a bound allows.
 
 A broker limits the bytes of a batch as they are written; 100 MiB of zeros are 3 kB of zstd. Two steps keep that cheap and
 safe. ``most_unpacked`` walks the headers of the codec's own blocks and gives an upper limit without unpacking anything::
@@ -39,7 +39,7 @@ _UINT = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class UnpackedBounds:
-    """Largest batch and largest record, in bytes once unpacked. ``batch_bytes`` 0: there is no bound."""
+    """Largest batch and largest record, in bytes once unpacked. ``batch_bytes`` 0 means unlimited."""
 
     batch_bytes: int = 64 * MIB
     record_bytes: int = 16 * MIB
@@ -49,24 +49,29 @@ DEFAULT_BOUNDS: Final = UnpackedBounds()
 
 
 class NeedsUnpacking(Exception):
-    """Headers alone do not tell whether a batch is too large."""
+    """The headers do not show whether a batch is too large."""
 
 
 class UnpackedSize(NamedTuple):
-    """What a batch unpacks to: ``size`` in bytes (an upper limit where it need not be known), and why no reader may
-    unpack it, None when it may."""
+    """Unpacked size of a batch: ``size`` in bytes (an upper limit where the exact size is not needed), and
+    why readers must not unpack it, or None if they may.
+    """
 
     size: int
     why: str | None = None
 
 
 def may_unpack_to_more(batch: RecordBatch, than_bytes: int) -> bool:
-    """Whether a batch might unpack to more bytes, by the headers of its codec alone."""
+    """Return whether a batch could unpack to more than ``than_bytes``, judged by the headers of its codec
+    alone.
+    """
     return batch.size * _BEST_RATIO > than_bytes and most_unpacked(batch.codec, _packed(batch)) > than_bytes
 
 
 def most_unpacked(codec: int, packed: bytes | memoryview) -> int:
-    """Return an upper limit of the bytes that ``packed`` unpacks to; ``UNKNOWN`` where its structure does not tell."""
+    """Return an upper limit of the bytes that ``packed`` unpacks to; ``UNKNOWN`` if its structure does not
+    show one.
+    """
     if codec == NONE:
         return len(packed)
     if codec == GZIP:
@@ -111,7 +116,7 @@ def judged(
 
 
 def unread_reason(batch: RecordBatch, bounds: UnpackedBounds) -> str | None:
-    """Why a batch may not be unpacked, as readers are told; None: it may."""
+    """Return the message for readers why a batch may not be unpacked; None if it may."""
     if not bounds.batch_bytes:
         return None
     judgement = judged(batch, bounds)
@@ -185,7 +190,7 @@ def _largest_record(plain: bytes | memoryview, count: int) -> int:
             largest = max(largest, length)
             at += length
     except IndexError:
-        pass  # it is damaged, and what there is tells how large the readers' room would be
+        pass  # the data is corrupt; the blocks so far show how much memory readers would allocate
     return largest
 
 
@@ -224,7 +229,9 @@ def _most_zstd(packed: bytes | memoryview) -> int:
 
 
 def _zstd_head(packed: bytes | memoryview, at: int) -> tuple[int, int | None, bool]:
-    """(where a frame's blocks begin, the size that it says it has, whether a checksum follows them)."""
+    """Return (index of the frame's first block, declared size or None, whether a checksum follows the
+    blocks).
+    """
     flags = packed[at + 4]
     single, checksum = bool(flags & 0x20), bool(flags & 0x04)
     at += 5 + (0 if single else 1) + (0, 1, 2, 4)[flags & 3]
