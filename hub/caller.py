@@ -1,7 +1,7 @@
-"""[core] Who asks, for as long as a request goes on: what lists leave out, what is refused, and who is said to have done it.
+"""[core] The caller of the current request, and what it may see and do.
 
-The guard in front of the server (hub/api/guard.py) sets it. None is the hub itself: its own threads, and every request
-while access is not controlled. Threads that answer requests inherit it, as tasks do.
+The guard of the server (hub/api/guard.py) sets it. None is the hub itself: its own threads, and every request
+while access is not controlled. Threads and tasks that answer requests inherit the caller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from hub.errors import CallerError
 
 
 class Action(StrEnum):
-    """What can be done with a topic, a view, or the hub itself. ``hub.access.decide.ROLES`` says which role may what."""
+    """Actions on a topic, a view, or the hub itself. ``hub.access.decide.ROLES`` has the actions of each
+    role.
+    """
 
     describe = "describe"
     read = "read"
@@ -33,7 +35,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What is asked for: ``name`` is empty for the hub itself."""
+    """The object of an action; ``name`` is empty for the hub itself."""
 
     kind: Kind
     name: str = ""
@@ -46,13 +48,13 @@ HUB = Resource(Kind.hub)
 
 
 class Unauthenticated(CallerError):
-    """Nobody said who asks, or the proof is wrong."""
+    """The request has no credentials, or wrong ones."""
 
     code = "HUB-1701"
 
 
 class Forbidden(CallerError):
-    """Who asks may not do this."""
+    """The caller may not do this."""
 
     code = "HUB-1702"
 
@@ -80,8 +82,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Caller:
-    """``name`` is empty while nobody is signed in. ``can_leave``: a browser's session, which can be ended. ``for_others``: the
-    hub's own command line, which says for whom it acts."""
+    """A caller. ``name`` is empty while nobody is signed in. ``can_leave``: a browser session, which can be
+    ended. ``for_others``: the hub's own command line, which names the user it acts for.
+    """
 
     name: str
     groups: frozenset[str]
@@ -94,7 +97,7 @@ CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
 def may(action: Action, resource: Resource) -> bool:
-    """Whether who asks may do it."""
+    """Return whether the caller may do this."""
     caller = CALLER.get()
     return caller is None or caller.decide(action, resource).allowed
 
@@ -115,7 +118,7 @@ def require(action: Action, resource: Resource) -> None:
 
 
 def sees_topic(name: str) -> bool:
-    """Whether lists show the topic."""
+    """Return whether the caller sees the topic in lists."""
     return CALLER.get() is None or may(Action.describe, Resource(Kind.topic, name))
 
 
@@ -124,7 +127,7 @@ def sees_view(name: str) -> bool:
 
 
 def reads_view(name: str) -> bool:
-    """Whether who asks may read the view's rows."""
+    """Return whether the caller may read the view's rows."""
     return CALLER.get() is None or may(Action.read, Resource(Kind.view, name))
 
 
@@ -133,7 +136,9 @@ def sees_subject(name: str) -> bool:
 
 
 def sees_schema(subjects: Callable[[], Iterable[str]]) -> bool:
-    """Whether who asks sees one of the subjects that have a schema, and so the schema; ``subjects`` is called only for callers."""
+    """Return whether the caller sees one of the schema's subjects, and so the schema. ``subjects`` is called
+    only if there is a caller.
+    """
     return CALLER.get() is None or any(sees_subject(each) for each in subjects())
 
 
@@ -146,7 +151,9 @@ def reads_all(topics: Iterable[str] = (), views: Iterable[str] = ()) -> None:
 
 
 def done_by(said: str) -> str:
-    """Who did something: the signed-in name, whatever the request says; without access control what it says."""
+    """Return the name to record for an action: the signed-in name, or without access control the name in the
+    request.
+    """
     caller = CALLER.get()
     if caller is None or caller.for_others:
         return said

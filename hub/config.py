@@ -41,7 +41,7 @@ class _ProjectFile(YamlConfigSettingsSource):
 
 
 class Settings(BaseSettings):
-    """Where things are and how much they may use. Every path is made absolute against ``project``."""
+    """Locations and limits of the hub. Every path is made absolute against ``project``."""
 
     model_config = SettingsConfigDict(
         env_prefix="HUB_",
@@ -417,7 +417,7 @@ class Settings(BaseSettings):
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The same as a header."""
+        """Return the credentials as a header; {} without credentials."""
         if (known := self.credentials) is None:
             return {}
         return {"Authorization": f"Basic {b64encode(':'.join(known).encode()).decode()}"}

@@ -1,4 +1,4 @@
-"""[core] The one error tree. An error says whose fault it is, whether trying again may help, and the way out.
+"""[core] The error tree. An error shows whose fault it is, whether a retry may help, and the way out.
 
 ::
 
@@ -23,10 +23,10 @@ _LONGEST_NAME = 250
 
 
 class HubError(Exception):
-    """What failed, with the object's kind and name, then the way out.
+    """Base of all errors. The message names the object by kind and name, and what failed.
 
-    ``code`` is stable and documented; ``hint`` is one sentence that tells what to do; ``retriable`` says
-    whether the same call may succeed later; ``details`` is what programs may want beside the message.
+    ``code`` is stable and documented; ``hint`` is one sentence with the way out; ``retriable``: whether the
+    same call may succeed later; ``details``: values for programs, besides the message.
     """
 
     code = "HUB-0000"
@@ -51,7 +51,7 @@ class CallerError(HubError):
 
 
 class ConfigError(CallerError):
-    """A file, setting or flag does not say what it must; ``where`` is ``file:line:column`` when known."""
+    """A file, setting or flag is wrong; ``where`` is ``file:line:column`` if known."""
 
     code = "HUB-1100"
 
@@ -69,7 +69,7 @@ class NotFound(CallerError):
 
 
 class Conflict(CallerError):
-    """It exists already, differs, or is incompatible with what is there."""
+    """The object exists already, differs, or is incompatible with the existing one."""
 
     code = "HUB-1900"
 

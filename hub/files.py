@@ -1,6 +1,7 @@
-"""[edge] The file system: read a file that people named, and refuse what is not a regular file.
+"""[edge] File system: read files that users name, and refuse anything but regular files.
 
-A FIFO in a project folder would block its reader for ever, and a device may never end. So every file of a project is read here.
+A FIFO in a project folder would block its reader forever, and a device may never end. So every file of a
+project is read here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def read_bytes(path: Path, most_bytes: int = -1) -> bytes:
 
     Raises NotRegular for anything else that has this name, and OSError.
     """
-    # Without O_NONBLOCK, opening a FIFO waits for its writer. The kind is that of what was opened, so no rename comes between.
+    # Without O_NONBLOCK, opening a FIFO waits for its writer. The kind is checked on the opened file, so a
+    # rename cannot interfere.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise _not_regular(path)

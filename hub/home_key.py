@@ -88,5 +88,5 @@ def make_key(home: Path) -> bytes:
 
 
 def own_password(key: bytes) -> str:
-    """What the home's own processes sign in with, as ``_hub``."""
+    """Return the password with which the hub's own processes sign in as ``_hub``."""
     return hmac.new(key, b"hub's own processes", hashlib.sha256).hexdigest()

@@ -25,7 +25,7 @@ class UnknownHost(CallerError):
 
 
 def checked_host(pattern: str) -> str:
-    """Return the pattern in lower case, without its last dot. Raises ValueError for what is no host name.
+    """Return the pattern in lower case, without its last dot. Raises ValueError if it is not a host name.
 
     >>> checked_host("Hub.Example.com"), checked_host("*.example.com"), checked_host("*")
     ('hub.example.com', '*.example.com', '*')
@@ -69,7 +69,9 @@ class Hosts:
         )
 
     def admit(self, host: str) -> bool:
-        """Whether a request with this header ``Host`` may be answered; "" is of a program: browsers always send one."""
+        """Return whether a request with this ``Host`` header may be answered. "" is admitted: only programs
+        omit the header, browsers always send it.
+        """
         name = name_in(host)
         if not name or self.anyone or name in self.names or name.endswith(self.suffixes):
             return True

@@ -1,8 +1,8 @@
-"""[core] The ports through which everything reaches the log, with an in-memory twin of each.
+"""[core] Ports through which everything reaches the log, each with an in-memory implementation.
 
-Three small ports, because callers need no more: a ``Reader`` reads from given positions, a ``Writer`` appends,
-a ``Cluster`` knows topics. ``hub/kafka/`` carries them over confluent-kafka; ``MemoryCluster`` carries them in
-memory for pure tests and simulation, with the same rules (offsets dense from 0, keys hash to partitions).
+Three small ports: a ``Reader`` reads from given positions, a ``Writer`` appends, a ``Cluster`` manages
+topics. ``hub/kafka/`` implements them with confluent-kafka; ``MemoryCluster`` implements them in memory for
+unit tests and simulation, with the same rules (offsets dense from 0, keys hash to partitions).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class WriterFenced(PeerError):
 
 
 class Unreadable(PeerError):
-    """What stands at ``offset`` of ``place`` cannot be read, however often: who goes on without it assigns anew, behind it."""
+    """The record or batch at ``offset`` of ``place`` can never be read. A reader that skips it must assign a
+    position after it.
+    """
 
     code = "HUB-3021"
 
@@ -72,7 +74,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReplicas:
-    """Where one partition is: broker ids; ``leader`` is None while it has none."""
+    """Replicas of one partition, as broker ids; ``leader`` is None while the partition has none."""
 
     partition: int
     leader: int | None
@@ -82,8 +84,9 @@ class PartitionReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where all of a cluster is: host and port of each broker that is there, by id; which of them controls it (None: none
-    now); and the partitions of every topic, Kafka's own ones too."""
+    """Brokers and partitions of a cluster: host and port of each live broker, by id; the controller's id
+    (None if there is none now); and the replicas of every topic, including Kafka's own.
+    """
 
     brokers: Mapping[int, tuple[str, int]]
     controller: int | None
@@ -92,8 +95,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A folder in which a broker keeps its logs: ``bytes`` of these; ``total_bytes`` and ``usable_bytes`` of its disk, None where
-    the broker does not tell them. ``error``: why the folder cannot be used, "" while it can."""
+    """A log folder of a broker. ``bytes``: size of its logs; ``total_bytes`` and ``usable_bytes``: size and
+    free space of its disk, None if the broker does not report them. ``error``: why the folder cannot be used,
+    "" if it can.
+    """
 
     path: str
     bytes: int | None
@@ -104,7 +109,9 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A topic's setting and who says it: the topic itself, the brokers' configuration, or Kafka's default."""
+    """Value and source of a topic's setting: the topic itself, the brokers' configuration, or Kafka's
+    default.
+    """
 
     value: str | None
     source: Literal["topic", "broker", "default"]
@@ -122,7 +129,8 @@ class GroupDescription:
 
 
 def same_setting(one: str | None, other: str | None) -> bool:
-    """Whether two texts are one value of a setting: brokers tell what they understood, not what was written.
+    """Return whether two texts are one value of a setting. Brokers report the parsed value, not the text that
+    was written.
 
     >>> same_setting("compact, delete", "compact,delete"), same_setting("0.50", "0.5"), same_setting("1", None)
     (True, True, False)
@@ -188,7 +196,7 @@ class GroupWriter(Writer, Protocol):
 
 
 class ReadableLog(Protocol):
-    """What is asked of a cluster to read some part of a topic: from where to where, and its records."""
+    """The part of a cluster that reads a range of a topic: offsets and records."""
 
     def reader(self) -> Reader: ...
 
@@ -221,7 +229,7 @@ def tombstones_kept_ms(cluster: Configured, topic: str) -> int | None:
 
 
 class Cluster(Protocol):
-    """What topics there are and how far they reach."""
+    """Topics of a cluster, and their offsets."""
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
@@ -229,7 +237,7 @@ class Cluster(Protocol):
         """``topics``, of these only; those that do not exist are left out."""
 
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """Of these topics only; those that do not exist are left out."""
+        """Return the partition count of each of these topics; topics that do not exist are left out."""
 
     def create_topic(
         self, name: str, *, partitions: int, config: Mapping[str, str], replication_factor: int
@@ -261,7 +269,7 @@ class Cluster(Protocol):
 
 @dataclass
 class MemoryCluster:
-    """The in-memory twin: topics as lists of records."""
+    """In-memory cluster: topics as lists of records."""
 
     logs: dict[str, list[list[Record]]] = field(default_factory=dict)
     descriptions: dict[str, TopicDescription] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""[core] What a log holds and where one is in it.
+"""[core] Records of a log and positions in it.
 
 A *position* is always the NEXT offset to read, everywhere in the hub: a log read up to offset 41 has position
 42, an empty one has position 0, and ``lag = end offset - position``.
@@ -127,15 +127,17 @@ class Positions:
         return all(self.get(tp) >= offset for tp, offset in other)
 
     def behind(self, other: Positions) -> Positions:
-        """Those entries of ``other`` that are not covered here."""
+        """Return the entries of ``other`` that are not covered here."""
         return Positions({tp: offset for tp, offset in other if self.get(tp) < offset})
 
     def of_topics(self, topics: Iterable[str]) -> Positions:
-        """Only the entries of those topics."""
+        """Return only the entries of those topics."""
         wanted = set(topics)
         return Positions({tp: offset for tp, offset in self if tp.topic in wanted})
 
 
 def lag_records(end: Positions, position: Positions) -> int:
-    """How many offsets lie between ``position`` and ``end``, over the partitions of ``end``; never negative."""
+    """Return the number of offsets between ``position`` and ``end``, over the partitions of ``end``; never
+    negative.
+    """
     return sum(max(0, offset - position.get(tp)) for tp, offset in end)

@@ -53,7 +53,7 @@ class Backoff:
         return min(pause, self.most_s)
 
     def reset(self) -> None:
-        """It worked: the next failure waits ``first_s`` again."""
+        """Reset the backoff after a success: the next failure waits ``first_s`` again."""
         self.failures = 0
 
 
@@ -100,7 +100,9 @@ def repeating(
 
 
 def log_to_stderr() -> None:
-    """As every long-running command does; libraries that tell of each request keep to what is wrong."""
+    """Configure logging for a long-running command: INFO to standard error; WARNING for libraries that log
+    each request.
+    """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
     )
@@ -200,9 +202,10 @@ class Supervisor:
         self._write_pids()
 
     def start(self, child: Child, stop: threading.Event | None = None) -> bool:
-        """Start the child and wait until it is ready, for ``ready_timeout_s`` at most; what it does meanwhile is said. False when
-        it is missing then; it is looked after all the same. Raises KeyboardInterrupt when ``stop`` is set meanwhile, and
-        HubError when there is no command to start it with."""
+        """Start the child and wait until it is ready, at most ``ready_timeout_s``; report its progress
+        meanwhile. Returns False if it is not ready by then; it is supervised all the same. Raises
+        KeyboardInterrupt if ``stop`` is set meanwhile, and HubError if there is no command to start it.
+        """
         running = _Running(child, self._spawn(child), Backoff(), time.monotonic())
         self._running[child.name] = running
         self._write_pids()
@@ -255,7 +258,7 @@ class Supervisor:
             self._look_after(running)
 
     def _ask_missing(self) -> None:
-        """Once a second, for to ask may take a while."""
+        """Check missing children for readiness, once a second because a check may take a while."""
         if not self.missing or time.monotonic() < self._asked_at_s + 1.0:
             return
         self._asked_at_s = time.monotonic()
@@ -306,7 +309,7 @@ class Supervisor:
             pause = running.backoff.next_s()
             running.restart_at_s = now + pause
             how = describe_exit(ended)
-            if ended > 0:  # it chose to, and said why
+            if ended > 0:  # the process ended by its own decision and logged the reason
                 how += f" ({last_line(self.log_of(name))})"
             self._say(f"{name} ended with {how}; starting it again in {pause:g} s")
         if now < running.restart_at_s:
@@ -319,11 +322,13 @@ class Supervisor:
             # What keeps it from starting (its port is taken, a jar was removed) may pass; we say it and try again.
             self._say(f"{name} cannot start: {error}")
             running.restart_at_s = now + running.backoff.next_s()
-        with contextlib.suppress(OSError):  # a full disk: what the file says of the others holds
+        with contextlib.suppress(OSError):  # on a full disk, the file's other entries stay valid
             self._write_pids()
 
     def _say(self, text: str) -> None:
-        """Where nobody can be told (a full disk, a terminal that was closed) the processes are looked after all the same."""
+        """Report to the terminal; ignore errors such as a full disk or a closed terminal, so that supervision
+        goes on.
+        """
         with contextlib.suppress(OSError):
             self._tell(text)
 
@@ -361,8 +366,9 @@ class Supervisor:
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """What ``hub.pid`` says, less the processes that are gone or are somebody else's by now. ``missing``: those without which
-    it runs, once all were started."""
+    """Content of ``hub.pid``, without processes that have ended or whose ids belong to other programs now.
+    ``missing``: processes that the hub runs without, after all were started.
+    """
 
     healthy: bool
     processes: Mapping[str, psutil.Process]

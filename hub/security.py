@@ -68,7 +68,9 @@ class Tls(_SecurityModel):
 
 
 class Sasl(_SecurityModel):
-    """Who comes: a name and its password, or (OAUTHBEARER) a client of whom ``token_url`` gives tokens."""
+    """SASL credentials: a user name and password, or (OAUTHBEARER) a client for which ``token_url`` issues
+    tokens.
+    """
 
     mechanism: Mechanism
     username: str | None = None
@@ -98,7 +100,7 @@ TlsOrNot = Annotated[Tls | None, BeforeValidator(_plain_yes)]
 
 @dataclass(frozen=True, slots=True)
 class ClusterConnection:
-    """How to reach a cluster, secrets filled in. Never printed: its text form leaves the secrets out."""
+    """Connection settings of a cluster, with secrets filled in. Never printed: its repr omits the secrets."""
 
     cluster: str
     bootstrap: tuple[str, ...]
@@ -162,8 +164,9 @@ class ClusterConnection:
 def secrets_of(
     tls: Tls | None, sasl: Sasl | None, environ: Mapping[str, str], whose: str, hint: str
 ) -> dict[str, str]:
-    """The values of what is named, by their references. Raises ConfigError (HUB-1602) naming the variable that is not set;
-    ``hint`` has a ``{}`` for its name."""
+    """Return the values of the referenced variables, by reference. Raises ConfigError (HUB-1602) with the
+    name of a variable that is not set; ``hint`` has a ``{}`` for that name.
+    """
     named = [tls.key_password] if tls else []
     named += [sasl.password, sasl.client_secret] if sasl else []
     found: dict[str, str] = {}
@@ -183,7 +186,9 @@ _OF_PEOPLE = ("users", "tokens")
 
 
 def is_secret(complaint: Mapping[str, object]) -> bool:
-    """Whether what pydantic complains of (one of ``ValidationError.errors()``) may hold a secret, and is not to be shown."""
+    """Return whether the value in a pydantic error (one of ``ValidationError.errors()``) may be a secret that
+    must not be shown.
+    """
     steps = complaint["loc"]
     last, above = (*reversed(steps), None, None)[:2] if isinstance(steps, tuple) else (None, None)
     of_channel = isinstance(steps, tuple) and steps[:1] == (

@@ -1,6 +1,7 @@
-"""[core] How many of something one caller may hold at once, so that nobody takes all there is.
+"""[core] Limit on the number of things that one caller may hold at once.
 
-A caller is who is signed in, or, where nobody is, an address (of IPv6 a /64). The guard in front of the server says who it is.
+A caller is a signed-in user, or an address (for IPv6 a /64) if nobody is signed in. The guard of the server
+determines it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""[edge] PyYAML: files that people write, loaded so that every complaint says file, line, column and what was expected.
+"""[edge] YAML files that people write, loaded so that every error has file, line, column and what was
+expected.
 
-Whatever stands in a file, loading it gives a value or a ConfigError, in bounded time and memory: safe tags only, names as
-keys, no duplicate keys, no aliases (a file of a few hundred bytes must not grow to gigabytes), limits on size, depth and numbers.
+Loading any file gives a value or a ConfigError, in bounded time and memory: safe tags only, names as keys, no
+duplicate keys, no aliases (a file of a few hundred bytes must not grow to gigabytes), limits on size, depth
+and numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _MOST_NODES = 200_000
 _MOST_DIGITS = 400
 _MOST_SHOWN = 100
 
-# What PyYAML raises for a value that is not what its tag says: `!!int x`, `!!bool x`, `!!timestamp x`, 2024-02-30.
+# Exceptions of PyYAML for a value that does not match its tag: `!!int x`, `!!bool x`, `!!timestamp x`,
+# 2024-02-30.
 _BAD_VALUE = (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError, TypeError)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
@@ -141,8 +144,9 @@ def kept_to(path: Path) -> Iterator[None]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file that need not be there is. Raises ConfigError (HUB-1101) where it is only as ``.yml``: what it says would
-    silently not hold."""
+    """Return whether an optional file exists. Raises ConfigError (HUB-1101) if only a ``.yml`` file exists,
+    whose content would be silently ignored.
+    """
     if path.exists():
         return True
     hint = _misnamed(path)
@@ -152,13 +156,13 @@ def is_there(path: Path) -> bool:
 
 
 def _misnamed(path: Path) -> str | None:
-    """What to do when the file is there by the other name that YAML goes by."""
+    """Return the hint to rename the file if it exists with the suffix ``.yml``; None otherwise."""
     other = path.with_suffix(".yml")
     return f"rename {other.name} to {path.name}: only .yaml is read" if other.exists() else None
 
 
 def place(path: Path, *steps: str | int) -> str:
-    """``file:line:column`` of what stands at a path of keys, for complaints that come up after loading."""
+    """Return ``file:line:column`` of the node at a path of keys, for errors found after loading."""
     root = _compose(path)
     if root is None:
         return f"{path}"

@@ -69,7 +69,7 @@ COMMANDS = {
     "materialize": ("hub.cli.platform.processes:materialize", ""),
 }
 
-_EXIT_CLOSED_PIPE = 128 + 13  # as a shell says it of a program that SIGPIPE ended
+_EXIT_CLOSED_PIPE = 128 + 13  # as a shell reports a program that SIGPIPE ended
 
 
 class LazyGroup(TyperGroup):
@@ -129,8 +129,10 @@ def options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 a HubError (one clear message), 2 wrong usage, 130 interrupted, 141 nobody
-    reads what it prints (``head`` has seen enough): then it may have stopped halfway, as a program that SIGPIPE ends."""
+    """Run the command line and exit: 0 success, 1 HubError (one clear message), 2 wrong usage, 130
+    interrupted, 141 closed pipe (``head`` has read enough). After 130 and 141 the command may have stopped
+    halfway, as a program that SIGPIPE ends.
+    """
     remember_interrupts()
     try:
         code = _run(arguments)
@@ -160,7 +162,9 @@ def _run(arguments: list[str] | None) -> Any:
 
 
 def _hush() -> None:
-    """What is left for a closed pipe goes nowhere: Python writes it once more at its end, and would complain."""
+    """Redirect a closed pipe to the null device. Python writes remaining output again at exit and would
+    report an error.
+    """
     for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
         try:
             stream.flush()

@@ -67,7 +67,9 @@ def open_home(settings: Settings) -> None:
 
 
 def where_to_find(settings: Settings) -> dict[str, str]:
-    """What the running hub leaves in its home folder for those who look for it: nothing secret, no state."""
+    """Return the settings that the running hub leaves in its home folder for other commands: nothing secret,
+    no state.
+    """
     return {
         "project": str(settings.project.resolve()),
         "http_port": str(settings.http_port),
@@ -76,7 +78,7 @@ def where_to_find(settings: Settings) -> dict[str, str]:
 
 
 def _running(home: Path) -> Mapping[str, str]:
-    """What ``where_to_find`` said when the hub of this home was started; {} when none runs."""
+    """Return the ``where_to_find`` of the running hub of this home; {} if none runs."""
     with suppress(OSError):
         if (home / "hub.pid").stat().st_size:  # who asks for help, or has no hub, loads no psutil
             from hub.runtime import running_hub
@@ -103,7 +105,7 @@ def _read(project: Path, given: Mapping[str, Any], running: Mapping[str, str]) -
     try:
         settings = InProject(**given)
     except ValidationError as error:
-        raise _explained(error, file) from None  # its own text shows what it was given, secrets too
+        raise _explained(error, file) from None  # pydantic's own text shows the values, including secrets
     except SettingsError as error:
         raise ConfigError(
             f"{error}: it is no JSON",
@@ -117,9 +119,11 @@ def _read(project: Path, given: Mapping[str, Any], running: Mapping[str, str]) -
 
 @cache
 def _tell_misnamed(project: Path) -> None:
-    """Once: a file that is passed over says nothing itself, and what is missing looks like a mistake of the hub's."""
+    """Print once which files are ignored for their suffix. Without this note, a missing definition looks like
+    a defect of the hub.
+    """
     named: list[str] = []
-    with suppress(OSError):  # a folder that may not be read is told by who needs it
+    with suppress(OSError):  # the code that needs the folder reports that it cannot be read
         named = sorted(each.relative_to(project).as_posix() for each in _misnamed(project))
     if named:
         more = f" and {len(named) - 5} more" if len(named) > 5 else ""

@@ -1,4 +1,4 @@
-"""[edge] git: a folder as it was at a revision. Bounded: so many files, so large, so long."""
+"""[edge] git: extract a folder as of a revision, with limits on files, sizes and time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], n
         mode, _, blob, size = head.split()
         if mode == _LINK:
             blob, size = _followed(top, commit, name)
-        elif not mode.startswith("100"):  # a submodule is no file
+        elif not mode.startswith("100"):  # a submodule is not a file
             continue
         if not blob or int(size) > MOST_BYTES:
             continue

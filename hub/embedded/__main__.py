@@ -43,17 +43,18 @@ ROOTS = {
         ("org.springframework", "spring-jcl", "5.3.39", False),
         ("org.springframework", "spring-web", "5.3.39", False),
     ],
-    # Tests and benches only: MirrorMaker 2, to be run beside the set "kafka", which has some of its jars.
+    # Tests and benchmarks only: MirrorMaker 2. It runs with the set "kafka", which has some of its jars.
     "mirror-maker": [
         ("org.apache.kafka", "connect-mirror", "4.3.1", True),
         ("org.apache.kafka", "connect-runtime", "4.3.1", True),
     ],
-    # Tests only: a broker of the oldest Kafka that mirrors are promised for, beside third parties' jars of the set "kafka".
+    # Tests only: a broker of the oldest Kafka that mirrors support. It runs with third-party jars of the set
+    # "kafka".
     "old-kafka": [
         ("org.apache.kafka", "kafka_2.13", "3.7.2", True),
         ("org.slf4j", "slf4j-reload4j", "1.7.36", True),
     ],
-    # Benches only: Flink's connector, to be run beside the Avro of the set "registry-client".
+    # Benchmarks only: Flink's connector. It runs with the Avro of the set "registry-client".
     "flink": [("org.apache.flink", "flink-sql-connector-kafka", "5.0.0-2.2", False)],
 }
 

@@ -19,21 +19,21 @@ from hub.embedded.java import Java, find_java
 from hub.runtime import die_with_parent
 
 MAKE_TIMEOUT_S = 300.0  # longer than it takes, for a machine that others use
-# Of what ``main`` runs: files of an earlier one are not used any more.
+# Version of the training run of ``main``; files of earlier versions are no longer used.
 _TRAINING = 3
 # The JVM remarks on every class that it cannot keep; none of it is of use to anyone.
 _QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
 
 
 def archive_path(settings: Settings, java: Java, classpath: str) -> Path:
-    """Where the file for this Java and classpath belongs, whether it is there or not."""
+    """Return the path of the class archive for this Java and classpath, whether the file exists or not."""
     java_stamp = f"{java.path.resolve()} {java.path.stat().st_mtime_ns}"
     name = hashlib.sha256(f"{_TRAINING}\n{java_stamp}\n{classpath}".encode()).hexdigest()[:16]
     return settings.cache.expanduser().absolute() / "classes" / f"spark-{java.version}-{name}"
 
 
 def reading_flags(java: Java, path: Path) -> list[str]:
-    """The flags that use the file; none when there is no file."""
+    """Return the JVM flags that use the archive; none if the file does not exist."""
     if not path.exists():
         return []
     return [f"-XX:{'AOTCache' if java.version >= 25 else 'SharedArchiveFile'}={path}", *_QUIET]

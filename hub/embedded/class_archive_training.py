@@ -102,8 +102,8 @@ def main(arguments: list[str]) -> None:
         _load(session.sparkContext._jvm, _kafka_classes(jars))
         session.stop()
         gateway.stop(MAKE_TIMEOUT_S)
-        # The folder may be on another disk: copy beside the target, under a name that no other maker has, then rename,
-        # so that nobody reads half a file.
+        # The folder may be on another disk: copy into the target's folder under a name that no other process
+        # uses, then rename, so that nobody reads an incomplete file.
         beside = path.with_suffix(f".{os.getpid()}.part")
         beside.write_bytes(part.read_bytes())
         beside.replace(path)

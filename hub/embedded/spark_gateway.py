@@ -56,7 +56,7 @@ class SparkGateway(NamedTuple):
         os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
 
     def ended(self, timeout_s: float) -> int | None:
-        """The exit code of a JVM that ends within that time; None: it goes on."""
+        """Return the exit code of a JVM that ends within ``timeout_s``; None if it still runs."""
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -84,8 +84,8 @@ def start_spark_gateway(
     write_archive: Path | None = None,
     log: Path | None = None,
 ) -> SparkGateway:
-    """Start Spark's JVM with the heap of ``settings.spark_heap_mb`` and wait for its port. Call from the main thread:
-    the JVM is tied to the calling one.
+    """Start Spark's JVM with the heap of ``settings.spark_heap_mb`` and wait for its port. Call from the main
+    thread: the JVM is tied to the thread that starts it.
 
     ``conf`` is set before the SparkContext exists, so static settings belong here. Call ``install`` on the
     result, then ``SparkSession.builder.getOrCreate()``. ``log``: the file for what the JVM says, in the place of standard
@@ -166,9 +166,10 @@ _COMPILE_LATE = (
 _COMPILE_LARGE = ("-XX:-DontCompileHugeMethods",)
 
 
-# A small heap is collected in some ten milliseconds by one thread: state is outside of it. Java's default, G1, marks and
-# refines beside the work and makes each write dearer, and parallel collectors spin while others have the cores. On two
-# cores, a million events of catch-up: serial 30,400 events/s and 1.2 GB, G1 26,100 and 1.5 GB, parallel 23,600.
+# Collect a small heap with one thread, which takes some ten milliseconds: state is outside the heap. Java's
+# default, G1, marks and refines concurrently and makes each write dearer, and parallel collectors spin while
+# other threads have the cores. On two cores, a million events of catch-up: serial 30,400 events/s and 1.2 GB,
+# G1 26,100 and 1.5 GB, parallel 23,600.
 _SMALL_HEAP_MB = 2048
 
 

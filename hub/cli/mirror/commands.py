@@ -97,7 +97,7 @@ class _World:
     clusters: dict[str, ClusterHandle]
 
     def control(self) -> Control:
-        """Owners and operations as every cluster that answers says."""
+        """Return the joined owners and operations of all clusters that answer."""
         from hub.replication.clusters.control_state import joined
 
         return joined(board.control for board in self.boards().values())
@@ -141,7 +141,7 @@ class _World:
 
 
 def _file(file: Path | None) -> tuple[Path, MirrorsFile]:
-    """The file and what it says. Raises NotFound, ConfigError."""
+    """Return the path and content of the mirrors file. Raises NotFound, ConfigError."""
     from hub.replication.config.mirrors import load
 
     path = file or load_settings().project / "mirrors.yaml"
@@ -281,7 +281,9 @@ def apply(
 
 
 def _rules_from_now(world: _World, names: Sequence[str] | None) -> list[str]:
-    """What was done, a line a topic; workers that stand still for it try again at once."""
+    """Apply the rules of the file from each partition's current position on, and return one line per topic.
+    Workers that stopped because of changed rules retry at once.
+    """
     from hub.replication.clusters.apply_plan import rules_from_now
     from hub.replication.clusters.control_state import retry_record
     from hub.replication.config.mirrors import mask_secrets
@@ -453,7 +455,9 @@ def _status(world: _World, link: Link, asker: SourceEndsReader) -> dict[str, Any
 
 
 def _way_back(world: _World, forward: Mapping[str, Any], asker: SourceEndsReader) -> dict[str, Any] | None:
-    """How the way back of a mirror goes, while its target acts for its source; None when nobody has to declare it."""
+    """Return the status of a mirror's way back while its target acts for its source; None if there is nothing
+    to report.
+    """
     from hub.replication.ownership.links import BACK, links
 
     link = links(world.file).get(str(forward["mirror"]) + BACK)
@@ -689,7 +693,9 @@ def _difference(verdict: PartitionVerdict, each: DifferingRecord) -> dict[str, A
 def _tell_verified(
     target: ClusterHandle, name: str, verdicts: Iterable[tuple[ComparedPartition, PartitionVerdict]]
 ) -> None:
-    """Where status finds it; who may only read has compared all the same."""
+    """Store the verdicts where `hub mirror status` reads them. A user without write access gets a note
+    instead.
+    """
     from hub.replication.verification.continuous_check import of_everything
 
     now_ms = int(time.time() * 1000)
@@ -946,7 +952,7 @@ def _confirm(name: str, typed: str | None, what: str) -> None:
         raise CallerError(f'"{typed}" is not "{name}": nothing was done', code="HUB-1606")
 
 
-# ---- changes of hands
+# ---- switchover and failover
 
 
 @app.command()
@@ -1238,7 +1244,9 @@ def _finish(operator: Any, operation: Any, output: Output) -> None:
 
 
 def _as_json(report: LossReport, now_ms: int) -> dict[str, Any]:
-    """Return the report for `-o json`: an unknown number is null, with its bounds and the age of the last hearing beside it."""
+    """Return the report for `-o json`. An unknown number is null; its bounds and the age of the source's last
+    answer are given too.
+    """
     heard = report.heard_at_ms
     return {
         "exact": report.is_exact,

@@ -1,4 +1,4 @@
-"""[edge] ``hub mirror import``: a mirror goes on in the copies that MirrorMaker 2 made."""
+"""[edge] ``hub mirror import``: continue the copies that MirrorMaker 2 made as a mirror of the hub."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def take_over(
     dry_run: bool,
     output: Output,
 ) -> bool:
-    """Look, tell, ask, write. Whether nothing was refused. Raises Conflict while MirrorMaker still runs."""
+    """Inspect the copies, report, confirm, and write. Returns whether nothing was refused. Raises Conflict
+    while MirrorMaker still runs.
+    """
     from hub.replication.migration.mirror_maker_import import Importer
 
     done = 0

@@ -1,6 +1,8 @@
-"""[edge] Which topics a command may write here, by mirrors.yaml: what another cluster owns, or acts for by now, it may not.
+"""[edge] Write guard of commands: which topics may be written here, by mirrors.yaml. A topic that another
+cluster owns, by declaration or after a failover, may not.
 
-The server knows it of every request (``hub/api/write_guard.py``); a command asks once, and only of a topic that somebody owns.
+The server checks each request (``hub/api/write_guard.py``); a command checks once, and only topics that have
+an owner.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def write_refusals(settings: Settings, cluster: KafkaCluster) -> Callable[[str],
 
 
 def _here(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> tuple[str, Control] | None:
-    """What the file calls this cluster, and who acts for whom as written in it; None: it is none of the file's."""
+    """Return the file's name for this cluster and the control state stored in it; None if the file does not
+    name the cluster.
+    """
     from hub.kafka import own_connection
     from hub.replication.clusters.clusters import ClusterHandle, access_of, read_control_state
 
@@ -61,7 +65,9 @@ def _here(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> tuple
 
 
 def _name(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> str | None:
-    """By its address; where none fits, by what Kafka calls itself. Raises PeerError when one that it may be does not tell."""
+    """Return the name of this cluster in the file, by address, else by Kafka's cluster id. Raises PeerError
+    when a candidate does not answer.
+    """
     from hub.replication.clusters.clusters import name_by_address, name_by_id
 
     name = name_by_address(file, cluster)

@@ -29,7 +29,7 @@ app = typer.Typer(
 
 
 class RulesFormat(StrEnum):
-    """How rules are printed."""
+    """Output formats of rules."""
 
     table = "table"
     json = "json"

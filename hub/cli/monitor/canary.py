@@ -63,7 +63,7 @@ def view() -> None:
 
 
 def line(row: dict[str, Any]) -> dict[str, object]:
-    """A way as people read it; what is not known is a dash."""
+    """Return a canary route as a table row; unknown values are a dash."""
     return {
         **{name: row[name] for name in ("way", "state", "cause")},
         **{name: format.count(row[name]) for name in ("read", "waiting", "lost", "late", "repeated")},

@@ -1,4 +1,6 @@
-"""[edge] ``hub audit``: is everything there that was written? Runs it, shows what the ledger says, names what is missing."""
+"""[edge] ``hub audit``: completeness. Count written and arrived events, show the counts, name what is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +183,9 @@ def bucket(text: str) -> int:
 
 
 def _run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicCompleteness]:
-    """Those that could be audited; of the others is said why not. Raises the first reason when all could not."""
+    """Return the results of the topics that could be counted, and note why the others could not. Raises the
+    first error when all failed.
+    """
     audits: list[TopicCompleteness] = []
     failed: HubError | None = None
     for topic in topics:
@@ -261,7 +265,7 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorC
 
 
 def _of_stores(settings: Settings, kafka: KafkaCluster, topic: str) -> list[CountEntry]:
-    """Of a view's changelog: its fold and the rows of each of its stores, as entries."""
+    """Return count entries for a view's changelog: its fold and the rows in each of its stores."""
     from hub.cli.view.verify import _stores, _verdict
     from hub.completeness.counts import Cell, Cells, CountEntry
     from hub.materializers.definition.declared import CHANGELOG_PREFIX

@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 class ReaderKind(StrEnum):
-    """Who reads."""
+    """Kinds of readers."""
 
     group = "group"
     view = "view"
@@ -65,7 +65,7 @@ def fetch(asked: list[tuple[str, str]]) -> list[dict[str, Any]]:
 
 
 def line(row: dict[str, Any]) -> dict[str, object]:
-    """A row as people read it; what is not known is a dash."""
+    """Return a lag entry as a table row; unknown values are a dash."""
     return {
         "consumer": row["name"],
         "kind": row["kind"],

@@ -63,7 +63,9 @@ def latency(
 
 
 def skewed(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """By view: how often an event was from the future. Of a store's rows each tells the store's number."""
+    """Return how many events of each view had a time in the future. Each row of a store has the store's
+    count.
+    """
     found: dict[str, int] = {}
     for row in rows:
         if row["skewed"]:
@@ -72,7 +74,7 @@ def skewed(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def line(row: dict[str, Any]) -> dict[str, object]:
-    """A row as people read it; what is not known is a dash."""
+    """Return a latency entry as a table row; unknown values are a dash."""
     stage = row["stage"] if row["store"] in ("", "serving") else f"{row['stage']} in {row['store']}"
     return {
         "view": row["view"],

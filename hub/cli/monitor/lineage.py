@@ -22,7 +22,7 @@ COLUMNS = ("from", "to", "state", "records", "lag", "bound", "cause")
 
 
 class LineageFormat(StrEnum):
-    """How it is printed; ``openlineage``: job events for other catalogues."""
+    """Output formats of lineage; ``openlineage``: job events for other catalogs."""
 
     table = "table"
     json = "json"
@@ -97,7 +97,7 @@ def fetch_lineage(asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def line(edge: dict[str, Any]) -> dict[str, object]:
-    """An edge as people read it; what is not known is a dash, of what is written at once nothing is to be known."""
+    """Return an edge as a table row; unknown values are a dash. Edges written with each batch have no lag."""
     write = edge["write"]
     return {
         "from": edge["source"],
@@ -111,7 +111,7 @@ def line(edge: dict[str, Any]) -> dict[str, object]:
 
 
 def _edge_text(edge: dict[str, Any]) -> str:
-    """How a step goes: ``falling behind: 210 records/s arrive``."""
+    """Return state and cause of an edge, such as ``falling behind: 210 records/s arrive``."""
     state = format.state_label(edge["state"] or "UNKNOWN")
     return f"{state}: {edge['cause']}" if edge["cause"] else state
 

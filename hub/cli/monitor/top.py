@@ -77,7 +77,7 @@ def top(
             pause(interval)
             try:
                 live.update(screen(look(processes)), refresh=True)
-            except HubError as error:  # a server that starts again is no reason to end
+            except HubError as error:  # a restarting server does not end the command
                 live.update(Text(printable(error.message)), refresh=True)
 
 

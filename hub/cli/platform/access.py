@@ -110,7 +110,7 @@ def _row(
 
 
 def resource_of(text: str) -> Resource:
-    """What the command line means. Raises CallerError.
+    """Parse a resource name of the command line. Raises CallerError.
 
     >>> str(resource_of("view:customer_360")), str(resource_of("hub")), str(resource_of("shop.orders"))
     ('view "customer_360"', 'the hub', 'topic "shop.orders"')
@@ -156,7 +156,7 @@ def _principal(file: AccessFile, name: str) -> Principal:
 
 
 def open_to_others(settings: Settings) -> bool:
-    """Whether others than this machine reach the server, and nobody is asked who they are."""
+    """Return whether other machines reach the server without signing in."""
     if settings.require_access or (settings.project / ACCESS_FILE).exists():
         return False
     if settings.http_host == "localhost":

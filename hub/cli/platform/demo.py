@@ -157,7 +157,9 @@ def _run(
 
 
 def _rest(steps: Iterator[None], stop: threading.Event) -> None:
-    """The feeder's thread: what goes wrong for a while is said and the events go on where they were at the next start."""
+    """Run the feeder's thread. An error is reported and ends it; the next start continues with the remaining
+    events.
+    """
     try:
         for _ in steps:
             pass
@@ -185,7 +187,9 @@ def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
 
 
 def _load(fed: Feeder, events: Iterable[DemoEvent], total: int, what: str, stop: threading.Event) -> None:
-    """Raises KeyboardInterrupt when ``stop`` is set before all are there; what was sent by then is."""
+    """Load the events. Raises KeyboardInterrupt when ``stop`` is set before all are sent; events sent by then
+    stay.
+    """
     from hub.demo.feeder import load
 
     with _bar(what, total) as say:
@@ -213,8 +217,9 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _first_row(settings: Settings, view: str, stop: threading.Event, step: Callable[[], None]) -> str:
-    """Return the key of a row, once the view has one; says every ten seconds what is waited for. Raises KeyboardInterrupt when
-    ``stop`` is set before."""
+    """Wait for the view's first row and return its key; prints its progress every ten seconds.
+    Raises KeyboardInterrupt when ``stop`` is set before.
+    """
     import httpx2
 
     from hub.runtime import last_line

@@ -181,7 +181,9 @@ def _contact(settings: Settings) -> Finding:
 
 
 def _rights(settings: Settings) -> Finding:
-    """Of what is there already; what a right over names that are not there yet is, brokers do not tell."""
+    """Check the rights on the hub's existing topics. Brokers do not report rights on names that do not exist
+    yet.
+    """
     if settings.embedded_kafka:
         return Finding("rights", CheckResult.off, "the embedded Kafka lets everybody do everything")
     from hub.kafka import own_cluster
@@ -197,7 +199,7 @@ def _rights(settings: Settings) -> Finding:
 
 
 def missing_rights(found: Mapping[str, frozenset[str]]) -> list[str]:
-    """What the hub's own topics, and views' changelogs, lack for it, in words.
+    """Return the rights that the hub lacks on its own topics and on views' changelogs, as texts.
 
     >>> missing_rights({"_schemas": frozenset({"READ", "DESCRIBE"}), "shop.orders": frozenset()})
     ['Write on topic "_schemas"']
@@ -289,7 +291,9 @@ def _connect(settings: Settings) -> Finding:
 
 
 def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
-    """Nothing answers: a failure only when the hub is said to run, or when the peer is not the hub's own."""
+    """Return the finding for a server that does not answer: a failure only if the hub is recorded as running,
+    or if the peer is not the hub's own.
+    """
     if running_hub(settings.home) is None and settings.embedded_kafka:
         return Finding(check, CheckResult.off, f"nothing answers at {address}", "hub up")
     return Finding(check, CheckResult.fail, f"nothing answers at {address}", fix)

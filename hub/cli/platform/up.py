@@ -75,7 +75,7 @@ def start(
             say(f"All processes run, after {time.monotonic() - began_at:.1f} s.")
     except BaseException as error:
         supervisor.stop()
-        # A terminal's Ctrl-C also ends the programs that are waited for: that these failed is no news.
+        # A terminal's Ctrl-C also ends the child programs, so their failure is expected.
         if stop.is_set() and isinstance(error, HubError):
             raise KeyboardInterrupt from error
         raise
@@ -83,8 +83,8 @@ def start(
 
 
 def make_ready(settings: Settings) -> None:
-    """What a start needs of this machine: checked, and fetched where it is missing. Nothing runs yet, and stop signals are
-    not taken yet: Ctrl-C ends it at once, however much is still to be fetched.
+    """Check what a start needs of this machine, and fetch what is missing. Nothing runs yet, and stop signals
+    are not handled yet: Ctrl-C ends a download at once.
 
     Raises ConfigError (Java, ports, memory, disk), PeerError (HUB-3013, HUB-3016), HubFault (HUB-5010).
     """
@@ -96,7 +96,7 @@ def make_ready(settings: Settings) -> None:
 def check_machine(settings: Settings) -> None:
     """One clear ConfigError for the first thing the machine lacks, before anything is started."""
     if running_hub(settings.home) is not None:
-        return  # its ports are in use by itself; the supervisor says which hub it is
+        return  # the hub uses its own ports; the supervisor names the running hub
     check_memory()
     check_disk(settings.home)
     way_out = "stop it, or take another port: --port N, or HUB_HTTP_PORT=N"
@@ -106,7 +106,8 @@ def check_machine(settings: Settings) -> None:
 
 
 def check_kafka(settings: Settings) -> None:
-    """Of a Kafka that is not the hub's own: that it lets us in. One that is not there yet is waited for by those who need it.
+    """Check that a Kafka which is not the hub's own accepts the connection. Its clients wait for a Kafka that
+    is not up yet.
 
     Raises ConfigError for a secret or a file that is missing, PeerError (HUB-3016) with the reason.
     """
@@ -203,10 +204,10 @@ def down() -> None:
 
 
 def _detach(settings: Settings) -> None:
-    """Start ``hub up`` as a process of its own and wait until it says that all is well; its progress is shown.
-
-    Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home, and PeerError (HUB-3020) when a
-    process is missing: the others run, and go on running."""
+    """Start ``hub up`` as a process of its own, show its progress, and wait until it reports that all
+    processes run. Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home, and
+    PeerError (HUB-3020) when a process is missing; the others keep running.
+    """
     check_unused(settings.home)
     make_ready(settings)
     log = settings.logs / "hub.log"
@@ -261,7 +262,7 @@ def _show_progress(log: Path, shown: int) -> int:
 
 
 def _is_ready(hub: RunningHub | None, pid: int) -> bool:
-    """Whether that process is the hub, and not one that was started on this home at the same time."""
+    """Return whether process ``pid`` is the hub's supervisor, not one started on this home at the same time."""
     supervisor = hub.processes.get("supervisor") if hub is not None and hub.healthy else None
     return supervisor is not None and supervisor.pid == pid
 

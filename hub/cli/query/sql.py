@@ -64,7 +64,7 @@ def sql(
 
 
 def _ended(statement: str) -> str:
-    # A comment at the end would swallow the semicolon, or has one of its own; one too many says nothing.
+    # A trailing comment would swallow the semicolon, or has its own. An extra semicolon is harmless.
     return statement if statement.lstrip().startswith("\\") else f"{statement}\n;"
 
 

@@ -18,7 +18,7 @@ _FRESH_S = 30.0
 
 
 class StatementRefused(HubError):
-    """What the server says of a statement; ``caret`` shows the place, or is None."""
+    """The server refused a statement; ``caret`` marks the place, or is None."""
 
     def __init__(self, error: HubError, caret: str | None) -> None:
         super().__init__(error.message, hint=error.hint, code=error.code)

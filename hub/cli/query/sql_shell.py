@@ -149,7 +149,7 @@ class Shell:
         self._close_file()
 
     def entered(self, text: str) -> None:
-        """What was typed up to Enter: a command, or statements. Raises HubError, SystemExit for ``\\q``."""
+        """Execute an entered text: a command, or statements. Raises HubError; SystemExit for ``\\q``."""
         from hub.materializers.queries.parser import statements
 
         if not text:
@@ -383,7 +383,7 @@ def history_file() -> Path:
 
 
 def _begun(text: str) -> bool:
-    """Whether there is more than comments."""
+    """Return whether the text has more than comments."""
     from hub.materializers.queries.parser import SqlError, statements
 
     try:
@@ -445,7 +445,9 @@ def completer(session: Session) -> Completer:
 
 
 def proposals(session: Session, before: str, whole: str) -> list[tuple[str, int, str]]:
-    """(text, how many characters before the cursor it replaces, what it is), for a cursor behind ``before``."""
+    """Return completions as (text, number of characters before the cursor to replace, kind), for a cursor
+    after ``before``.
+    """
     if before.lstrip().startswith("\\"):
         return _of_command(session, before.lstrip())
     word = re.search(r'("[^"]*|[\w.]*)$', before)

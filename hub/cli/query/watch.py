@@ -1,4 +1,4 @@
-"""[edge] ``hub watch``: a view's changes as they happen, field by field; goes on where it was when the line breaks."""
+"""[edge] ``hub watch``: print a view's changes field by field; resumes after a disconnect."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _print(key: str, before: Mapping[str, Any], after: Mapping[str, Any] | None,
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What changed, a word a field; what the hub adds to a row is left out."""
+    """Return one text per changed field; columns that the hub adds are left out."""
     found = []
     for name in dict.fromkeys((*before, *after)):
         old, new = before.get(name), after.get(name)

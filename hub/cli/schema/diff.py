@@ -31,7 +31,7 @@ class Proposal(StrEnum):
 
 
 class SampleFormat(StrEnum):
-    """What a file of samples is."""
+    """Formats of sample files."""
 
     json = "json"
     jsonl = "jsonl"
@@ -269,7 +269,7 @@ def _events(settings: Settings, registry: RemoteRegistry, topic: str, sample: in
 
 
 def _plain(value: Any) -> Any:
-    """What Avro has and JSON has not."""
+    """Convert a value that Avro has and JSON lacks."""
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

@@ -100,7 +100,9 @@ def _as_json(violation: PolicyViolation) -> dict[str, object]:
 def _broken(
     settings: Settings, book: Rulebook, subjects: Sequence[str], registered: bool
 ) -> list[PolicyViolation]:
-    """What the subject's schema breaks; [] and a remark when there is none to judge. Who registers is not asked."""
+    """Return the rules that the subject's schema breaks; [] and a note if there is no schema. The rule on
+    registrars is not checked.
+    """
     from hub.schema_registry.folder.rules import violations_of
 
     found = _registered(settings, subjects) if registered else _in_folder(settings.project, subjects)
@@ -148,7 +150,7 @@ def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, Pars
         note(f"No schema is judged: the project has none of {which}; --registered judges the registry's.")
         return None
     wanted, left = set(), [subject]
-    while left:  # it, and what it refers to
+    while left:  # the subject and its references
         name = left.pop()
         file = whole.find(name)
         if name not in wanted and file is not None:

@@ -42,7 +42,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="With --data: every store
 
 
 class Annotations(StrEnum):
-    """Whose format of remarks in a file."""
+    """Annotation formats: the CI system that shows them."""
 
     github = "github"
 
@@ -205,7 +205,7 @@ def check(
     note("All may follow.")
 
 
-# ---- what it is compared with
+# ---- the state to compare with
 
 
 def _registry(settings: Settings) -> closing[RemoteRegistry]:
@@ -227,7 +227,9 @@ def _load(settings: Settings, folder: Path | None) -> Folder:
 
 
 def declared_in(project: Path) -> Mapping[Path, Sequence[DeclaredSchema]]:
-    """What topics.yaml says of schema files: their subjects and levels. {} without the file. Raises ConfigError."""
+    """Return the subjects and levels that topics.yaml declares for schema files; {} without the file. Raises
+    ConfigError.
+    """
     from hub.schema_registry.folder.plan import DeclaredSchema
     from hub.topics.tree.tree import load
     from hub.yaml import is_there
@@ -261,8 +263,9 @@ def _rulebook(settings: Settings) -> Rulebook:
 
 
 def _check_compatibility(made: FolderPlan, state: RegistryState, registry: RemoteRegistry) -> FolderPlan:
-    """What the registry itself would refuse, by rules that only it knows, is refused here too. It can be asked of
-    subjects that it has, at the level that they have, when it has what the schema refers to."""
+    """Refuse what the registry itself would refuse by rules that only it has. Checks only subjects that the
+    registry has, at their current level, if it has all references too.
+    """
     items = []
     for item in made.items:
         known = all(state.version(each.subject, each.version) for each in item.references)
@@ -306,7 +309,7 @@ def _offline_state(
     with TemporaryDirectory(prefix="hub-schemas-") as made:
         then = Path(made)
         extract(root, against_git, then, frozenset(SUFFIXES), frozenset([SETTINGS_FILE]))
-        # what topics.yaml says of a file now, it said then
+        # assume that topics.yaml declared the same for the file at that revision
         moved = {
             (then / path.relative_to(root.resolve())).resolve(): each
             for path, each in declared_in(settings.project).items()
@@ -433,7 +436,7 @@ def _show(made: FolderPlan, found: Mapping[str, Touched], output: Output) -> Non
 
 
 def reason_text(reason: object) -> str:
-    """A reason as one line; those that are about no reader have no place in a schema to tell."""
+    """Return a reason as one line; reasons without a reader have no place in a schema."""
     from hub.schema_registry.compat.compatibility import Incompatibility
 
     assert isinstance(reason, Incompatibility)

@@ -1,6 +1,7 @@
-"""[edge] Whom the plan of a folder touches: views and saved queries that would break, consumer groups that read the topics.
+"""[edge] Impact of a folder plan: views and saved queries that would break, consumer groups that read the
+topics.
 
-Told, never in the way: a file that cannot be read is named and left out, and so is a Kafka that does not answer.
+Impact never blocks a plan: an unreadable file is named and left out, and so is a Kafka that does not answer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ANSWER_S = 2.0  # each of them
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Of one subject: what breaks, and who reads its topic."""
+    """Impact on one subject: views and queries that break, and readers of its topic."""
 
     views: Sequence[ColumnImpact] = ()
     queries: Sequence[QueryImpact] = ()
@@ -72,7 +73,7 @@ def topic_of(subject: str) -> str | None:
 
 
 def touched(project: Path, made: FolderPlan, kafka: Settings | None = None) -> dict[str, Touched]:
-    """By subject, whom the plan touches; ``kafka`` None: readers are not asked for. Waits some seconds at most."""
+    """Return the impact of the plan by subject; ``kafka`` None skips readers. Waits at most some seconds."""
     from hub.materializers.definition.entity_view import View
     from hub.materializers.definition.schema_impact import impacts
     from hub.materializers.queries.saved_queries import query_impacts
@@ -128,7 +129,7 @@ def _affects_readers(item: Item) -> bool:
 
 
 def _readers(settings: Settings, made: FolderPlan) -> dict[str, Sequence[GroupReader]]:
-    """Of the subjects with a change that a reader could notice."""
+    """Return the readers of each subject whose change could affect readers."""
     topics = {
         item.subject: topic
         for item in made.items

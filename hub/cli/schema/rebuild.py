@@ -1,4 +1,4 @@
-"""[edge] ``hub schema rebuild``: the registry as SQL tables, made anew from its log."""
+"""[edge] ``hub schema rebuild``: rebuild the registry's SQL tables from its log."""
 
 from __future__ import annotations
 

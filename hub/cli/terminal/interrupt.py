@@ -1,7 +1,8 @@
-"""[edge] Ctrl-C that is never lost, for commands that go on until it comes.
+"""[edge] Handle Ctrl-C reliably in commands that run until it comes.
 
-Python raises KeyboardInterrupt wherever the main thread happens to be. In a destructor or in a callback from C it only
-complains and goes on, so a loop that relies on the exception alone may miss it. Here it is also remembered.
+Python raises KeyboardInterrupt wherever the main thread happens to be. In a destructor or in a callback from
+C, Python only prints it and continues, so a loop that relies on the exception alone may miss it. This module
+also remembers the interrupt.
 """
 
 from __future__ import annotations

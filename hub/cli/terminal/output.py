@@ -1,4 +1,4 @@
-"""[edge] What a command prints: data as a table or as JSON on standard output, remarks on standard error."""
+"""[edge] Command output: data as a table or as JSON on standard output, notes on standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Output(StrEnum):
-    """How data is printed."""
+    """Output formats of data."""
 
     table = "table"
     json = "json"
@@ -64,7 +64,9 @@ def note(text: str) -> None:
 
 
 def text_of(value: object) -> str:
-    """A cell: nothing for None, yes/no for booleans, JSON for what is nested. No commands for the terminal."""
+    """Format a cell: empty for None, yes/no for booleans, JSON for nested values. Control characters are
+    escaped.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):

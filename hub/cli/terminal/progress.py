@@ -1,4 +1,4 @@
-"""[edge] Progress of things that are counted, on standard error; nothing where that is no terminal."""
+"""[edge] Progress of counted work, on standard error; silent if that is not a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def counted(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar that is told (done, all). It goes when it is done; remarks meanwhile stand above it."""
+    """Show a progress bar and yield its update function (done, total). The bar disappears at the end; notes
+    appear above it.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -18,7 +18,7 @@ IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 class RowFormat(StrEnum):
-    """How rows are printed."""
+    """Output formats of rows."""
 
     table = "table"
     json = "json"
@@ -50,7 +50,9 @@ def rendered(
 
 
 def footer(answer: Mapping[str, Any], *, timing_ms: float | None = None) -> list[str]:
-    """What is said behind the rows: how many, whether there are more, what was scanned, the cut, how long."""
+    """Return the lines after the rows: row count, whether there are more, scanned offsets, snapshot group,
+    time.
+    """
     count = len(answer["rows"])
     shown = f"({count} {'row' if count == 1 else 'rows'}"
     lines = [f"{shown}; there are more)" if answer.get("more") else f"{shown})"]
@@ -74,7 +76,7 @@ def footer(answer: Mapping[str, Any], *, timing_ms: float | None = None) -> list
 
 
 def cell(value: Any) -> str:
-    """One value on one line. Control characters, which a terminal would obey, are shown as what they are."""
+    """Format a value on one line. Control characters, which a terminal would obey, are escaped."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -83,8 +85,9 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text without control characters but those to ``keep``: they are shown as what they are. Spaces stay, of whatever
-    width: Python calls only one of them printable."""
+    """Escape all control characters except those in ``keep``. Spaces of every width stay; Python regards only
+    one of them as printable.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -99,7 +102,7 @@ def _escaped(character: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """Return the number of terminal columns that the text takes."""
     if text.isascii():
         return len(text)
     return sum(

@@ -1,4 +1,6 @@
-"""[edge] What ``--watch`` does: look again every second, until Ctrl-C. A server that starts again is no reason to end."""
+"""[edge] ``--watch``: repeat a request every second until Ctrl-C. A restarting server does not end the
+command.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,10 @@ def looked(
     output: Output = Output.table,
     every_s: float = REFRESH_S,
 ) -> T:
-    """What ``look`` gives, told; with ``watch`` again and again, on a cleared screen where there is one. With JSON each look is a
-    document of its own. Raises what the first look raises; later ones are told and tried again."""
+    """Print and return the result of ``look``. With ``watch``, repeat it on a cleared screen if there is a
+    terminal; each JSON result is a document of its own. Raises errors of the first request; later ones are
+    printed and retried.
+    """
     first = True
     while True:
         try:

@@ -1,4 +1,4 @@
-"""[edge] ``hub topic``: the tree in git, what it would change, carrying it out, what drifted, and one event by hand."""
+"""[edge] ``hub topic``: the topic tree in git: show, plan, apply, detect drift; and produce single events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hub.topics.tree.tree import TopicSpec, TopicTree
 
 EXIT_REFUSED, EXIT_CHANGES = 1, 2
-_MANY = 20  # steps from which on a bar says more than lines
+_MANY = 20  # steps from which a bar replaces lines
 _FEW = 10  # lines of a list that is only a remark
 _ALWAYS_SHOWN = ("cleanup.policy", "min.insync.replicas", "retention.bytes", "retention.ms")
 
@@ -306,7 +306,9 @@ def describe(
 def _spec_if_any(
     settings: Settings, file: Path | None, topic: str
 ) -> tuple[TopicSpec | None, tuple[str, ...]]:
-    """What the tree says of the topic; that there is no tree is no error, one that cannot be read is."""
+    """Return the tree's declaration of the topic. A missing tree gives None and a note; an unreadable one
+    raises ConfigError.
+    """
     path = file or settings.project / "topics.yaml"
     if file is None and not path.exists():
         return None, (f"owner, SLO and doc: no tree at {path}",)
@@ -352,7 +354,7 @@ def _slo(spec: TopicSpec) -> str:
 
 
 def _promised(spec: TopicSpec) -> dict[str, str]:
-    """What is promised of a topic, by objective."""
+    """Return the objectives of a topic as texts, by name."""
     from hub.topics.tree.tree import LATENCY_SHARE
 
     slo = spec.slo
@@ -506,7 +508,7 @@ def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
 def _plan(
     settings: Settings, file: Path | None, destroy: Sequence[str] | None, allow_lower_durability: bool
 ) -> tuple[TreePlan, Facts, KafkaCluster, RegistryClient]:
-    """The rehearsed plan, digests of what it was made from, and the clients it was made with."""
+    """Return the rehearsed plan, the digests of its inputs, and its clients."""
     from hub.topics.tree.apply_plan import compare, rehearsed
     from hub.topics.tree.plan import Allowed
 
@@ -518,7 +520,7 @@ def _plan(
 
 
 def _saved_plan(settings: Settings, file: Path) -> tuple[TreePlan, KafkaCluster, RegistryClient]:
-    """The plan in the file. Raises Conflict when what it was made from is not so any more."""
+    """Return the plan in the file. Raises Conflict when its inputs have changed."""
     from hub.topics.tree.apply_plan import check_unchanged
     from hub.topics.tree.plan import TreePlan
     from hub.topics.tree.saved_plan import read

@@ -271,7 +271,9 @@ def _one(found: DeadLetters, topic: str) -> str:
 
 
 def _places(found: DeadLetters, topic: str, partition: int | None, offsets: list[int]) -> list[RecordPlace]:
-    """The letters of these offsets. Raises CallerError where several partitions have one and none is said."""
+    """Return the dead-letter records at these offsets. Raises CallerError where several partitions have one
+    and no partition is given.
+    """
     from hub.topics.dead_letters.model import RecordPlace
 
     if partition is not None or found.topics()[topic].partitions == 1:
@@ -300,7 +302,9 @@ def _chosen(
     *,
     every: bool = False,
 ) -> list[RecordPlace]:
-    """The letters that are meant: by offset, or by reason (``every``: all in those states), of one partition if it is said."""
+    """Return the selected dead-letter records: by offset, or by reason (``every``: all in those states), of
+    one partition if given.
+    """
     name = _one(found, topic)
     if offsets:
         if reason is not None:
@@ -349,7 +353,7 @@ def _change(assignments: list[str], json_file: Path | None, script: Path | None)
 
 
 def _scripted(script: Path) -> Change:
-    """``repair(event, letter)`` of a file of the caller's own. What it raises names the letter."""
+    """Load ``repair(event, letter)`` from the user's file. Its errors name the dead-letter record."""
     spec = importlib.util.spec_from_file_location("hub_dlq_repair", script)
     if spec is None or spec.loader is None or not script.exists():
         raise NotFound(

@@ -97,7 +97,7 @@ def validate(
 
 
 def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView) -> str:
-    """What is said of a view that is right as far as its file tells. Raises ConfigError."""
+    """Return the summary of a valid view, as far as its file shows. Raises ConfigError."""
     from hub.materializers.definition.entity_plan import shape
     from hub.materializers.definition.sql_view import SqlView, checked
     from hub.materializers.planning.classify import classify
@@ -152,8 +152,9 @@ def _has_spark(settings: Settings) -> bool:
 
 
 def _analyzed(folder: Path, settings: Settings, views: list[View | SqlView]) -> dict[str, str]:
-    """What Spark's analyzer adds to what is said of views. Raises ConfigError with its words for one that it refuses. Python
-    functions are not run here, so views that name them are left out."""
+    """Return additions by Spark's analyzer to the summaries of views. Raises ConfigError with its message for
+    a refused view. Python functions do not run here, so views that use them are not analyzed.
+    """
     from hub.cli.view.golden import golden_runner
     from hub.materializers.golden.runner import UNKNOWN_SOURCE
 
@@ -305,7 +306,7 @@ def replay_late(
 
 
 def _lasts(view: View) -> dict[str, object]:
-    """What a ttl means for a view; {} of one that has none."""
+    """Return the explanation of a view's ttl; {} without one."""
     if view.ttl is None:
         return {}
     return {
@@ -334,7 +335,7 @@ def _grouped(folder: Path, view: View | SqlView) -> dict[str, object]:
 
 
 def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
-    """What ``explain`` says of a SQL view."""
+    """Return the ``explain`` report of a SQL view."""
     from hub.materializers.definition.sql_view import checked
     from hub.materializers.planning.classify import classify
 
@@ -367,7 +368,7 @@ def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]
 
 
 def _in_real_time(found: Classified) -> str:
-    """Whether `mode: realtime` takes it, whatever its file says now."""
+    """Return whether `mode: realtime` supports the view, whatever mode its file has now."""
     from hub.materializers.planning.real_time import refused
 
     if found.query.view.mode == "realtime":
@@ -377,7 +378,7 @@ def _in_real_time(found: Classified) -> str:
 
 
 def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
-    """How the delta operator keeps a view: by what each input is tied to it, and what it keeps for that."""
+    """Return how the delta operator maintains a view: its plan and its state."""
     from hub.materializers.planning.delta_inputs import planned
 
     sources = found.query.view.sources
@@ -395,7 +396,7 @@ def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
-    """What is not known of sources without a schema before the hub runs, and why."""
+    """Return what cannot be checked for sources without a schema until the hub runs, and why."""
     from hub.materializers.definition.load import view_files
     from hub.materializers.definition.sql_view import SqlSource
 
@@ -417,7 +418,7 @@ def _unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
 
 
 def _check_columns(folder: Path, query: Query) -> None:
-    """That the views which a view reads have the columns it reads of them, as far as their files tell."""
+    """Check that the views which a view reads have the columns it uses, as far as their files show."""
     from hub.materializers.definition.load import load_view, view_files
     from hub.materializers.definition.sql_view import SqlView, checked
 

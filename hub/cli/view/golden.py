@@ -121,7 +121,7 @@ def run_tests(
 
 
 def _verdict(runner: GoldenRunner, view: str, name: str, case: Case) -> CaseResult:
-    """A case that cannot run has failed, and the others go on."""
+    """Return the result of a case. A case that cannot run fails; the others still run."""
     from hub.materializers.golden.cases import CaseResult, differences
 
     try:

@@ -48,7 +48,9 @@ def show_view(
 
 
 def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
-    """What people read of a view as ``GET /views`` tells it, (name, value); what is not known or not so is left out."""
+    """Yield (name, value) for people from a view of ``GET /views``; unknown or inapplicable values are left
+    out.
+    """
     lines: dict[str, object] = {
         "view": view["view"],
         "doc": view.get("doc"),
@@ -72,7 +74,7 @@ def shown(view: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, object]]:
 
 
 def versions_in_short(versions: Sequence[Mapping[str, Any]]) -> str:
-    """What is served, and what is beside it.
+    """Return the served version and, in parentheses, the others.
 
     >>> versions_in_short([{"number": 2, "state": "served"}, {"number": 3, "state": "building"}])
     '2 (3 building)'
@@ -134,7 +136,7 @@ def _by_topic(positions: str | None) -> Iterator[str]:
 
 
 def _batch(batch: Mapping[str, Any] | None, now_ms: int) -> str | None:
-    """``live: 12 events in 0.53 s, 3 s ago; 1 to dead letters``"""
+    """Return a summary such as ``live: 12 events in 0.53 s, 3 s ago; 1 to dead letters``."""
     if not batch:
         return None
     events, ms = batch["input_rows"], batch["batch_ms"]

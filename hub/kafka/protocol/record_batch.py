@@ -215,7 +215,7 @@ def _skip_varint(buffer: bytearray, at: int, end: int) -> int:
 
 
 class Fate(Enum):
-    """How the mirror treats a batch: pass it, rewrite it, or leave it out."""
+    """Treatment of a batch by the mirror: pass, rewrite, or leave out."""
 
     PASS = "passes as it is"
     HOLES = "written anew: compaction left holes"
