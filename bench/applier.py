@@ -1,4 +1,4 @@
-"""How fast a changelog becomes a table: rows/s, CPU and memory of one applier into each kind of store, on a real Kafka.
+"""Speed of an applier: rows/s, CPU and memory of one applier into each kind of store, on a real Kafka.
 
 Run: ``.venv/bin/python bench/applier.py [--rows N] [--keys N] [--only sqlite|postgresql|duckdb|parquet]``. Each figure is
 of a process of its own that fills an empty store from the log, decoding included. Prints figures, asserts no time;
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-# The hub beside this file is measured, not one that is installed.
+# Measure the hub of this repository, not an installed one.
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import psutil
@@ -102,7 +102,7 @@ class Schemas:
 
 
 def fill(bootstrap: str, width: str, url: str) -> dict[str, Any]:
-    """Apply a whole changelog; what it took of this process."""
+    """Apply a whole changelog and return what this process used."""
     cluster = KafkaCluster(bootstrap, 15.0)
     columns = [each["name"] for each in schema(width)["fields"] if not each["name"].startswith("_")]
     view = View.model_validate(
@@ -215,7 +215,7 @@ def measure(
 
 
 def _server_cpu(postgres: Postgres | None) -> float:
-    """Of the processes of Postgres, those that ended included."""
+    """Return the CPU seconds of Postgres's processes, including those that ended."""
     if postgres is None or postgres.process is None:
         return 0.0
     server = psutil.Process(postgres.process.pid)

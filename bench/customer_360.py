@@ -1,4 +1,4 @@
-"""The bulk case of a customer-360 of seven systems: the hub beside programs that people would write instead.
+"""Bulk load of a customer-360 view from seven systems: the hub and hand-written programs.
 
 Run: ``.venv/bin/python bench/customer_360.py`` (about six minutes). Each gets a Kafka of its own with the same events
 in it. Prints figures and asserts none on time; rows that differ from those computed here in plain Python end it.
@@ -254,7 +254,7 @@ def measure_peer(events: int, keys: int, right: dict[str, Row], name: str, start
 
 
 def measure_hub(events: int, keys: int, right: dict[str, Row]) -> tuple[dict[str, float], dict[str, float]]:
-    """Of a hub that starts with the view, and of the same view added to it then."""
+    """Measure a hub that starts with the view, and the same view added afterwards."""
     with loaded(events, keys) as running:
         began_at = time.monotonic()
         found = bulk(running)

@@ -1,4 +1,4 @@
-"""What a hub costs that nobody writes to, by its number of live views.
+"""Cost of a hub without traffic, by its number of live views.
 
 Run: ``.venv/bin/python bench/idle.py [--views 0 1 20] [--seconds 30]`` (some five minutes). Real Kafka, Spark, SQLite and HTTP.
 Prints figures, asserts none; bench/README.md says what each means.
@@ -31,7 +31,7 @@ def measured(running: Hub, seconds: float) -> dict[str, float]:
 
 
 def idle(views: int, settle_s: float, seconds: float) -> dict[str, float]:
-    """Of a hub whose views have read what there is and wait for more."""
+    """Measure a hub whose views have read all events and wait for more."""
     with hub() as running:
         running.load(EVENTS, KEYS)
         folder = running.settings.project / "views"

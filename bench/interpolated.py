@@ -1,4 +1,4 @@
-"""[core] Lag in seconds as exporters guess it, and how errors are told."""
+"""[core] Lag in seconds as interpolating exporters estimate it, and a summary of errors."""
 
 from __future__ import annotations
 

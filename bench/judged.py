@@ -1,4 +1,5 @@
-"""[edge] How wrong lag in seconds is on a real broker: the hub as users run it, and beside it an interpolating exporter.
+"""[edge] Errors of lag in seconds on a real broker: the hub as users run it, compared with an interpolating
+exporter.
 
 Topics are written and groups moved for a while; then both begin, as after a restart, and go on. Afterwards the topics are
 read, and each reading is compared with the append time of the first record that its group had not read.
@@ -33,7 +34,7 @@ _STEP_S = 0.05
 _SEND_S = 0.02
 _ROUNDING_S = 0.002
 STEADY, BURSTS, RARE = "lag.steady", "lag.bursts", "lag.rare"
-# How many records each topic has after so many seconds.
+# Number of records in each topic after a number of seconds.
 _WRITTEN: Mapping[str, Callable[[float], int]] = {
     STEADY: lambda s: int(s * 20),
     BURSTS: lambda s: int(s / 45) * 5_000 + min(5_000, int(s % 45 * 5_000)),
@@ -43,7 +44,7 @@ _WRITTEN: Mapping[str, Callable[[float], int]] = {
 
 @dataclass
 class Group:
-    """One reader of one topic: its position after so many seconds. What was read of it is judged in the end."""
+    """One reader of one topic: its position after a number of seconds, and the readings to judge at the end."""
 
     name: str
     topic: str
@@ -139,7 +140,7 @@ def _traffic(bootstrap: str, groups: Sequence[Group]) -> Iterator[None]:
 
 
 def _look(cluster: KafkaCluster, groups: Sequence[Group], url: str, seconds: float) -> None:
-    """What both say, as often as either says anything new."""
+    """Record the readings of the hub and of the exporter, as often as either has new ones."""
     by_name = {group.name: group for group in groups}
     deadline = time.monotonic() + seconds
     polls_at_s = 0.0
@@ -175,7 +176,7 @@ def _rows(url: str) -> list[dict[str, Any]]:
 
 
 def _appended(cluster: KafkaCluster, topic: str) -> list[float]:
-    """When each record was appended, by offset."""
+    """Return the append time of each record, by offset, in seconds."""
     reader, place = cluster.reader(), TopicPartition(topic, 0)
     end, found = cluster.end_offsets([topic]), list[float]()
     try:

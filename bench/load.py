@@ -33,9 +33,11 @@ class Job:
 
 @dataclass(slots=True)
 class Load:
-    """What came of a job. ``bodies`` and ``statuses`` are in the order of the requests, ``latencies_s`` in that of the
-    answers; a connection that broke is status 0. ``late_s`` tells how late the generator sent what was due
-    while it had a free connection; ``cpu_s`` is its own CPU time: near ``wall_s``, it was the bottleneck."""
+    """Result of a job. ``bodies`` and ``statuses`` are in the order of the requests, ``latencies_s`` in the
+    order of the answers; a broken connection has status 0. ``late_s``: delay of the generator for requests
+    that were due while it had a free connection. ``cpu_s`` is the generator's own CPU time: if it is near
+    ``wall_s``, the generator was the bottleneck.
+    """
 
     latencies_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
@@ -172,7 +174,7 @@ def _run(job: Job, load: Load) -> None:
 
 
 def _count(job: Job) -> int | None:
-    """How many requests the job has; None: as many as fit into its time."""
+    """Return the number of requests of the job; None if its time limits it."""
     if job.seconds is None:
         return len(job.requests)
     return None if job.rate is None else int(job.seconds * job.rate)

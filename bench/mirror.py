@@ -1,4 +1,5 @@
-"""What mirroring costs, beside MirrorMaker 2 in the same run: between two real Kafkas on this machine, dense and tiny batches.
+"""Cost of mirroring, compared with MirrorMaker 2 in the same run: two real Kafkas on this machine, dense and
+tiny batches.
 
 Run: ``.venv/bin/python bench/mirror.py`` (``--quick`` for a few minutes; ``--records N``; ``--no-peer`` without MirrorMaker).
 Prints figures and the goals beside them, asserts none on time; a record that did not arrive ends it. bench/README.md says
@@ -25,7 +26,7 @@ from operator import attrgetter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# The hub beside this file is measured, not one that is installed; also by the worker, a process of its own.
+# Measure the hub of this repository, not an installed one, also in the worker, which is a process of its own.
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "bench")]
 os.environ["PYTHONPATH"] = str(ROOT)
 
@@ -52,7 +53,7 @@ RATE = 10_000
 BATCHES, RECORDS, TLS, AT_LEAST_ONCE, EXACTLY_ONCE = (
     "hub", "hub, record by record", "hub, over TLS", "MirrorMaker 2", "MirrorMaker 2, exactly once"
 )  # fmt: skip
-# Every batch is one that is written anew: what the engine does for tiny ones, holes, and what it changes.
+# Rewrite every batch, as the engine does with tiny batches, holes, and batches that it changes.
 ANEW = BatchLimits(tiny_records=1 << 30, tiny_bytes=1 << 30)
 
 
@@ -76,7 +77,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one mirror in one case. ``cpu_s`` is its processes' alone, ``broker_s`` the target broker's."""
+    """Figures of one mirror in one case. ``cpu_s``: CPU of its processes alone; ``broker_s``: CPU of the
+    target broker.
+    """
 
     records: int
     wall_s: float
@@ -98,13 +101,13 @@ class Figures:
 
 # Not counted: the brokers' own Java is cold at first, and only the first to be measured would pay for it.
 WARM_UP = Case("warm up of the brokers", 200_000, 600, "lz4", 1_000)
-# The hub's runs are short: the one of median CPU of so many, taken in turns.
+# The hub's runs are short: run this many, in turns, and take the one with the median CPU.
 ROUNDS = 3
 CPU_EACH = attrgetter("cpu_each")
 
 
 class TlsNode(KafkaNode):
-    """Has a listener with TLS beside the open one, with a certificate that it made itself."""
+    """A node with an additional TLS listener and a self-signed certificate."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -139,7 +142,7 @@ class TlsNode(KafkaNode):
         return command
 
     def access(self, tls: bool) -> dict[str, str]:
-        """What ClusterAccess is given."""
+        """Return the arguments of ClusterAccess."""
         if not tls:
             return {"bootstrap": self.bootstrap}
         return {
@@ -248,8 +251,9 @@ def cost_of_node(node: KafkaNode) -> float:
 
 
 def copy(words: str) -> None:
-    """What the child process does: it copies the topic, waits for a line, which says that the copy was made anew, copies it
-    again, warm as a worker is and as the peer is, and prints the figures of that as JSON."""
+    """Run the child process: copy the topic, wait for a line on standard input (the copy was recreated), copy
+    it again with warm code as workers and the peer have, and print the figures of the second copy as JSON.
+    """
     given = json.loads(words)
     case = Case(**given["case"])
     for name in ("warm-up", "measured"):
@@ -298,7 +302,9 @@ def begin(engine: BatchEngine) -> None:
 
 
 def peak_memory_mb(pid: int) -> float:
-    """Of this program alone: getrusage's figure is, after a fork, at least the parent's."""
+    """Return the peak memory of this program alone, in MB. After a fork, getrusage's figure is at least the
+    parent's.
+    """
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
@@ -360,7 +366,9 @@ def check(target: TlsNode, topic: str, case: Case) -> None:
 def by_peer(
     peer: MirrorMakerPeer, target: TlsNode, topic: str, case: Case, release: Callable[[], None]
 ) -> Figures:
-    """From the moment at which the topic's records can be read to the last one's arrival, as the copy's ends tell."""
+    """Measure the peer from the moment the topic's records are readable until the last one arrives, by the
+    copy's end offsets.
+    """
     cluster = KafkaCluster(target.bootstrap)
     cpu, broker = peer.cpu_s(), cost_of_node(target)
     release()
@@ -525,7 +533,7 @@ def paced(producer: Producer, send: Callable[[int], None], seconds: float) -> in
 def lag_of_worker(
     source: TlsNode, target: TlsNode, folder: Path, seconds: float
 ) -> tuple[float, float, float]:
-    """By ``hub mirror run``, as users have it; and its peak memory in MB."""
+    """Return (p50, p99, peak memory in MB) of ``hub mirror run``, as users run it."""
     world = World(folder / "worker", source.bootstrap, target.bootstrap)
     topic = lag_topic("hub")
     make(source, topic)

@@ -1,5 +1,5 @@
-"""What measuring everybody's lag costs in a large estate and on a real broker, and how wrong lag in seconds is beside an
-interpolating exporter.
+"""Cost of measuring all consumer lag in a large estate and on a real broker, and errors of lag in seconds
+compared with an interpolating exporter.
 
 Run: ``.venv/bin/python bench/monitor.py`` (some minutes; ``--quick`` a tenth of the estate). Prints figures beside the goals,
 asserts none. bench/README.md says what each means.
@@ -79,8 +79,10 @@ class NoViews:
 
 @dataclass
 class Estate:
-    """A cluster in memory, second by second: every partition grows by some records a second, and a group has read a
-    share of what there is: most all of it, some stopped, some fall behind, some catch up. Its own time is counted."""
+    """A simulated cluster in memory, second by second. Every partition grows by some records a second, and
+    each group has read a share: most groups all of it, some stopped, some falling behind, some catching up.
+    ``own_s`` counts the time of the simulation itself.
+    """
 
     topics_: int
     partitions_: int
@@ -325,7 +327,7 @@ def _timed(call: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - began_s, found
 
 
-# ---- seconds, beside interpolation
+# ---- lag in seconds, compared with interpolation
 
 
 @dataclass
@@ -409,7 +411,7 @@ def histories() -> list[History]:
 
 
 def errors(history: History, poll_s: float = 30.0) -> dict[str, object]:
-    """Absolute errors of both, at every poll after the first minute of what is judged."""
+    """Return the absolute errors of both, at every poll after the first minute of the judged period."""
     guess, ours = Interpolating(), Ours(history.arrivals, append_time=True)
     theirs: list[float] = []
     own: list[float] = []

@@ -50,7 +50,7 @@ BID = {
 }  # fmt: skip
 TOPICS: dict[str, dict[str, Any]] = {"nexmark.person": PERSON, "nexmark.auction": AUCTION, "nexmark.bid": BID}
 EPOCH_MS = 1_767_225_600_000
-# The last event of a topic closes everyone's windows. What it is about is this, and no row of it is compared.
+# The last event of a topic closes all windows. Its subject has this id, and its rows are not compared.
 LAST = -1
 GAP_MS = 3_600_000
 
@@ -62,9 +62,10 @@ TIMED_B = "b: {topic: nexmark.bid, event_time: date_time, watermark: 4 seconds}"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """``sources``, ``sql`` and ``key`` are the view's; ``flink`` is Flink's SELECT, whose columns are ``columns``, with
-    their types, the first ``keys`` of which tell its rows apart. ``official``: Nexmark's own text, which the hub runs as well
-    where ``sql`` is a cheaper form of it."""
+    """A query of the benchmark. ``sources``, ``sql`` and ``key`` define the view. ``flink`` is Flink's
+    SELECT; ``columns`` are its columns with types, and the first ``keys`` of them identify a row.
+    ``official``: Nexmark's own text, which the hub also runs if ``sql`` is a cheaper form.
+    """
 
     name: str
     what: str
@@ -270,7 +271,7 @@ def by_hub(running: Hub, query: Query, name: str, text: str, timeout_s: float) -
                 return Took(moved_at - began_at, cpu_s, int(told["last_batch"].get("late_records") or 0))
     finally:
         file.unlink()
-        with contextlib.suppress(TimeoutError):  # it says more about the hub than about the query
+        with contextlib.suppress(TimeoutError):  # a timeout concerns the hub, not the query
             wait(lambda: running.progress(name).get("state") in (None, "stopped"), 30)
 
 
@@ -317,7 +318,7 @@ def rows_of(running: Hub, topic: str, query: Query) -> Counter[tuple[Any, ...]]:
 
 
 def difference(ours: Counter[tuple[Any, ...]], theirs: Counter[tuple[Any, ...]]) -> str:
-    """How many rows only one side has, and the first of each; nothing when the multisets are equal."""
+    """Return how many rows only one side has, with an example of each; "" when the multisets are equal."""
     told = []
     for who, only in (("only the hub", ours - theirs), ("only Flink", theirs - ours)):
         if only:
@@ -401,7 +402,7 @@ def measure(chosen: list[Query], events: int, timeout_s: int, beside: bool) -> b
                 theirs, peak_mb = flink.run(
                     running.settings, folder, first | jobs, timeout_s * (len(jobs) + 1)
                 )
-            except RuntimeError as error:  # what the hub took is told all the same
+            except RuntimeError as error:  # print the hub's figures all the same
                 print(error, file=sys.stderr)
         equal = told(running, chosen, read, ours, theirs, (memory_mb, peak_mb))
         return equal and bool(theirs) == beside
@@ -417,7 +418,7 @@ def official_view(query: Query) -> str:
 
 
 def lines(chosen: list[Query]) -> Iterator[tuple[Query, str, str]]:
-    """(query, its view, what is said of it) for each line of the table."""
+    """Yield (query, its view, its title) for each line of the table."""
     for query in chosen:
         if query.official:
             yield query, official_view(query), f"{query.name} as Nexmark writes it"

@@ -1,4 +1,5 @@
-"""What proving a store against its changelog costs: rows/s of one core, memory, disk, and how long it takes within its share.
+"""Cost of verifying a store against its changelog: rows/s of one core, memory, disk, and duration within its
+CPU share.
 
 Run: ``.venv/bin/python bench/proof.py [--keys N …] [--only sqlite|postgresql|duckdb|parquet]``. A changelog of five rows a key on a real
 Kafka, filled into a store; then a prover in a process of its own. Prints figures, asserts no time; a store that does not match ends it.
@@ -17,7 +18,7 @@ from typing import Any, Self
 
 import psutil
 
-# Beside this file, with the paths that it sets.
+# This module is in the same folder; importing it sets the paths.
 from applier import KINDS, Schemas, fill, log_and_postgres, write
 from postgres import BINARIES, Postgres
 

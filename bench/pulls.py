@@ -1,4 +1,5 @@
-"""What a read by key costs, and how long it takes: the hub's server beside a Kafka Streams program that answers from its own store.
+"""Cost and latency of a read by key: the hub's server, and a Kafka Streams program that answers from its own
+store.
 
 Run: ``.venv/bin/python bench/pulls.py [--store sqlite|postgresql …] [--keys N] [--rate N] [--seconds N] [--no-peer]`` (about three
 minutes). Requests are prepared bytes from a process of its own (load.py). Prints figures, asserts none on time; an answer that is
@@ -35,7 +36,9 @@ STORES = ("sqlite", "postgresql")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where rows are asked for, ``path`` with the key behind it, and the process that is charged."""
+    """A server to read from: requests go to ``path`` followed by the key; ``process`` is the one whose CPU
+    counts.
+    """
 
     title: str
     port: int
@@ -49,7 +52,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of a server: the keys in a seeded order, for how long, at what rate."""
+    """Requests to a server: the keys in a seeded order, the duration, and the rate."""
 
     keys: Sequence[str]
     seconds: float

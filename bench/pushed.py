@@ -1,4 +1,5 @@
-"""What subscribers of a view cost the server, by their number: at a steady rate of events, all rows to each.
+"""Cost of a view's subscribers to the server, by their number: at a steady rate of events, with all rows to
+each.
 
 Run: ``.venv/bin/python bench/pushed.py [--subscribers 0 1 50 200] [--rate 50] [--seconds 30]`` (some five minutes). Real Kafka,
 Spark, SQLite and HTTP. Prints figures, asserts none; bench/README.md says what each means.
@@ -22,7 +23,9 @@ WARM_UP_S, SETTLE_S = 30.0, 5.0
 
 
 async def follow(running: Hub, rows: list[int], arrivals: Arrivals | None) -> None:
-    """One subscriber, for ever: adds each row it is told to ``rows[0]``; for ``arrivals`` it reads the keys, too."""
+    """Run one endless subscriber: add each row it receives to ``rows[0]``; with ``arrivals``, also parse the
+    keys.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", running.settings.http_port)
     try:
         writer.write(SUBSCRIBE)
@@ -36,7 +39,7 @@ async def follow(running: Hub, rows: list[int], arrivals: Arrivals | None) -> No
 
 
 async def measured(running: Hub, subscribers: int, seconds: float, arrivals: Arrivals) -> str:
-    """Of the server, while so many listen."""
+    """Measure the server with this number of subscribers and return the line to print."""
     rows = [0]
     tasks = [
         asyncio.create_task(follow(running, rows, None if number else arrivals))

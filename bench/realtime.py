@@ -1,4 +1,5 @@
-"""How late a view in real time is at 1,000 events a second, its checkpoints' pauses counted: an entity view, SQL of class A and B.
+"""Latency of a realtime view at 1,000 events a second, including the pauses of its checkpoints: an entity
+view, a stateless and an aggregate SQL view.
 
 Run: ``.venv/bin/python bench/realtime.py`` (about a quarter of an hour; ``--only entity`` five minutes). Real Kafka, Spark,
 SQLite and HTTP. Prints figures, asserts none; bench/README.md says what each means.
@@ -40,7 +41,7 @@ _APART_S = 1.0
 
 @dataclass
 class Measured:
-    """Of one view in one mode. Latencies in seconds, ascending."""
+    """Figures of one view in one mode. Latencies are in seconds, ascending."""
 
     to_changelog: list[float]
     to_subscriber: list[float]
@@ -52,7 +53,7 @@ class Measured:
     seconds: float
     memory_mb: int
     load: tuple[float, float]
-    # The longest times without any row in the changelog, and what Spark said of the checkpoints.
+    # The longest times without a row in the changelog, and Spark's messages about the checkpoints.
     pauses: list[float]
     told: list[str]
     # When late events came together: seconds since the first figure, how long that went on, how many.
@@ -141,7 +142,9 @@ class Load:
 
 
 def measure(running: Hub, name: str, mode: str, rate: int, checkpoints: int, warm_up_s: float) -> Measured:
-    """Under load from before the first figure on: after ``warm_up_s``, over so many whole checkpoints (live: as long)."""
+    """Measure a view under a steady load that begins ``warm_up_s`` before the first figure, over
+    ``checkpoints`` whole checkpoints (live mode: for the same time).
+    """
     switch(running, VIEWS[name], mode)
     load = Load(running, rate, name != "entity")
     load.start()

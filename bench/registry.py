@@ -1,4 +1,4 @@
-"""What the schema registry does and costs, over HTTP on a real Kafka; beside it Apicurio Registry, the same way.
+"""Speed and cost of the schema registry, over HTTP on a real Kafka, compared with Apicurio Registry.
 
 Run: ``.venv/bin/python bench/registry.py`` (about a quarter of an hour; ``--quick`` leaves out the 100,000 schemas). Prints
 figures, asserts none on time. bench/README.md says what each means.
@@ -26,7 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# The hub beside this file is measured, not one that is installed.
+# Measure the hub of this repository, not an installed one.
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import psutil
@@ -169,7 +169,7 @@ def log_of_its_own(start: Callable[[Side], Served]) -> Iterator[Side]:
 
 @dataclass
 class Bench:
-    """What the parts share: the generator's process, and how long to measure."""
+    """Shared state of the parts: the generator's process, and how long to measure."""
 
     pool: ProcessPoolExecutor
     seconds: float
@@ -182,7 +182,9 @@ class Bench:
         return self.pool.submit(run, job).result()
 
     def checked(self, server: Served, requests: Sequence[bytes], **more: object) -> Load:
-        """As ``load``; a request that is not answered with 200 ends the bench: its figures would say nothing."""
+        """Run ``load``; raise RuntimeError if a request is not answered with 200, because the figures would
+        be meaningless.
+        """
         load = self.load(server, requests, **more)
         if load.refused:
             raise RuntimeError(f"{load.refused} of {len(load.statuses)} refused: {Counter(load.statuses)}")
@@ -323,7 +325,7 @@ def _population(size: int) -> Iterator[tuple[str, str, int]]:
 
 
 def _fill_log(bootstrap: str, size: int) -> None:
-    """What Confluent's registry would have written: ids from 1 in the order of the log."""
+    """Write the records that Confluent's registry would have written: ids from 1 in the order of the log."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"})
     failed: list[object] = []
     for number, (subject, name, version) in enumerate(_population(size), 1):
@@ -348,7 +350,7 @@ def _at_size(bench: Bench, side: Side, size: int, last: str) -> Figures:
     started_cpu, resident = server.cost().cpu_s, server.cost().memory_mb
     subjects = min(size, SUBJECTS)
     status, listed = server.ask("GET", server.path("subjects"), timeout_s=60)
-    # The peer lists a part only, and says so in its settings.
+    # The peer lists only a part, as its settings allow.
     if status != 200 or (not server.prefix and len(listed) != subjects):
         raise RuntimeError(f"{len(listed)} of {subjects} subjects are listed ({status})")
     count, next_version = bench.writes // 2, size // subjects + 1
@@ -373,7 +375,7 @@ def _at_size(bench: Bench, side: Side, size: int, last: str) -> Figures:
 
 @dataclass
 class Written:
-    """What one writer sent and what was acknowledged: (monotonic time, number, id)."""
+    """Writes of one writer: the number sent, and the acknowledged ones as (monotonic time, number, id)."""
 
     name: str
     acknowledged: list[tuple[float, int, int]] = field(default_factory=list)
@@ -437,7 +439,9 @@ def killed(
 def kill_one(
     victim: Served, survivor: Served, writers: Sequence[Written], before_s: float, after_s: float
 ) -> tuple[float, float]:
-    """Write through both, kill one, go on: (writes a second while both live, the longest gap, seconds)."""
+    """Write through both servers, kill one, and keep writing. Returns (writes/s while both live, longest gap
+    in seconds).
+    """
     stops = [threading.Event(), threading.Event()]
     threads = [
         threading.Thread(target=write, args=each, daemon=True)
@@ -467,7 +471,7 @@ def longest_gap(written: Written, killed_at: float) -> float:
 
 
 def verdict(bench: Bench, server: Served, every: Sequence[Written]) -> Figures:
-    """What a node that has just read the log says of every write, acknowledged or not."""
+    """Compare every write, acknowledged or not, with the answers of a node that has just read the log."""
     ids: dict[int, set[str]] = {}
     lost = acknowledged = 0
     for written in every:
@@ -516,7 +520,7 @@ def say(figure: str, own: str, peer: str = "", goal: str = "", earlier: str = ""
 
 
 def rows(bench: Bench) -> list[tuple[str, str, str]]:
-    """(key, what it is, goal) of one node's figures."""
+    """Return (key, title, goal) of each figure of one node."""
     listed = [("started", "start on an empty log, until it answers", ""), ("memory_idle", "memory then", "")]
     for name, path in (("id", "GET /schemas/ids/{id}"), ("latest", "GET /subjects/{s}/versions/latest")):
         listed += [
@@ -616,7 +620,9 @@ def main() -> None:
 
 
 def beside(with_peer: bool, measure: Callable[[], Figures]) -> Figures:
-    """The peer's figures; none, with the reason said, when it fails: the hub's are worth printing all the same."""
+    """Return the peer's figures; {} with the reason on standard error if the peer fails, because the hub's
+    figures are worth printing all the same.
+    """
     if not with_peer:
         return {}
     try:
@@ -627,7 +633,9 @@ def beside(with_peer: bool, measure: Callable[[], Figures]) -> Figures:
 
 
 def say_sizes(bench: Bench, sizes: Sequence[int], with_peer: bool) -> None:
-    """The peer is filled through its API, so it goes on to the next size only when it is fast."""
+    """Measure and print each size. The peer is filled through its API, so it takes part in the next size only
+    while it is fast.
+    """
     for size in sizes:
         own = hub_sizes(bench, size)
         peer = beside(with_peer, lambda size=size: peer_sizes(bench, size))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""[edge] A server under measurement: a process with its port, what it costs, and how it ends."""
+"""[edge] A server under measurement: a process with its port and cost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Served:
             connection.close()
 
     def wait(self, path: str, timeout_s: float = 900.0) -> float:
-        """Until a GET is answered with 200; the seconds since the process's start."""
+        """Wait until a GET is answered with 200; return the seconds since the start of the process."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -82,7 +82,7 @@ class Served:
         return cost_of(self.process)
 
     def kill(self) -> None:
-        """As a power failure would: no good-bye."""
+        """Kill the process without warning, as a power failure would."""
         self.process.kill()
         self.process.wait(30)
 

@@ -1,4 +1,4 @@
-"""What a view costs and how late it is, measured on the product's own path: real Kafka, Spark, store and HTTP.
+"""Cost and latency of a view, measured on the product's own path: real Kafka, Spark, store and HTTP.
 
 Run: ``.venv/bin/python bench/views.py`` (about fifteen minutes; ``--quick`` leaves out the last part). Prints figures, asserts none.
 bench/README.md says what each means.
@@ -113,7 +113,7 @@ class Hub:
         (self.settings.project / "views").mkdir(parents=True)
         (self.settings.project / "views" / "bench.yaml").write_text(view)
         self.url = self.settings.url
-        # One, and kept: to make one takes longer than what it asks.
+        # Keep one client: creating one takes longer than a request.
         self.client = httpx2.Client(base_url=self.url, timeout=10)
         self.supervisor = Supervisor(self.settings.home)
         self.cluster = KafkaCluster(self.settings.bootstrap)
@@ -235,7 +235,9 @@ def hub(
 
 
 def wait(done: Callable[[], bool], timeout_s: float = 600.0) -> float:
-    """Until ``done``, asked four times a second: more often, the questions would show. The monotonic time then."""
+    """Wait until ``done`` and return the monotonic time. Asks four times a second: more often would influence
+    the figures.
+    """
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:
@@ -250,8 +252,9 @@ def bulk(running: Hub) -> dict[str, float]:
 
 
 def bulk_again(running: Hub) -> dict[str, float]:
-    """The same view under another name, from the same log, by the Spark that has run: as when a view is added or built
-    anew. It is gone afterwards."""
+    """Measure the same view under another name, from the same log, on the running Spark, as when a view is
+    added or rebuilt. Removes the view afterwards.
+    """
     file = running.settings.project / "views" / "again.yaml"
     try:
         return _caught_up(
@@ -281,8 +284,9 @@ def _caught_up(running: Hub, view: str, begin: Callable[[], object], cpu_before_
 
 
 class Told:
-    """What a view's engine tells, from the log: a store hears of it behind all the rows that it has to take first, and a peer
-    is asked for what it has committed, too."""
+    """Progress that a view's engine writes to the log. A store shows progress only after it has taken all
+    earlier rows; the peer is also measured by what it has committed.
+    """
 
     def __init__(self, running: Hub, view: str) -> None:
         self.view, self.state, self.read = view, "", Positions()
@@ -328,8 +332,9 @@ def key_told(line: bytes) -> str | None:
 
 
 def keys_told(running: Hub, done: threading.Event) -> Iterator[str]:
-    """Keys of the view's changes as a subscriber hears of them, until ``done`` or the hub is stopped. Over a bare socket: what
-    an HTTP library takes for it would be most of what such a program takes."""
+    """Yield the keys of the view's changes as a subscriber receives them, until ``done`` or the hub stops.
+    Uses a bare socket, because an HTTP library would use more CPU than the rest of the program.
+    """
     with (
         contextlib.suppress(OSError),
         socket.create_connection(("127.0.0.1", running.settings.http_port)) as line,
@@ -484,7 +489,7 @@ def steady(running: Hub, mode: str, rate: int, seconds: int, warm_up_s: int) -> 
 # Events a second at which a live batch is mostly its events.
 BUSY = 20_000
 
-# What is measured once more, when the JVM has compiled most of what is hot.
+# Prefix of figures that are measured again, after the JVM has compiled most hot code.
 LATER = "later_"
 
 
@@ -492,7 +497,9 @@ LATER = "later_"
 def peer(
     running: Hub, events: int, port: int | None = None
 ) -> Iterator[tuple[kafka_streams.KafkaStreamsView, dict[str, float]]]:
-    """The same by Kafka Streams, caught up: its process, and what it took from its start. ``port``: where it serves."""
+    """Run the same view with Kafka Streams until it has caught up; yield its process and its figures since
+    its start. ``port``: serve rows there.
+    """
     end = running.cluster.end_offsets(TOPICS)
     view = kafka_streams.KafkaStreamsView(
         running.settings, running.cluster, running.folder / "peer", running.schemas, port=port
@@ -548,7 +555,7 @@ def say(figure: str, value: str, goal: str = "", other: str = "") -> None:
 
 
 def of_one_size(given: argparse.Namespace, with_peer: bool) -> None:
-    """Bulk, live and in real time, of so many events and keys."""
+    """Measure and print bulk, live and realtime mode, with ``given.events`` events and ``given.keys`` keys."""
     beside: dict[str, float] = {}
     if with_peer:
         with hub() as running:
@@ -611,7 +618,7 @@ def of_one_size(given: argparse.Namespace, with_peer: bool) -> None:
 def live_cost(
     running: Hub, cpu_s: Callable[[], float], keys: int, rate: int, given: argparse.Namespace
 ) -> str:
-    """What an event takes live, when so many keys are there already and each event is for one of them."""
+    """Return the CPU per live event when the view has ``keys`` keys and each event is for one of them."""
     chance, sent = random.Random(2), 0
 
     def known(_own: str) -> str:

@@ -82,7 +82,7 @@ def _measured(
     broker = psutil.Process(node.process.pid)
 
     def share() -> float:
-        """Of one core, over the measurement."""
+        """Return the broker's CPU as a share of one core, over the measurement."""
         began_s, before_s = time.perf_counter(), cost_of(broker).cpu_s
         time.sleep(seconds)
         return (cost_of(broker).cpu_s - before_s) / (time.perf_counter() - began_s)
@@ -113,7 +113,7 @@ def _measured(
     time.sleep(_SETTLE_S)
     idle_again = share()
     more = watched - (idle + idle_again) / 2
-    # Where nothing comes the hub asks every few seconds; this is what it would be if it had to ask for all each second.
+    # The hub asks quiet topics every few seconds; this is the cost if it asked for all of them each second.
     all_busy = more + _cost_of_ends(broker, cluster, names) * (1 - 1000 / QUIET_EVERY_MS)
     found["broker watched, % of a core"] = round(watched * 100, 1)
     found["broker idle again, % of a core"] = round(idle_again * 100, 1)

@@ -1,4 +1,4 @@
-"""Receivers of notifications, for tests: a webhook that remembers what it was sent, and a tiny SMTP server."""
+"""Receivers of notifications, for tests: a webhook that records request bodies, and a minimal SMTP server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Webhook:
     delay_s: float = 0.0
 
     def wait(self, count: int, seconds: float = 60.0) -> list[dict[str, Any]]:
-        """At least so many bodies."""
+        """Wait for at least ``count`` bodies."""
         until(lambda: len(self.bodies) >= count, seconds, lambda: f"{len(self.bodies)}: {self.bodies}")
         return self.bodies
 
@@ -89,8 +89,9 @@ class Mailbox:
 
 @contextmanager
 def smtp(certificate: Path | None = None) -> Iterator[Mailbox]:
-    """As much of SMTP (RFC 5321) as a client needs. With a certificate (and its key beside it): STARTTLS, and behind it
-    a password."""
+    """Serve the part of SMTP (RFC 5321) that a client needs. With a certificate (and its key in the same
+    folder): STARTTLS, then a password.
+    """
     box = Mailbox()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if certificate is not None:

@@ -16,7 +16,7 @@ class Evolution:
     reader: dict[str, Any]
     value: dict[str, Any]
     expected: dict[str, Any] | None
-    problem: str = ""  # a part of what is said of the pair of schemas
+    problem: str = ""  # part of the messages for this pair of schemas
 
 
 def record(name: str, **fields: Any) -> dict[str, Any]:

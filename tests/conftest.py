@@ -1,4 +1,6 @@
-"""What tests share: one real Kafka and one real server for the whole run, on free ports, in a folder of their own."""
+"""Fixtures that tests share: one real Kafka and one real server for the whole run, on free ports, in a folder
+of their own.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from hub.embedded import KafkaNode
 
 MARK_OF_FOLDER = {"integration": "integration", "browser": "browser", "faults": "faults"}
 
-# The files that take longest, in seconds alone: `./run test --durations=0` tells them anew. Of those that remain, the longest
-# begins first, or one side of a run would end with it while the others have nothing left.
+# The slowest files, in seconds when run alone: `./run test --durations=0` prints new figures. The longest
+# remaining file begins first; otherwise one side of a run would end with it while the others are idle.
 SECONDS = {
     "integration/test_realtime_sql.py": 260,
     "integration/test_realtime.py": 217,
@@ -114,7 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _commit() -> str:
-    """That is tested; an empty text outside a repository."""
+    """Return the commit under test; "" outside a repository."""
     asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         return subprocess.run(asked, check=False, capture_output=True, text=True, timeout=10.0).stdout.strip()
@@ -140,7 +142,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by folder and by length, limits by patience; and the pure tests first: they tell soonest, and are alone in their process then."""
+    """Set marks by folder and by length, and time limits by patience. Unit tests run first: they are fast,
+    and are then alone in their process.
+    """
     root = Path(__file__).parent
     turns = {name: turn for turn, name in enumerate(sampled(os.environ[_SEED]))}
 
@@ -170,7 +174,7 @@ _begun: set[Path] = set()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A file of the sample that would begin too late does not begin, and says so."""
+    """Skip a file of the sample that would begin too late, with the reason."""
     if _UNTIL not in os.environ or item.path in _begun or item.get_closest_marker("long") is None:
         return
     name = str(item.path.relative_to(Path(__file__).parent))

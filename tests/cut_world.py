@@ -31,8 +31,9 @@ class Killed(Exception):
 
 
 class Unsteady(Store):
-    """Remembers what each transaction had; dies in the middle of one, or refuses a view's rows, when it is told to. Its server
-    takes its time with everything."""
+    """Records the content of each transaction. On request it fails in the middle of a transaction, or refuses
+    a view's rows. Its server is slow.
+    """
 
     dies = False
     refuses = ""
@@ -116,7 +117,7 @@ class World:
         self.tell(Progress(view, 1, self.folded[view], "live", sources, end, 1, 1, 1).record())
 
     def cut(self, until: int) -> None:
-        """Both views are at the same events, and the materializer says so."""
+        """Bring both views to the same events and publish the snapshot group of the materializer."""
         for view in "ab":
             self.fold(view, until)
         assert set(self.folded.values()) == {until}
@@ -136,7 +137,9 @@ class World:
         return answer.rows[0][0] or 0, answer.rows[0][1] or 0, answer.cut
 
     def at(self) -> int | None:
-        """How many events the cut has that the store is at; None: it is at none. What it says must be so."""
+        """Return the number of events in the snapshot that the store is at; None if it is at none. Checks
+        that the store's answer is right.
+        """
         of_a, of_b, common = self.answer()
         if not common.together:
             assert common.why

@@ -1,5 +1,6 @@
-"""What work costs as multiples of a loop on this very machine: how it grows can be bounded so, where seconds would tell of
-the machine and of who else was on it."""
+"""Cost of work as a multiple of a loop on the same machine. Growth can be bounded this way; seconds would
+depend on the machine and its other users.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log in memory whose writers fail when a test says so."""
+"""An in-memory log whose writers fail on request."""
 
 from __future__ import annotations
 

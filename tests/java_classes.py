@@ -43,7 +43,9 @@ class JavaClasses:
         )
 
     def __getitem__(self, name: str) -> Any:
-        """A class by its full name: call it for an object, ask it for what is static."""
+        """Return a class by its full name. Call it to create an object; its attributes are the static
+        members.
+        """
         found: Any = self._gateway.jvm
         for part in name.split("."):
             found = getattr(found, part)

@@ -61,8 +61,9 @@ class Link:
             self._break()
 
     def half_open(self) -> None:
-        """Nothing arrives any more on either side, and nobody is told: not on these connections, ever, nor on new ones
-        until ``heal``."""
+        """Drop all data in both directions without closing anything: on open connections forever, on new ones
+        until ``heal``.
+        """
         with self._lock:
             self._swallows = True
             self._dead |= self._open
@@ -125,7 +126,8 @@ class Link:
         with contextlib.suppress(OSError):
             pump(client, broker)  # type: ignore[operator]
         requests = pump == self._requests
-        # A client that is gone takes back nothing of what it has sent; a broker that is gone ends both.
+        # When a client disconnects, the data that it has sent still arrives; when a broker disconnects, both
+        # ends close.
         ends = (client, broker)
         for each in ends if requests or broker not in self._dead else ():
             with contextlib.suppress(OSError):

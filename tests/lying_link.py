@@ -26,7 +26,7 @@ _PHANTOMS = 1_000
 
 
 class Lie(Enum):
-    """What Metadata says of the cluster."""
+    """Kinds of false answers of Metadata about the cluster."""
 
     NO_BROKER = "neither broker nor topic"
     FENCED = "no broker; partitions have no leader"

@@ -1,4 +1,4 @@
-"""The status of a mirror as its parts are told in records, without any Kafka."""
+"""Status of a mirror, computed from its records without Kafka."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def status(*records: NewRecord, progress: WrittenState | None = None, now_ms: in
 
 
 def partition(**said: Any) -> NewRecord:
-    """What the worker told of the one partition, a second ago."""
+    """Return a worker's record about the one partition, one second old."""
     plain: dict[str, Any] = {
         "link": "m",
         "topic": T,

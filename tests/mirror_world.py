@@ -28,7 +28,7 @@ PATIENCE_S = 90.0
 
 @dataclass
 class World:
-    """``nyc`` and ``lon``; the file says what is mirrored. ``tag`` keeps the topics of one test from another's."""
+    """Two clusters, ``nyc`` and ``lon``, and the mirrors file. ``tag`` keeps the topics of tests apart."""
 
     folder: Path
     nyc: str
@@ -68,13 +68,17 @@ class World:
         self.path.write_text(json.dumps(body))
 
     def hub(self, *arguments: str, ok: Sequence[int] = (0,)) -> str:
-        """What ``hub mirror …`` prints on standard output; in this process, as each of its own takes a second."""
+        """Run ``hub mirror …`` in this process, because a process of its own takes a second, and return its
+        standard output.
+        """
         done = call_hub(self.told, "mirror", *arguments, "-f", str(self.path))
         assert done.returncode in ok, f"{arguments}: {done}"
         return done.stdout
 
     def process(self, *arguments: str, ok: int = 0) -> tuple[str, str]:
-        """The same as a process of its own, as a user has it: standard output and standard error."""
+        """Run ``hub mirror …`` as a process of its own, as users do; return standard output and standard
+        error.
+        """
         done = run_hub(self.told, "mirror", *arguments, "-f", str(self.path))
         assert done.returncode == ok, f"{arguments}: {done}"
         return done.stdout, done.stderr
@@ -83,7 +87,9 @@ class World:
         return json.loads(self.hub(*arguments, "-o", "json", ok=ok))
 
     def status(self, name: str = "") -> dict[str, Any]:
-        """What ``hub mirror status`` tells, asked for in this process: a process for each look takes seconds."""
+        """Return the output of ``hub mirror status``, computed in this process because a process takes
+        seconds.
+        """
         file = load(self.path)
         link = links(file)[name or self.name]
         for end in (link.target, link.source):
@@ -111,7 +117,7 @@ class World:
         return last
 
     def caught_up(self, topics: Mapping[str, int], name: str = "") -> dict[str, Any]:
-        """Wait until so many offsets of each topic are mirrored, over its partitions."""
+        """Wait until this many offsets of each topic are mirrored, summed over its partitions."""
 
         def good(found: Mapping[str, Any]) -> bool:
             sums: dict[str, int] = {}
@@ -175,7 +181,7 @@ class World:
         return self.clusters[at].end_offsets([topic]).get(TopicPartition(topic, partition))
 
     def from_position(self, at: str, place: TopicPartition, position: int) -> list[bytes]:
-        """What a reader at this position reads."""
+        """Return the values that a reader at this position reads."""
         return [
             record.value or b""
             for record in self.records(place.topic, at)
@@ -211,6 +217,8 @@ def own_world(folder: Path, nyc: str, lon: str) -> Iterator[World]:
 
 
 def well(found: Mapping[str, Any]) -> bool:
-    """Every partition is told of, and has nothing left: the sum leaves out those that nobody has told of yet."""
+    """Return whether every partition is reported and has no lag. The sum in the status omits partitions
+    without a report.
+    """
     lags = {row["lag_records"] for row in found["partitions"] if row["state"] != "left"}
     return found["state"] == "mirroring" and lags == {0}

@@ -18,7 +18,9 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %-5p %c{1}: %m%n
 
 
 class OldNode(KafkaNode):
-    """What the newer broker brings is left out; third parties' jars that both have are locked once, with the newer."""
+    """A broker of an older Kafka. Third-party jars that both brokers use are locked once, in the newer set; the
+    newer broker's own and logging jars are left out.
+    """
 
     def jars(self) -> Sequence[Path]:
         found = ensure_jars(self.settings, ("old-kafka", "kafka"))

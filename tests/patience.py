@@ -1,4 +1,4 @@
-"""How long tests wait for what must come: on a machine shared with others all of it takes several times as long at times."""
+"""Time limits of tests, scaled: a machine shared with others sometimes takes several times as long."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _FACTOR = float(os.environ.get("HUB_TEST_PATIENCE", "1"))
 
 
 def patient(seconds: float) -> float:
-    """So many seconds, times HUB_TEST_PATIENCE. Only what fails takes longer by it."""
+    """Return ``seconds`` times HUB_TEST_PATIENCE. Only failing tests take longer by it."""
     return seconds * _FACTOR

@@ -1,4 +1,6 @@
-"""What the tests of whole views share: a project folder, its events in, its rows out, and the wait between the two."""
+"""Shared parts of the tests of whole views: a project folder, its events, its rows, and the waits between
+them.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,11 @@ class Pipeline:
 
     @cached_property
     def writer(self) -> KafkaWriter:
-        """Of whoever writes one after the other: a producer takes half a second to be ready."""
+        """Return one writer for all sequential writes: a new producer takes half a second to be ready."""
         return self.cluster.writer()
 
     def close(self) -> None:
-        """What was started, the last first, and the connections."""
+        """Stop the processes, the last started first, and close the connections."""
         self.registry.close()
         self.writer.close()
         for process in reversed(self.processes.values()):
@@ -75,7 +77,9 @@ class Pipeline:
 
     @contextmanager
     def own_views(self) -> Iterator[None]:
-        """What is put into the project's views within goes at the end: each file is a query that Spark runs for ever."""
+        """Remove view files that are added within the block, at its end: each file is a query that Spark
+        would keep running.
+        """
         before = set(self.views.glob("*.yaml"))
         try:
             yield
@@ -103,7 +107,8 @@ class Pipeline:
 
     def covers(self, view: str, topics: Iterable[str], timeout_s: float = 240.0) -> None:
         """Wait until the view serves everything that is in the topics now."""
-        # A commit is acknowledged before its marks are written: only the high watermark is past what was committed.
+        # A commit is acknowledged before its markers are written: only the high watermark is after all
+        # committed records.
         end = self.cluster.end_offsets(list(topics), committed=False)
 
         def covered() -> bool:
@@ -114,7 +119,7 @@ class Pipeline:
         wait_until(covered, timeout_s, lambda: f"{view} does not cover {end}: {self.state(view)}")
 
     def state(self, view: str) -> dict[str, Any]:
-        """What GET /views says of the view; {} when it says nothing."""
+        """Return the view's entry of GET /views; {} if there is none."""
         try:
             views = httpx2.get(f"{self.url}/views", timeout=10.0).json()["views"]
         except (httpx2.HTTPError, KeyError, ValueError):
@@ -142,14 +147,14 @@ class Pipeline:
         return records_of(self.cluster, f"views.{view}")
 
     def written(self, view: str) -> int:
-        """How much the view has written, in offsets of its changelog."""
+        """Return the number of changelog records of the view, in offsets."""
         topic = f"views.{view}"
         there = topic in self.cluster.topics()
         return sum(end for _, end in self.cluster.end_offsets([topic])) if there else 0
 
 
 def records_of(cluster: KafkaCluster, topic: str) -> list[Record]:
-    """Everything that is in a topic now, what was committed a moment ago too."""
+    """Return all records of a topic, including those committed a moment ago."""
     ends = cluster.end_offsets([topic], committed=False)
     reader = cluster.reader()
     found: list[Record] = []
@@ -170,7 +175,7 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def iso(milliseconds: int | None) -> str | None:
-    """As the query API shows times."""
+    """Format a time as the query API does."""
     if milliseconds is None:
         return None
     shown = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(milliseconds // 1000))
@@ -180,7 +185,7 @@ def iso(milliseconds: int | None) -> str | None:
 def wait_until(
     done: Callable[[], bool], timeout_s: float, say: Callable[[], str] = lambda: "it does not happen"
 ) -> None:
-    """Until ``done``, an error counting as not yet; fails with what ``say`` tells."""
+    """Wait until ``done``; HTTP errors count as not done. Fails with the text of ``say``."""
     deadline = time.monotonic() + patient(timeout_s)
     while True:
         try:

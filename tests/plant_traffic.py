@@ -1,4 +1,4 @@
-"""Readings that go on coming, readers that never stop, and what the versions of a plant's view are meanwhile."""
+"""Continuous readings and readers of a plant, and the states of its view's versions meanwhile."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Events:
 
 
 def versions(plant: Plant, said: str = "state") -> dict[int, str]:
-    """By number, what is said of each version."""
+    """Return a field of each version, by version number."""
     answer = httpx2.get(f"{plant.pipeline.url}/view-versions/{plant.view}", timeout=60.0)
     return {each["number"]: each[said] for each in answer.json()["versions"]}
 

@@ -1,4 +1,4 @@
-"""What a prepared read must say: the same as the store's own, whatever becomes of the view meanwhile."""
+"""Contract of a prepared read: it answers as the store does, whatever happens to the view meanwhile."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reads_like_the_store(where: Path | str) -> None:
     bench.tell(41)
     bench.drain()
     same(bench, reads)
-    assert bench.store.read("v", "k1")[1]  # it says what is covered
+    assert bench.store.read("v", "k1")[1]  # the covered positions
     # A column more, an index less, and another version that is served: each is another statement.
     bench.store.ensure_view("v", schema(("seen", ["null", "boolean"])), [], "topic-2")
     same(bench, reads)
@@ -92,7 +92,7 @@ def reads_like_the_store(where: Path | str) -> None:
     assert found[0][0].values["new"] is True and found[0][0].values["words"] == ["ü", "b"]
     bench.store.serve("v", None)
     same(bench, reads)
-    # A view that is not there is no answer, and one that comes back is.
+    # A dropped view gives no answer; a restored one gives its rows.
     bench.store.drop_view("v")
     assert reads.find("v", ["k1"]) is None
     try:

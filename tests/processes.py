@@ -26,7 +26,7 @@ from hub.runtime import die_with_parent, end, last_line
 
 
 def own_settings(home: Path, project: Path | None = None, **more: Any) -> Settings:
-    """Of a hub with a Kafka of its own: free ports, and the user's cache of jars."""
+    """Return settings of a hub with a Kafka of its own: free ports, and the user's cache of jars."""
     kafka_port = free_pair()
     return Settings(
         home=home,
@@ -76,7 +76,7 @@ class Running:
         self.process.wait(20.0)
 
     def freeze(self) -> None:
-        """As a machine that stands still: it neither runs nor closes a connection."""
+        """Stop the process as if its machine hung: it neither runs nor closes a connection."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -130,7 +130,9 @@ class Server(HubProcess):
             self.wait_ready()
 
     def wait_ready(self, timeout_s: float = 120.0) -> None:
-        """Until ``GET /health`` answers; fails with its last words when it ends or takes too long."""
+        """Wait until ``GET /health`` answers. Fails with the last lines of the log when the process ends or
+        takes too long.
+        """
         deadline = time.monotonic() + patient(timeout_s)
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -168,8 +170,9 @@ def run_hub(
 
 
 def call_hub(told: Told, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The same in this process, as each of its own takes a second: for what a command says and does, not how it starts
-    and ends."""
+    """Run a command in this process, because a process of its own takes a second. Suits tests of output and
+    effect, not of startup and exit.
+    """
     out, errors = io.StringIO(), io.StringIO()
     code: object = 0
     interrupts = signal.getsignal(signal.SIGINT)

@@ -29,7 +29,7 @@ def killed(sample: str) -> tuple[str, ...]:
 
 
 class Hub:
-    """It runs until ``supervisor`` is stopped."""
+    """A hub that runs until ``supervisor`` is stopped."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -53,23 +53,23 @@ class Hub:
         (self.settings.project / "views" / f"{name}.yaml").write_text(text)
 
     def switch(self, view: str, mode: str) -> None:
-        """By editing the file, as a user does."""
+        """Change the view's mode by editing its file, as users do."""
         file = self.settings.project / "views" / f"{view}.yaml"
         lines = [line for line in file.read_text().splitlines() if not line.startswith("mode:")]
         file.write_text("\n".join([lines[0], f"mode: {mode}", *lines[1:], ""]))
 
     def switch_json(self, view: str, mode: str) -> None:
-        """The same, of a file that is JSON."""
+        """Change the view's mode in a file that is JSON."""
         file = self.settings.project / "views" / f"{view}.yaml"
         file.write_text(json.dumps({**json.loads(file.read_text()), "mode": mode}))
 
     def remove_views(self, *views: str) -> None:
-        """What they held is for the next."""
+        """Remove views, so that the next ones can use their resources."""
         for view in views:
             (self.settings.project / "views" / f"{view}.yaml").unlink(missing_ok=True)
 
     def restarts_of_spark(self) -> int:
-        """How often the session was made wider."""
+        """Return how often Spark was restarted with a wider session."""
         return (self.settings.logs / "materializer.log").read_text().count("Spark starts again with")
 
     def reaches(self, view: str, state: str) -> None:

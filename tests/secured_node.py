@@ -39,7 +39,9 @@ Way = Literal["TLS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 
 class SecuredNode(KafkaNode):
-    """Its open listener is the administrator's; all others are ``User:mirror``'s, who may what it was given."""
+    """A node whose open listener is the administrator's; all others authenticate ``User:mirror``, who has
+    only the rights it was given.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -99,7 +101,7 @@ class SecuredNode(KafkaNode):
                 waiting.result(60)
 
     def access(self, way: Way, token_url: str) -> dict[str, Any]:
-        """What mirrors.yaml says of this cluster for one way in."""
+        """Return the cluster's entry in mirrors.yaml for one way to connect."""
         tls = {"ca": str(self.folder / "broker.pem")}
         sasl: dict[str, Any] = {"mechanism": way, "username": USER, "password": "${MIRROR_PASSWORD}"}
         if way == "TLS":
@@ -155,12 +157,12 @@ def take(bootstrap: str, rights: Sequence[Right], principal: str = f"User:{USER}
 
 
 def base64url(content: bytes) -> str:
-    """As tokens have it: without padding (RFC 7515, 2)."""
+    """Encode as tokens do: URL-safe base64 without padding (RFC 7515, 2)."""
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 class Issuer:
-    """Signs tokens with a key of its own (RS256), and tells brokers the public part of it (RFC 7517)."""
+    """Signs tokens with a key of its own (RS256), and publishes the public key to brokers (RFC 7517)."""
 
     def __init__(self, folder: Path) -> None:
         self.key, self.jwks = folder / "issuer.key", folder / "issuer.jwks"
@@ -187,7 +189,9 @@ class Issuer:
 
 
 class SignedNode(SecuredNode):
-    """Its tokens have to be signed by its ``issuer``: Java's clients take no others. It tells whom it refuses what."""
+    """A node that accepts only tokens signed by its ``issuer``, as Java's clients require. It logs refused
+    operations.
+    """
 
     def prepare(self) -> list[str]:
         command = super().prepare()
@@ -205,7 +209,7 @@ class SignedNode(SecuredNode):
         return [command[0], f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}", *command[1:]]
 
     def refused(self, user: str) -> set[str]:
-        """What it did not let the user do, in its own words."""
+        """Return the operations that the broker denied to the user, in the broker's words."""
         told = re.findall(
             rf"Principal = User:{user} is Denied (.*?) from host.*? on resource = (\S+)", self.log.read_text()
         )

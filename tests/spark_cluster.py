@@ -21,11 +21,11 @@ from hub.embedded.spark_gateway import OPENED
 from hub.runtime import die_with_parent, end
 
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
-PATIENCE_S = 180.0  # three JVMs start beside everything else
+PATIENCE_S = 180.0  # three JVMs start on a busy machine
 
 
 class SparkCluster:
-    """A master, and workers with so many ``cores`` each, as they say. ``folder`` takes what they write."""
+    """A Spark master and workers that report ``cores`` cores each; their logs are in ``folder``."""
 
     def __init__(self, folder: Path, cores: int = 1) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ class SparkCluster:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def executors(self, name: str) -> list[psutil.Process]:
-        """Of a worker: the processes that run its tasks."""
+        """Return the processes that run a worker's tasks."""
         below = psutil.Process(self.processes[name].pid).children(recursive=True)
         return [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
 

@@ -250,7 +250,7 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
     ("SELECT count(*) FROM plant WHERE " + " OR ".join(f"n = {number}" for number in range(80)), [[10]]),
 ]
 
-# statement, what the refusal says
+# (statement, part of the refusal)
 HOSTILE: list[tuple[str, str]] = [
     ("", "no statement"),
     ("   -- nothing", "no statement"),

@@ -1,4 +1,4 @@
-"""What every kind of store promises, as checks that the unit tests and those on a real Postgres run alike."""
+"""Contract of every kind of store, run by the unit tests and by the tests on a real Postgres."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def row(chance: random.Random, types: dict[str, Any]) -> dict[str, Any]:
 
 
 class Model:
-    """What a table must hold after what was applied to it."""
+    """Expected content of a table after the applied changes."""
 
     def __init__(self, store: ViewStore) -> None:
         self.store = store
@@ -141,7 +141,9 @@ def any_history(open_store: Open, seed: int, steps: int = 10) -> None:
 
 
 def the_rest(open_store: Open) -> None:
-    """What needs no chance: two views in one call, refusals, tables made anew, progress, dropped columns and views."""
+    """Check what needs no random changes: two views in one call, refusals, recreated tables, progress,
+    dropped columns and views.
+    """
     store = open_store()
     model = Model(store)
     assert store.ensure_view("v", schema(FIRST), [], "topic-1")
@@ -171,7 +173,8 @@ def the_rest(open_store: Open) -> None:
         assert [values[-2] for _, _, values in cut.rows()] == [None]
         (provenance,) = [values[-1] for _, _, values in cut.rows()]
         assert orjson.loads(provenance)["s"]["topic"] == "in"
-    assert store.ensure_view("v", schema({**fewer, "points": "long"}), [], "topic-1")  # another type: anew
+    # Another type: the table is recreated
+    assert store.ensure_view("v", schema({**fewer, "points": "long"}), [], "topic-1")
     assert store.count("v") == 0 and store.newest_version("v") == 0 and not store.positions("v", "source")
     assert store.ensure_view("v", schema(FIRST), [], "topic-9")
     store.drop_view("w")

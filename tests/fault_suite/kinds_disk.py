@@ -1,4 +1,4 @@
-"""Faults of disks and files: full disks, and files damaged while their process is down."""
+"""Faults of disks and files: full disks, and files corrupted while their process is down."""
 
 from __future__ import annotations
 

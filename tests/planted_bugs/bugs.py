@@ -418,7 +418,7 @@ class _Edited(importlib.machinery.SourceFileLoader):
         self.bug = bug
 
     def get_code(self, fullname: str) -> object:  # type: ignore[override]
-        """Of the edited source; never from bytecode."""
+        """Compile the edited source; never load bytecode."""
         source = self.get_data(self.path).decode()
         if source.count(self.bug.before) != 1:
             raise ImportError(
