@@ -1,17 +1,20 @@
-"""[shell] The applier: changelogs into a store, in bounded steps.
+"""[shell] The applier: applies changelogs to a store, in bounded steps.
 
-A step polls, keeps the newest row of each key *before* decoding, and applies rows and positions in one transaction.
-While a store's server has work to do, the next step's records are polled and decoded already.
-It starts from the positions in the store and nowhere else. Progress records are held back until the store's changelog
-positions cover what they speak of; then the source positions they name are covered, in the same transaction. What an
-earlier generation covered says nothing of a later one's rows, so its progress is not taken once those are there.
+A step polls, keeps the newest row of each key *before* decoding, and applies rows and positions in one
+transaction. While the store's server works, the applier polls and decodes the records of the next step. It
+starts from the positions in the store and from nowhere else. A progress record is held back until the store's
+changelog positions cover the rows that it describes; then its source positions are covered in the same
+transaction. Positions that an earlier generation covered do not hold for a later one's rows, so its progress
+is dropped once those are there.
 
-A changelog record that cannot be decoded, or that the store refuses, stops its own view, visibly (its state record in
-the store says why, whatever the engine says), and no other. A changelog that was made anew is read from its start into
-an empty table. Kafka, registry or store away: the step fails, and the next one begins at the store's positions.
+A changelog record that cannot be decoded, or that the store refuses, stops its own view and no other; the
+view's state record in the store gives the reason, whatever the engine reports. A changelog that was recreated
+is read from its start into an empty table. When Kafka, the registry or the store is unavailable, the step
+fails, and the next one begins at the store's positions.
 
-Views of one group (``cut`` in their files) are applied at the group's cuts, all of them in one transaction, and the cut is
-noted beside them; rows beyond it wait in memory, within bounds (snapshot_groups/barrier.py).
+Views of one snapshot group (``cut`` in their files) are applied at the group's snapshots, all in one
+transaction, which also notes the snapshot. Rows past it wait in memory, within bounds
+(snapshot_groups/barrier.py).
 """
 
 from __future__ import annotations
@@ -57,14 +60,15 @@ from hub.tracing import MOST_LINKS, Span, parse, spans
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.25
-# How often it is told what rows of a realtime view show to be read; between its checkpoints nothing else tells.
+# Interval of reporting how far the rows of a real-time view show its sources to be read; between the engine's
+# checkpoints there is no other report.
 _SEEN_EVERY_MS = 500
-# ``whole:<table>`` in a store: when it last had all that was in a view's changelog, to an hour.
+# ``whole:<table>`` in a store: when it last had everything in a view's changelog, to an hour.
 WHOLE = "whole:"
 _WHOLE_EVERY_MS = 3_600_000
-# Applied batches of a view whose contexts the store holds, for who pushes their rows.
+# Applied batches of a view whose trace contexts the store keeps, for subscriptions that push their rows.
 MOST_TRACED = 16
-# How long, and how many of a view, rows of a group wait for its cut where nobody says otherwise.
+# Defaults: how long rows of a group wait for its snapshot, and how many rows of a view may wait.
 CUT_WAIT_S, MOST_WAITING = 10.0, 50_000
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
 
@@ -80,7 +84,7 @@ class ApplierLog(Cluster, Protocol):
 
 
 class ApplierSchemas(Protocol):
-    """What the applier asks of the registry."""
+    """Interface of the schema registry for the applier."""
 
     def schema(self, schema_id: int) -> str: ...
 
@@ -89,9 +93,9 @@ class ApplierSchemas(Protocol):
 
 @dataclass
 class _AppliedView:
-    """A view whose changelog is applied: where it is, and what its progress said that is not covered yet.
+    """A view whose changelog is applied: its position, and its progress records that are not covered yet.
 
-    ``generation`` is the latest of its rows; ``swept`` the one whose absent rows are known to be gone.
+    ``generation`` is the latest one of its rows; ``swept`` the one whose missing rows are already removed.
     """
 
     view: View | SqlView
@@ -112,7 +116,7 @@ class _AppliedView:
     traced: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MOST_TRACED))
     traced_to: Positions | None = None
     sources: Positions = field(default_factory=Positions)  # covered, as far as it was applied here
-    # Read and not applied: rows of a group that wait for its cut. ``read`` is where reading goes on.
+    # Read but not applied: rows of a group that wait for its snapshot. ``read``: position of the next read.
     read: Positions = field(default_factory=Positions)
     ahead: list[Record] = field(default_factory=list)
 
@@ -126,20 +130,22 @@ class _AppliedView:
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """Of records of a changelog: the newest of each key with its version, and their rows (None: deleted)."""
+    """Newest record of each key of a changelog's records, with its version, and the rows (None: deleted)."""
 
     of: Sequence[Record]
     records: Sequence[tuple[int, Record]]
     rows: Sequence[DecodedRow | None]
 
     def is_of(self, records: Sequence[Record]) -> bool:
-        """Whether these are the ones: a step's records of a changelog come one behind the other."""
+        """Return whether these are the records. A step's records of one changelog are contiguous."""
         return len(records) == len(self.of) and records[0] is self.of[0]
 
 
 @dataclass(frozen=True, slots=True)
 class _PolledRecords:
-    """One poll: its records by topic, where the reader was then, and by changelog what is decoded of it already."""
+    """One poll: its records by topic, the reader's positions at that time, and what is already decoded by
+    changelog.
+    """
 
     records: Mapping[str, Sequence[Record]]
     reached: Positions
@@ -152,16 +158,21 @@ class _PolledRecords:
 
 @dataclass
 class _StepPart:
-    """What of a view's rows is applied in a step: those before ``end``. ``cut``: they are a cut of its group's."""
+    """Part of a view's rows that a step applies: those before ``end``. ``cut``: the group snapshot they
+    complete.
+    """
 
     end: Positions
     cut: GroupSnapshot | None = None
 
 
 class Applier:
-    """One reader, one store, its views. ``step`` is the whole of its work. ``group``: what its positions are published as."""
+    """One reader, one store, its views. ``step`` does all the work. ``group``: consumer group of a view's
+    positions.
+    """
 
-    many = 1_000  # after a poll of so many records the next one will not wait for any: it is made while a store works
+    # after a poll of this many records the next poll will not block, so it runs while the store works
+    many = 1_000
 
     def __init__(
         self,
@@ -186,16 +197,17 @@ class Applier:
         self.group = group
         self.followed: dict[str, _AppliedView] = {}
         self.reader: Reader | None = None
-        self._ahead: _PolledRecords | None = None  # polled while the step before was applied
+        self._ahead: _PolledRecords | None = None  # polled while the previous step was applied
         self._decoder = RowDecoder(schemas)
         self._said: set[str] = set()
-        # What the progress topic said and is not shown yet: until here it is read once more, and may be of long ago.
+        # Progress records that are not in the store yet: the topic is reread up to here and may hold old
+        # records.
         self._heard: dict[str, Any] = {}
         self._past_ends = Positions()
-        self.stirred = False  # something was said of a view's versions since this was set back
+        self.stirred = False  # a versions record arrived since this was reset
 
     def follow(self, views: Sequence[View | SqlView]) -> None:
-        """Follow exactly these views, as far as their changelogs exist; the others are picked up by a later call."""
+        """Follow exactly these views, as far as their changelogs exist; a later call picks up the others."""
         topics = self.log.topics()
         changed = False
         if self.reader is None:
@@ -225,7 +237,7 @@ class Applier:
             self._assign(self._whole_progress(PROGRESS_TOPIC in topics))
 
     def _recall(self) -> None:
-        """At which cuts the store is: rows are held from the first on."""
+        """Restore the group snapshots that the store is at; rows are held from the first one on."""
         for key, body in self.store.progress().items():
             if key.startswith(CUT) and body.get("state") == "together":
                 try:
@@ -237,7 +249,7 @@ class Applier:
                 hold.cut = hold.at = cut
 
     def _forget(self, names: AbstractSet[str | None]) -> None:
-        """Groups that no view says to be of."""
+        """Drop groups that no view belongs to."""
         for name in [name for name in self.holds if name not in names]:
             hold = self.holds.pop(name)
             if hold.at is not None or hold.why is not None:
@@ -247,7 +259,9 @@ class Applier:
         return self.holds.setdefault(name, GroupBarrier(name, self.cut_wait_s, self.most_waiting))
 
     def _begin(self, view: View | SqlView, topic_id: str) -> _AppliedView | None:
-        """Where the store is with a view; its table made or extended. None while its schema is not registered."""
+        """Return the store's state of a view, its table created or extended; None while its schema is not
+        registered.
+        """
         try:
             latest = self.schemas.latest(f"{view.changelog}-value")
         except NotFound:
@@ -261,7 +275,7 @@ class Applier:
                 fresh = self._fit(view, topic_id, latest)
             if fresh and whole:
                 self.store.apply([], {f"{WHOLE}{view.table}": None})
-        except (StoreRefused, CallerError) as error:  # this view's table cannot be; the others' can
+        except (StoreRefused, CallerError) as error:  # only this view's table is impossible
             followed = _AppliedView(view, start, topic_id, set())
             self.store.apply([], {f"state:{view.table}": self._stop(followed, error.message)})
             return followed
@@ -279,8 +293,11 @@ class Applier:
         return self.store.ensure_view(view.table, schema, indexes, topic_id)
 
     def _missed_deletes(self, view: View | SqlView, whole: Mapping[str, Any] | None) -> bool:
-        """Whether the store was away for so long that compaction may have taken deletes which it has not read: rows would
-        stay in it for ever that the log no longer knows. It is filled anew then. ``whole``: when it had all there was."""
+        """Return whether compaction may have removed deletes that the store has not read.
+
+        Such rows would stay in the store for ever, so the table is then refilled. ``whole``: when the store
+        last had everything.
+        """
         end = self.log.end_offsets([view.changelog])
         if not whole or self.store.positions(view.table, "changelog").covers(end):
             return False
@@ -295,7 +312,7 @@ class Applier:
         return True
 
     def _tell_whole(self, followed: _AppliedView, told: dict[str, Any]) -> None:
-        """Now and then, that the store has all there is."""
+        """Record from time to time that the store has everything."""
         now_ms = time.time_ns() // 1_000_000
         if now_ms - followed.asked_whole_ms < _WHOLE_EVERY_MS:
             return
@@ -305,14 +322,16 @@ class Applier:
                 told[f"{WHOLE}{followed.view.table}"] = {"at_ms": now_ms}
 
     def _whole_progress(self, there: bool) -> Positions:
-        """One small compacted partition: read from its start whenever the set of views changes."""
+        """Read the progress topic (one small compacted partition) from its start, whenever the set of views
+        changes.
+        """
         if not there:
             return Positions()
         self._past_ends, self._heard = self.log.end_offsets([PROGRESS_TOPIC]), {}
         return self.log.beginning_offsets([PROGRESS_TOPIC])
 
     def _assign(self, progress: Positions) -> None:
-        """Read on where the views are, and ``progress`` from there."""
+        """Assign the reader: views at their positions, and the progress topic at ``progress``."""
         at = {
             tp: offset
             for name, each in self.followed.items()
@@ -325,7 +344,9 @@ class Applier:
         self.reader.assign(Positions({**at, **progress.offsets}))
 
     def step(self, timeout_s: float = _POLL_S) -> int:
-        """Apply what there is, at most what suits the store. Returns how many records were read; 0 after ``timeout_s``."""
+        """Apply available records, at most the store's batch size. Return the number read; 0 after
+        ``timeout_s``.
+        """
         if self.reader is None:
             return 0
         taken, self._ahead = self._ahead or self._poll(self.reader, timeout_s), None
@@ -342,7 +363,7 @@ class Applier:
         for followed in running:
             part = parts.get(followed.view.table)
             if part is None:
-                continue  # its rows wait for a cut
+                continue  # its rows wait for a group snapshot
             try:
                 batch = self._batch(followed, part, taken.decoded.get(followed.view.changelog))
             except HubFault as fault:
@@ -372,14 +393,17 @@ class Applier:
                 followed.swept = max(followed.swept, batch.expire_below >> GENERATION_SHIFT)
         self._note_cuts(told)
         if any(each.stopped for each in running):
-            # Without what nobody takes any more.
+            # Without versions that nobody applies any more.
             self._assign(self._whole_progress(_PROGRESS in reached.offsets))
         self._pause(reached)
         return count
 
     def _newest_told(self, reached: Positions) -> dict[str, Any]:
-        """What was said, the newest of each key; nothing before all is read again that had been said already. A compacted
-        topic has old records of a key for a while, and one of versions that are no more would have tables dropped that are."""
+        """Return the newest progress record of each key; {} until everything known before is reread.
+
+        A compacted topic keeps a key's old records for a while; an old versions record would have current
+        tables dropped.
+        """
         if not reached.covers(self._past_ends):
             return {}
         told, self._heard = self._heard, {}
@@ -393,7 +417,9 @@ class Applier:
         return _PolledRecords(by_topic, reader.position())
 
     def _read_ahead(self) -> None:
-        """Poll and decode for the next step. Whatever stands against it, the next step will meet itself."""
+        """Poll and decode for the next step. Errors are ignored here, because the next step meets them
+        itself.
+        """
         if self.reader is None:
             return
         with suppress(HubError):
@@ -412,7 +438,9 @@ class Applier:
         return {table: each.standing for table, each in self.followed.items() if each.view.cut == name}
 
     def _parts(self, told: dict[str, Any]) -> dict[str, _StepPart]:
-        """Of each view whose rows may be applied now, up to where; of those that wait for a cut nothing."""
+        """Return the end of each view's rows that may be applied now; views that wait for a snapshot are left
+        out.
+        """
         parts = {table: _StepPart(each.read) for table, each in self.followed.items()}
         for name, hold in self.holds.items():
             members = self._members(name)
@@ -427,14 +455,16 @@ class Applier:
                 else:
                     del parts[table]
             if verdict == "apply":
-                # Only of those that are here: what it says of others nobody can check.
+                # Only the members in this store: nobody can check the others.
                 here = {**cut.body(), "state": "together"}
                 here["views"] = {table: place for table, place in here["views"].items() if table in mine}
                 told[f"{CUT}{name}"] = here
         return parts
 
     def _say_apart(self, hold: GroupBarrier, told: dict[str, Any]) -> None:
-        """In the transaction with the first rows that are no cut; said once."""
+        """Note that the group is apart, in the transaction with the first rows outside a snapshot; once per
+        reason.
+        """
         if hold.why is None or self.said_apart.get(hold.name) == hold.why:
             return
         self.said_apart[hold.name] = hold.why
@@ -445,7 +475,9 @@ class Applier:
     def _whole(
         self, batches: list[ViewBatch], parts: Mapping[str, _StepPart], told: dict[str, Any]
     ) -> list[ViewBatch]:
-        """Without the cuts of which a member stopped just now: its group is no more together here."""
+        """Remove the group snapshots with a member that stopped in this step: the group is no longer
+        consistent here.
+        """
         broken = {
             part.cut.name: table
             for table, part in parts.items()
@@ -459,7 +491,7 @@ class Applier:
         return [each for each in batches if (cut := parts[each.view].cut) is None or cut.name not in broken]
 
     def _note_cuts(self, told: Mapping[str, Any]) -> None:
-        """What was applied is believed after it was."""
+        """Mark group snapshots as applied, after their transaction."""
         for name, hold in self.holds.items():
             noted = told.get(f"{CUT}{name}")
             if noted is None or noted.get("state") != "together" or hold.cut is None:
@@ -472,15 +504,18 @@ class Applier:
             self.said_apart.pop(name, None)
 
     def _pause(self, reached: Positions) -> None:
-        """Read no more of what waits in numbers."""
+        """Pause reading of views with too many waiting rows."""
         full = {table for name, hold in self.holds.items() for table in hold.full(self._members(name))}
         if full != self.paused:
             self.paused = full
             self._assign(reached.of_topics([PROGRESS_TOPIC]))
 
     def _traced(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> dict[str, Span]:
-        """A span for each batch that covers traced progress, linked to it. Its context goes into the store with the rows,
-        with the stretch of the changelog that it stands for: by that a push finds it."""
+        """Return a span for each batch that covers traced progress, linked to it.
+
+        The span's context is stored with the rows and the changelog range that it covers; a push finds it by
+        that.
+        """
         known, found = spans(), {}
         for batch in batches if known is not None else ():
             followed = self.followed[batch.view]
@@ -511,11 +546,11 @@ class Applier:
         return found
 
     def _count(self, followed: _AppliedView, now_ms: int) -> None:
-        """How long the events took that are readable now."""
+        """Count the latency of the events that are readable now."""
         if self.latencies is None:
             return
-        # Rows of SQL views name no events, but for stateless ones in real time: of those that group events there nothing is
-        # counted, for their positions are told at checkpoints, and that is no delay of rows.
+        # Rows of SQL views name no events, except stateless ones in real time. Real-time views that group
+        # events are not counted: their positions are reported at checkpoints, which is not a delay of rows.
         if isinstance(followed.view, SqlView) and followed.view.mode != "realtime":
             self.latencies.covered(followed.view.table, followed.covered, now_ms)
         else:
@@ -523,7 +558,9 @@ class Applier:
             self.latencies.told(followed.view.table, followed.covered)
 
     def _apply(self, batches: Sequence[ViewBatch], told: dict[str, Any], meanwhile: Meanwhile | None) -> None:
-        """All in one transaction; one view at a time when the store refuses that, to stop only who it is."""
+        """Apply all batches in one transaction; one view at a time when the store refuses, to stop only that
+        view.
+        """
         refused = False
         try:
             applied = self._with_stops(told)
@@ -541,7 +578,9 @@ class Applier:
         self.store.apply([], self._with_stops(told))
 
     def _with_stops(self, told: dict[str, Any]) -> dict[str, Any]:
-        """What is told of views, and of stopped ones why: that stands against whatever their engines say."""
+        """Return the reports on views, with the reason for each stopped one in place of what its engine
+        reports.
+        """
         stopped = {f"state:{name}": _state(each) for name, each in self.followed.items() if each.stopped}
         unsaid = stopped.keys() - self._said
         self._said = set(stopped)
@@ -553,12 +592,12 @@ class Applier:
         return _state(followed)
 
     def _hear(self, record: Record, told: dict[str, Any]) -> None:
-        """A progress or state record: told as it is; progress also waits to be covered."""
+        """Take a progress or state record. Progress is also kept until it is covered."""
         if record.key is None:
             return
         key = record.key.decode(errors="replace")
         if key.startswith(ENGINE):
-            return  # the server hears it from the log: what stands in a store may be old
+            return  # the server reads it from the log; a copy in a store may be old
         name = key.partition(":")[2]
         try:
             said = None if record.value is None else orjson.loads(record.value)
@@ -566,16 +605,16 @@ class Applier:
                 raise ValueError("no JSON object")
             if key.startswith(CUT) and said is not None:
                 self._hold(name).hear(group_snapshot_of(said), record.offset)
-                return  # the store notes it when it is there
+                return  # the store notes it once its rows are applied
             progress = progress_of(record, changelog_of(name))
         except (ValueError, HubFault) as error:
-            # It speaks of one view and holds no rows: to stop for it would help nobody.
+            # It concerns one view and holds no rows: stopping would not help.
             log.error(
                 'topic "%s" partition %d offset %d: left out: %s',
                 *(record.topic, record.partition, record.offset, error),
             )
             return
-        if key.startswith(CUT):  # there is no such group any more
+        if key.startswith(CUT):  # the group was deleted
             self.holds.pop(name, None)
         told[key] = said
         of_it = changelog_of(name)
@@ -584,9 +623,9 @@ class Applier:
             followed.waiting = [*followed.waiting[-63:], progress]
 
     def _batch(self, followed: _AppliedView, part: _StepPart, decoded: _Newest | None) -> ViewBatch | None:
-        """One view's part of a step; None when nothing changes. Raises HubFault."""
+        """Return one view's part of a step; None when nothing changes. Raises HubFault."""
         changelog, cut = part.end, part.cut
-        taken = followed.ahead  # all of them, where it is no cut's: the usual case looks at no record for it
+        taken = followed.ahead  # all of them, outside a group: the usual case checks no record
         if cut is not None:
             taken = [each for each in taken if not _behind(each, changelog)]
         changes = self._changes(followed, taken, decoded)
@@ -602,17 +641,17 @@ class Applier:
         sources = Positions()
         for progress in covered:
             sources = sources.advanced(progress.sources)
-        # A generation that went live has every key: what is still of an earlier one is gone from the view.
+        # A generation that went live has every key: rows of an earlier one are gone from the view.
         live = max((each.generation for each in covered if each.mode != "bulk"), default=0)
         if cut is not None:  # its members are live, and a progress record may come after it
             live = max(live, cut.views[followed.view.table].generation)
-            # And one that came with it may speak of later events, of which there are no rows.
+            # And one that came with it may name later events, which have no rows yet.
             sources = cut.sources(followed.view.table).advanced(followed.sources)
         expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
         return ViewBatch(followed.view.table, changes, changelog, sources, expire_below)
 
     def _newest(self, records: Sequence[Record]) -> _Newest:
-        """The newest row of each key, decoded. Raises HubFault naming topic, partition and offset."""
+        """Return the newest row of each key, decoded. Raises HubFault with topic, partition and offset."""
         newest: dict[bytes, tuple[int, Record]] = {}
         for record in records:
             version = version_of(record)
@@ -626,7 +665,7 @@ class Applier:
     def _changes(
         self, followed: _AppliedView, records: Sequence[Record], decoded: _Newest | None
     ) -> list[RowChange]:
-        """Of the newest row of each key. Raises HubFault naming topic, partition and offset."""
+        """Return the changes of the newest row of each key. Raises HubFault with topic, partition and offset."""
         if decoded is None or not decoded.is_of(records):
             decoded = self._newest(records)
         newest = decoded.records
@@ -647,7 +686,7 @@ class Applier:
         return changes
 
     def _know_schemas(self, followed: _AppliedView, records: Sequence[Record]) -> None:
-        """Before rows of a schema that the table was not made for are taken: new columns first."""
+        """Add the columns of an unknown schema to the table before its rows are applied."""
         seen = {int.from_bytes(record.value[1:5], "big") for record in records if record.value is not None}
         if seen <= followed.schema_ids:
             return
@@ -663,7 +702,9 @@ class Applier:
         followed.schema_ids |= seen
 
     def publish(self, before: Mapping[str, Positions]) -> Mapping[str, Positions]:
-        """Show the views' positions as consumer groups, for other tools, as far as they changed since ``before``."""
+        """Publish the views' positions as consumer groups, for other tools, where they changed since
+        ``before``.
+        """
         now = {name: each.position for name, each in list(self.followed.items())}
         for name, position in now.items():
             if before.get(name) != position:
@@ -671,7 +712,7 @@ class Applier:
         return now
 
     def retry_stopped(self) -> None:
-        """Let the next ``follow`` begin the stopped views again."""
+        """Let the next ``follow`` retry the stopped views."""
         self.followed = {name: each for name, each in self.followed.items() if each.stopped is None}
 
     def close(self) -> None:
@@ -681,7 +722,7 @@ class Applier:
 
 
 def _state(followed: _AppliedView) -> dict[str, Any]:
-    """What the store says of a view that stopped here."""
+    """Return the store's state record of a view that stopped here."""
     view = followed.view
     sources = {name: source.topic for name, source in view.sources.items()}
     state = ViewState(
@@ -700,7 +741,7 @@ def _state(followed: _AppliedView) -> dict[str, Any]:
 
 
 def _behind(record: Record, end: Positions) -> bool:
-    """Whether a record is at or past an end."""
+    """Return whether a record is at or past an end."""
     return record.offset >= end.get(record.topic_partition)
 
 
@@ -709,7 +750,10 @@ def _by_partition(positions: Positions) -> dict[str, int]:
 
 
 def _see(followed: _AppliedView, batch: ViewBatch) -> None:
-    """What the rows' own provenance shows to be read. No proof that everything before it is: good for lag alone."""
+    """Advance the source positions that the rows' provenance shows. A lower bound for lag only.
+
+    It does not prove that all earlier events are read.
+    """
     shown: dict[TopicPartition, int] = {}
     for change in batch.changes:
         origins = change.deleted_by if change.row is None else change.row.get("_sources")
@@ -727,7 +771,9 @@ def _report_positions(followed: _AppliedView, told: dict[str, Any]) -> None:
 
 
 class ViewFiles:
-    """The project's views as their files say them, each file read again only when it changed; one that does not load now counts as it was."""
+    """The project's views by file. A file is reread only when it changed; one that fails to load keeps its
+    last view.
+    """
 
     def __init__(self, project: Path) -> None:
         self.project = project
@@ -750,7 +796,7 @@ class ViewFiles:
 
 
 def _loaded(path: Path) -> View | SqlView | None:
-    """A file that does not load is the materializer's to complain of."""
+    """Load a view; None on an error, which the materializer reports."""
     try:
         return load_view(path)
     except (HubError, OSError) as error:

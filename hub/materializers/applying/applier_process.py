@@ -1,11 +1,12 @@
-"""[shell] The applier process: one thread a store, each with an applier, a reader and a back-off of its own.
+"""[shell] The applier process: one thread per store, each with its own applier, reader and back-off.
 
-A store that is down, or held by somebody, stops itself alone: its thread closes what it has, says why, and tries again
-after a growing pause, from the positions that the store then has. The others go on. One more thread tells how far each
-is: as consumer groups for other tools, and as records of ``_hub.progress`` for the hub's own lists; another one says which
-rows are older than their view's ttl (ttl_thread.py), and one proves that stores are what their changelogs say (verification/continuous_check.py).
+A store that is down or locked stops only itself: its thread closes its resources, reports the reason, and
+retries after a growing pause from the positions that the store then has. The other stores continue. Further
+threads report each store's position (as consumer groups for other tools, and as records of ``_hub.progress``
+for the hub's own lists), expire rows older than their view's ttl (ttl_thread.py), and verify stores against
+their changelogs (verification/continuous_check.py).
 
-Limits: each store decodes the changelog for itself, so n stores of a view cost n times its decoding.
+Limitation: each store decodes the changelog for itself, so n stores of a view cost n times its decoding.
 """
 
 from __future__ import annotations
@@ -60,23 +61,24 @@ log = logging.getLogger(__name__)
 
 _RESCAN_S = 2.0
 _PUBLISH_S = 1.0
-# What has not changed is told again now and then: what is told no more is not known.
+# Unchanged reports are repeated at this interval, because readers treat an old report as unknown.
 _LATENCY_S, _LATENCY_IDLE_S = 5.0, 30.0
 _STOP_S = 10.0
-# A comparison waits so often, so long for a moment at which both versions cover the same events.
+# A comparison tries this often, at this interval, to find a moment at which both versions cover the same
+# events.
 _LOOKS, _LOOK_S = 20, 0.1
-# A stopped view is tried again: the record may be compacted away by then, or the schema registered.
+# Retry interval of a stopped view: meanwhile the record may be compacted away or the schema registered.
 _RETRY_STOPPED_S = 60.0
 
 
 def belongs(view: View | SqlView, store: str) -> bool:
-    """Whether a view is kept in a store."""
+    """Return whether a view is kept in a store."""
     return store in (view.stores or (SERVING,))
 
 
 @dataclass
 class StoreThread:
-    """One store of the project and what its thread is doing."""
+    """One store of the project and the state of its thread."""
 
     name: str
     url: str
@@ -102,7 +104,7 @@ class StoreThread:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``. Whatever fails is said and tried again: no store's trouble is another's."""
+        """Run until ``stop``. Log and retry every failure, so that no store's failure affects another store."""
         backoff = Backoff(first_s=0.2, most_s=5.0)
         log_ = own_cluster(self.settings)
         while not stop.is_set():
@@ -113,7 +115,7 @@ class StoreThread:
                 self._say("down", error.message)
             except (
                 Exception
-            ) as error:  # a fault of ours: it must not end the other stores' threads with the process
+            ) as error:  # an internal error must not end the other stores' threads with the process
                 log.exception("store %s", self.name)
                 self._say("down", f"{type(error).__name__}: {error}")
             finally:
@@ -156,12 +158,12 @@ class StoreThread:
 
     def _group(self, table: str) -> str:
         view = table.partition("@")[0]
-        if view in self.served:  # readers of groups follow what readers of rows get
+        if view in self.served:  # readers of groups follow the version that readers of rows get
             table = view if table == self.served[view] else f"{table}.beside"
         return f"hub.store.{table}" if self.name == SERVING else f"hub.store.{table}@{self.name}"
 
     def kept(self) -> list[StoredView]:
-        """The views that it has now and is not stopped at, each as the version that readers get."""
+        """Return the views that the store has and that are not stopped, each as the version that readers get."""
         store, applier = self.store, self.applier
         if store is None or applier is None:
             return []
@@ -210,7 +212,9 @@ class StoreThread:
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
-    """Every view of the project into its stores until ``stop``; whatever is away is waited for, and said in the log."""
+    """Apply every view of the project to its stores until ``stop``; wait for unavailable services and log
+    them.
+    """
     schemas = RegistryClient(settings.registry)
     stores = [StoreThread(name, url, settings, schemas) for name, url in settings.store_urls.items()]
     threads = [
@@ -254,7 +258,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 
 def objectives(views: Sequence[View | SqlView], tree: LiveTree) -> dict[str, float]:
-    """The latency that is promised of each view, in seconds: its own ``slo: {latency: …}``, else the shortest of its topics'."""
+    """Return the promised latency of each view in seconds: its ``slo: {latency: …}``, else its topics'
+    shortest.
+    """
     found: dict[str, float] = {}
     for view in views:
         if view.slo.latency_ms:
@@ -268,7 +274,7 @@ def objectives(views: Sequence[View | SqlView], tree: LiveTree) -> dict[str, flo
 
 
 def known_versions(told: Mapping[str, Any]) -> dict[str, Versions]:
-    """What the log says of views' versions, as far as a store heard it."""
+    """Return the versions of views as last read from the log, by view."""
     found = {}
     for key, body in told.items():
         if key.startswith(VERSIONS):
@@ -282,8 +288,11 @@ def known_versions(told: Mapping[str, Any]) -> dict[str, Versions]:
 def followed_versions(
     views: Sequence[View | SqlView], told: Mapping[str, Versions], *, every: bool
 ) -> list[View | SqlView]:
-    """The versions of views whose changelogs are applied. Not ``every``: the one that is served, under the view's name;
-    such a store is filled anew when another one is."""
+    """Return the versions of views whose changelogs are applied.
+
+    Without ``every``, only the served version, under the view's name; such a store is refilled when another
+    version is served.
+    """
     found: list[View | SqlView] = []
     for view in views:
         known = told.get(view.name)
@@ -298,8 +307,10 @@ def followed_versions(
 
 
 def keep_versions(store: Store, applier: Applier, told: Mapping[str, Versions]) -> dict[str, str]:
-    """Let readers have the served version of each view as soon as the store has all of its rows, and drop the tables of
-    versions that are no more. What is read of each view then."""
+    """Switch readers to the served version once the store has all its rows; drop tables of removed versions.
+
+    Returns the table that readers get, by view.
+    """
     found = {}
     tables = store.views()
     for name, known in told.items():
@@ -324,8 +335,10 @@ def keep_versions(store: Store, applier: Applier, told: Mapping[str, Versions]) 
 
 @dataclass
 class _Comparer:
-    """Compares versions that are ready with those that are served, in the store that serves, once it has all their rows.
-    Beside the appliers' steps, which do not wait for it."""
+    """Compares ready versions with the served ones, in the serving store, once it has all their rows.
+
+    Runs in parallel with the appliers' steps, which do not wait for it.
+    """
 
     cluster: KafkaCluster
     serving: StoreThread
@@ -359,7 +372,8 @@ class _Comparer:
                 report = self._compared(store, table_of(name, known.served.suffix), table)
             except HubError:
                 raise
-            except Exception as error:  # rows that cannot be compared: somebody must decide without
+            # rows that cannot be compared: a user must decide without a comparison
+            except Exception as error:
                 log.exception("view %s: versions not compared", name)
                 report = {"error": f"{type(error).__name__}: {error}"[:500]}
             if self.writer is None:
@@ -368,7 +382,7 @@ class _Comparer:
             self.done[name] = mark
 
     def _compared(self, store: Store, before: str, after: str) -> dict[str, Any]:
-        """At equal positions when there is such a moment among some."""
+        """Compare two versions, at equal positions if one of several attempts finds them."""
         for _ in range(_LOOKS):
             with store.side_by_side(before, after) as (one, other):
                 if one.sources == other.sources:
@@ -380,7 +394,7 @@ class _Comparer:
 
 @dataclass
 class _LatencySampler:
-    """Samples the events of SQL views, and tells how long events took. Beside the appliers' steps."""
+    """Samples the events of SQL views and reports latencies, in parallel with the appliers' steps."""
 
     cluster: KafkaCluster
     stores: list[StoreThread]
@@ -398,7 +412,7 @@ class _LatencySampler:
                         self.tell()
                 except HubError as error:
                     log.debug("not told how long events took: %s", error.message)
-                except Exception:  # a fault of ours must not end it
+                except Exception:  # an internal error must not end the thread
                     log.exception("latency")
         finally:
             sampler.close()
@@ -423,7 +437,7 @@ class _LatencySampler:
 
 @dataclass
 class _LagReporter:
-    """Tells how far the stores are. Beside the appliers' steps, which do not wait for it."""
+    """Reports the stores' positions, in parallel with the appliers' steps, which do not wait for it."""
 
     cluster: KafkaCluster
     stores: list[StoreThread]
@@ -471,7 +485,9 @@ class _LagReporter:
         return report != last or now_s - at_s >= REPORT_EVERY_S
 
     def _reach(self, store: StoreThread) -> dict[str, StorePosition]:
-        """Of each view; of a store that is down what was known last, with the lag as it grows."""
+        """Return each view's position and lag; for a store that is down the last known position with the
+        current lag.
+        """
         applier = store.applier
         followed = {} if applier is None else dict(applier.followed)
         at = {name: (each.position, each.stopped) for name, each in followed.items()} or {
@@ -488,7 +504,9 @@ class _LagReporter:
         return found
 
     def _strangers(self) -> list[str]:
-        """Stores that are told of and are not in hub.yaml any more. Looked for once, when the serving store answers."""
+        """Return stores with reports that are not in hub.yaml any more. Checked once, when the serving store
+        answers.
+        """
         serving = self.stores[0].store
         if self.cleared or serving is None:
             return []

@@ -1,4 +1,4 @@
-"""[core] Rows that are over: who is due, and the event that says so.
+"""[core] Row TTL: find expired rows and make the event that records an expiry.
 
 ::
 
@@ -7,10 +7,11 @@
                                               ▼
     newest event ≤ max(cutoff)?  ──▶ a tombstone in the changelog ──▶ every store, every subscriber
 
-A view is a fold of its log, so no clock may take a row out of it: the clock is read once, here, and what it said is an event.
-The cutoff is the very time that the row was found with, not the clock's: whoever finds the same row writes the same record,
-whenever and however often, and an event that is later than it keeps the row. So a writer that is killed, started again or there
-twice does no harm, and of a key the last record is all that compaction must keep.
+A view is a fold of its log, so no clock may remove a row: the clock is read once, here, and the result is an
+event. The cutoff is the row's ``last_event_at``, not the clock's time: every process that finds the same row
+writes the same record, at any time and any number of times, and a later event keeps the row. So a writer that
+is killed, restarted or started twice does no harm, and compaction needs to keep only the last record of a
+key.
 """
 
 from __future__ import annotations
@@ -25,34 +26,36 @@ from hub.materializers.definition.declared import LAST_EVENT_AT
 from hub.materializers.stores.store import StoreSnapshot
 from hub.record import NewRecord
 
-# What was said and did not show in the store is said again after this time: the view may stand still, or the topic of
-# expiries was made anew.
+# An expiry that does not show in the store is written again after this time: the view may be stopped, or the
+# topic of expiries was recreated.
 AGAIN_S = 300.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS = round((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds() * 1000)
 
 
 class ExpiredRow(NamedTuple):
-    """A row that is over: its key, and when its last event was (epoch ms)."""
+    """An expired row: its key, and the time of its last event (epoch ms)."""
 
     key: str
     last_ms: int
 
 
 def record(topic: str, due: ExpiredRow) -> NewRecord:
-    """The event that says it.
+    """Return the event that records the expiry.
 
     >>> record("_hub.expiry.v", Due("C-1", 1_709_290_800_123)).value
     b'{"cutoff":"2024-03-01T11:00:00.123Z"}'
     """
-    # Before all calendars: as if in their first year, which is still not after the clock's time less any ttl.
+    # Before year 1 no calendar applies: use its start, which is still before the clock's time less any ttl.
     at = _EPOCH + timedelta(milliseconds=max(due.last_ms, _FIRST_MS))
     text = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return NewRecord(topic, due.key.encode(), orjson.dumps({"cutoff": text}))
 
 
 def among(cut: StoreSnapshot, until_ms: int, limit: int) -> list[ExpiredRow]:
-    """The first ``limit`` rows of a store's cut that are due, in any order: of stores without an index every row is looked at."""
+    """Return the first ``limit`` due rows of a store's snapshot, in any order. Scans every row of a store
+    without an index.
+    """
     names = list(cut.types)
     if LAST_EVENT_AT not in names:
         return []
@@ -66,14 +69,16 @@ def among(cut: StoreSnapshot, until_ms: int, limit: int) -> list[ExpiredRow]:
 
 
 class PendingDeletes:
-    """What was said of one view's rows and still shows in its store: a page of them at most."""
+    """Expiries of one view that are written and do not show in its store yet; at most a page."""
 
     def __init__(self) -> None:
         self._at: dict[ExpiredRow, float] = {}
 
     def unsaid(self, due: Sequence[ExpiredRow], now_s: float) -> list[ExpiredRow]:
-        """Those of a page that are to be said now. What is not in the page any more is forgotten: the row is gone, or it had
-        an event since."""
+        """Return the rows of a page whose expiry is to be written now.
+
+        Rows that left the page are forgotten: they are gone, or had an event since.
+        """
         self._at = {each: self._at[each] for each in due if each in self._at}
         return [each for each in due if now_s - self._at.get(each, -AGAIN_S) >= AGAIN_S]
 
@@ -82,5 +87,7 @@ class PendingDeletes:
 
 
 def expired_records(sources: Mapping[str, Mapping[str, int]], topic: str) -> int:
-    """How many expiries a view has folded, of what its progress says of its sources: offsets count what was ever written."""
+    """Return how many expiries a view has folded, from its source positions: offsets count all records ever
+    written.
+    """
     return sum(sources.get(topic, {}).values())

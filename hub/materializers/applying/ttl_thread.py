@@ -1,10 +1,11 @@
-"""[shell] The thread that looks for rows older than their view's ttl, and says so in the log.
+"""[shell] Thread that finds rows older than their view's ttl and writes their expiry to the log.
 
-One look asks one store of each view, the first that is there: by the index of ``last_event_at`` in SQLite and Postgres; DuckDB
-and Parquet have none and are read through, at most a twentieth of the time. A page a second and view, written and acknowledged;
-what was said is not said again while the store follows. Nothing is kept: the store and the log are all that it needs to go on.
+Each look queries one store per view, the first available one: by the index of ``last_event_at`` in SQLite and
+Postgres; DuckDB and Parquet have no index and are scanned, for at most a twentieth of the time. It writes one
+page per second and view, acknowledged, and does not repeat an expiry while the store follows. It keeps no
+state: the store and the log suffice to continue.
 
-Of a view's versions the one that is served is looked at. The others read the same topic of expiries.
+Only the served version of a view is looked at. The other versions read the same topic of expiries.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hub.materializers.stores.store import ViewStore
 
 log = logging.getLogger(__name__)
 
-# A look that took a second is followed by a pause of this many.
+# A look of one second is followed by a pause of this many seconds.
 _PAUSE_PER_LOOK = 20
 _FULL_PAGE_S = 1.0
 
@@ -40,7 +41,7 @@ class TtlLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredView:
-    """A view in a store: ``table`` is what the version that is served is called there."""
+    """A view in a store. ``table``: name of the served version's table there."""
 
     view: View | SqlView
     table: str
@@ -48,14 +49,14 @@ class StoredView:
 
 
 class TtlStoreThread(Protocol):
-    """A store's thread."""
+    """Thread of one store."""
 
     def kept(self) -> Sequence[StoredView]: ...
 
 
 @dataclass
 class Expirer:
-    """``every_s``: the pause between two looks at a view; ``page``: how many of its rows a second."""
+    """``every_s``: pause between two looks at a view. ``page``: rows per second and view."""
 
     cluster: TtlLog
     keepers: Sequence[TtlStoreThread]
@@ -72,14 +73,14 @@ class Expirer:
                     self.step(time.time_ns() // 1_000_000)
                 except HubError as error:
                     log.warning("rows that are over, tried again: %s", error.message)
-                except Exception:  # a fault of ours must not end it
+                except Exception:  # an internal error must not end the thread
                     log.exception("rows that are over")
         finally:
             if self.writer is not None:
                 self.writer.close()
 
     def step(self, now_ms: int) -> int:
-        """Look at the views whose turn it is. Returns how many rows were said to be over."""
+        """Look at the views that are due. Returns the number of expiries written."""
         views = {each.view.name: each for each in self._kept()}
         self.said = {name: self.said.get(name, PendingDeletes()) for name in views}
         self.look_at_s = {name: self.look_at_s.get(name, 0.0) for name in views}
@@ -98,7 +99,7 @@ class Expirer:
         return written
 
     def _kept(self) -> Iterator[StoredView]:
-        """Each view with a ttl, in the first store that has it."""
+        """Yield each view with a ttl, in the first store that has it."""
         seen: set[str] = set()
         for keeper in self.keepers:
             for kept in keeper.kept():
@@ -117,7 +118,7 @@ class Expirer:
     def _tell(self, kept: StoredView, due: Sequence[ExpiredRow]) -> int:
         said, topic = self.said[kept.view.name], kept.view.expiry_topic
         fresh = said.unsaid(due, time.monotonic())
-        # The materializer makes the topic: before it reads it, an expiry would be of no use.
+        # The materializer creates the topic; before it reads that topic, an expiry has no effect.
         if not fresh or topic is None or not self.cluster.partition_counts([topic]):
             return 0
         if self.writer is None:

@@ -1,22 +1,21 @@
-"""[core] Which engine keeps a SQL view right, and why: the cheapest that can.
+"""[core] Classify a SQL view: choose the cheapest engine that can maintain it, and give the reason.
 
-Spark's streams never take a row back. So a query runs natively when each row it writes either stays (append) or is
-replaced by a later state of the same key (update):
+Spark's streams never retract a row. So a query runs natively when each row it writes either stays (append) or
+is replaced by a later state of the same key (update):
 
-=========  ======  ==================================================================================
-class      mode    what
-=========  ======  ==================================================================================
-A          append  stateless: filter, projection, explode, UNION ALL
-B          update  one aggregation by key or window; SELECT DISTINCT
-B-session  append  a session, written when the watermark has closed it
-C          append  two streams joined within an interval; a stream enriched by a static table;
-                   a window over an inner interval join
-D          delta   all that must take rows back: joins of tables, aggregates over views and tables, HAVING,
-                   count(DISTINCT), OVER (…), chained aggregates. The delta operator recomputes affected keys
-=========  ======  ==================================================================================
+=========  ======  ================================================================================== class
+mode    what =========  ======
+================================================================================== A          append
+stateless: filter, projection, explode, UNION ALL B          update  one aggregation by key or window; SELECT
+DISTINCT B-session  append  a session, written when the watermark has closed it C          append  two streams
+joined within an interval; a stream enriched by a static table;                    a window over an inner
+interval join D          delta   all that must take rows back: joins of tables, aggregates over views and
+tables, HAVING,                    count(DISTINCT), OVER (…), chained aggregates. The delta operator
+recomputes affected keys =========  ======
+==================================================================================
 
-What no engine can maintain is refused, with the nearest form that can be. The rules are read off Spark 4.3's own
-behaviour (which shapes its append and update modes take); the reason given is part of the answer.
+Queries that no engine can maintain are refused, with the nearest form that works. The rules follow the
+behavior of Spark 4.3 (the shapes that its append and update modes accept); the reason is part of the result.
 """
 
 from __future__ import annotations
@@ -50,10 +49,11 @@ _WINDOWS = ("window", "session_window")
 
 @dataclass(frozen=True, slots=True)
 class LateRule:
-    """When an event of a source is too late for the view, as SQL over its event time.
+    """Rule for late events of a source, as SQL over their event time.
 
-    ``windows`` is the call ``window(…)`` over the column; then an event is late as soon as one of its windows ends at
-    or before the watermark. Without it the event is late when ``time`` itself is not after the watermark.
+    ``windows`` is the call ``window(…)`` over the column; an event is then late as soon as one of its windows
+    ends at or before the watermark. Without it the event is late when ``time`` itself is not after the
+    watermark.
     """
 
     source: str
@@ -63,9 +63,12 @@ class LateRule:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """How a SQL view is kept. ``sql`` is what Spark runs: the author's text and the column ``_hub_version``;
-    empty for class D, whose operator has its own. ``traced``: of class A the same and ``_hub_from``, the event that made the row.
-    ``nearest`` says how it would be native, when it could."""
+    """How a SQL view is maintained.
+
+    ``sql``: what Spark runs, the author's text with the column ``_hub_version``; empty for class D, whose
+    operator has its own. ``traced``: for class A the same with ``_hub_from``, the event that made the row.
+    ``nearest``: the nearest native form, if there is one.
+    """
 
     query: Query
     name: Class
@@ -84,12 +87,15 @@ class Classified:
 
     @property
     def has_state(self) -> bool:
-        """Whether rows wait for a watermark, which moves on in a batch without events."""
+        """Whether rows wait for a watermark, which advances in a batch without events."""
         return self.mode == "append" and bool(self.late)
 
     def watermark(self, source: str) -> tuple[str, str] | None:
-        """(event time, distance) of the watermark that Spark gets of a source; None where no event of it is told as late. Spark drops
-        late rows wherever an event time is in a group, and would do so untold."""
+        """Return (event time, delay) of a source's watermark for Spark; None where no event of it counts as
+        late.
+
+        Spark drops late rows wherever an event time is in a group, and does not report them.
+        """
         told = self.query.view.sources[source]
         if (
             told.event_time is None
@@ -101,8 +107,9 @@ class Classified:
 
 
 def classify(query: Query) -> Classified:
-    """The class of a view's SQL. Raises ConfigError: HUB-2114 for what no engine maintains, HUB-2108 for what ``mode: realtime``
-    is asked of and cannot be."""
+    """Classify a view's SQL. Raises ConfigError: HUB-2114 if no engine maintains it, HUB-2108 if ``mode:
+    realtime`` cannot.
+    """
     shape = _Classifier(query).of(query.tree)
     if query.view.mode == "realtime":
         real_time.check(query, shape.name, shape.reason, shape.nearest)
@@ -130,7 +137,7 @@ def classify(query: Query) -> Classified:
 
 @dataclass(frozen=True, slots=True)
 class _QueryShape:
-    """What is known of a query from the inside out. ``static``: no event of a stream makes a row of it."""
+    """Result of classifying a query, from the inside out. ``static``: no stream event makes a row of it."""
 
     name: Class
     reason: str
@@ -209,7 +216,7 @@ class _Classifier:
         return base
 
     def _no_order(self, node: exp.Expr) -> None:
-        """ORDER BY and LIMIT have no meaning for a view that is a set of rows; a top-k has."""
+        """Refuse ORDER BY and LIMIT, which have no meaning for a view as a set of rows; a top-k has."""
         for arg, what in (("order", "ORDER BY"), ("sort", "SORT BY"), ("cluster", "CLUSTER BY"), ("distribute", "DISTRIBUTE BY")):  # fmt: skip
             if node.args.get(arg) is not None and not (arg == "order" and node.args.get("limit") is not None):
                 raise self._never(
@@ -230,7 +237,7 @@ class _Classifier:
         return self.query.error(what, hint, node, "HUB-2114")
 
     def _retracting(self, select: exp.Select) -> Iterator[tuple[str, str]]:
-        """What takes rows back wherever it stands: (reason, nearest native form)."""
+        """Yield the parts that retract rows anywhere in a query: (reason, nearest native form)."""
         if select.args.get("limit") is not None:
             yield (
                 "ORDER BY … LIMIT: a row leaves when a better one comes",
@@ -422,7 +429,9 @@ class _Classifier:
         )
 
     def _event_time(self, relation: FromRelation) -> SourceColumn | None:
-        """The event time that a relation still has: of its source, passed through by the queries between."""
+        """Return the event time that a relation still has: its source's, passed through by the queries
+        between.
+        """
         if relation.source is not None:
             column = self.query.view.sources[relation.source].event_time
             return SourceColumn(relation.source, column) if column else None
@@ -432,7 +441,7 @@ class _Classifier:
         return None
 
     def _sides(self, scope: Scope, term: exp.Expr) -> set[int]:
-        """Which of the two relations a condition speaks of."""
+        """Return which of the two relations a condition refers to."""
         found = set()
         for column in term.find_all(exp.Column):
             parts = [part.name for part in column.parts]
@@ -447,7 +456,7 @@ class _Classifier:
     def _bounds(
         self, scope: Scope, terms: list[exp.Expr], left: SourceColumn, right: SourceColumn
     ) -> set[str]:
-        """Of {"from", "to"}, what ON says of the right event time against the left one."""
+        """Return which bounds of {"from", "to"} ON sets for the right event time against the left one."""
         found: set[str] = set()
 
         def side(node: exp.Expr) -> set[SourceColumn]:
@@ -558,7 +567,9 @@ class _Classifier:
         )
 
     def _unambiguous(self, select: exp.Select, scope: Scope) -> None:
-        """A bare name in GROUP BY that is an alias here and a column of FROM: Spark takes the column, a key is the alias."""
+        """Refuse a bare name in GROUP BY that is an alias and a column of FROM: Spark takes the column, a key
+        the alias.
+        """
         for each in _group(select):
             alias = _named(select, each)
             if alias is None:
@@ -577,7 +588,7 @@ class _Classifier:
                 )
 
     def _grouped(self, select: exp.Select) -> Iterator[exp.Expr]:
-        """The expressions of GROUP BY, its names and numbers looked up in the SELECT list."""
+        """Yield the expressions of GROUP BY, with names and numbers resolved in the SELECT list."""
         for each in _group(select):
             yield _projected(select, each)
 
@@ -597,7 +608,7 @@ class _Classifier:
 
 
 def _key(query: Query, shape: _QueryShape) -> tuple[tuple[str, ...], str]:
-    """(the row's key, where it is from): declared, or what makes a row one."""
+    """Return (the row's key, where it comes from): declared, or the expressions that make a row unique."""
     declared = tuple(query.view.key)
     tree = query.tree
     natural: tuple[str, ...] | None = None
@@ -639,8 +650,12 @@ def _key(query: Query, shape: _QueryShape) -> tuple[tuple[str, ...], str]:
 def _check_declared(
     query: Query, inner: exp.Select, natural: tuple[str, ...] | None, key: tuple[str, ...]
 ) -> None:
-    """Every part of what makes a row one is in the declared key: by its name, or, where it has none, somewhere in what a
-    column of the key is made of. (What that expression makes of it is the author's word.)"""
+    """Check that the declared key has every expression that makes a row unique. Raises ConfigError
+    (HUB-2113).
+
+    Each is in the key by name, or, where it has no name, within an expression of a key column. The check does
+    not look at what that expression computes.
+    """
     read = _read_of(query, inner, key)
     made = [each for each in inner.expressions if each.alias_or_name in read]
     held = {node for each in made for node in _spelled(query, inner, each).walk()}
@@ -664,7 +679,7 @@ def _check_declared(
 
 
 def _check_totals(query: Query, select: exp.Select) -> None:
-    """A total has null where other rows have a value; so has a row whose value is null."""
+    """Refuse totals whose key is null, because a row whose value is null has the same key."""
     if _has_totals(select) and not any(
         isinstance(_unnamed(each), exp.GroupingId) for each in select.expressions
     ):
@@ -685,7 +700,7 @@ def _has_totals(select: exp.Select) -> bool:
 
 
 def _parts(select: exp.Select) -> list[exp.Expr]:
-    """What tells the rows of a GROUP BY apart: its expressions, and of which total a row is."""
+    """Return the expressions that tell the rows of a GROUP BY apart, including the grouping id of totals."""
     levels = [_unnamed(each) for each in select.expressions if _has_totals(select)]
     return [
         *(_projected(select, each) for each in _group(select)),
@@ -694,7 +709,7 @@ def _parts(select: exp.Select) -> list[exp.Expr]:
 
 
 def _read_of(query: Query, inner: exp.Select, names: Iterable[str]) -> set[str]:
-    """The columns of the SELECT that makes the rows, of which these of the view are made."""
+    """Return the columns of the row-making SELECT from which these columns of the view are made."""
     select, read = query.tree, set(names)
     while select is not inner:
         scope = query.scope(select)
@@ -709,7 +724,7 @@ def _read_of(query: Query, inner: exp.Select, names: Iterable[str]) -> set[str]:
 
 
 def _spelled(query: Query, select: exp.Select, of: exp.Expr) -> exp.Expr:
-    """An expression with its columns in full, so that ``e.id`` and ``id`` are equal, and with ``window.end`` as the call's."""
+    """Return an expression with qualified columns (``e.id`` equals ``id``) and ``window.end`` as the call's."""
     scope = query.scope(select)
     calls = {name: each for each in _group(select) if (name := _window_call(each)) is not None}
 
@@ -724,7 +739,7 @@ def _spelled(query: Query, select: exp.Select, of: exp.Expr) -> exp.Expr:
 
 
 def _reached(query: Query, select: exp.Select) -> exp.Select:
-    """The SELECT that makes the rows: through queries that only rename and compute."""
+    """Return the SELECT that makes the rows, through queries that only rename and compute."""
     scope = query.scope(select)
     if (
         _group(select)
@@ -737,7 +752,7 @@ def _reached(query: Query, select: exp.Select) -> exp.Select:
 
 
 def _names_of(query: Query, select: exp.Select, part: exp.Expr) -> list[str]:
-    """The SELECT list's names of a part of GROUP BY; of a window those of its start, its end or itself."""
+    """Return the SELECT list's names of a part of GROUP BY; for a window, of its start, its end or itself."""
     wanted = _spelled(query, select, part)
     found = []
     for projection in select.expressions:
@@ -750,7 +765,7 @@ def _names_of(query: Query, select: exp.Select, part: exp.Expr) -> list[str]:
 
 
 def _projected(select: exp.Select, each: exp.Expr) -> exp.Expr:
-    """An expression of GROUP BY, looked up when it is a number or a name of the SELECT list."""
+    """Return an expression of GROUP BY, resolved when it is a number or a name of the SELECT list."""
     if isinstance(each, exp.Literal) and not each.is_string and each.name.isdecimal():
         n = int(each.name)
         if 1 <= n <= len(select.expressions):
@@ -761,7 +776,7 @@ def _projected(select: exp.Select, each: exp.Expr) -> exp.Expr:
 
 
 def _named(select: exp.Select, each: exp.Expr) -> exp.Alias | None:
-    """What the SELECT list calls by a bare name, in any case of letters."""
+    """Return the SELECT list's alias for a bare name, case-insensitively."""
     if not isinstance(each, exp.Column) or each.table:
         return None
     named = (one for one in select.expressions if isinstance(one, exp.Alias))
@@ -773,22 +788,25 @@ def _unnamed(projection: exp.Expr) -> exp.Expr:
     return made
 
 
-# ---- what an upgrade has to compute anew
+# ---- views that an upgrade recomputes
 
-# As comments, which no token is: a view whose words they are among is computed beside (engine/runner.py makes its fingerprint of
-# the words). A view keeps them for good; of other views an upgrade finds the same fingerprint and goes on.
+# Comments that are added to the SQL text: a view with such a comment gets another fingerprint
+# (engine/runner.py hashes the text) and is rebuilt in parallel. The view keeps the comment for good; other
+# views keep their fingerprint and continue after an upgrade.
 _UNDROPPED = "-- late events of no window are rows"
 _FINER = "-- a key's text has microseconds"
 
 
 def _computed_anew(query: Query, why: Iterable[str]) -> Query:
-    """The query, of which Spark now makes other rows than it once did of the same text."""
+    """Return the query with comments: Spark now makes other rows of the same text than earlier releases did."""
     return replace(query, tokens=[*query.tokens, *(Token(TokenType.VAR, each) for each in why)])
 
 
 def _was_dropped(query: Query, shape: _QueryShape) -> bool:
-    """Whether Spark may have dropped events by a watermark that is told of no window: an event time, or a column of a query that
-    may be one, is in its groups."""
+    """Return whether Spark may have dropped events by a watermark without a window.
+
+    True when an event time, or a column of a subquery that may be one, is in the groups.
+    """
     times = _event_times(query)
     if shape.name != "B" or shape.late or not times:
         return False
@@ -807,7 +825,7 @@ _GIVES_ONE_OF = (exp.Coalesce, exp.If, exp.Case, exp.Max, exp.Min, exp.Greatest,
 
 
 def _is_fine(query: Query, node: exp.Expr, n: int) -> bool:
-    """Whether a query's n-th column may be a time finer than milliseconds: an event's, passed through."""
+    """Return whether a query's n-th column may be an event's time finer than milliseconds, passed through."""
     if isinstance(node, exp.Subquery):
         return _is_fine(query, node.this, n)
     if isinstance(node, exp.SetOperation):
@@ -839,7 +857,7 @@ def _event_times(query: Query) -> set[SourceColumn]:
 
 
 def _with_note(query: Query, shape: _QueryShape) -> _QueryShape:
-    """Says of a native view which watermarks it is not kept by."""
+    """Add a note to a native view about the watermarks that have no effect on it."""
     told = {late.source for late in shape.late}
     idle = [name for name, source in query.view.sources.items() if source.watermark and name not in told]
     if shape.name == "D" or shape.nearest or not idle:
@@ -851,10 +869,11 @@ def _with_note(query: Query, shape: _QueryShape) -> _QueryShape:
 
 
 def _versions(query: Query) -> dict[int, str]:
-    """By SELECT, the expression of ``_hub_version``: it grows with every new state of a key, the same on every replay.
+    """Return the expression of ``_hub_version`` by SELECT: it grows with every state of a key, equal on every
+    replay.
 
-    Of an aggregate: how many rows are folded in. Of other rows: one and the offsets of what they are made of, so that of
-    two rows with one key the one of the later event stands, whatever order they come in.
+    For an aggregate: the number of rows that are folded in. For other rows: one plus the offsets of their
+    input events, so that of two rows with one key the later event's row wins, in any order of arrival.
     """
     made: dict[int, str] = {}
 
@@ -888,7 +907,9 @@ def _versions(query: Query) -> dict[int, str]:
 
 
 def _origins(query: Query, versions: Mapping[int, str]) -> dict[int, str]:
-    """By SELECT of a stateless query, its version and the expression of ``_hub_from``: each row is made of one event."""
+    """Return version and ``_hub_from`` expressions by SELECT of a stateless query: each row is made of one
+    event.
+    """
     made: dict[int, str] = {}
     for select in query.tree.find_all(exp.Select):
         if id(select) not in versions:
@@ -904,7 +925,7 @@ def _origins(query: Query, versions: Mapping[int, str]) -> dict[int, str]:
 
 
 def _read(query: Query, select: exp.Select) -> Iterable[FromRelation]:
-    """The relations whose columns a row has: not the right side of a semi join."""
+    """Yield the relations whose columns a row has: not the right side of a semi join."""
     hidden = {
         join.this.alias_or_name
         for join in select.args.get("joins") or ()
@@ -925,7 +946,7 @@ def _qualified(relation: FromRelation, column: str) -> str:
 
 
 def _own(select: exp.Select) -> Iterator[exp.Expr]:
-    """The nodes of a SELECT's expressions, without what queries within them have, nor what FROM reads."""
+    """Yield the nodes of a SELECT's own expressions, without those of nested queries and of FROM."""
     for arg in ("expressions", "where", "group", "having", "qualify", "laterals"):
         for part in _list(select.args.get(arg)):
             yield from _nodes(part)
@@ -949,7 +970,7 @@ def _list(argument: object) -> list[exp.Expr]:
 
 
 def _group(select: exp.Select) -> list[exp.Expr]:
-    """The expressions of GROUP BY, those of ROLLUP, CUBE and GROUPING SETS among them."""
+    """Return the expressions of GROUP BY, including those of ROLLUP, CUBE and GROUPING SETS."""
     group = select.args.get("group")
     if group is None:
         return []
@@ -999,7 +1020,7 @@ def _join_kind(join: exp.Expr) -> str:
 
 
 def _terms(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """The conditions that all must hold."""
+    """Yield the conditions that all must hold (the operands of AND)."""
     if isinstance(condition, exp.And):
         yield from _terms(condition.this)
         yield from _terms(condition.expression)
@@ -1010,12 +1031,12 @@ def _terms(condition: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _text(call: exp.Expr) -> str:
-    """A call as SQL. (Its arguments are a column and literals, which generate faithfully.)"""
+    """Return a call as SQL. Its arguments are a column and literals, which generate faithfully."""
     return str(call.sql("spark"))
 
 
 def _over(text: str, column: str) -> str:
-    """``window(d.t, '1 hour')`` as a call over the source's own column."""
+    """Return ``window(d.t, '1 hour')`` as a call over the source's own column."""
     head, _, rest = text.partition("(")
     _, comma, arguments = rest.partition(",")
     return f"{head.lower()}(`{column}`{comma}{arguments}"

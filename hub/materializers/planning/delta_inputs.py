@@ -1,8 +1,9 @@
-"""[core] The sources of a view of class D as the delta operator's tables: which columns, by which key, in which order.
+"""[core] Sources of a class D view as tables of the delta operator: columns, key, and order of changes.
 
-A *stream* keeps every event, keyed by its coordinates. A *table* keeps the latest event of each key: columns that
-``table: {key: …}`` names, or else the record's own key (``_key``), which is also the key of another view's rows. What is
-the latest, the log's order decides; of a view's rows their ``hub.version`` does, as in every store.
+A *stream* keeps every event, keyed by its coordinates. A *table* keeps the latest event of each key: the
+columns of ``table: {key: …}``, or else the record's own key (``_key``), which is also the key of another
+view's rows. The order of the log decides which event is the latest; for a view's rows their ``hub.version``
+does, as in every store.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _META_TYPES: Mapping[str, str] = {
 
 
 def key_of(source: SqlSource) -> tuple[str, ...]:
-    """The columns that tell a source's rows apart."""
+    """Return the columns that identify a source's row."""
     if source.read_as == "stream":
         return STREAM_KEY
     named = source.table.key if source.table is not None else []
@@ -37,9 +38,9 @@ def key_of(source: SqlSource) -> tuple[str, ...]:
 
 
 def tables(query: Query, types: Mapping[str, Mapping[str, str]]) -> list[Table]:
-    """By source, in the view's order. ``types``: by source, Spark's type of each of its events' columns.
+    """Return the tables by source, in the view's order. ``types``: Spark types of event columns, by source.
 
-    Raises ConfigError for what a kept row does not have.
+    Raises ConfigError for a column that a stored row does not have.
     """
     found = []
     for name, source in query.view.sources.items():
@@ -68,7 +69,7 @@ def tables(query: Query, types: Mapping[str, Mapping[str, str]]) -> list[Table]:
 
 
 def stage_name(query: Query) -> str:
-    """What the plan calls the view's own stage: the view, unless a source has that name."""
+    """Return the plan's name for the view's own stage: the view's name, unless a source has it."""
     name = query.view.name
     while name in query.view.sources:
         name += "_rows"
@@ -76,8 +77,10 @@ def stage_name(query: Query) -> str:
 
 
 def planned(found: Classified, schemas: Mapping[str, AvroType]) -> DeltaPlan:
-    """The delta plan of a classified view from the schemas of its sources' events, without Spark: what ``explain`` and
-    ``validate`` show. Raises ConfigError (HUB-2130 … HUB-2134) as the operator would."""
+    """Return the delta plan of a classified view from its sources' schemas, without Spark.
+
+    ``explain`` and ``validate`` show it. Raises ConfigError (HUB-2130 … HUB-2134) as the operator would.
+    """
     query = found.query
     types = {name: spark_types(schemas[name]) for name in query.view.sources}
     return plan(
@@ -90,8 +93,11 @@ def planned(found: Classified, schemas: Mapping[str, AvroType]) -> DeltaPlan:
 
 
 def shares(most: int, unread: Mapping[str, int]) -> dict[str, int]:
-    """How many events of each source a batch of ``most`` takes: in proportion to what is unread of it, so that all are read
-    after the same number of batches. A tenth is shared equally: of each source more may come meanwhile."""
+    """Return how many events of each source a batch of ``most`` takes, in proportion to its unread events.
+
+    All sources are then read after the same number of batches. A tenth is shared equally, because each source
+    may get more events meanwhile.
+    """
     even, total = most // len(unread) // 10, sum(unread.values())
     left = most - even * len(unread)
     return {
@@ -101,5 +107,5 @@ def shares(most: int, unread: Mapping[str, int]) -> dict[str, int]:
 
 
 def fingerprint(made: DeltaPlan) -> str:
-    """Equal when a state of the one plan can go on as the other."""
+    """Return a hash that is equal for two plans when a state of one can be used by the other."""
     return hashlib.sha256(repr(replace(made, whole_rows=0)).encode()).hexdigest()

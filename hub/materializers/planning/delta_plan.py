@@ -1,6 +1,7 @@
-"""[core] What the delta operator's plan says: tables, and stages whose leaves are bound to the rows they make.
+"""[core] Plan of the delta operator as values: tables, and stages whose leaves are bound to their result
+rows.
 
-Values only, made by ``delta.plan`` (which tells what bound means) and carried out by ``spark/delta_engine.py``.
+``delta_planner.plan`` makes it (and defines bound), ``spark/delta_engine.py`` executes it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An input. ``columns`` are those the SQL sees, by lower-case name, with Spark's types as DDL writes them.
+    """An input. ``columns``: those the SQL sees, by lower-case name, with Spark types in DDL form.
 
-    A *table* keeps the last row of each ``key`` and forgets it on a delete; a *stream* only grows, and its key are the
-    record's coordinates (``STREAM_KEY``). Key columns that are not among ``columns`` are stored and not shown to the SQL.
-    Of a *versioned* table the order of changes is kept with each row, and a change of a lower one is none.
+    A *table* keeps the last row of each ``key`` and removes it on a delete; a *stream* only grows, and its
+    key are the record's coordinates (``STREAM_KEY``). Key columns outside ``columns`` are stored and hidden
+    from the SQL. A *versioned* table keeps the order of changes with each row and ignores a change of a lower
+    one.
     """
 
     name: str
@@ -31,8 +33,12 @@ STREAM_KEY = ("_topic", "_partition", "_offset")
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """A stored time stands for ``count`` times: itself, and those before it, ``step_us`` microseconds apart. They are the starts
-    (or ends) of the windows that a row is in; when the last of them do not reach it, rows are found that need not be."""
+    """Times that a stored time stands for: itself and earlier ones, ``count`` in all, ``step_us``
+    microseconds apart.
+
+    They are the starts (or ends) of the windows that contain a row. When the last of them do not reach the
+    row, the lookup returns more rows than needed.
+    """
 
     step_us: int
     count: int
@@ -40,28 +46,29 @@ class Hops:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``columns`` of a leaf are among ``of`` of its parent leaf, or of the affected handles where ``parent`` is None.
+    """Bind ``columns`` of a leaf to ``of`` of its parent leaf, or of the affected handles where ``parent`` is
+    None.
 
-    Of the column ``hopping``, which is one of ``columns`` or None, any of the times that it stands for is.
+    For the column ``hopping`` (one of ``columns``, or None), any of the times that it stands for may match.
     """
 
     columns: tuple[str, ...]
     parent: int | None
     of: tuple[str, ...]
-    # Not in repr: what a state holds is the same however its rows are found (delta_inputs.fingerprint).
+    # Not in repr: the lookup of rows does not change the state's content (delta_inputs.fingerprint).
     hopping: str | None = field(default=None, repr=False)
     hops: Hops | None = field(default=None, repr=False)
 
     @property
     def hopping_of(self) -> str:
-        """What the times of ``hopping`` are among."""
+        """The parent's column that the times of ``hopping`` are matched with."""
         assert self.hopping is not None
         return self.of[self.columns.index(self.hopping)]
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One occurrence of a table; ``bound`` is None in a stage that is computed whole."""
+    """One occurrence of a table. ``bound`` is None in a stage that is computed whole."""
 
     table: str
     bound: Bound | None
@@ -69,7 +76,8 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One query of the plan. Its result is a table ``name`` with ``key``; ``handle`` () means: computed whole.
+    """One query of the plan. Its result is a table ``name`` with ``key``; ``handle`` () means: computed
+    whole.
 
     ``leaves`` are ordered so that parents come first (``Bound.parent`` is an index into them).
     """
@@ -88,8 +96,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class DeltaPlan:
-    """Stages in order; the last is the view. ``derived`` are expressions that are stored beside a table's columns, because
-    a bound is over them: Spark computes them, so that equal means what Spark calls equal."""
+    """Stages in order; the last is the view. ``derived``: expressions stored as extra columns of a table.
+
+    They exist because a bound is over them. Spark computes them, so that equality is Spark's.
+    """
 
     tables: tuple[Table, ...]
     stages: tuple[Stage, ...]
@@ -125,10 +135,10 @@ class DeltaPlan:
 
 
 class TypeCatalog(Protocol):
-    """What Spark knows of the tables: asked for types while planning. None of it runs a query."""
+    """Spark's types of the tables, for planning. No call runs a query."""
 
     def columns(self, sql: str) -> Mapping[str, str]:
-        """Names and types of the columns that a query has. Raises ConfigError in Spark's words."""
+        """Return names and types of a query's columns. Raises ConfigError with Spark's message."""
 
     def define(self, name: str, sql: str) -> None:
-        """Let ``name`` be a table with the columns of that query."""
+        """Define ``name`` as a table with the columns of that query."""

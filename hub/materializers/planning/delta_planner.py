@@ -1,25 +1,29 @@
-"""[core] The delta operator's plan: which rows of a SQL view a change can touch, and which input rows they need.
+"""[core] Plan of the delta operator: which rows of a SQL view a change can affect, and which input rows they
+need.
 
-Spark's streams have no retractions, so joins of tables, HAVING, top-n, distinct counts and aggregates of aggregates are
-no streaming queries. The delta operator (``spark/delta_engine.py``) keeps the inputs as tables, recomputes *the same SQL text*
-for what a batch can have touched, and emits the difference. Everything that has to be right about "can have touched" is
-here and in ``delta_selections.py``, as pure functions over sqlglot's tree. One relation says it all::
+Spark's streams have no retractions, so joins of tables, HAVING, top-n, distinct counts and aggregates of
+aggregates are not streaming queries. The delta operator (``spark/delta_engine.py``) keeps the inputs as
+tables, recomputes *the same SQL text* for the rows that a batch can have affected, and emits the difference.
+Everything that has to be right about "can have affected" is here and in ``delta_selections.py``, as pure
+functions over sqlglot's tree. It rests on one relation:
 
     handle   some columns H of the view's result
     leaf     one occurrence of a table in the SQL
     bound    leaf.c ∈ H, or leaf.c ∈ parent.p where the parent leaf is bound itself; of a row of hopping windows
              leaf.c is several values, of which one is
 
-A leaf is bound when, for every state of the tables and every set V, the rows of the result with H ∈ V do not depend on
-other rows of the leaf than those that the chain reaches from V. Read downwards, the chain is what to fetch to recompute
-V. Read upwards it is what a changed row can touch: a row that is not reached from {v}, neither as it was nor as it is,
-leaves the result's rows at v alone. So one derivation gives both, and a superset of either is right as well.
+A leaf is bound when, for every state of the tables and every set V, the rows of the result with H ∈ V depend
+on no rows of the leaf except those that the chain reaches from V. Read downwards, the chain gives the rows to
+fetch to recompute V. Read upwards, it gives the rows that a change can affect: a row that is not reached from
+{v}, neither before nor after the change, leaves the result's rows at v unchanged. So one derivation gives
+both, and a superset of either is correct as well.
 
-Selections commute with joins (not on the null-supplying side), with grouping on the group's expressions, with windows on
-their PARTITION BY, with set operations; equalities carry them across a join; a semi-join reduces the side of a join that
-cannot add rows. What cannot be pushed through a derived table is *cut*: it becomes a stage of its own, whose output is a
-table with changes like any other. What is then still not bound is computed whole, where a size is declared for it, or
-refused. Rules in the order in which they are applied: ``Select.push``, ``_push_join``, ``_bounds``.
+Selections commute with joins (not on the null-supplying side), with grouping on the group's expressions, with
+windows on their PARTITION BY, with set operations; equalities carry them across a join; a semi-join reduces
+the side of a join that cannot add rows. A derived table through which a selection cannot be pushed is *cut*:
+it becomes a stage of its own, whose output is a table with changes like any other. Parts that are still not
+bound are computed whole, where a size is declared for them, or refused. Rules in the order of application:
+``Select.push``, ``_push_join``, ``_bounds``.
 """
 
 from __future__ import annotations
@@ -70,11 +74,13 @@ def plan(
     whole_rows: int = 0,
     catalog: TypeCatalog | None = None,
 ) -> DeltaPlan:
-    """How to maintain ``sql`` (Spark SQL, one query) under changes of its tables. Pure but for the catalog.
+    """Plan how to maintain ``sql`` (Spark SQL, one query) under changes of its tables. Pure except for the
+    catalog.
 
-    ``key``: the result's columns that are unique in it. ``whole_rows``: up to how many input rows a part that cannot be
-    bound may be computed whole at every batch; 0 refuses such a part. Without a catalog, types of expressions are
-    taken to be comparable. Raises ConfigError (HUB-2130 … HUB-2134) with the reason and the nearest form that can.
+    ``key``: the result's columns that are unique in it. ``whole_rows``: up to how many input rows an unbound
+    part may be computed whole at every batch; 0 refuses such a part. Without a catalog, types of expressions
+    are taken to be comparable. Raises ConfigError (HUB-2130 … HUB-2134) with the reason and the nearest form
+    that works.
     """
     named = {table.name.lower(): table for table in tables}
     work = _Planning({name: dict(table.columns) for name, table in named.items()}, catalog, view, whole_rows)
@@ -94,12 +100,14 @@ def plan(
 
 
 _INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"}
-# No floating point: whether -0.0 and NaN are equal to themselves is each engine's own business.
+# No floating point: engines differ on whether -0.0 and NaN equal themselves.
 _EXACT = {"string", "boolean", "binary", "date", "timestamp", "timestamp_ntz"}
 
 
 def comparable(one: str | None, other: str | None) -> bool:
-    """Whether equal in the store is equal in Spark for two types; None, an unknown type, is trusted."""
+    """Return whether equality in the store is Spark's equality for two types; True for an unknown type
+    (None).
+    """
     if one is None or other is None:
         return True
     one, other = one.lower(), other.lower()
@@ -109,7 +117,7 @@ def comparable(one: str | None, other: str | None) -> bool:
 
 
 class _Planning:
-    """The tables and stages so far."""
+    """Tables and stages planned so far."""
 
     def __init__(
         self, schema: dict[str, dict[str, str]], catalog: TypeCatalog | None, view: str, whole_rows: int
@@ -131,7 +139,7 @@ class _Planning:
     # -- handles
 
     def handle(self, table: str, of: exp.Expr) -> str:
-        """The stored column of a table that has this expression's values."""
+        """Return the stored column of a table that has this expression's values."""
         if isinstance(of, exp.Column):
             return of.name
         text = mapped(of, lambda column: exp.column(column.name)).sql(_DIALECT)
@@ -195,7 +203,9 @@ class _Planning:
     def _unbound(
         self, root: SelectRelation, names: list[str], types: list[str], key: tuple[str, ...]
     ) -> ConfigError:
-        """Says which table a change of which would touch everything, with the form that would not."""
+        """Return an error naming the table a change of which would affect every row, and the nearest form
+        that works.
+        """
         best = [leaf.table for leaf in self.leaves]
         for handle in _handles(names, key):
             self._bounds(root, names, types, handle)
@@ -224,7 +234,9 @@ class _Planning:
     def _bounds(
         self, root: SelectRelation, names: list[str], types: list[str], handle: tuple[str, ...]
     ) -> tuple[Leaf, ...] | None:
-        """Every leaf with its bound, parents first, when all are bound to this handle; breadth first: shortest chains."""
+        """Return every leaf with its bound, parents first, if all are bound to this handle. Breadth first:
+        shortest chains.
+        """
         of_type = dict(zip(names, types, strict=True))
         for leaf in self.leaves:
             leaf.enough.clear()
@@ -260,7 +272,7 @@ class _Planning:
             hopping: tuple[str, Hops] | tuple[None, None] = (None, None)
             for column, source, hops in sorted(pairs, key=lambda pair: pair[2] is not None):
                 theirs = types[source] if table is None else self.type_of(table, source)
-                # Of two hopping columns the second is left out: which of its times go with which of the first is not said.
+                # Of two hopping columns the second is left out: the pairing of their times is unknown.
                 if source in fit or (hops and (hopping[0] is not None or column in fit.values())):
                     continue
                 if comparable(self.type_of(leaf.table, column) or None, theirs or None):
@@ -274,7 +286,7 @@ class _Planning:
     # -- from text to relations
 
     def _read(self, sql: str) -> tuple[SelectRelation, list[str], list[str]]:
-        """The relations of a query; names and types of its columns ("" for a type that is not known)."""
+        """Return the relations of a query, and names and types of its columns ("" for an unknown type)."""
         self.leaves, self.cuts = [], []
         try:
             parsed = trees_of(sql)
@@ -355,7 +367,9 @@ class _Planning:
                 )
 
     def _unambiguous(self, tree: exp.Expr) -> None:
-        """A name in GROUP BY that is an alias here and a column below: Spark takes the column, readers the alias."""
+        """Refuse a name in GROUP BY that is an alias and a column below: Spark takes the column, readers the
+        alias.
+        """
         columns = {column for table in self.schema.values() for column in table}
         for select in tree.find_all(exp.Select):
             below = columns | {
@@ -433,7 +447,7 @@ class _Planning:
         for window in _own(node, exp.Window):
             if window.args.get("alias") or isinstance(window.args.get("this"), exp.Identifier):
                 partitions = [[]]
-        if node.args.get("windows"):  # WINDOW w AS (…): as good as any OVER, and rare
+        if node.args.get("windows"):  # WINDOW w AS (…): rare, and equivalent to OVER
             partitions.append([])
         made.partitions = partitions
         bindable = {
@@ -530,7 +544,9 @@ class _Planning:
     def _without(
         self, sql: str, cut: DerivedTableSpan, name: str
     ) -> tuple[str, str, tuple[str, ...], str] | None:
-        """(stage, its SQL, its key, the SQL that reads it): the SQL's own text, but for one derived table."""
+        """Return (stage, its SQL, its key, the SQL that reads it): the text unchanged except for one derived
+        table.
+        """
         rel = cut.rel
         assert isinstance(rel, Select)
         key = self._key_of(rel)
@@ -588,7 +604,7 @@ class _Cte:
 
 
 def _handles(names: Sequence[str], key: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Finest first: the key, its parts, then any one column of the result."""
+    """Yield handles, finest first: the key, its parts, then any one column of the result."""
     if key:
         yield key
     for size in range(min(len(key), _MOST_HANDLE_COLUMNS) - 1, 0, -1):
@@ -597,7 +613,7 @@ def _handles(names: Sequence[str], key: tuple[str, ...]) -> Iterator[tuple[str, 
 
 
 class _SqlText:
-    """The SQL's text and tokens, to take derived tables out of it word for word."""
+    """The SQL's text and tokens, from which derived tables are extracted verbatim."""
 
     def __init__(self, sql: str, *, blind: bool = False) -> None:
         self.sql = sql
@@ -605,11 +621,11 @@ class _SqlText:
         self.tokens: list[Token] = [] if blind else list(sqlglot.tokenize(sql, read=_DIALECT))
 
     def none(self) -> _SqlText:
-        """Where nothing can be cut: inside what is read several times or inside an expression."""
+        """Return a text without cuts: for a part that is read several times or is inside an expression."""
         return _SqlText("", blind=True)
 
     def derived(self, alias: str) -> tuple[int, int, str | None] | None:
-        """The inside of ``(…) [AS] alias``, when there is exactly one such."""
+        """Return the span inside ``(…) [AS] alias`` if there is exactly one."""
         found = []
         for number, token in enumerate(self.tokens):
             if token.text.lower() != alias.lower() or number < 2:
@@ -622,7 +638,7 @@ class _SqlText:
         return found[0] if len(found) == 1 else None
 
     def cte(self, alias: str) -> tuple[int, int, str | None] | None:
-        """The inside of ``alias AS (…)``, when there is exactly one such."""
+        """Return the span inside ``alias AS (…)`` if there is exactly one."""
         found = []
         for number, token in enumerate(self.tokens[:-2]):
             if token.text.lower() != alias.lower() or self.tokens[number + 1].token_type != TokenType.ALIAS:
@@ -634,7 +650,9 @@ class _SqlText:
         return found[0] if len(found) == 1 else None
 
     def ctes_before(self, at: int) -> str:
-        """The text of the top WITH's parts that end before ``at``: what a query at that place can refer to."""
+        """Return the text of the top WITH's parts that end before ``at``: those a query at that place can
+        refer to.
+        """
         if not self.tokens or self.tokens[0].token_type != TokenType.WITH:
             return ""
         parts: list[tuple[int, int]] = []
@@ -673,7 +691,9 @@ _DEPTH = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
 def _own(node: exp.Select, kind: type[exp.Expr], *, over: bool = True) -> Iterator[exp.Expr]:
-    """Nodes of a kind in this SELECT's own expressions, not in its subqueries; ``over`` False: not those of windows."""
+    """Yield nodes of a kind in this SELECT's own expressions, not in subqueries; ``over`` False: not in
+    windows.
+    """
     parts = [*node.expressions]
     parts += [
         node.args[each] for each in ("where", "having", "order", "qualify", "group") if node.args.get(each)
@@ -685,7 +705,7 @@ def _own(node: exp.Select, kind: type[exp.Expr], *, over: bool = True) -> Iterat
 
 
 def _own_queries(node: exp.Select) -> Iterator[exp.Expr]:
-    """The subqueries in this SELECT's expressions and join conditions."""
+    """Yield the subqueries in this SELECT's expressions and join conditions."""
     parts = [*node.expressions]
     parts += [
         node.args[each] for each in ("where", "having", "order", "qualify", "group") if node.args.get(each)
@@ -696,7 +716,7 @@ def _own_queries(node: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _spell_windows(tree: exp.Expr) -> None:
-    """``window.end``, which is what GROUP BY window(…) makes, as ``window(…).end``."""
+    """Rewrite ``window.end``, as GROUP BY window(…) makes it, to ``window(…).end``."""
     for select in tree.find_all(exp.Select):
         group = select.args.get("group")
         calls = group.find_all(exp.Anonymous) if group is not None else ()
@@ -723,7 +743,7 @@ def _subqueries(part: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _typed(spark_type: str) -> exp.DataType:
-    """A type for sqlglot; unknown where it does not read Spark's."""
+    """Return a type for sqlglot; unknown where sqlglot does not parse Spark's."""
     try:
         return exp.DataType.build(spark_type or "unknown", dialect=_DIALECT)
     except (SqlglotError, ValueError):

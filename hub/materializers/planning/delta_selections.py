@@ -1,9 +1,10 @@
-"""[core] Selections pushed through SQL: values of a query's columns become values of its tables' columns.
+"""[core] Push selections through SQL: values of a query's columns become values of its tables' columns.
 
-A query is read as a tree of relations (``Scan``, ``Join``, ``Select``, ``SetOperation``, ``Sub``). Given values that are
-enough for its result (``Enough``), ``push`` says which values are enough of every ``Occurrence`` of a table in it: through
-joins (not to the null-supplying side), grouping, windows' PARTITION BY and set operations; equalities carry them across a
-join, and a semi-join reduces the side that cannot add rows. What is true here is what makes ``delta.plan`` right.
+A query is read as a tree of relations (``Scan``, ``Join``, ``Select``, ``SetOperation``, ``Sub``). Given
+values that suffice for its result (``Enough``), ``push`` derives the values that suffice for every
+``Occurrence`` of a table in it: through joins (not to the null-supplying side), grouping, windows' PARTITION
+BY and set operations; equalities carry them across a join, and a semi-join reduces the side that cannot add
+rows. The correctness of ``delta_planner.plan`` rests on this module.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from hub.materializers.planning.delta_plan import Hops
 
 
 class Handles(Protocol):
-    """What a selection needs of the planning: the stored column of a table that has an expression's values."""
+    """Interface of the planner for selections: the stored column of a table that has an expression's values."""
 
     def handle(self, table: str, of: exp.Expr) -> str: ...
 
 
-# ---- constraints: values that are enough
+# ---- constraints: values that suffice
 
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """Rows whose ``pairs[i][0]`` equal, null-safe and together, ``pairs[i][1]`` of one row of the parent are enough.
+    """Constraint: rows whose ``pairs[i][0]`` together equal, null-safe, ``pairs[i][1]`` of one parent row
+    suffice.
 
-    ``parent`` None: of one affected handle; else a leaf's number. The expressions are over the relation at hand.
+    ``parent`` None: the parent row is an affected handle; else a leaf's number. The expressions are over the
+    current relation.
     """
 
     parent: int | None
@@ -42,7 +45,7 @@ class Enough:
 class Occurrence:
     number: int
     table: str
-    # (parent, (stored column, what it is among, of how many times) …)
+    # (parent, (stored column, the parent's column, the times it stands for) …)
     enough: list[tuple[int | None, tuple[tuple[str, str, Hops | None], ...]]] = field(default_factory=list)
 
 
@@ -76,7 +79,9 @@ Tree = Scan | Join
 
 @dataclass
 class Sub:
-    """A subquery in an expression. ``equals``: for a positive IN, what the outer row compares with the first column."""
+    """A subquery in an expression. ``equals``: for a positive IN, the outer expression that its first column
+    is compared with.
+    """
 
     rel: SelectRelation
     equals: list[exp.Expr]
@@ -85,7 +90,9 @@ class Sub:
 
 @dataclass
 class DerivedTableSpan:
-    """Where a derived table stands in the SQL's text (between its parentheses), and how it can be a stage of its own."""
+    """Span of a derived table in the SQL's text (inside its parentheses), and how it becomes a stage of its
+    own.
+    """
 
     start: int
     end: int
@@ -97,14 +104,16 @@ class SelectRelation(Protocol):
     names: list[str]
 
     def push(self, given: list[Enough], within: list[Enough]) -> None:
-        """Take constraints over the output's columns (``exp.Column`` without a table), and over the rows inside."""
+        """Take constraints over the output's columns (``exp.Column`` without a table), and over the rows
+        inside.
+        """
 
     def trace(self, work: Handles, of: exp.Expr) -> tuple[Occurrence, exp.Expr] | None:
-        """The leaf whose values of an expression include, but for null, all that ``of`` can have."""
+        """Return the leaf and its expression whose values include, except for null, all values of ``of``."""
 
 
 class SetOperation:
-    """UNION [ALL], INTERSECT, EXCEPT: a selection goes into each branch."""
+    """UNION [ALL], INTERSECT, EXCEPT: a selection is pushed into each branch."""
 
     def __init__(self, branches: list[SelectRelation], limited: bool) -> None:
         self.branches = branches
@@ -134,7 +143,9 @@ def _renamed(enough: Enough, names: Mapping[str, str]) -> Enough:
 
 
 class Select:
-    """One SELECT. ``groups`` None: no grouping; []: one group of all rows, or a grouping that nothing passes."""
+    """One SELECT. ``groups`` None: no grouping; []: one group of all rows, or a grouping that blocks every
+    selection.
+    """
 
     def __init__(self, work: Handles) -> None:
         self.work = work
@@ -163,7 +174,9 @@ class Select:
             self._push_sub(sub, passed)
 
     def _through(self, of: exp.Expr) -> exp.Expr | None:
-        """``of`` over the output, as an expression over the rows of FROM that select the same; None when none does."""
+        """Return ``of`` over the output as an expression over FROM's rows that selects the same; None if
+        there is none.
+        """
         if self.limited:
             return None
         inner = self._inside(of)
@@ -188,7 +201,7 @@ class Select:
         return None if inner is None or self.tree is None else _trace(work, self.tree, inner)
 
     def _push_sub(self, sub: Sub, passed: list[Enough]) -> None:
-        """A subquery is asked for the rows that passed: what equals their columns is enough of it."""
+        """Push the rows that passed into a subquery: the rows that equal their columns suffice."""
         inner, given = sub.rel, list[Enough]()
         if not sub.bindable or self.tree is None:
             inner.push([], [])
@@ -215,7 +228,7 @@ class Select:
 def _carried(
     work: Handles, tree: Tree, passed: list[Enough], equal: list[tuple[exp.Expr, exp.Expr]]
 ) -> list[Enough]:
-    """What ``here = there`` makes enough of here: the passed values of there, and the values that its leaf has."""
+    """Return the constraints that ``here = there`` gives: the passed values of there, and its leaf's values."""
     found: list[Enough] = []
     for each in passed:
         pairs = tuple(
@@ -253,8 +266,8 @@ def _push_tree(
         _push_join(work, tree, given, where, preserved)
 
 
-# Which sides of a join a selection on their own columns goes into, and which sides a semi-join with the other may reduce:
-# those that add no row of their own.
+# Sides of a join into which a selection on their own columns is pushed, and sides that a semi-join with the
+# other may reduce: those that add no row of their own.
 _SELECTS: Mapping[str, str] = {"inner": "LR", "left": "L", "right": "R", "full": "", "semi": "L", "anti": "L"}
 _REDUCES: Mapping[str, str] = {"inner": "LR", "left": "R", "right": "L", "full": "", "semi": "R", "anti": "R"}
 
@@ -268,7 +281,7 @@ def _push_join(
 ) -> None:
     left, right = join.left.aliases, join.right.aliases
     equal = list(_sided(_equalities(join.on), left, right))
-    if join.kind == "inner":  # an equality in WHERE of rows that no outer join makes up is one of the join
+    if join.kind == "inner":  # an equality in WHERE over rows that no outer join supplies belongs to the join
         equal += [
             (one, other)
             for one, other in _sided(where, left, right)
@@ -306,7 +319,9 @@ def _push_join(
 
 
 def _coalesced(of: exp.Expr, equal: list[tuple[exp.Expr, exp.Expr]]) -> tuple[exp.Expr, exp.Expr] | None:
-    """``coalesce(l, r)`` of a join on ``l = r``: a row that has either has that value, in each kind of join."""
+    """Resolve ``coalesce(l, r)`` of a join on ``l = r``: a row that has either has that value, in each kind
+    of join.
+    """
     if not isinstance(of, exp.Coalesce):
         return None
     parts = _parts(of)
@@ -348,7 +363,7 @@ def _push_scan(work: Handles, scan: Scan, given: list[Enough]) -> None:
 
 
 def _preserved(tree: Tree) -> set[str]:
-    """The aliases whose rows no outer join replaces by nulls."""
+    """Return the aliases whose rows no outer join replaces by nulls."""
     if isinstance(tree, Scan):
         return {tree.alias}
     left = _preserved(tree.left) if tree.kind not in ("right", "full") else set()
@@ -381,7 +396,7 @@ def _scan(tree: Tree, alias: str) -> Scan | None:
     return tree.right if tree.right.alias == alias else _scan(tree.left, alias)
 
 
-# ---- small predicates on expressions
+# ---- predicates on expressions
 
 
 def _column(name: str) -> exp.Expr:
@@ -399,26 +414,28 @@ def _aliases(of: exp.Expr) -> set[str]:
 
 
 def _within(of: exp.Expr, aliases: set[str]) -> bool:
-    """Whether an expression has columns, and all of these aliases."""
+    """Return whether an expression has columns, all of them of these aliases."""
     found = _aliases(of)
     return bool(found) and found <= aliases
 
 
-# What sqlglot writes as it read it, one value a row. Another function may come back as one that is only nearly the same,
-# and one that sqlglot does not know may be an aggregate or make rows.
+# Functions that sqlglot writes as it parsed them, one value per row. Another one may be generated in a
+# slightly different form, and one unknown to sqlglot may be an aggregate or generate rows.
 _VERBATIM: tuple[type[exp.Expr], ...] = (
     exp.Column, exp.Identifier, exp.Dot, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Var, exp.DataType,
     exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Abs, exp.Sign, exp.Floor, exp.Ceil,
     exp.Coalesce, exp.Lower, exp.Upper, exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Quarter, exp.Month, exp.Day,
     exp.Hour, exp.Minute, exp.Second, exp.TimeStrToTime, exp.UnixMicros, exp.UnixMillis, exp.UnixSeconds,
 )  # fmt: skip
-# Of date_format, as sqlglot has it: yyyy, MM, dd, HH, mm and ss.
+# Format letters of date_format in sqlglot's form: yyyy, MM, dd, HH, mm and ss.
 _FORMAT = re.compile(r"(?:%Y|%[mdHMS]strict|[-/:._ ])*")
 _VERBATIM_NAMES = {"pmod", "timestamp_micros", "timestamp_millis", "timestamp_seconds"}
 
 
 def storable(of: exp.Expr) -> exp.Expr | None:
-    """An expression as it can be stored beside a table's columns and asked for again in other words; None when it cannot."""
+    """Return an expression in the form that can be stored as a table's column and looked up; None if there is
+    none.
+    """
     made = of.copy()
     for node in list(made.find_all(exp.Dot)):
         call = window_of(node)
@@ -436,8 +453,10 @@ def storable(of: exp.Expr) -> exp.Expr | None:
 
 
 def _tie(of: exp.Expr) -> tuple[exp.Expr, Hops | None] | None:
-    """What to store of a row so that it is found by an expression's value, and for which values that stands; None when it
-    is not found. Only of a hopping window's start or end a row has several."""
+    """Return what to store of a row to find it by an expression's value, and the values that it stands for.
+
+    None when the row cannot be found so. Only a hopping window's start or end has several values per row.
+    """
     stored = storable(of)
     if stored is not None:
         return stored, None
@@ -452,7 +471,7 @@ def _tie(of: exp.Expr) -> tuple[exp.Expr, Hops | None] | None:
 
 
 def _hops(spans: tuple[int, int, int]) -> Hops | None:
-    """Of windows of this length and slide, those that a row is in; None when they are too many to be looked for one by one."""
+    """Return the windows of this length and slide that contain a row; None when they are too many to look up."""
     length, slide, _ = spans
     count = -(-length // slide)
     return Hops(slide, count) if count <= _MOST_HOPS else None
@@ -470,7 +489,7 @@ def _is_verbatim(node: exp.Expr) -> bool:
 
 
 _WINDOW_ARGUMENTS = 4
-# Each event is looked for in all of its windows, and each window that an event touched in the events of all these.
+# Each event is looked up in all its windows, and each affected window in the events of all of them.
 _MOST_HOPS = 2_000
 _SPAN_US: Mapping[str, int] = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
@@ -485,7 +504,7 @@ def _is_window(of: exp.Expr) -> bool:
 
 
 def window_of(of: exp.Expr) -> exp.Expr | None:
-    """The window, or session, of which an expression is the start or end: either tells it from every other."""
+    """Return the window or session of which an expression is the start or end; either identifies it."""
     if not isinstance(of, exp.Dot) or of.expression.name.lower() not in ("start", "end"):
         return None
     call = of.this
@@ -494,8 +513,10 @@ def window_of(of: exp.Expr) -> exp.Expr | None:
 
 
 def _edge(call: exp.Expr, spans: tuple[int, int, int], edge: str) -> exp.Expr | None:
-    """``window(t, '10 seconds').end`` as arithmetic: by itself Spark's function leaves out rows without a time. Of windows
-    that overlap it is the latest one's."""
+    """Return ``window(t, '10 seconds').end`` as arithmetic: Spark's function drops rows without a time.
+
+    For overlapping windows it is the latest one's.
+    """
     length, slide, begin = spans
     time = call.expressions[0]
     if time.type is None or time.type.this not in _TIMES:
@@ -513,7 +534,7 @@ def _edge(call: exp.Expr, spans: tuple[int, int, int], edge: str) -> exp.Expr | 
 
 
 def _spans(call: exp.Expr) -> tuple[int, int, int] | None:
-    """(length, slide, start) of ``window(…)`` in microseconds; None where it is not written in words that are read here."""
+    """Return (length, slide, start) of ``window(…)`` in microseconds; None for an unsupported form."""
     given = [_span_us(each) for each in call.expressions[1:_WINDOW_ARGUMENTS]]
     if not given or None in given:
         return None
@@ -532,7 +553,9 @@ def _span_us(of: exp.Expr) -> int | None:
 
 
 def obstacle(rel: SelectRelation, name: str) -> tuple[str, str] | None:
-    """(why no stored row can be found by a column of the result, the nearest form that can); None when it can."""
+    """Return (why no stored row can be found by a result column, the nearest form that works); None if it
+    can.
+    """
     of = _made_of(rel, exp.column(name))
     for node in of.walk():
         if isinstance(node, exp.Anonymous) and node.name.lower() == "session_window":
@@ -574,7 +597,7 @@ def _sql_text(of: exp.Expr) -> str:
 
 
 def _made_of(rel: SelectRelation, of: exp.Expr) -> exp.Expr:
-    """A result's expression in the words of the query that computes it."""
+    """Return a result's expression in terms of the query that computes it."""
     if not isinstance(rel, Select) or rel.tree is None:
         return of
     inner = mapped(of, lambda column: rel.projections.get(column.name, column).copy())
@@ -586,19 +609,24 @@ def _made_of(rel: SelectRelation, of: exp.Expr) -> exp.Expr:
 
 
 def _built_from(of: exp.Expr, allowed: list[exp.Expr]) -> bool:
-    """Whether an expression is one of these, or a function of the exact ones: it has columns, and each stands within one of these."""
+    """Return whether an expression is one of these, or a function of the exact ones.
+
+    It has columns, and each column is within one of these.
+    """
     if of in allowed:
         return of.find(exp.Column) is not None
     return of.find(exp.Column) is not None and _covered(of, [each for each in allowed if _is_exact(each)])
 
 
-# What sqlglot does not type, and gives no floating point of what is none.
+# Functions that sqlglot does not type, and that make no floating point from other types.
 _EXACT_NAMES = _VERBATIM_NAMES | {"window", "session_window"}
 _EXACT_CALLS = (exp.TimestampTrunc, exp.DateTrunc, exp.Literal, exp.Var, exp.Paren)
 
 
 def _is_exact(of: exp.Expr) -> bool:
-    """Whether equal values of an expression are the same: -0.0 and 0.0 are one group in Spark, and two texts."""
+    """Return whether equal values of an expression are identical: -0.0 and 0.0 are one group in Spark but two
+    texts.
+    """
     if of.type is not None and not of.is_type(exp.DataType.Type.UNKNOWN):
         return not any(each.is_type(*exp.DataType.FLOAT_TYPES) for each in of.type.find_all(exp.DataType))
     known = of.name.lower() in _EXACT_NAMES if isinstance(of, exp.Anonymous) else isinstance(of, _EXACT_CALLS)
@@ -623,7 +651,7 @@ def conjuncts(of: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def _equalities(parts: Iterable[exp.Expr]) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-    """``one = other`` where neither side is cast to be compared: else '01' = 1 = '1' would carry '01' to '1'."""
+    """Yield ``one = other`` where neither side is cast: otherwise '01' = 1 = '1' would carry '01' to '1'."""
     for each in parts:
         if isinstance(each, exp.EQ) and _alike(each.this.type, each.expression.type):
             yield each.this.unnest(), each.expression.unnest()

@@ -1,8 +1,8 @@
 """[core] Sums of SQL views that give null instead of wrapping.
 
-Without ANSI mode, in which one event could stop a view, Spark's ``sum`` of whole numbers wraps beyond BIGINT: the total of two
-great amounts is a negative number. ``try_sum`` is the same function and gives null then. An author's text is not generated
-anew, so ``try_`` is put before the word.
+Without ANSI mode, in which one event could stop a view, Spark's ``sum`` of whole numbers wraps beyond BIGINT:
+the total of two large amounts is a negative number. ``try_sum`` is the same function and gives null then. An
+author's text is not regenerated, so ``try_`` is inserted before the function's name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SPARK = Dialect.get_or_raise("spark")
 
 
 def exact(sql: str) -> str:
-    """The text with ``try_sum`` for ``sum``.
+    """Return the text with ``try_sum`` for ``sum``.
 
     >>> exact("SELECT sum(x) AS `sum(x)`, t.sum FROM t WHERE a = 'sum(x)'")
     "SELECT try_sum(x) AS `sum(x)`, t.sum FROM t WHERE a = 'sum(x)'"
@@ -36,16 +36,16 @@ def exact(sql: str) -> str:
 
 
 def has_sums(classified: Classified) -> bool:
-    """Whether the view's text has a sum."""
+    """Return whether the view's text has a sum."""
     text = classified.query.view.sql
     return exact(text) != text
 
 
 def of_classified(classified: Classified) -> Classified:
-    """The same view with exact sums."""
+    """Return the view with exact sums."""
     return replace(classified, sql=exact(classified.sql), traced=exact(classified.traced))
 
 
 def of_plan(plan: DeltaPlan) -> DeltaPlan:
-    """The same plan with exact sums."""
+    """Return the plan with exact sums."""
     return replace(plan, stages=tuple(replace(each, sql=exact(each.sql)) for each in plan.stages))

@@ -1,8 +1,10 @@
-"""[core] What of a SQL view Spark's real-time mode takes; everything else is refused, with the reason and the nearest form.
+"""[core] SQL that Spark's real-time mode supports; anything else is refused with the reason and the nearest
+form.
 
-Read off Spark 4.3's own list of operators and what it does with each: filters, projections, generators, unions and one
-aggregation, by key or window, which a watermark may close. No join of streams, no session, and each source is read once.
-A view is refused when its file is checked, not when Spark is asked after an hour of bulk.
+Follows Spark 4.3's list of operators and their behavior: filters, projections, generators, unions and one
+aggregation, by key or window, which a watermark may close. Joins of streams and sessions are not supported,
+and each source is read once. A view is refused when its file is checked, not when Spark starts after an hour
+of bulk.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ _LIVE = "write `mode: live`: the same view in micro-batches, from the same state
 
 
 def check(query: Query, kind: str, reason: str, nearest: str) -> None:
-    """Raises ConfigError (HUB-2108) when a view of this class (``kind``), with its ``reason`` and its ``nearest`` native form,
-    cannot run in real time."""
+    """Raise ConfigError (HUB-2108) when a view of this class (``kind``) cannot run in real time.
+
+    ``reason`` and ``nearest`` are the class's reason and nearest native form.
+    """
     why = refused(query, kind, reason, nearest)
     if why is not None:
         what, form = why
@@ -32,7 +36,7 @@ def check(query: Query, kind: str, reason: str, nearest: str) -> None:
 
 
 def refused(query: Query, kind: str, reason: str, nearest: str) -> tuple[str, str] | None:
-    """(why not, the nearest form that can); None of what it takes."""
+    """Return (why not, the nearest form that works); None when real-time mode supports the view."""
     if kind == "D":
         return f"class D, {reason}; the delta operator does that batch by batch", nearest
     if kind == "C":
@@ -56,7 +60,7 @@ def refused(query: Query, kind: str, reason: str, nearest: str) -> tuple[str, st
 
 
 def _read(query: Query, node: exp.Expr) -> Iterator[str]:
-    """The sources that a query reads, each as often as it does."""
+    """Yield the sources that a query reads, as often as it reads them."""
     if isinstance(node, exp.Subquery):
         yield from _read(query, node.this)
     elif isinstance(node, exp.SetOperation):

@@ -1,11 +1,12 @@
-"""[core] SQL over views: a parsed statement and what tables there are become one read-only statement for a database.
+"""[core] Compile a parsed statement over views and topics to one read-only statement for SQLite or Postgres.
 
-The statement that a database gets is written here, word by word; the caller's is only read. Every table is one of the
-catalogue, every column one of its table, every function one of functions.py; names are ours ("t1"."city"), texts
-are parameters. What is not understood is refused, with its place and the nearest name. Work is limited where databases
-have no limit of their own: columns, tables that a chain of WITH multiplies, the length of what is written.
+The compiler writes every word of the statement that a database gets; it only reads the caller's text. Every
+table comes from the catalog, every column from its table, every function from functions.py. Names are
+generated ("t1"."city"), texts are bound as parameters. Anything unknown is refused with its place and the
+nearest name. The compiler limits what databases do not limit: the number of columns, the tables that a chain
+of WITH multiplies, and the length of the statement.
 
-The dialect is Postgres' (texts by code point); docs/queries.md lists what is in it.
+The dialect is that of Postgres (texts compare by code point); docs/queries.md lists what it contains.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from hub.materializers.queries.functions import (
 from hub.materializers.queries.parser import ParsedStatement, SqlError, placeholders_in
 
 MOST_COLUMNS = 500
-# References to tables, each WITH counted as often as it is used: databases plan each of them for itself.
+# Table references; each WITH counts as often as it is used, because databases plan every use separately.
 MOST_TABLES = 40
 MOST_WRITTEN = 400_000
 MOST_ROWS = 10_000
@@ -48,9 +49,10 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class QueryRelation:
-    """A table that may be asked. ``source`` is what stands behind FROM: trusted text with exactly these columns.
+    """A table that a query may read. ``source`` is the SQL behind FROM: trusted text with exactly these
+    columns.
 
-    ``columns`` and ``hidden`` (not in ``*``): name to kind.
+    ``columns`` and ``hidden`` (not in ``*``) map name to kind.
     """
 
     name: str
@@ -61,7 +63,7 @@ class QueryRelation:
 
 
 class TableCatalog(Protocol):
-    """What tables there are."""
+    """Catalog of the tables that a statement may read."""
 
     def relation(self, name: str) -> QueryRelation | None: ...
 
@@ -86,7 +88,7 @@ class Compiled:
 
 
 def tables_of(statement: ParsedStatement) -> list[str]:
-    """The names behind FROM and JOIN that are no WITH of the statement."""
+    """Return the names behind FROM and JOIN that are not CTEs of the statement."""
     own = {each.alias for each in statement.tree.find_all(exp.CTE)}
     found = [
         each.name for each in statement.tree.find_all(exp.Table) if isinstance(each.this, exp.Identifier)
@@ -118,15 +120,16 @@ def no_table(statement: ParsedStatement, name: str, known: Iterable[str]) -> Sql
 
 
 def names_of(statement: ParsedStatement) -> frozenset[str]:
-    """Every name in the statement, in lower case as they are matched; ``*`` when it has one that is more than COUNT's."""
+    """Return every name in the statement in lower case, and ``*`` when it contains a star other than COUNT's."""
     stars = ("*" for each in statement.tree.find_all(exp.Star) if not isinstance(each.parent, exp.Count))
     return frozenset([*stars, *(each.name.lower() for each in statement.tree.find_all(exp.Identifier))])
 
 
 def since_of(statement: ParsedStatement, parameters: Mapping[str, Value], now_ms: int) -> int | None:
-    """The earliest ``_timestamp`` (milliseconds) that a statement over one topic can want: what its WHERE says.
+    """Return the earliest ``_timestamp`` (epoch ms) that the WHERE of a statement over one topic allows.
 
-    None when it does not say, or says it in a way that is not understood here: then too much is read, never too little.
+    None when there is no such bound or its form is not recognized: the query then reads too much, never too
+    little.
     """
     tree = statement.tree
     if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Table))) != 1:
@@ -197,7 +200,7 @@ def compile_query(
     parameters: Mapping[str, Value],
     now_ms: int,
 ) -> Compiled:
-    """The statement as the database takes it. Raises SqlError with line, column and a caret."""
+    """Compile the statement for the database. Raises SqlError with line, column and a caret."""
     compiler = _QueryCompiler(statement, catalog, postgres, parameters, now_ms)
     query = _as_sql_error(statement, lambda: compiler.query(statement.tree, None, {}))
     unused = sorted(parameters.keys() - compiler.used)
@@ -213,7 +216,7 @@ def compile_query(
 
 
 def placeholders(statement: ParsedStatement) -> list[str]:
-    """The names of the statement's parameters, each once."""
+    """Return the names of the statement's parameters, each once."""
     return placeholders_in(statement.tree)
 
 
@@ -228,7 +231,7 @@ def _as_sql_error(statement: ParsedStatement, act: Callable[[], _Query]) -> _Que
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A compiled SELECT or UNION: its output columns, and how many tables a database plans for it."""
+    """A compiled SELECT or UNION: its output columns, and the number of tables that a database plans for it."""
 
     text: str
     columns: Mapping[str, str]
@@ -238,7 +241,7 @@ class _Query:
 
 @dataclass(frozen=True, slots=True)
 class _FromTable:
-    """A table of a FROM under the name that we give it."""
+    """A table of a FROM under its generated name."""
 
     alias: str
     name: str
@@ -248,7 +251,7 @@ class _FromTable:
     sizes: Mapping[str, int]
 
     def column(self, name: str, quoted: bool) -> tuple[str, str] | None:
-        """(name, kind): as it is written, or without regard to case when it was not quoted."""
+        """Return (name, kind) of a column; an unquoted name matches case-insensitively."""
         for columns in (self.columns, self.hidden):
             if name in columns:
                 return name, columns[name]
@@ -261,7 +264,7 @@ class _FromTable:
 
 @dataclass(slots=True)
 class _Scope:
-    """Where names are looked up: the tables of one SELECT, then those of the ones around it."""
+    """Scope of name lookup: the tables of one SELECT, then those of the enclosing ones."""
 
     parent: _Scope | None
     ctes: Mapping[str, tuple[str, _Query]]
@@ -275,7 +278,7 @@ class _Scope:
 
 
 class _QueryCompiler:
-    """See compile_query. One statement each; ``_scope`` is where it is just now."""
+    """Compiler of one statement; see ``compile_query``. ``_scope`` is the current scope."""
 
     def __init__(
         self,
@@ -298,16 +301,17 @@ class _QueryCompiler:
         self._tables = 0
         self._scope = _Scope(None, {})
 
-    # ---- what handlers ask
+    # ---- interface for handlers
 
     def bound(self, value: str) -> str:
         if value not in self._numbers:
             name = f"p{len(self._numbers) + 1}"
             self._numbers[value] = name
-            # No database takes a NUL, or half a surrogate pair, which JSON can say.
+            # No database accepts a NUL or half a surrogate pair; JSON can contain both.
             self.bound_values[name] = value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
         name = self._numbers[value]
-        # One value is one parameter: Postgres takes GROUP BY f($1) and SELECT f($2) for two things.
+        # One value is one parameter: Postgres treats GROUP BY f($1) and SELECT f($2) as different
+        # expressions.
         return f"CAST(%({name})s AS TEXT)" if self.postgres else f":{name}"
 
     def only(self, node: Node, *names: str) -> None:
@@ -352,7 +356,7 @@ class _QueryCompiler:
             message, node, hint="docs/queries.md lists the functions", code="HUB-1446"
         )
 
-    # ---- expressions that look things up
+    # ---- expressions that look up names
 
     def column(self, node: exp.Column) -> Piece:
         self.only(node, "this", "table")
@@ -541,7 +545,7 @@ class _QueryCompiler:
     # ---- queries
 
     def query(self, tree: Any, parent: _Scope | None, ctes: Mapping[str, tuple[str, _Query]]) -> _Query:
-        """A SELECT or a UNION with all that belongs to it."""
+        """Compile a SELECT or a UNION with all its clauses."""
         before = self._scope
         try:
             return self._query(tree, parent, ctes)
@@ -587,7 +591,7 @@ class _QueryCompiler:
         return f"WITH {', '.join(words)} ", known
 
     def _renamed(self, alias: exp.TableAlias, inner: _Query) -> dict[str, str]:
-        """The columns of a subquery under the names that ``AS name (a, b)`` gives them."""
+        """Return the columns of a subquery under the names that ``AS name (a, b)`` gives them."""
         self.only(alias, "this", "columns")
         names = [each.name for each in alias.args.get("columns") or ()]
         if len(names) > len(inner.columns):
@@ -627,13 +631,17 @@ class _QueryCompiler:
         return self._sorted_outside(tree, joined) if _sorts(tree) else joined
 
     def _branch(self, query: _Query) -> str:
-        """SQLite takes no brackets around a branch, and an ORDER BY or a WITH needs them."""
+        """Wrap a branch in a SELECT: SQLite takes no brackets around one, and an ORDER BY or a WITH needs
+        them.
+        """
         alias = self._alias("b")
         listed = ", ".join(f'"{alias}".{self._quoted(name)}' for name in query.columns)
         return f'SELECT {listed} FROM ({query.text}) AS "{alias}"'
 
     def _sorted_outside(self, tree: Any, inner: _Query) -> _Query:
-        """ORDER BY, LIMIT and OFFSET of what has output columns only: a UNION, a DISTINCT, something in brackets."""
+        """Apply ORDER BY, LIMIT and OFFSET to a query that exposes output columns only (UNION, DISTINCT,
+        brackets).
+        """
         alias = self._alias("u")
         listed = ", ".join(f'"{alias}".{self._quoted(name)}' for name in inner.columns)
         text = f'SELECT {listed} FROM ({inner.text}) AS "{alias}"'
@@ -732,7 +740,7 @@ class _QueryCompiler:
         return True
 
     def _items(self, tree: Any) -> Iterable[tuple[str, Node]]:
-        """The select list with * spelled out: wanted name, expression."""
+        """Yield (wanted name, expression) of the select list with ``*`` expanded."""
         count = 0
         for node in tree.expressions:
             for name, each in self._spelled(node):
@@ -765,7 +773,7 @@ class _QueryCompiler:
         yield _name_of(node), node
 
     def known(self, node: _ResolvedColumn) -> Piece:
-        """A column that * stands for."""
+        """Compile a column that a ``*`` stands for."""
         text = f'"{node.source.alias}".{self._quoted(node.column)}'
         size = node.source.sizes.get(node.column, 0)
         return Piece(text, node.source.columns[node.column], bare=exp.column(node.column), inlined=size)
@@ -793,7 +801,7 @@ class _QueryCompiler:
             texts.append(comparable(self, piece, node).text)
         self._scope.place = "the select list"
         self._scope.grouped = set(texts)
-        # A bare number would be a place in the select list.
+        # A bare number would be an ordinal of the select list.
         shown = [f"CAST({text} AS INTEGER)" if text.lstrip("-").isdigit() else text for text in texts]
         return f" GROUP BY {', '.join(shown)}", True
 
@@ -833,7 +841,7 @@ class _QueryCompiler:
             comparable(self, piece, each)
             text = ordered(self, piece)
             if text.lstrip("-").isdigit() or piece.kind == "null":
-                text = f"CAST({text} AS INTEGER)"  # a bare number would be a place in the select list
+                text = f"CAST({text} AS INTEGER)"  # a bare number would be an ordinal of the select list
             nulls = "FIRST" if each.args.get("nulls_first") else "LAST"
             words.append(f"{text} {'DESC' if each.args.get('desc') else 'ASC'} NULLS {nulls}")
             pieces.append(piece)
@@ -965,7 +973,7 @@ class _QueryCompiler:
 
     def _subselect(self, node: exp.Subquery, scope: _Scope) -> str:
         self.only(node, "this", "alias", "joins")
-        # Not LATERAL: the tables beside it are not seen from inside, those of the queries around are.
+        # Not LATERAL: the subquery does not see its sibling tables, only those of the enclosing queries.
         inner = self.query(node.this, scope.parent, scope.ctes)
         self._scope = scope
         alias = node.args.get("alias")
@@ -1014,7 +1022,7 @@ class _QueryCompiler:
 
 
 class _ResolvedColumn(exp.Expression):
-    """A column that * stands for, already found."""
+    """A column that a ``*`` stands for, already resolved."""
 
     def __init__(self, source: _FromTable, column: str) -> None:
         super().__init__()
@@ -1036,7 +1044,7 @@ _OWN: Mapping[type, Callable[[_QueryCompiler, Any], Piece]] = {
 
 
 def _same(name: str, identifier: Any) -> bool:
-    """Is this what the identifier names? Case counts where it was quoted."""
+    """Return whether the identifier names this; a quoted identifier is case-sensitive."""
     if name == identifier.name:
         return True
     return not identifier.args.get("quoted") and name.lower() == identifier.name.lower()
@@ -1059,7 +1067,7 @@ def _sorts(tree: Any) -> bool:
     return any(tree.args.get(name) is not None for name in ("order", "limit", "offset"))
 
 
-# What the parser calls otherwise than people do.
+# Names that the parser spells differently from the usual ones.
 _CALLED: Mapping[type, str] = {
     exp.TimestampTrunc: "date_trunc",
     exp.LogicalOr: "bool_or",
@@ -1074,7 +1082,7 @@ _CALLED: Mapping[type, str] = {
 
 
 def _name_of(node: Any) -> str:
-    """What a column of the result is called without AS."""
+    """Return the name of a result column that has no AS."""
     if isinstance(node, exp.Column):
         return node.name
     if isinstance(node, exp.Paren | exp.Cast | exp.Window | exp.Filter):

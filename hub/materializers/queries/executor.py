@@ -1,13 +1,13 @@
-"""[edge] SQLAlchemy, sqlite3 and psycopg: runs a query of the caller's over the store's views, and over events beside them.
+"""[edge] SQLAlchemy, sqlite3 and psycopg: run a query over the store's views and over recent events.
 
-One read transaction a query: definitions of views, rows and the positions that they cover are of one moment. SQLite:
-a read-only connection behind a fence (sqlite_functions.py), interrupted from its progress handler. Postgres: a
-read-only transaction with a statement timeout. From both, rows are taken one by one as they come. Events are rows of a
-temporary SQLite database that lives as long as the query; it has the store beside it (SQLite), or copies of the views it
-needs (Postgres, within a limit).
+Each query is one read transaction, so view definitions, rows and covered positions are of one moment. SQLite
+uses a read-only connection with restricted functions (sqlite_functions.py), interrupted from its progress
+handler. Postgres uses a read-only transaction with a statement timeout. Both return rows one at a time.
+Events are rows of a temporary SQLite database that lives as long as the query; the store is attached to it
+(SQLite), or the views that the query needs are copied into it (Postgres, within a limit).
 
-Limits: rows and bytes of an answer, time, queries at once (the caller of ``run`` sees to that). Postgres' own memory
-is Postgres' to limit; a row larger than an answer may be is refused there, before it travels.
+Limits: rows and bytes of an answer, time, and concurrent queries (which the caller of ``run`` enforces).
+Postgres limits its own memory; it refuses a row larger than an answer may be before that row is sent.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
 
 MOST_BYTES = 16_000_000
-# Of a view, beside events, where the store is no SQLite: they are copied.
+# Rows of a view that a query over events copies where the store is not SQLite.
 MOST_COPIED = 100_000
 _STEPS = 2_000
 _FETCH = 200
 
 NO_CUT = CommonSnapshot(None, why="no view is read")
-# They are read up to now.
+# Events are read up to the present.
 EVENTS = CommonSnapshot(None, why="events of topics are at no cut of views")
 
 KINDS: Mapping[str, str] = {
@@ -83,8 +83,11 @@ def kind_of(avro_type: AvroType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EventTable:
-    """Recent events of a topic, ready to be asked. ``columns``, ``hidden``: name to kind; rows have all of them.
-    ``read_as``: the id of the schema that says the columns' names and defaults, the topic's newest; None: it has none."""
+    """Recent events of a topic as a table. ``columns`` and ``hidden`` map name to kind; rows have both.
+
+    ``read_as``: id of the topic's newest schema, which gives column names and defaults; None without a
+    schema.
+    """
 
     name: str
     columns: Mapping[str, str]
@@ -95,7 +98,7 @@ class EventTable:
 
 @dataclass(frozen=True, slots=True)
 class CoveredPositions:
-    """What the views of a query cover, and the cut they are at if they are at one."""
+    """Positions that the views of a query cover, and their common snapshot if they are at one."""
 
     positions: Positions
     cut: CommonSnapshot
@@ -103,7 +106,7 @@ class CoveredPositions:
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """Rows as they are shown; ``more``: there are more than the limit, or than an answer may have bytes."""
+    """Rows of an answer. ``more``: there are more than the limit, or than an answer may have bytes."""
 
     columns: tuple[OutputColumn, ...]
     rows: list[list[Any]]
@@ -115,7 +118,7 @@ class QueryAnswer:
 
 @dataclass(slots=True)
 class RunningQuery:
-    """A query under way: its time, and a way to stop it from elsewhere."""
+    """A running query: its time limit, and a way to stop it from another thread."""
 
     deadline: float
     cancelled: bool = False
@@ -155,7 +158,7 @@ class RunningQuery:
 
 
 class _Tables:
-    """The catalogue of one query: views of the store as they are in its transaction, and the events that were read."""
+    """Catalog of one query: the store's views as of its transaction, and the events that were read."""
 
     def __init__(self, store: Store, connection: Connection, events: Sequence[EventTable]) -> None:
         self.used: dict[str, ViewTable] = {}
@@ -180,7 +183,7 @@ class _Tables:
 
 
 def view_relation(view: ViewTable) -> QueryRelation:
-    """A view's live rows as a table of a query."""
+    """Return a view's live rows as a table of a query."""
     table = view.table.name
     source = f'(SELECT *, "_applied_at_ms" AS "_applied_at" FROM "{table}" WHERE NOT "_deleted")'
     columns = {"key": "string", **{name: kind_of(each) for name, each in view.types.items()}}
@@ -188,7 +191,7 @@ def view_relation(view: ViewTable) -> QueryRelation:
 
 
 class QueryExecutor:
-    """Read-only queries over one store. Thread safe."""
+    """Read-only queries over one store. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -207,7 +210,7 @@ class QueryExecutor:
             self._reader.dispose()
 
     def views(self) -> list[tuple[QueryRelation, tuple[str, ...]]]:
-        """Every view as a table, and its declared indexes."""
+        """Return every view as a table, with its declared indexes."""
         with self._errors(None), self._reader.connect() as connection:
             found = [self._store.definition(connection, name) for name in self._store.view_names(connection)]
         return [(view_relation(each), each.indexes) for each in found]
@@ -223,10 +226,13 @@ class QueryExecutor:
         events: Sequence[EventTable] = (),
         at_a_cut: bool = False,
     ) -> QueryAnswer:
-        """The statement's rows, at most ``limit``. Blocks; ``running`` stops it. With ``at_a_cut`` it is not run where its
-        views are at none in its transaction: ``cut`` of the answer says why, and there are no rows.
+        """Return at most ``limit`` rows of the statement. Blocks; ``running`` stops it.
 
-        Raises SqlError (with the place, or HUB-1448 for the time), PeerError when the store does not answer."""
+        ``at_a_cut``: when the views have no common snapshot in the transaction, return no rows and the reason
+        in ``cut``.
+
+        Raises SqlError (with the place, or HUB-1448 for the time), PeerError when the store does not answer.
+        """
 
         def compiled(tables: _Tables, postgres: bool) -> Compiled:
             return compile_query(statement, tables, postgres=postgres, parameters=parameters, now_ms=now_ms)
@@ -268,7 +274,7 @@ class QueryExecutor:
         now_ms: int,
         events: Sequence[EventTable],
     ) -> None:
-        """Raises SqlError for a statement that ``run`` would refuse: before events are read for it."""
+        """Raise SqlError for a statement that ``run`` would refuse, before events are read for it."""
         with self._errors(None), self._reader.connect() as connection:
             tables = _Tables(self._store, connection, events)
             compile_query(statement, tables, postgres=False, parameters=parameters, now_ms=now_ms)
@@ -278,7 +284,7 @@ class QueryExecutor:
             return self._store.view_names(connection)
 
     def views_of(self, statement: ParsedStatement) -> list[str]:
-        """The views among the statement's tables."""
+        """Return the views among the statement's tables."""
         known = set(self.view_names())
         return [
             name if name in known else name.lower()
@@ -287,7 +293,7 @@ class QueryExecutor:
         ]
 
     def _covered(self, connection: Connection, tables: _Tables) -> CoveredPositions:
-        """What every view of the query covers: of a partition that two of them read, the lesser."""
+        """Return the positions that every view of the query covers: the minimum of each partition."""
         least: dict[Any, int] = {}
         for name in tables.used:
             for tp, offset in self._store.covered(connection, name):
@@ -345,7 +351,7 @@ class QueryExecutor:
             state = str(getattr(theirs, "sqlstate", None) or "")
             if running is not None and (state == "57014" or running.over):
                 raise running.ended() from None
-            # 22: data, 42: the statement, 53/54: a limit of Postgres'
+            # 22: data, 42: the statement, 53/54: a limit of Postgres
             if running is not None and state[:2] in ("22", "42", "53", "54", "21"):
                 raise _refused(running, said) from None
             raise self._away(said) from error
@@ -367,7 +373,7 @@ def _taken(
     running: RunningQuery,
     limit: int,
 ) -> tuple[list[list[Any]], bool]:
-    """Rows as they are shown, and whether there are more. Each is judged before the next is fetched."""
+    """Return rows in display form, and whether there are more. Checks each row before it fetches the next."""
     converts = [_SHOWN.get(column.kind) for column in columns]
     taken: list[list[Any]] = []
     weight = 0
@@ -397,7 +403,7 @@ def _too_large(what: str) -> SqlError:
 
 
 def _whole(value: Any) -> int:
-    if isinstance(value, float):  # SQLite goes on in floating point
+    if isinstance(value, float):  # SQLite continues in floating point after an overflow
         raise SqlError("a whole number of the answer does not fit 64 bits", code="HUB-1445")
     return int(value)
 
@@ -431,8 +437,10 @@ def _timed(connection: Connection, running: RunningQuery) -> None:
 
 
 def _guarded(ready: Compiled, limit: int) -> str:
-    """The same rows in the same order, one more than the limit at most; one that no answer could carry is an error there,
-    before it travels. Nested values are their text, whose size is seen here."""
+    """Limit the statement to ``limit + 1`` rows in the same order, nested values as text.
+
+    Postgres fails on a row larger than ``MOST_BYTES`` before it sends that row.
+    """
     names = [f'"c{number}"' for number in range(len(ready.columns))]
     shown = [
         f"CAST({name} AS TEXT)" if column.kind == "json" else name
@@ -447,7 +455,7 @@ def _guarded(ready: Compiled, limit: int) -> str:
 
 
 def _copy(connection: Connection, scratch: Connection, view: ViewTable, running: RunningQuery) -> None:
-    """A view's live rows into the temporary database."""
+    """Copy a view's live rows into the temporary database."""
     names = list(view.table.columns.keys())
     query = select(view.table).where(view.table.c._deleted.is_(False)).limit(MOST_COPIED + 1)
     raw: Any = scratch.connection.driver_connection
@@ -479,7 +487,7 @@ def _stored_value(value: Any) -> Any:
 
 
 def _sqlite_reader(path: str) -> Engine:
-    """Connections that can read the file and nothing else."""
+    """Return an engine whose connections can only read the file."""
     uri = f"file:{quote(path)}?mode=ro"
 
     def connect() -> sqlite3.Connection:
@@ -494,7 +502,9 @@ def _sqlite_reader(path: str) -> Engine:
 
 
 def _scratch_engine(beside: str | None) -> Engine:
-    """A temporary database a connection; with ``beside``, that file can be read from it."""
+    """Return an engine with a temporary database per connection. ``beside``: file to attach read-only as
+    ``store``.
+    """
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect("", uri=True, check_same_thread=False, isolation_level=None)
@@ -516,7 +526,7 @@ def _begins(engine: Engine) -> Engine:
 
 
 def _load(scratch: Connection, events: Sequence[EventTable], running: RunningQuery) -> None:
-    """Tables events_0, events_1, … in the temporary database."""
+    """Load events into the tables events_0, events_1, … of the temporary database."""
     raw: Any = scratch.connection.driver_connection
     for number, table in enumerate(events):
         names = [*table.columns, *table.hidden]

@@ -1,11 +1,11 @@
-"""[core] What a query's expressions may say: every operator and function, its types, and its words in each database.
+"""[core] Operators and functions of query expressions: their types, and their SQL for each database.
 
-Nothing of a caller's text is copied: a handler writes its own words around what its operands wrote, names are quoted by
-us, texts are bound. So what is not listed here cannot reach a database, and both databases give the same answer: times
-are whole milliseconds and dates whole days in both, as the stores keep them (stores/columns.py); a division by zero
-and a cast that fails give null, as in views; texts compare by code point; NULL is the greatest, as in Postgres.
+No text of a caller is copied: a handler writes its own SQL around that of its operands, names are quoted,
+texts are bound. Anything not listed here cannot reach a database. Both databases give the same answer: times
+are whole milliseconds and dates whole days, as the stores keep them (stores/columns.py). A division by zero
+and a failed cast give null, as in views. Texts compare by code point. NULL sorts as the greatest value, as in Postgres.
 
-Where SQLite has no word, it is one of ``hub_*``, which executor.py gives it.
+Where SQLite lacks a function, the handler uses a ``hub_*`` function that executor.py registers.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _LARGEST = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the statement that a database gets, and the kind of its value.
+    """A part of the compiled statement, and the kind of its value.
 
-    ``kind``: long double decimal string boolean timestamp date bytes json, null (a bare NULL), interval (milliseconds).
-    ``value``: what a text or a parameter says, so that beside a time it is read as a time. ``bare``: a column in it
-    that stands in no aggregate. A decimal is text until something computes with it. ``inlined``: how much longer the
-    text is when a database writes a subquery's expressions where its columns are named, as both do: a chain of
-    subqueries that each say a || a would double at every step.
+    ``kind``: long double decimal string boolean timestamp date bytes json, null (a bare NULL), interval
+    (milliseconds). ``value``: content of a literal or parameter, so that next to a time it is read as a time.
+    ``bare``: a column in it outside any aggregate. A decimal stays text until an operation computes with it.
+    ``inlined``: how much longer the text gets when a database replaces a subquery's columns with their
+    expressions, as both do: a chain of subqueries that each select a || a would double at every step.
     """
 
     text: str
@@ -60,7 +60,7 @@ class Piece:
 
 
 class SqlWriter(Protocol):
-    """What a handler may ask of the compiler."""
+    """Interface of the compiler for handlers."""
 
     postgres: bool
     now_ms: int
@@ -68,10 +68,10 @@ class SqlWriter(Protocol):
     def expr(self, node: Any) -> Piece: ...
 
     def bound(self, value: str) -> str:
-        """A text as a parameter."""
+        """Bind a text as a parameter."""
 
     def only(self, node: Node, *names: str) -> None:
-        """Refuse the node when it says more than these."""
+        """Refuse the node when it has arguments other than these."""
 
     def fail(self, message: str, node: Any, hint: str | None = None) -> SqlError: ...
 
@@ -80,7 +80,7 @@ Handler = Callable[[SqlWriter, Any], Piece]
 
 
 def made(text: str, kind: str, *parts: Piece) -> Piece:
-    """A piece made of parts: what they are carries over."""
+    """Return a piece made of parts, with their properties (bare columns, aggregates, windows, size) combined."""
     bare = next((each.bare for each in parts if each.bare is not None), None)
     return Piece(
         text,
@@ -97,7 +97,7 @@ def made(text: str, kind: str, *parts: Piece) -> Piece:
 
 
 def epoch_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 time; without a zone it is UTC. Raises ValueError."""
+    """Return the epoch milliseconds of an ISO 8601 time; UTC without a zone. Raises ValueError."""
     moment = datetime.fromisoformat(text.strip())
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,7 +105,7 @@ def epoch_ms(text: str) -> int:
 
 
 def fitted(w: SqlWriter, piece: Piece, kind: str, node: Any) -> Piece:
-    """The piece as a value of this kind. Raises SqlError when it cannot be one without a CAST."""
+    """Return the piece as a value of this kind. Raises SqlError when that needs a CAST."""
     if piece.kind == kind or piece.kind == "null":
         return as_number(w, piece) if kind == "decimal" else piece
     if piece.kind == "string" and isinstance(piece.value, str):
@@ -122,7 +122,7 @@ def fitted(w: SqlWriter, piece: Piece, kind: str, node: Any) -> Piece:
 
 
 def _read(w: SqlWriter, value: str, kind: str, node: Any) -> Piece:
-    """A text of the statement (or a parameter) beside a value of another kind."""
+    """Read a literal or parameter as the other operand's kind. Raises SqlError."""
     try:
         if kind == "timestamp":
             return Piece(_whole(w, epoch_ms(value)), kind)
@@ -144,7 +144,7 @@ def _read(w: SqlWriter, value: str, kind: str, node: Any) -> Piece:
 
 
 def alike(w: SqlWriter, pieces: Sequence[Piece], nodes: Sequence[Any]) -> tuple[str, list[Piece]]:
-    """The pieces as values of one kind, and that kind: the operands of a comparison, the branches of a CASE."""
+    """Convert pieces to one common kind (operands of a comparison, branches of a CASE); return it with them."""
     kinds = list(dict.fromkeys(each.kind for each in pieces if each.kind != "null" and each.value is None))
     kinds = kinds or list(dict.fromkeys(each.kind for each in pieces if each.kind != "null"))
     if not kinds:
@@ -167,14 +167,14 @@ def alike(w: SqlWriter, pieces: Sequence[Piece], nodes: Sequence[Any]) -> tuple[
 
 
 def as_number(w: SqlWriter, piece: Piece) -> Piece:
-    """What one computes with: a decimal (kept as text) as floating point."""
+    """Return the piece for arithmetic: a decimal (stored as text) becomes floating point."""
     if piece.kind == "decimal":
         return made(f"CAST({piece.text} AS {_double(w)})", "double", piece)
     return piece
 
 
 def number(w: SqlWriter, node: Any) -> Piece:
-    """The operand as a number. Raises SqlError."""
+    """Return the operand as a number. Raises SqlError."""
     return numeric(w, w.expr(node), node)
 
 
@@ -190,12 +190,12 @@ def numeric(w: SqlWriter, piece: Piece, node: Any) -> Piece:
 
 
 def string(w: SqlWriter, node: Any) -> Piece:
-    """The operand as text; numbers, times and booleans become it."""
+    """Return the operand as text; numbers, times and booleans are converted."""
     return as_text(w, w.expr(node), node)
 
 
 def boolean(w: SqlWriter, node: Any) -> Piece:
-    """A condition. Raises SqlError."""
+    """Return a condition. Raises SqlError."""
     piece = w.expr(node)
     if piece.kind not in ("boolean", "null"):
         raise w.fail(f"a condition is needed, this is a {piece.kind}", node)
@@ -203,7 +203,7 @@ def boolean(w: SqlWriter, node: Any) -> Piece:
 
 
 def comparable(w: SqlWriter, piece: Piece, node: Any) -> Piece:
-    """Raises SqlError for nested values, which have no order and no equality."""
+    """Raise SqlError for nested values, which have no order and no equality."""
     if piece.kind == "json":
         raise w.fail(
             "nested values cannot be compared, grouped or sorted", node, "field ->> 'name' is a text of them"
@@ -212,7 +212,7 @@ def comparable(w: SqlWriter, piece: Piece, node: Any) -> Piece:
 
 
 def ordered(w: SqlWriter, piece: Piece) -> str:
-    """The piece's text where order matters: texts by code point in every database."""
+    """Return the piece's text for ordering: texts sort by code point in every database."""
     if piece.kind == "decimal":
         return as_number(w, piece).text
     return f'({piece.text} COLLATE "C")' if w.postgres and piece.kind == "string" else piece.text
@@ -251,7 +251,7 @@ def _double(w: SqlWriter) -> str:
 def _whole(w: SqlWriter, value: int) -> str:
     if not -_LARGEST <= value < _LARGEST:
         raise OverflowError
-    # Postgres would take a small one for 32 bits, and overflow in products of two.
+    # Postgres would type a small literal as 32 bits and overflow in products of two.
     text = str(value) if value >= 0 else f"({value})"
     return f"CAST({text} AS BIGINT)" if w.postgres else text
 
@@ -263,7 +263,7 @@ def _floating(w: SqlWriter, value: float) -> str:
 
 
 def _clock(milliseconds: str) -> str:
-    """Postgres: a moment as UTC's calendar shows it."""
+    """Return a time as a UTC timestamp of Postgres."""
     return f"(to_timestamp({milliseconds} / 1000.0) AT TIME ZONE 'UTC')"
 
 
@@ -283,7 +283,7 @@ def _literal(w: SqlWriter, node: exp.Literal) -> Piece:
 
 
 def given(w: SqlWriter, value: Any, node: Any) -> Piece:
-    """The value of a parameter."""
+    """Return the value of a parameter as a piece."""
     if value is None:
         return Piece("NULL", "null")
     if isinstance(value, bool):
@@ -311,7 +311,9 @@ def _interval(w: SqlWriter, node: exp.Interval) -> Piece:
 
 
 def interval_ms(node: exp.Interval) -> int | None:
-    """The length of ``INTERVAL '1 day 2 hours'``; None for what has none (months), or is no text."""
+    """Return the milliseconds of ``INTERVAL '1 day 2 hours'``; None without a fixed length (months) or a
+    literal.
+    """
     said, unit = node.this, node.args.get("unit")
     if not isinstance(said, exp.Literal) or len(str(said.this)) > 100:
         return None
@@ -342,7 +344,7 @@ def _arithmetic(sign: str) -> Handler:
 
 
 def _time_arithmetic(w: SqlWriter, sign: str, left: Piece, right: Piece) -> Piece | None:
-    """Times move by intervals, dates by days; the difference of two is milliseconds, or days."""
+    """Add and subtract times. Intervals shift times, days shift dates; a difference is milliseconds or days."""
     kinds = (left.kind, right.kind)
     text = f"({left.text} {sign} {right.text})"
     if sign == "-" and kinds in (("timestamp", "timestamp"), ("date", "date")):
@@ -368,7 +370,7 @@ def _modulo(w: SqlWriter, node: exp.Mod) -> Piece:
     left, right = number(w, node.this), number(w, node.expression)
     if "double" in (left.kind, right.kind):
         raise w.fail("% takes whole numbers", node)
-    if w.postgres:  # a bare % means something to the driver
+    if w.postgres:  # the driver interprets a bare %
         return made(f"MOD({left.text}, NULLIF({right.text}, 0))", "long", left, right)
     return made(f"({left.text} % NULLIF({right.text}, 0))", "long", left, right)
 
@@ -385,7 +387,7 @@ def _connective(word: str) -> Handler:
     def handle(w: SqlWriter, node: exp.Connector) -> Piece:
         parts: list[Any] = []
         left: Any = node
-        while type(left) is type(node):  # a chain leans to the left
+        while type(left) is type(node):  # a chain is left-associative
             parts.append(left.expression)
             left = left.this
         found = [boolean(w, each) for each in (left, *reversed(parts))]
@@ -422,7 +424,7 @@ def compared(w: SqlWriter, sign: str, left: Any, right: Any, *, order: bool) -> 
 
 
 def equated(w: SqlWriter, nodes: Sequence[Any]) -> list[Piece]:
-    """What is compared with the first, and the first, as values of one kind. Raises SqlError."""
+    """Return the operands of an equality as values of one kind. Raises SqlError."""
     kind, pieces = alike(w, [w.expr(each) for each in nodes], nodes)
     comparable(w, pieces[0], nodes[0])
     if kind == "interval":
@@ -485,11 +487,11 @@ def _matched(w: SqlWriter, node: exp.Binary, ignore_case: bool, escape: str | No
         if piece.kind not in ("string", "null"):
             raise w.fail(f"LIKE takes texts, this is a {piece.kind}", part)
     if w.postgres:
-        # Its ILIKE knows fewer letters than its lower().
+        # Postgres' ILIKE folds fewer characters than its lower().
         one, other = (f"lower({each.text})" if ignore_case else each.text for each in (text, pattern))
         words = f"{one} LIKE {other}"
         words += f" ESCAPE {w.bound(escape)}" if escape is not None else ""
-    else:  # SQLite's own takes a time that grows with a power of the wildcards, and cannot be interrupted in it
+    else:  # SQLite's LIKE takes exponential time in the wildcards and cannot be interrupted
         name = "hub_ilike" if ignore_case else "hub_like"
         mark = w.bound("\\" if escape is None else escape)
         words = f"{name}({pattern.text}, {text.text}, {mark})"
@@ -502,7 +504,7 @@ def _joined_texts(w: SqlWriter, node: exp.DPipe) -> Piece:
 
 
 def _json(w: SqlWriter, node: exp.Binary) -> Piece:
-    """``->`` and ``->>`` with a name or a place."""
+    """Compile ``->`` and ``->>`` with a name or an index."""
     w.only(node, "this", "expression", "only_json_types")
     piece, path = w.expr(node.this), node.expression
     if piece.kind not in ("json", "null"):
@@ -548,7 +550,7 @@ def _case(w: SqlWriter, node: exp.Case) -> Piece:
     subject: list[Piece] = []
     if node.this is None:
         tests = [boolean(w, each.this) for each in ifs]
-    else:  # written once: it may be a subquery
+    else:  # written once, because it may be a subquery
         first, *tests = equated(w, [node.this, *(each.this for each in ifs)])
         subject = [first]
     values = [each.args["true"] for each in ifs]
@@ -593,7 +595,7 @@ def _cast(w: SqlWriter, node: exp.Cast) -> Piece:
 
 
 def cast(w: SqlWriter, piece: Piece, kind: str, node: Any) -> Piece:
-    """A value as one of another kind; null where it has none."""
+    """Cast a value to another kind; null where the cast fails."""
     if piece.kind in (kind, "null"):
         return piece
     if kind == "string":
@@ -611,7 +613,7 @@ def _of_text(postgres: str, pattern: str) -> str:
     return f"(CASE WHEN {{}} ~ '{pattern}' THEN {postgres} END)"
 
 
-# (from, to) -> the words in Postgres, in SQLite
+# (from, to) -> the expression in Postgres, in SQLite
 _CONVERSIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("string", "long"): (_of_text("CAST({} AS BIGINT)", _INTEGER), "hub_whole({})"),
     ("string", "double"): (_of_text("CAST({} AS DOUBLE PRECISION)", _NUMERAL), "hub_floating({})"),
@@ -644,11 +646,11 @@ _CONVERSIONS: Mapping[tuple[str, str], tuple[str, str]] = {
 }
 
 
-# ---- functions of a row
+# ---- scalar functions
 
 
 def _texts(name: str, *, kind: str = "string") -> Handler:
-    """A function of one text that both databases have under one name."""
+    """Return the handler of a function of one text that has the same name in both databases."""
 
     def handle(w: SqlWriter, node: exp.Func) -> Piece:
         w.only(node, "this")
@@ -662,7 +664,7 @@ def _changed_case(name: str) -> Handler:
     def handle(w: SqlWriter, node: exp.Func) -> Piece:
         w.only(node, "this")
         piece = string(w, node.this)
-        # SQLite's own know ASCII only.
+        # SQLite's own functions handle ASCII only.
         return made(f"{name if w.postgres else f'hub_{name}'}({piece.text})", "string", piece)
 
     return handle
@@ -680,7 +682,7 @@ def _substring(w: SqlWriter, node: exp.Substring) -> Piece:
 
 
 def _count(w: SqlWriter, node: Any, least: int = 1) -> Piece:
-    """A number of characters. Databases differ on what is before the first: it is not asked for."""
+    """Return a number of characters, at least ``least``. Databases differ on positions before the first."""
     piece = w.expr(node)
     if piece.kind != "long":
         raise w.fail(f"a whole number is needed, this is a {piece.kind}", node)
@@ -711,13 +713,13 @@ def _trim(w: SqlWriter, node: exp.Trim) -> Piece:
     pieces = [string(w, node.this)]
     if node.args.get("expression") is not None:
         pieces.append(_sought(w, node.expression))
-        # SQLite's own compares each character with each of these.
+        # SQLite's own trim compares each character with each of these.
         name = name if w.postgres else f"hub_{name}"
     return made(f"{name}({', '.join(each.text for each in pieces)})", "string", *pieces)
 
 
 def _sought(w: SqlWriter, node: Any) -> Piece:
-    """What is looked for in a text. SQLite does so within one step, at every place of the text: it must be short."""
+    """Return a text to search for; limited in length on SQLite, which searches in one uninterruptible step."""
     piece = string(w, node)
     return piece if w.postgres else made(f"hub_sought({piece.text})", "string", piece)
 
@@ -779,7 +781,7 @@ def _nullif(w: SqlWriter, node: exp.Nullif) -> Piece:
 
 
 def _extreme(name: str, sqlite: str) -> Handler:
-    """The greatest or least of a row's values that are not null."""
+    """Return the handler for the greatest or least non-null value of a row."""
 
     def handle(w: SqlWriter, node: exp.Func) -> Piece:
         w.only(node, "this", "expressions", "ignore_nulls")
@@ -847,7 +849,7 @@ def _today(w: SqlWriter, node: exp.Func) -> Piece:
 
 
 def _moment(w: SqlWriter, node: Any) -> Piece:
-    """An operand that is a time: milliseconds."""
+    """Return an operand that is a time, in milliseconds."""
     piece = w.expr(node)
     return fitted(w, piece, "timestamp", node)
 
@@ -889,7 +891,7 @@ def _extract(w: SqlWriter, node: exp.Extract) -> Piece:
 
 
 def _to_timestamp(w: SqlWriter, node: exp.UnixToTime) -> Piece:
-    """Seconds of the epoch as a time."""
+    """Convert epoch seconds to a time."""
     w.only(node, "this")
     piece = number(w, node.this)
     return made(f"CAST(({piece.text} * 1000) AS BIGINT)", "timestamp", piece)
@@ -901,7 +903,7 @@ def _array_length(w: SqlWriter, node: exp.Anonymous) -> Piece:
     piece = w.expr(node.expressions[0])
     if piece.kind not in ("json", "null"):
         raise w.fail(f"json_array_length takes a nested value, this is a {piece.kind}", node)
-    if w.postgres:  # Postgres fails for what is no array
+    if w.postgres:  # Postgres fails for a value other than an array
         kind = f"json_typeof({piece.text}) = 'array'"
         text = f"(CASE WHEN {kind} THEN CAST(json_array_length({piece.text}) AS BIGINT) END)"
     else:
@@ -909,11 +911,13 @@ def _array_length(w: SqlWriter, node: exp.Anonymous) -> Piece:
     return made(text, "long", piece)
 
 
-# ---- functions of many rows
+# ---- aggregate and window functions
 
 
 def call(w: SqlWriter, node: Any, tail: str = "", over: bool = False, *extra: Piece) -> Piece:
-    """An aggregate, or with ``over`` a window function; ``tail`` are the words FILTER (…) and OVER (…) behind it."""
+    """Compile an aggregate, or with ``over`` a window function. ``tail``: the FILTER (…) and OVER (…) that
+    follow.
+    """
     found = AGGREGATES.get(type(node))
     if found is not None:
         piece = found(w, node, tail)
@@ -933,7 +937,7 @@ def call(w: SqlWriter, node: Any, tail: str = "", over: bool = False, *extra: Pi
 
 
 def _operand(w: SqlWriter, node: Any, check: Callable[[SqlWriter, Any], Piece]) -> tuple[str, Piece]:
-    """DISTINCT or nothing, and the one operand."""
+    """Return ``DISTINCT`` or an empty text, and the one operand."""
     inner = node.this
     if isinstance(inner, exp.Distinct):
         w.only(inner, "expressions")
@@ -1049,7 +1053,7 @@ AGGREGATES: Mapping[type, Callable[[SqlWriter, Any, str], Piece]] = {
     exp.Avg: _aggregate_avg,
     exp.Min: _aggregate_extreme("MIN"),
     exp.Max: _aggregate_extreme("MAX"),
-    exp.AnyValue: _aggregate_extreme("MIN"),  # the same one each time, in every database
+    exp.AnyValue: _aggregate_extreme("MIN"),  # deterministic in every database
     exp.LogicalOr: _aggregate_logical("bool_or"),
     exp.LogicalAnd: _aggregate_logical("bool_and"),
     exp.GroupConcat: _aggregate_texts,
@@ -1125,7 +1129,7 @@ HANDLERS: Mapping[type, Handler] = {
     exp.Extract: _extract,
     exp.UnixToTime: _to_timestamp,
 }
-# What the parser has no class for.
+# Functions for which the parser has no class.
 NAMED: Mapping[str, Handler] = {"json_array_length": _array_length}
 
 # For "did you mean" and for completion in the shell.

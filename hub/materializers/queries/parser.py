@@ -1,9 +1,9 @@
-"""[core] A statement of the caller's, parsed within limits, and errors that point at the place in its text.
+"""[core] Parse a caller's statement within limits; errors point at the place in its text.
 
-sqlglot only reads. What it made of the text is data to judge: ``compiler.py`` writes every word that a database gets.
-Its parser recurses in Python, so nesting is limited before it runs (brackets) and after (the tree); a chain that
-recurses otherwise (``NOT NOT NOT …``) ends as RecursionError, which is a refusal and no crash. It also tries and goes
-back, for ``t JOIN t JOIN t …`` in a time that doubles with each word: its steps are counted.
+sqlglot only reads. ``compiler.py`` checks the tree and writes every word that a database gets. The parser
+recurses in Python, so nesting is limited before it runs (brackets) and after it (the tree); a chain that
+recurses in another way (``NOT NOT NOT …``) ends as RecursionError, which becomes a refusal. The parser also
+backtracks: ``t JOIN t JOIN t …`` takes a time that doubles with each word, so its steps are counted.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _DIALECT = "postgres"
 _WIDEST = 160
 
 
-# A plain statement takes about two steps a word.
+# A plain statement takes about two steps per word.
 _STEPS_A_WORD, _MORE_STEPS = 30, 3_000
 
 
 class _OutOfSteps(Exception):
-    """The parser tried too much."""
+    """The parser exceeded its limit of steps."""
 
 
 class _Parser(PostgresParser):
-    # In f(a -> 1) the arrow looks into a; it is no function of one argument.
+    # In f(a -> 1) the arrow is JSON access, not a lambda.
     LAMBDAS: ClassVar[dict[Any, Any]] = {}
     steps = 0
     most_steps = _MORE_STEPS
@@ -52,7 +52,7 @@ class _Parser(PostgresParser):
 
 
 class SqlError(CallerError):
-    """The statement cannot be answered; ``line`` and ``column`` count from 1, ``caret`` shows the place."""
+    """Error of a statement. ``line`` and ``column`` count from 1; ``caret`` shows the place."""
 
     code = "HUB-1440"
 
@@ -74,7 +74,7 @@ class SqlError(CallerError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedStatement:
-    """One SELECT (or UNION of them) and the text that it came from."""
+    """One SELECT (or a UNION of them) and its source text."""
 
     text: str
     tree: exp.Query
@@ -87,12 +87,12 @@ class ParsedStatement:
         hint: str | None = None,
         code: str | None = None,
     ) -> SqlError:
-        """An error about a part of the statement."""
+        """Return an error about a part of the statement."""
         start, end = place_of(node) if node is not None else (None, None)
         return error_at(self.text, message, start, end, hint=hint, code=code)
 
     def parameter_error(self, name: str, message: str, *, hint: str, code: str) -> SqlError:
-        """An error about a parameter: the parser forgets where it stood."""
+        """Return an error about a parameter, located by name: the parser does not keep its place."""
         tokens = _tokens(self.text)
         for colon, word in pairwise(tokens):
             if colon.token_type == TokenType.COLON and word.text == name:
@@ -135,7 +135,7 @@ def error_at(
 
 
 def place_of(node: exp.Expr) -> tuple[int | None, int | None]:
-    """First and last character of what the parser remembers of a node: itself, or the first and last part of it."""
+    """Return the first and last character of a node, or of its parts if it has no place of its own."""
     if "start" in node.meta:
         return int(node.meta["start"]), int(node.meta["end"])
     spans = [(each.meta["start"], each.meta["end"]) for each in node.walk() if "start" in each.meta]
@@ -143,7 +143,9 @@ def place_of(node: exp.Expr) -> tuple[int | None, int | None]:
 
 
 def parse(text: str) -> ParsedStatement:
-    """The one query in a text. Raises SqlError: too long, too deep, no query, several, or not understood."""
+    """Parse the one query in a text. Raises SqlError: too long, too deep, no query, several, or a syntax
+    error.
+    """
     if len(text) > MOST_CHARACTERS:
         raise SqlError(
             f"the statement has {len(text)} characters, {MOST_CHARACTERS} are allowed",
@@ -181,13 +183,13 @@ def parse(text: str) -> ParsedStatement:
 
 
 def placeholders_in(tree: exp.Expr) -> list[str]:
-    """The names of the parameters in it, each once."""
+    """Return the names of the parameters in the tree, each once."""
     found = [str(each.this) for each in tree.find_all(exp.Placeholder) if each.this]
     return list(dict.fromkeys(found))
 
 
 def is_complete(text: str) -> bool:
-    """True when the text ends with a semicolon that is no part of a text, a name or a comment: for line editors."""
+    """Return whether the text ends with a semicolon outside literals, names and comments (for line editors)."""
     try:
         tokens = sqlglot.tokenize(text[: MOST_CHARACTERS + 1], dialect=_DIALECT)
     except SqlglotError:
@@ -196,7 +198,7 @@ def is_complete(text: str) -> bool:
 
 
 def statements(text: str) -> list[str]:
-    """A script cut at its semicolons. Raises SqlError for a text that is not closed."""
+    """Split a script at its semicolons. Raises SqlError for an unterminated text."""
     found, start = [], 0
     for token in _tokens(text):
         if token.token_type == TokenType.SEMICOLON:
@@ -221,7 +223,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _check(text: str, tokens: list[Token]) -> None:
-    """Before the parser recurses: how much, how deep, what sort of statement, and how many."""
+    """Check size, depth, kind and number of statements before the parser recurses."""
     if not tokens:
         raise SqlError("there is no statement", code="HUB-1443")
     if len(tokens) > MOST_TOKENS:
@@ -261,7 +263,7 @@ def _too_deep(text: str, start: int | None) -> SqlError:
 
 
 def _within_limits(text: str, tree: exp.Expr) -> None:
-    """Depth and size of the tree, without recursion."""
+    """Check depth and size of the tree, without recursion."""
     waiting, nodes = [(tree, 1)], 0
     while waiting:
         node, depth = waiting.pop()
@@ -282,6 +284,6 @@ def _not_understood(text: str, error: ParseError) -> SqlError:
     begin = 0
     for _ in range(line - 1):
         begin = text.find("\n", begin) + 1
-    end = begin + column - 1  # the parser counts to the end of the word
+    end = begin + column - 1  # the parser's column is the end of the word
     shown = f'"{word}": {said}' if word else said
     return error_at(text, shown, max(begin, end - len(word) + 1), end, code="HUB-1442")

@@ -1,8 +1,8 @@
-"""[edge] FastAPI: SQL over views and recent events, and the queries that a project keeps.
+"""[edge] FastAPI: SQL over views and recent events, and a project's saved queries.
 
-``POST /query`` answers with rows, the columns' types, the positions that the rows cover (Hub-Position, as every read) and
-the offsets that were scanned of each topic. A statement runs in a thread of its own kind, few at a time: a slow one
-keeps nobody from reading by key. When its caller goes away it is stopped.
+``POST /query`` returns rows, column types, the positions that the rows cover (Hub-Position, as every read)
+and the offsets that were scanned of each topic. Statements run in threads of their own, a few at a time, so a
+slow one does not delay reads by key. A statement is stopped when its caller disconnects.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DEFAULT_ROWS = 1_000
 _LONGEST_MS = 60_000
 _AT_ONCE, _WAITING = 4, 32
 _LOOK_S = 0.25
-# A query that demands a cut looks so often whether its views are at one, when nothing says that something was applied.
+# Poll interval of a query that requires a common snapshot, when no apply is reported.
 _CUT_LOOK_S = 0.5
 _OWN = ("limit", "after", "timeout_ms", "format", "events", "since", "cut")
 _MEDIA = {"json": "application/json", "ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
@@ -92,7 +92,9 @@ def create_router(
     newest: Newest = dict,
     shares: Shares | None = None,
 ) -> APIRouter:
-    """The routes over one store and one cluster; saved queries are read from ``project`` when they are asked for."""
+    """Return the routes over one store and one cluster. Saved queries are read from ``project`` on each
+    request.
+    """
     router = APIRouter(tags=["queries"])
     gate = _QueryGate(_AT_ONCE, _WAITING, shares)
 
@@ -214,8 +216,10 @@ def create_router(
 def rows_of(
     queries: QueryExecutor, topics: TopicTables, sql: str, limit: int, timeout_ms: int
 ) -> tuple[list[str], list[list[Any]], bool]:
-    """A statement's columns and rows, and whether there are more, for who asks within the server; as every query it
-    is read-only and bounded. Blocks. Raises SqlError, PeerError."""
+    """Return columns and rows of a statement and whether there are more, for callers within the server.
+
+    The query is read-only and bounded, as every query. Blocks. Raises SqlError, PeerError.
+    """
     body = QueryBody(sql=sql, limit=limit, timeout_ms=timeout_ms)
     running = RunningQuery(time.monotonic() + timeout_ms / 1000)
     answer, _ = _QueryCall(queries, topics, parse(sql), body, None, running).run()
@@ -223,7 +227,11 @@ def rows_of(
 
 
 def readable(known: Collection[str], sql: str) -> bool:
-    """Whether who asks may read all that a statement names, of which ``known`` are views; one that is no SQL is shown to all."""
+    """Return whether the caller may read everything that a statement names; True for text that does not
+    parse.
+
+    ``known``: names of the views.
+    """
     if CALLER.get() is None:
         return True
     try:
@@ -239,7 +247,7 @@ def readable(known: Collection[str], sql: str) -> bool:
 
 
 class _QueryCall:
-    """One query: what it reads from Kafka first, then its statement. ``run`` blocks."""
+    """One query: ``run`` reads its events from Kafka, then runs its statement. Blocks."""
 
     def __init__(
         self,
@@ -263,7 +271,7 @@ class _QueryCall:
 
     def run(self) -> tuple[QueryAnswer, list[ScannedRange]]:
         parameters: Mapping[str, Value] = self._body.parameters
-        # Again where names become tables (stores.queries): no way of writing a statement goes around it.
+        # Checked again where names become tables (stores.queries), so no form of a statement bypasses it.
         known = set(self._queries.views_of(self._statement))
         reads_all(views=sorted(known))
         named = [
@@ -310,8 +318,11 @@ class _QueryCall:
 
 
 class _QueryGate:
-    """So many queries at once, so many that wait; more are refused while there is still time to say so. Who waits for rows to
-    come (a token, a cut) is admitted and holds no slot: other queries run meanwhile."""
+    """Admission control: ``at_once`` queries run, ``waiting`` queries wait, more are refused at once.
+
+    A caller that waits for rows (a token, a cut) is admitted but holds no slot, so other queries run
+    meanwhile.
+    """
 
     def __init__(self, at_once: int, waiting: int, shares: Shares | None = None) -> None:
         self._free = asyncio.Semaphore(at_once)
@@ -319,7 +330,8 @@ class _QueryGate:
         self._most = at_once + waiting
         self._inside = 0
         self._shares = shares
-        # Of each caller half of the slots at once, so that another one's query never waits for all of theirs.
+        # Each caller gets at most half of the slots, so that another caller's query never waits for all of
+        # them.
         self._own: dict[str, asyncio.Semaphore] = {}
         self._half = max(1, at_once // 2)
         self._asking: Counter[str] = Counter()
@@ -351,7 +363,7 @@ class _QueryGate:
 
     @asynccontextmanager
     async def _half_of(self, asker: str) -> AsyncIterator[None]:
-        """One of the slots that may be this caller's at the same time."""
+        """Hold one of the slots that this caller may use at the same time."""
         own = self._own.setdefault(asker, asyncio.Semaphore(self._half))
         self._asking[asker] += 1
         try:
@@ -375,9 +387,11 @@ class _QueryGate:
 
 
 async def _until_news(found: CommonSnapshot, watcher: Watcher, seen: int, deadline: float) -> None:
-    """Until something was applied since ``seen`` that may have brought views to a cut; ``found``: why they were at none.
+    """Wait for an apply after ``seen`` that may bring the views to a common snapshot. ``found``: why there is
+    none.
 
-    Raises PeerError with that reason when the time is over, CallerError when they never can be."""
+    Raises PeerError with that reason after the deadline, CallerError when there can never be one.
+    """
     if found.name is None:
         raise _no_common_snapshot(str(found.why))
     await watcher.wait(seen, min(max(0.0, deadline - time.monotonic()), _CUT_LOOK_S))
@@ -405,7 +419,9 @@ def _views(tables: Iterable[str]) -> set[str]:
 async def _unless_gone(
     request: Request, asking: _QueryCall, gate: _QueryGate
 ) -> tuple[QueryAnswer, list[ScannedRange]]:
-    """The answer; the query is stopped when its caller hangs up. The slot is held until it has ended."""
+    """Return the answer; stop the query when its caller disconnects. Holds the slot until the query has
+    ended.
+    """
     done = threading.Event()
 
     async def watch() -> None:

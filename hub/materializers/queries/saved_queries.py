@@ -1,4 +1,5 @@
-"""[core] Saved queries: the SQL files of a project's folder ``queries/``, and which columns each of them reads.
+"""[core] Saved queries: the SQL files of a project's folder ``queries/``, and the columns that each of them
+reads.
 
 ::
 
@@ -7,8 +8,9 @@
     from "nyc.jfk.departures" d             a topic, in double quotes
     join customer_360 c on c.key = d.who    a view, by its name
 
-One file, one SELECT, in DuckDB's words. What it reads is found by sqlglot: names are resolved to their tables, ``*`` is
-spelled out with the columns that are known, and what an inner query selects and nobody outside uses is left out.
+One file holds one SELECT in DuckDB's dialect. sqlglot finds the columns that it reads: names are resolved to
+their tables, ``*`` expands to the known columns, and columns of an inner query that no outer query uses are
+left out.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ FOLDER = "queries"
 MOST_BYTES = 262_144
 MOST_QUERIES = 1_000
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
-_KEY = "key"  # every view's rows have it beside their fields
+_KEY = "key"  # a column of every view's rows in addition to their fields
 
 Path_ = tuple[str, ...]
 
@@ -56,8 +58,11 @@ class SavedQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryImpact:
-    """A column that a query reads and that a version takes away or changes. ``column`` as the query has it:
-    ``nyc.jfk.departures.tail``, ``customer_360.city``; of a view, ``what`` says what the column is made of."""
+    """A column that a query reads and that a schema version removes or changes.
+
+    ``column`` is named as in the query: ``nyc.jfk.departures.tail``, ``customer_360.city``. For a view's
+    column, ``what`` names the source fields that it is made of.
+    """
 
     query: str
     path: str
@@ -72,12 +77,14 @@ class QueryImpact:
 
 
 def query_files(project: Path) -> list[Path]:
-    """The files of a project's saved queries, by name."""
+    """Return the files of a project's saved queries, by name."""
     return sorted((project / FOLDER).glob("*.sql"))
 
 
 def load_query(path: Path) -> SavedQuery:
-    """The query in one file. Raises ConfigError (HUB-1109) with line and column: unreadable, no SQL, not one SELECT."""
+    """Load the query of one file. Raises ConfigError (HUB-1109) with line and column: unreadable, no SQL, not
+    one SELECT.
+    """
     try:
         content = read_bytes(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
@@ -94,7 +101,7 @@ def load_query(path: Path) -> SavedQuery:
 
 
 def load_queries(project: Path) -> list[SavedQuery]:
-    """All saved queries of a project folder, by name; [] when it has none. Raises ConfigError (HUB-1109)."""
+    """Load all saved queries of a project folder, by name; [] without any. Raises ConfigError (HUB-1109)."""
     files = query_files(project)
     if len(files) > MOST_QUERIES:
         raise _wrong(
@@ -138,14 +145,14 @@ def _wrong(what: str, hint: str, where: str) -> ConfigError:
     return ConfigError(what, hint=hint, where=where, code="HUB-1109")
 
 
-# ---- what a query reads
+# ---- columns that a query reads
 
 
 def columns_used(sql: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set[Path_]]:
-    """By table as the query names it (``customer_360``, ``nyc.jfk.departures``), the paths of the columns that it reads.
+    """Return the paths of the columns that a query reads, by table as the query names it.
 
-    ``tables`` are the columns of those that are known; of others ``*`` reads nothing that can be told. Raises
-    ConfigError when it is not one SELECT.
+    ``tables`` are the columns of the known tables; for other tables ``*`` contributes nothing. Raises
+    ConfigError when the text is not one SELECT.
     """
     tree = _parsed(sql, "query")
     everything = tree.find(exp.Columns) is not None  # COLUMNS('regex'): any of them
@@ -176,7 +183,7 @@ def columns_used(sql: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set
 
 
 def _renamed(tree: exp.Expr) -> dict[str, str]:
-    """Give every table a name without dots, its own kept as the alias: by new name, what the query called it."""
+    """Give every table a name without dots, with its own as the alias; return the original by new name."""
     named: dict[str, str] = {}
     within = {each.alias_or_name.lower() for each in tree.find_all(exp.CTE)}
     for table in list(tree.find_all(exp.Table)):
@@ -197,7 +204,9 @@ def _renamed(tree: exp.Expr) -> dict[str, str]:
 
 
 def _defines(table: exp.Expr, name: str) -> bool:
-    """Whether the table stands in the definition of a CTE of its own name: ``with v as (select * from v)``."""
+    """Return whether the table is in the definition of a CTE of its own name: ``with v as (select * from
+    v)``.
+    """
     cte = table.find_ancestor(exp.CTE)
     while cte is not None:
         if cte.alias_or_name.lower() == name.lower():
@@ -230,7 +239,7 @@ def _resolved(
 
 
 def _steps(column: exp.Expr) -> Iterator[str]:
-    """What is taken out of a column: ``.city``, ``['city']``."""
+    """Yield the field accesses on a column: ``.city``, ``['city']``."""
     node = column
     while (parent := node.parent) is not None:
         if (
@@ -241,7 +250,7 @@ def _steps(column: exp.Expr) -> Iterator[str]:
             yield parent.expression.name
         elif isinstance(parent, exp.Bracket) and parent.this is node and len(parent.expressions) == 1:
             if not parent.expressions[0].is_string:
-                return  # an element: all of the column is read
+                return  # an array element: the whole column is read
             yield parent.expressions[0].name
         elif not isinstance(parent, exp.Paren):
             return
@@ -251,7 +260,9 @@ def _steps(column: exp.Expr) -> Iterator[str]:
 def _mentioned(
     tree: exp.Expr, named: Mapping[str, str], tables: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Path_]]:
-    """What cannot be resolved: every column that is named, of every table that has it; with a ``*`` all of them."""
+    """Fallback for unresolvable SQL: yield every named column of every table that has it; with a ``*`` all of
+    them.
+    """
     every = tree.find(exp.Star) is not None
     words = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
     for table in named.values():
@@ -260,11 +271,11 @@ def _mentioned(
                 yield table, (column,)
 
 
-# ---- what breaks
+# ---- impact of a schema version
 
 
 def columns_of(parsed: ParsedSchema) -> tuple[str, ...]:
-    """The columns of a topic as a table: the fields at the top of its schema; () for what is no record."""
+    """Return the columns of a topic as a table: the top-level fields of its schema; () if it is not a record."""
     try:
         view = describe(parsed.schema_type, parsed.schema, parsed.named)
     except InvalidSchema:
@@ -281,8 +292,11 @@ def query_impacts(
     version: int,
     known: Mapping[str, ParsedSchema] | None = None,
 ) -> list[QueryImpact]:
-    """What in the queries breaks when ``new`` becomes that version of the topic's values, read as a topic or through a
-    view. ``known`` are the schemas of other topics, by topic: without them ``*`` and bare names say less."""
+    """Return what breaks in the queries when ``new`` becomes this version of the topic's value schema.
+
+    A query may read the topic directly or through a view. ``known``: the schemas of other topics, by topic;
+    without them ``*`` and unqualified names resolve to less.
+    """
     by_view = {each.name: each for each in views}
     tables = {name: columns_of(each) for name, each in (known or {}).items()}
     tables[topic] = columns_of(old)
@@ -309,7 +323,7 @@ def query_impacts(
 
 
 def _broken_columns(view: View, topic: str, breaks: ColumnBreak, version: int) -> dict[str, list[str]]:
-    """By column of the view ("": every row of it), what it needs that breaks."""
+    """Return the breaking inputs of each column of the view; the column "" stands for every row."""
     found: dict[str, list[str]] = {}
     for column, reads in columns_by_field(view).items():
         for source, paths in reads.items():

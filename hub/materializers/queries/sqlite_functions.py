@@ -1,11 +1,12 @@
-"""[edge] sqlite3: a connection that can only read: the functions that queries use, limits, and who may do what.
+"""[edge] sqlite3: a read-only connection with the query functions, limits and an authorizer.
 
-The second fence. The first is that every statement is written by ``compiler.py``; here SQLite itself is told to refuse
-whatever is no SELECT over the tables of this query with the functions of that list.
+This is the second line of defense. The first is that ``compiler.py`` writes every statement; here SQLite
+itself refuses anything but a SELECT over the tables of this query with the functions of that list.
 
-LIKE is ours: SQLite's own takes a time that grows with a power of the wildcards, within one step that no time limit
-interrupts. Ours looks for the parts between the wildcards from left to right, each once. For the same reason whatever is
-looked for in a text is short, and so is a text in which a part with ``_`` is compared at every place.
+LIKE is reimplemented: SQLite's own takes a time that grows exponentially with the wildcards, within one step
+that no time limit interrupts. This one searches for the parts between the wildcards from left to right, each
+once. For the same reason search texts are short, and so are texts in which a part with ``_`` is compared at
+every position.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_VALUE = 32_000_000
 _LONGEST_SOUGHT = 1_000
-_MOST_COMPARED = 50_000_000  # characters of a part of LIKE that has _ times those of the text: 0.2 s
+_MOST_COMPARED = 50_000_000  # length of a LIKE part that has _ times the length of the text: 0.2 s
 LONGEST = (
     f"LIKE, position, replace and trim look for up to {_LONGEST_SOUGHT:,} characters; LIKE for a part with _ where its "
     f"length times the text's is up to {_MOST_COMPARED:,}: left(…, n) takes part of a text"
@@ -55,7 +56,7 @@ _LIMITS = (
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Give a connection the functions and limits. What is sorted goes to disk, not to memory."""
+    """Register the functions and limits on a connection. Sorts spill to disk, not to memory."""
     for pragma in ("temp_store=FILE", "cache_size=-8192", "cell_size_check=ON", "trusted_schema=OFF"):
         connection.execute(f"PRAGMA {pragma}")
     for limit, value in _LIMITS:
@@ -65,7 +66,7 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 
 def fence(connection: sqlite3.Connection, tables: frozenset[str]) -> None:
-    """From now on only SELECT over these tables."""
+    """Allow only SELECT over these tables from now on."""
 
     def allowed(action: int, one: str | None, two: str | None, _db: str | None, _trigger: str | None) -> int:
         if action == sqlite3.SQLITE_SELECT:
@@ -89,14 +90,14 @@ def unfence(connection: sqlite3.Connection) -> None:
 
 
 def like(pattern: Any, text: Any, escape: Any) -> int | None:
-    """``text LIKE pattern ESCAPE escape``; null when one is."""
+    """``text LIKE pattern ESCAPE escape``; null when an operand is null."""
     if pattern is None or text is None:
         return None
     return int(_pattern(str(pattern), str(escape or ""))(str(text)))
 
 
 def ilike(pattern: Any, text: Any, escape: Any) -> int | None:
-    """The same without regard to case."""
+    """``like()``, case-insensitive."""
     if pattern is None or text is None:
         return None
     return int(_pattern(str(pattern).lower(), str(escape or "").lower())(str(text).lower()))
@@ -104,7 +105,9 @@ def ilike(pattern: Any, text: Any, escape: Any) -> int | None:
 
 @lru_cache(256)
 def _pattern(pattern: str, escape: str) -> Callable[[str], bool]:
-    """What tells whether a text matches. Raises ValueError for a pattern that is too long, or too long for the text."""
+    """Compile a LIKE pattern to a matcher. Raises ValueError when the pattern is too long, alone or for the
+    text.
+    """
     sought(pattern)
     parts: list[list[str | None]] = [[]]  # None: any one character
     at = 0
@@ -158,11 +161,11 @@ def _search(part: list[str | None]) -> Callable[[str, int, int], int]:
     return search
 
 
-# ---- what is looked for in a text
+# ---- search texts
 
 
 def sought(value: Any) -> Any:
-    """The same. Raises ValueError when it is too long."""
+    """Return the search text unchanged. Raises ValueError when it is too long."""
     if value is not None and len(str(value)) > _LONGEST_SOUGHT:
         raise ValueError("what is looked for is too long")
     return value
@@ -176,7 +179,7 @@ def _calendar(milliseconds: int) -> datetime:
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Null for null, and for what has no answer."""
+    """Wrap a function so that it returns null for a null argument and for a value that it cannot handle."""
 
     def call(*values: Any) -> Any:
         if any(value is None for value in values):

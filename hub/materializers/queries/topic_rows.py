@@ -1,10 +1,11 @@
-"""[shell] Recent events of a topic as rows of a table: what stands behind ``FROM "nyc.jfk.departures"``.
+"""[shell] Recent events of a topic as rows of a table: the source of ``FROM "nyc.jfk.departures"``.
 
-Columns come from the versions of the topic's value schema, before an event is read: a field that two versions type
-differently is nested (json), a topic without a schema has ``_value`` alone. Then the last N events of each partition,
-or those since a time, are decoded with their own writer's schema and read with the newest one, as views read them: its
-names, its defaults. ``_value`` alone is the event as it was written. An event that cannot be read is counted, never half
-shown. Reading is bounded in events, bytes and time, and says which offsets it covered.
+Columns come from the versions of the topic's value schema, before any event is read: a field that two
+versions type differently is nested (json), and a topic without a schema has only ``_value``. The last N
+events of each partition, or those since a time, are decoded with their writer's schema and resolved to the
+newest one, as in views: its names and its defaults. Only ``_value`` shows the event as it was written. An
+event that cannot be decoded is counted and never shown in part. Reading is bounded in events, bytes and time,
+and reports the offsets that it covered.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ META: Mapping[str, str] = {
 }
 VALUE = "_value"
 _JSON_KINDS = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
-# Avro's types whose values are shown as texts: 12:30:00, 6ba7b810-9dad-11d1-80b4-00c04fd430c8.
+# Avro types that are shown as text: 12:30:00, 6ba7b810-9dad-11d1-80b4-00c04fd430c8.
 _TEXTS = ("time-millis", "time-micros", "uuid")
 _PYTHON: Mapping[str, type] = {"string": str, "boolean": bool, "bytes": bytes}
 
@@ -68,7 +69,7 @@ Decode = Callable[[bytes, int], Any]
 
 
 class TopicSchemas(Protocol):
-    """What is asked of the registry."""
+    """Interface of the schema registry for topic tables."""
 
     def versions(self, subject: str) -> list[RegisteredSchema]: ...
 
@@ -79,9 +80,10 @@ class TopicSchemas(Protocol):
 
 @dataclass(slots=True)
 class ScannedRange:
-    """Which events of a partition the answer is made of: offsets from ``start`` up to, without, ``end``.
+    """Offsets of a partition that the answer covers: ``start`` inclusive to ``end`` exclusive.
 
-    ``before``: the log has events before these that were asked for and are not in it."""
+    ``before``: the log has earlier events in the requested range that are not in the answer.
+    """
 
     topic: str
     partition: int
@@ -105,14 +107,18 @@ class ScannedRange:
 
 @dataclass(slots=True)
 class TopicTables:
-    """Reads events of topics as tables. Thread safe: decoders by schema id are shared, an id never changes."""
+    """Reads events of topics as tables. Thread-safe: decoders are shared by schema id, and an id never
+    changes.
+    """
 
     cluster: ReadableLog
     schemas: TopicSchemas
     _decoders: LruCache[tuple[int, int | None], Decode] = field(default_factory=lambda: LruCache(500))
 
     def table(self, topic: str) -> EventTable | None:
-        """The topic as a table without rows; None when there is no such topic, or it is Kafka's own. Raises PeerError."""
+        """Return the topic as a table without rows; None for an unknown topic or one of Kafka's own. Raises
+        PeerError.
+        """
         if topic.startswith("__"):
             return None
         try:
@@ -133,8 +139,8 @@ class TopicTables:
             for name, kind in found.items():
                 columns[name] = kind if columns.get(name, kind) == kind else "json"
                 newest[name.lower()] = name
-        # SQLite tells names apart without case: of those that are equal, one of ours goes first, then the newest. The others
-        # are in _value, and so is what no table can name.
+        # SQLite compares column names case-insensitively. Of names that are equal, a reserved one comes
+        # first, then the newest. The others, and names that no table can have, are in _value.
         own = [
             (name, kind)
             for name, kind in columns.items()
@@ -146,7 +152,7 @@ class TopicTables:
         return EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"}, read_as=read_as)
 
     def names(self) -> list[str]:
-        """Every topic's name, Kafka's own left out. Raises PeerError."""
+        """Return every topic's name, without Kafka's own. Raises PeerError."""
         return [name for name in self.cluster.topics() if not name.startswith("__")]
 
     def read(
@@ -158,10 +164,11 @@ class TopicTables:
         last: int = DEFAULT_EVENTS,
         since_ms: int | None = None,
     ) -> tuple[EventTable, list[ScannedRange]]:
-        """The table with its rows: the last events of each partition, or those since a time, ``MOST_EVENTS`` at most.
+        """Return the table with rows: the last events of each partition or those since a time, at most
+        ``MOST_EVENTS``.
 
-        ``wanted`` are the names in the statement, in lower case; ``*`` among them: all columns but the hidden ones. Raises
-        SqlError for too many bytes or too long, PeerError.
+        ``wanted``: names in the statement, in lower case; ``*`` means all columns except the hidden ones.
+        Raises SqlError for too many bytes or too much time, PeerError.
         """
         ranges = self._ranges(table.name, last, since_ms)
         names = [*table.columns, *table.hidden]
@@ -175,7 +182,8 @@ class TopicTables:
         seen: dict[int, bool] = {}
         for record in self._records(table.name, ranges, running):
             if since_ms is not None and record.timestamp_ms < since_ms:
-                continue  # a broker may find the batch that has the time; and times go back and forth
+                # a broker may return the whole batch that holds the time, and times are not monotonic
+                continue
             scanned = ranges[record.topic_partition]
             weight += len(record.value or b"") + len(record.key or b"") + 100
             if weight > MOST_BYTES:
@@ -222,7 +230,7 @@ class TopicTables:
     def _records(
         self, topic: str, ranges: Mapping[TopicPartition, ScannedRange], running: RunningQuery
     ) -> Iterable[Record]:
-        """Every record of the ranges. Ends where they ended when they were asked for."""
+        """Yield every record of the ranges, up to their ends as of the request."""
         waiting = {tp: each.start for tp, each in ranges.items() if each.start < each.end}
         if not waiting:
             return
@@ -250,8 +258,11 @@ class TopicTables:
             reader.close()
 
     def _value(self, value: bytes | None, read_as: int | None, seen: dict[int, bool]) -> Any:
-        """The event as the schema of that id reads it; None: as it was written. ``seen``: which schemas who asks may see, asked once
-        a reading. Raises NotFound for another's, as for none."""
+        """Decode the event with this reader schema; None: as it was written.
+
+        ``seen``: whether the caller may see a schema, by id, checked once per read. Raises NotFound for a
+        schema that is hidden from the caller, as for a missing one.
+        """
         if value is None:
             return None
         try:
@@ -280,23 +291,23 @@ class TopicTables:
 
 
 def _json_shape(reader: SchemaSource) -> AvroType | None:
-    """The columns of a JSON Schema, when it has defaults."""
+    """Return the columns of a JSON Schema that has defaults."""
     try:
         shape = of_registry(reader)
-    except InvalidSchema:  # it describes no object
+    except InvalidSchema:  # it does not describe an object
         return None
     return shape if has_defaults(shape) else None
 
 
 def former_names(parsed: Any) -> frozenset[str]:
-    """The names that the fields of an Avro record had before."""
+    """Return the former names (aliases) of the fields of an Avro record."""
     fields = avro.fields_of(parsed.value) if isinstance(parsed, AvroSchema) else []
     own = {each["name"] for each in fields}
     return frozenset(alias for each in fields for alias in each.get("aliases") or () if alias not in own)
 
 
 def columns_of(parsed: Any) -> dict[str, str]:
-    """A schema's top fields as columns: name to kind; {} for what is no record."""
+    """Return a schema's top-level fields as columns, name to kind; {} if it is not a record."""
     if isinstance(parsed, AvroSchema):
         schema = parsed.value
         if not isinstance(schema, dict) or schema.get("type") != "record":
@@ -319,7 +330,7 @@ def _avro_kind(avro_type: Any, known: Mapping[str, Any]) -> str:
     if len(branches) != 1:
         return "json"
     one = branches[0]
-    if isinstance(one, str):  # a type that is defined elsewhere in the schema, or a primitive
+    if isinstance(one, str):  # a named type of the schema, or a primitive
         one = known.get(one) or next((each for name, each in known.items() if name.endswith(f".{one}")), one)
     if isinstance(one, dict):
         if one.get("logicalType") == "local-timestamp-micros":
@@ -349,12 +360,12 @@ def _protobuf_kind(each: Any) -> str:
     if each.type in (each.TYPE_MESSAGE, each.TYPE_GROUP):
         return "json"
     if each.type in (each.TYPE_UINT64, each.TYPE_FIXED64):
-        return "decimal"  # what it holds may be twice a bigint
+        return "decimal"  # an unsigned value may be twice the largest bigint
     return "long"
 
 
 def _cell(name: str, kinds: Mapping[str, str], record: Record, value: Any) -> Any:
-    """One column's value as SQLite keeps it; None for a column that nobody asked for."""
+    """Return one column's value as SQLite stores it; None for a column that the statement does not name."""
     kind = kinds.get(name)
     if kind is None:
         return None
@@ -379,14 +390,17 @@ def _meta(name: str, record: Record) -> Any:
 
 
 def _stored_value(value: Any, kind: str) -> Any:
-    """Raises ValueError, TypeError, ArithmeticError for a value that is none of its column's kind (an event without a
-    schema's id may have any): the event counts as unreadable."""
+    """Convert a value for storage. Raises ValueError, TypeError or ArithmeticError if it does not fit its
+    column's kind.
+
+    Events without a schema id may hold any value; such an event counts as unreadable.
+    """
     if value is None:
         return None
     if kind == "json":
         return json_text(value)
     if kind in ("long", "timestamp", "date"):
-        whole = int(value)  # Protobuf's JSON has 64 bits as text
+        whole = int(value)  # Protobuf's JSON encodes 64-bit integers as text
         if not -_LARGEST <= whole < _LARGEST:
             raise OverflowError
         return whole

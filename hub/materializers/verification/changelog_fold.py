@@ -1,8 +1,8 @@
-"""[edge] sqlite3: the fold of a changelog as it goes on, in a file: of each key the newest version and the hash of its row.
+"""[edge] sqlite3: the fold of a changelog in a file: the newest version of each key and the hash of its row.
 
-The file outlives the process: a prover that starts again reads only what came since. What it holds is no truth of its own, so
-whenever it does not fit (another topic, other columns, a file that is damaged, a look at the log that came too late) it is made anew
-from the log. Rows, sums and positions move in one transaction.
+The file outlives the process, so a verifier that restarts reads only newer records. The log is the source of
+truth: when the file does not fit (another topic, other columns, a corrupt file, too long a pause in reading),
+it is rebuilt from the log. Rows, sums and positions change in one transaction.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ Row = tuple[int, int, int | None, str]
 
 
 class ChangelogFold:
-    """One changelog's fold. Not thread safe; every call raises PeerError (HUB-3063) when the file cannot be written."""
+    """Fold of one changelog. Not thread-safe; every call raises PeerError (HUB-3063) when the file cannot be
+    written.
+    """
 
     def __init__(self, path: Path, identity: str) -> None:
-        """``identity``: of what log, read how; a file of another one is begun anew."""
+        """``identity``: which log it folds, and how; a file with another identity is cleared."""
         self.path, self.identity = path, identity
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -43,7 +45,7 @@ class ChangelogFold:
                 self._open()
         except sqlite3.OperationalError as error:
             raise _cannot(path, error) from None
-        except sqlite3.DatabaseError:  # no file of ours any more
+        except sqlite3.DatabaseError:  # not a SQLite file any more
             self.clear()
             self._open()
         self.sums = self._known_sums()
@@ -77,13 +79,13 @@ class ChangelogFold:
 
     @property
     def positions(self) -> Positions | None:
-        """Up to where the log is folded; None: nothing of it yet."""
+        """Positions up to which the log is folded; None before the first record."""
         text = self._meta("positions")
         return None if text is None else Positions.parse(text)
 
     @property
     def current_ms(self) -> int:
-        """When it last had all of the log that a store had (epoch ms)."""
+        """Time when the fold last covered all that a store covered, epoch milliseconds."""
         return int(self._meta("current_ms") or 0)
 
     def note_current(self, now_ms: int) -> None:
@@ -91,7 +93,7 @@ class ChangelogFold:
             self._put("current_ms", str(now_ms))
 
     def take(self, rows: Sequence[Row], reached: Positions) -> None:
-        """Newer rows of some keys, each key once, and up to where the log is read with them."""
+        """Store newer rows (each key once) and the positions up to which the log is read with them."""
         before, sums = self.positions or Positions(), self.sums
         with self._writing():
             for start in range(0, len(rows), _SOME):
@@ -139,11 +141,11 @@ class ChangelogFold:
 
     def _failed(self, error: sqlite3.DatabaseError) -> PeerError:
         if not isinstance(error, sqlite3.OperationalError):
-            self.clear()  # damaged: it is made anew
+            self.clear()  # corrupt: rebuilt from the log
         return _cannot(self.path, error)
 
     def is_consistent(self, swept: int) -> bool:
-        """Whether the sums that went on are those of the rows: asked before a difference is told."""
+        """Return whether the running sums equal those of the rows. Called before a difference is reported."""
         anew = Fingerprint()
         query = "SELECT hash, row FROM fold WHERE row IS NOT NULL AND version >= ?"
         with self._reading():
@@ -152,13 +154,13 @@ class ChangelogFold:
         return not anew.differing(self.sums.fingerprint(swept))
 
     def row(self, at: int) -> tuple[int, int | None] | None:
-        """Version and hash of the row (None: deleted) of a key by its hash."""
+        """Return version and row hash (None: deleted) of a key, by its hash."""
         with self._reading():
             found = self.file.execute("SELECT version, row FROM fold WHERE hash = ?", [at]).fetchone()
         return None if found is None else (found[0], found[1])
 
     def lost(self, region: int, seen: set[int], swept: int) -> Iterator[KeyDifference]:
-        """The live rows of a region that are not among those that were seen in a store, by key."""
+        """Yield the live rows of a region, by key, that are missing from those seen in a store."""
         query = (
             "SELECT hash, key, version FROM fold WHERE hash BETWEEN ? AND ? AND row IS NOT NULL AND version >= ? "
             "ORDER BY key"
@@ -173,7 +175,7 @@ class ChangelogFold:
             self.file.close()
 
     def clear(self) -> None:
-        """Forget everything: the next look begins at the log's start."""
+        """Clear the file; the next read begins at the log's start."""
         self.close()
         for each in (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
             each.unlink(missing_ok=True)
@@ -188,7 +190,10 @@ def _cannot(path: Path, error: sqlite3.Error) -> PeerError:
 
 
 class RowHasher:
-    """Changelog records to rows of the fold: of each key the newest version, decoded once. Raises HubFault for what is no row."""
+    """Converts changelog records to rows of the fold: only the newest version of each key is decoded.
+
+    Raises HubFault for a record that is not a changelog row.
+    """
 
     def __init__(self, digester: Digester, shaper: RowShaper, decoder: RowDecoder) -> None:
         self.digester, self.shaper, self.decoder = digester, shaper, decoder

@@ -1,14 +1,18 @@
-"""[shell] The thread that proves views all the time: each store's rows against the fold of the changelog, at one moment of the store.
+"""[shell] Thread that continuously verifies views: compares a store's rows at one moment with the changelog's
+fold.
 
-A turn is one view in one store: the fold is read on to where the store is, a slice at a time; then a cut of the store is opened, the
-fold read on to exactly its positions, all its rows are hashed, and the sums compared. Regions that differ are walked key by key in
-the same cut. A fold serves all stores of its changelog; one that is behind it is compared when it has caught up.
+A turn verifies one view in one store. It reads the fold on to the store's positions, a slice at a time, then
+opens a snapshot of the store, reads the fold to exactly the snapshot's positions, hashes all its rows and
+compares the sums. In regions that differ it compares key by key in the same snapshot. One fold serves all
+stores of a changelog; a store that is behind the fold is compared when it has caught up.
 
-It runs where the stores are open (a DuckDB file has one process), in a thread of its own, and takes ``share`` of a core: each piece of
-work is paid with rest. While a cut is open it rests less (``_CUT_SHARE``), and not at all where a cut keeps the applier waiting (DuckDB).
-Memory does not grow with the view but for the key hashes of the regions that are walked.
+The thread runs where the stores are open (a DuckDB file has one process) and takes ``share`` of a core: it
+rests after each piece of work. While a snapshot is open it rests less (``_CUT_SHARE``), and not at all where
+the snapshot blocks the applier (DuckDB). Memory does not grow with the view, except for the key hashes of the
+regions that are compared key by key.
 
-Folds are files in ``home``/proof. Nothing of them is needed: one that is gone, damaged or too old is made again from the log.
+Folds are files in ``home``/proof. They are disposable: a missing, corrupt or outdated one is rebuilt from the
+log.
 """
 
 from __future__ import annotations
@@ -59,20 +63,21 @@ from hub.record import Positions, lag_records
 log = logging.getLogger(__name__)
 
 _RECORDS, _ROWS = 2_000, 500
-# A slice of reading the log: then it is another view's turn.
+# Longest time of reading the log before the next view's turn.
 _SLICE_S = 2.0
 _SILENCE_S = 15.0
 _POLL_S = 0.5
-# So many folds are open at once; a file more or less is some memory.
+# Folds that are open at the same time; each one takes some memory.
 _MOST_OPEN = 16
-# A cut is opened when so few records are left to it.
+# A snapshot is opened when at most this many records remain to be read.
 _NEAR = 5_000
-# Of a core, while a cut is open: the database keeps old rows for it.
+# Share of a core while a snapshot is open: the database keeps old rows for it.
 _CUT_SHARE = 0.25
 _LONGEST_REST_S = 5.0
-# A store that was not far enough, or was made anew, is looked at again after this.
+# Pause before the next look at a store that was not far enough or was rebuilt.
 _AGAIN_S = 2.0
-# A key's tombstone is gone from a compacted log after delete.retention.ms (a day); a fold that was not read on for half of that is made anew.
+# A compacted log drops a key's tombstone after delete.retention.ms (a day); a fold that was not read for half
+# of that is rebuilt.
 _LOOKS, _LOOK_S = 2, 0.5
 
 
@@ -84,7 +89,9 @@ class VerificationLog(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VerifiableView:
-    """A view in a store as its readers get it. ``store`` None: the store is not open; ``why``: why it cannot be looked at now."""
+    """A view in a store as its readers see it. ``store`` is None while the store is closed; ``why`` says why
+    it cannot be verified now.
+    """
 
     view: str
     table: str
@@ -94,18 +101,18 @@ class VerifiableView:
 
 
 class CheckedStoreThread(Protocol):
-    """A store's thread."""
+    """Thread of one store."""
 
     @property
     def name(self) -> str: ...
 
     def provable(self) -> tuple[Sequence[VerifiableView], str]:
-        """Its views now; and why the store does not answer, "" while it does."""
+        """Return the store's views, and why the store does not answer ("" while it does)."""
 
 
 @dataclass
 class _FirstRead:
-    """A changelog that is read for a first comparison: when that began, with how many records to go, and how few there were since."""
+    """First read of a changelog: when it began, the records to read then, and the fewest left since."""
 
     began_s: float
     first: int
@@ -113,16 +120,16 @@ class _FirstRead:
     needs_s: float = 0.0
 
     def went_on(self, left: int, now_s: float) -> None:
-        """One that stands says no longer time than it did while it moved."""
+        """Update the estimated duration. Without progress the estimate stays as it is."""
         if left < self.left:
             self.left = left
-            # The store's rows are hashed after that: about as much work again.
+            # Hashing the store's rows takes about as much work again.
             self.needs_s = 2 * (now_s - self.began_s) * self.first / (self.first - left)
 
 
 @dataclass
 class _ViewTurn:
-    """One view in one store: what is known, and when it is looked at again."""
+    """One view in one store: its status, and the time of the next look."""
 
     proof: VerificationStatus
     next_s: float = 0.0
@@ -133,7 +140,7 @@ class _ViewTurn:
 
 @dataclass
 class _FollowedChangelog:
-    """A changelog that is followed."""
+    """A changelog that is read continuously."""
 
     fold: ChangelogFold
     hasher: RowHasher
@@ -143,7 +150,9 @@ class _FollowedChangelog:
 
 @dataclass
 class ContinuousVerifier:
-    """``share``: of a core; ``every_s``: the pause between two comparisons of a view in a store, longer where they cost more."""
+    """``share``: of a core. ``every_s``: pause between two comparisons of a view in a store, longer where
+    they cost more.
+    """
 
     cluster: VerificationLog
     schemas: SchemaTexts
@@ -170,7 +179,7 @@ class ContinuousVerifier:
     # ---- the thread
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``. With a share of nothing: what was told before is taken back, and that is all."""
+        """Run until ``stop``. With a share of 0, only withdraw the earlier reports."""
         self._stop, self.rest = stop, stop.wait
         if not self.share:
             self._forgotten(stop)
@@ -183,7 +192,7 @@ class ContinuousVerifier:
                     said = ""
                 except HubError as error:
                     log.debug("views are not proved now: %s", error.message)
-                except Exception as error:  # a fault of ours must not end it
+                except Exception as error:  # an internal error must not end the thread
                     if repr(error) != said:
                         log.exception("proving views")
                     said = repr(error)
@@ -212,7 +221,7 @@ class ContinuousVerifier:
             self.writer = None
 
     def step(self) -> None:
-        """Take the turn that is due for longest, and tell what changed."""
+        """Take the turn that is overdue for longest, and report changes."""
         began_s, worked_s = time.thread_time(), self.clock.worked_s
         views = self._look()
         now_s = time.monotonic()
@@ -220,19 +229,19 @@ class ContinuousVerifier:
         if due:
             key = min(due, key=lambda each: self.turns[each].next_s)
             self._take(key, views[key])
-        # What looking and asking took, beside the work that is paid for where it is done.
+        # CPU time of looking and scheduling; the other work is accounted for where it is done.
         self.clock.work(max(0.0, time.thread_time() - began_s - (self.clock.worked_s - worked_s)))
         self._tell()
 
-    # ---- what there is
+    # ---- views
 
     def _look(self) -> dict[tuple[str, str], VerifiableView]:
-        """The views that can be looked at; of the others it is said why not."""
+        """Return the views that can be verified; record the reason for each of the others."""
         now_ms, found = self.now_ms(), dict[tuple[str, str], VerifiableView]()
         known: set[tuple[str, str]] = set()
         for keeper in self.keepers:
             views, down = keeper.provable()
-            if down:  # what it has is not known; that it was there is
+            if down:  # the store's views are unknown now, but these existed
                 known |= {key for key in self.turns if key[0] == keeper.name}
                 for key in [each for each in known if each[0] == keeper.name]:
                     self._away(key, f"the store does not answer: {down}")
@@ -288,7 +297,7 @@ class ContinuousVerifier:
         try:
             found = self._compared(key, each, store)
             if found is None:
-                return  # not yet: it was said why
+                return  # not yet: the reason is recorded
             was = turn.proof.state
             turn.proof = compared(turn.proof, found, self.now_ms())
             if turn.proof.state is VerificationState.DIFFERS and was is not VerificationState.DIFFERS:
@@ -300,7 +309,7 @@ class ContinuousVerifier:
                 log.info("view %s: store %s is what its changelog says again", each.view, key[0])
             turn.cost_s, turn.reading = (self.clock.worked_s - before_s) / self.share, None
             turn.next_s = time.monotonic() + self.every_s
-        except (NotFound, Conflict) as error:  # made anew, or not there yet
+        except (NotFound, Conflict) as error:  # rebuilt, or not there yet
             self._say(key, VerificationState.OPEN, error.message)
         except HubError as error:
             self._forget_reader()
@@ -312,7 +321,7 @@ class ContinuousVerifier:
     def _compared(
         self, key: tuple[str, str], each: VerifiableView, store: ViewStore
     ) -> ComparisonResult | None:
-        """A comparison; None when the fold or the store is not far enough yet."""
+        """Return a comparison; None when the fold or the store is not far enough yet."""
         with store.cut(each.table) as cut:
             topic_id, types, at = cut.topic_id, cut.types, cut.positions
         description = self.cluster.described([each.changelog]).get(each.changelog)
@@ -336,14 +345,14 @@ class ContinuousVerifier:
             left = lag_records(at, fold.fold.positions or Positions())
             self._goes_on(self.turns[key], left)
             self._behind(key, f"the changelog is read: {left:,} records to go")
-            self.turns[key].next_s = time.monotonic()  # behind who is due
+            self.turns[key].next_s = time.monotonic()  # after the turns that are due
             return None
         for look in range(_LOOKS):
             with store.cut(each.table) as cut:
                 if _identity(each.changelog, cut.topic_id, cut.types) != identity:
                     raise Conflict("the table is made anew or got other columns just now", code="HUB-1915")
                 if lag_records(cut.positions, fold.fold.positions or Positions()) > 10 * _NEAR:
-                    self.turns[key].next_s = time.monotonic()  # behind who is due
+                    self.turns[key].next_s = time.monotonic()  # after the turns that are due
                     return None
                 if not self._read(fold, cut.positions, None):
                     return None
@@ -361,7 +370,9 @@ class ContinuousVerifier:
         return found
 
     def _behind(self, key: tuple[str, str], reason: str) -> None:
-        """Of a store that was compared a moment ago nothing is said: it is behind for as long as its rhythm is."""
+        """Record that the store is behind, unless it was compared recently: within its interval that is
+        expected.
+        """
         turn = self.turns[key]
         recent = turn.proof.compared_ms is not None and self.now_ms() - turn.proof.compared_ms < 1000 * (
             self.every_s + 30
@@ -379,17 +390,17 @@ class ContinuousVerifier:
         turn.reading.went_on(left, now_s)
 
     def _needs_s(self, turn: _ViewTurn) -> float:
-        """Until it is compared: all views take turns."""
+        """Estimated seconds until the comparison; all views take turns."""
         cycle_s = self.every_s + sum(each.cost_s for each in self.turns.values())
         return min(MOST_NEEDED_S, cycle_s + (0.0 if turn.reading is None else turn.reading.needs_s))
 
-    # ---- the log's side
+    # ---- the log
 
     def _deadline(self) -> float:
         return time.monotonic() + _SLICE_S
 
     def _fold(self, changelog: str, identity: str, types: Mapping[str, AvroType]) -> _FollowedChangelog:
-        """The fold of a changelog, made anew where it is of another log, or was not read on for too long."""
+        """Return the fold of a changelog, rebuilt if it is of another log or was not read for too long."""
         begin = self.cluster.beginning_offsets([changelog])
         known = self.folds.pop(changelog, None)
         if known is not None and known.fold.identity != identity:
@@ -406,13 +417,13 @@ class ContinuousVerifier:
         if at is not None and known.fold.current_ms and (old_ms > known.kept_ms // 2 or not at.covers(begin)):
             known.fold.clear()
             known = replace(known, fold=ChangelogFold(known.fold.path, identity))
-        self.folds[changelog] = known  # the one that was used last is the last
+        self.folds[changelog] = known  # the last entry is the one used last
         while len(self.folds) > _MOST_OPEN:
             self.folds.pop(next(iter(self.folds))).fold.close()
         return replace(known, begun=begin)
 
     def _tidy(self) -> None:
-        """Files of changelogs that are no more go."""
+        """Delete the files of changelogs that no longer exist."""
         unused = [path for path in self.folder.glob("*.db") if path.stem not in self.folds]
         topics = self.cluster.described(path.stem for path in unused)
         for path in unused:
@@ -426,7 +437,9 @@ class ContinuousVerifier:
             known.fold.clear()
 
     def _read(self, fold: _FollowedChangelog, end: Positions, deadline_s: float | None) -> bool:
-        """Read the fold on to ``end`` and not past it. Whether it got there; with a deadline it may not. Raises PeerError."""
+        """Read the fold up to ``end`` and return whether it got there; it may not with a deadline. Raises
+        PeerError.
+        """
         at = fold.begun.advanced(fold.fold.positions or Positions())
         if at.covers(end):
             return True
@@ -447,7 +460,7 @@ class ContinuousVerifier:
                 mine = [each for each in records if each.offset < end.get(each.topic_partition)]
                 fold.fold.take(fold.hasher.rows(mine), at)
                 before, left = left, _left(at, end)
-                if len(left) < len(before):  # who is there need not be read past it
+                if len(left) < len(before):  # a partition at its end need not be read further
                     reader.assign(left)
                 now_s = time.monotonic()
                 if moved:
@@ -458,13 +471,13 @@ class ContinuousVerifier:
                     )
                 self._work(time.thread_time() - began_s, self.share if deadline_s is not None else 1.0)
         finally:
-            reader.assign(Positions())  # nothing is fetched for who does not read
+            reader.assign(Positions())  # an idle reader fetches nothing
         return True
 
-    # ---- the store's side
+    # ---- the store
 
     def _scanned(self, fold: _FollowedChangelog, cut: StoreSnapshot, *, paced: bool) -> ComparisonResult:
-        """All rows of a cut against the fold; where they differ, which keys."""
+        """Compare all rows of a snapshot with the fold; find the keys that differ."""
         wanted, store = fold.fold.sums.fingerprint(cut.swept), Fingerprint()
         hashes = fold.hasher.digester.row
         for some in self._paced(cut.rows(), paced):
@@ -480,7 +493,7 @@ class ContinuousVerifier:
     def _walked(
         self, fold: _FollowedChangelog, cut: StoreSnapshot, regions: Sequence[int], paced: bool
     ) -> list[KeyDifference]:
-        """The first keys that differ: what the store has and should not, has otherwise, and has not."""
+        """Return the first keys that differ: extra in the store, different in it, or missing from it."""
         walked: dict[int, set[int]] = {region: set() for region in regions[:MOST_WALKED]}
         found: list[KeyDifference] = []
         for some in self._paced(cut.rows(), paced):
@@ -500,7 +513,7 @@ class ContinuousVerifier:
         return found
 
     def _paced(self, rows: Iterator[KeptRow], paced: bool) -> Iterator[list[KeptRow]]:
-        """The rows in pieces, with rest between them."""
+        """Yield the rows in chunks, with rest between them."""
         while not self._stop.is_set():
             began_s = time.thread_time()
             some = list(islice(rows, _ROWS))
@@ -511,13 +524,15 @@ class ContinuousVerifier:
         raise Conflict("the applier stops", code="HUB-1915")
 
     def _work(self, cpu_s: float, share_now: float) -> None:
-        """Rest for what was worked, as far as ``share_now`` asks; the remainder is owed until the cut is closed."""
+        """Account for CPU time and rest for it at ``share_now``; the remainder is owed until the snapshot is
+        closed.
+        """
         self.clock.work(cpu_s)
         most_s = cpu_s * (1 / share_now - 1)
         if most_s > 0:
             self._rest(self.clock.rest(min(most_s, _LONGEST_REST_S)))
         if time.monotonic() - self.looked_s > TELL_S:
-            # A long comparison is no silence: of none of the views.
+            # During a long comparison, keep reporting on the other views.
             self._age()
             with suppress(HubError):
                 self._tell_due()
@@ -526,7 +541,7 @@ class ContinuousVerifier:
         if seconds > 0:
             self.rest(seconds)
 
-    # ---- telling
+    # ---- reporting
 
     def _tell(self) -> None:
         self._rest(self.clock.rest(_LONGEST_REST_S))
@@ -546,7 +561,7 @@ class ContinuousVerifier:
             states = tuple((each.view, each.state) for each in proofs)
             compared_ms = max((each.compared_ms or 0 for each in proofs), default=0)
             before, known_ms, at_s = self.told.get(keeper.name, ((), 0, 0.0))
-            # That another comparison matched can wait: a record has all views of a store, and goes into every store.
+            # A further match can wait: a record holds all views of a store and goes into every store.
             pause_s = TELL_S if compared_ms == known_ms else SOON_S
             if states != before or now_s - at_s > pause_s:
                 due.append((keeper.name, (states, compared_ms, now_s), record(keeper.name, proofs, now_ms)))
@@ -559,7 +574,7 @@ class ContinuousVerifier:
 
 
 def _left(at: Positions, end: Positions) -> Positions:
-    """Where reading goes on: of the partitions that are not at their end yet."""
+    """Return the positions of the partitions that are not at their end yet."""
     return Positions({tp: at.get(tp) for tp, offset in end if at.get(tp) < offset})
 
 

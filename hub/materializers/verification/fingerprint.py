@@ -1,19 +1,22 @@
-"""[core] View = log, proved all the time: fingerprints of a view's state, region by region, and what is told of their comparison.
+"""[core] Continuous verification: fingerprints of a view's state by region, and the reports on their
+comparison.
 
 ::
 
     changelog ─ followed ─▶ of each key the newest version: a hash of its row ─▶ a sum a region, − old + new ┐
     store ─ a cut: rows and positions of one moment ────────────────────────────▶ a sum a region            ┴ equal?
 
-A fingerprint is the number of live rows and the sum of their hashes modulo 2^64: it knows no order, and a row that is replaced takes
-its old hash out and puts its new one in. A region is the first bits of a key's hash, so that of a difference only a part of
-the keys is walked. Equal fingerprints are equal states but for a chance of 2^-64; the hash has no secret, so who chooses rows can
-make two states alike.
+A fingerprint is the number of live rows and the sum of their hashes modulo 2^64. It is independent of order;
+replacing a row subtracts its old hash and adds its new one. A region is a prefix of the key's hash, so only a
+part of the keys is compared one by one when a difference is found. Equal fingerprints mean equal states
+except with probability 2^-64. The hash is not keyed, so an author of rows can construct two states with equal
+fingerprints.
 
-The fold's sums are kept by the rows' generation too: rows of earlier ones are swept out of a store without a record of their own
-(``Cut.swept``), and of several stores each has its own moment for it.
+The fold's sums are kept per generation of the rows as well: a store sweeps out rows of earlier generations
+without a record of their own (``Cut.swept``), and each store does so at a time of its own.
 
-What is told: a record ``proof:<store>`` in the topic ``_hub.progress``, JSON, with every view that readers get from that store.
+Report: a record ``proof:<store>`` in the topic ``_hub.progress``, JSON, with every view that readers get from
+that store.
 """
 
 from __future__ import annotations
@@ -39,19 +42,23 @@ REGIONS = 256
 _SHIFT = 56
 _HALF = 1 << 63
 _MODULUS = 1 << 64
-# How many differing keys are named, and of how many regions keys are looked for.
+# Limits of the keys that are named and of the regions that are searched for them.
 MOST_NAMED, MOST_WALKED = 20, 8
-# A prover tells at once when a state changes, soon when something was compared, else so often; what is older is no word of now.
+# Reports: at once when a state changes, soon after a comparison, else at this interval; older ones are stale.
 SOON_S, TELL_S, STALE_S = 5.0, 30.0, 90.0
-# What a first comparison says that it needs is believed up to a day: one that all but stands would need for ever.
+# Upper bound of a first comparison's estimate; without progress the estimate would grow without limit.
 MOST_NEEDED_S = 86_400.0
-# A proof older than this many pauses says nothing of now.
+# A comparison older than this many pauses is outdated.
 _PAUSES = 5
 
 
 class VerificationState(StrEnum):
-    """``MATCHES``: at the positions that are told the store's rows were the log's fold. ``DIFFERS``: they were not, and since then no
-    comparison said otherwise. ``OPEN``: not compared yet, or not for a while; ``UNKNOWN``: it cannot be. Both say why."""
+    """State of a view's verification in one store. ``OPEN`` and ``UNKNOWN`` have a reason.
+
+    ``MATCHES``: at the reported positions the store's rows equaled the log's fold. ``DIFFERS``: they did not,
+    and no later comparison matched. ``OPEN``: not compared yet, or not recently. ``UNKNOWN``: it cannot be
+    compared.
+    """
 
     DIFFERS = "DIFFERS"
     UNKNOWN = "UNKNOWN"
@@ -64,7 +71,7 @@ SEVERITY = {state: rank for rank, state in enumerate(VerificationState)}
 
 
 def region_of(hashed: int) -> int:
-    """Of a key's hash, a signed number of 64 bits. Regions are ranges of hashes.
+    """Return the region of a key's hash (signed 64-bit). Regions are ranges of hashes.
 
     >>> region_of(-(2**63)), region_of(-1), region_of(0), region_of(2**63 - 1)
     (0, 127, 128, 255)
@@ -83,7 +90,7 @@ def hashes_of(region: int) -> tuple[int, int]:
 
 
 class Fingerprint:
-    """Of a set of rows, by region: how many, and the sum of their hashes."""
+    """Fingerprint of a set of rows: count and sum of hashes by region."""
 
     __slots__ = ("counts", "sums")
 
@@ -106,11 +113,11 @@ class Fingerprint:
 
     @property
     def value(self) -> str:
-        """Of all regions together, 16 hex digits."""
+        """Fingerprint of all regions together, 16 hex digits."""
         return f"{sum(self.sums) % _MODULUS:016x}"
 
     def differing(self, other: Fingerprint) -> list[int]:
-        """The regions in which two differ."""
+        """Return the regions in which two fingerprints differ."""
         mine, others = (
             [(count, total % _MODULUS) for count, total in zip(each.counts, each.sums, strict=True)]
             for each in (self, other)
@@ -119,14 +126,14 @@ class Fingerprint:
 
 
 class FingerprintSums:
-    """The fold's fingerprint as it goes on: counts and sums by generation and region. ``changed``: cells that were not taken yet."""
+    """Running fingerprint of the fold: counts and sums by generation and region."""
 
     def __init__(self, cells: Iterable[tuple[int, int, int, int]] = ()) -> None:
         self._cells = {(generation, region): (count, total) for generation, region, count, total in cells}
         self._changed: set[tuple[int, int]] = set()
 
     def change(self, key_hash: int, version: int, row_hash: int | None, sign: int) -> None:
-        """A live row comes (1) or goes (-1); None: it was no live row."""
+        """Add (1) or remove (-1) a live row; a row hash of None changes nothing."""
         if row_hash is None:
             return
         cell = version >> GENERATION_SHIFT, region_of(key_hash)
@@ -135,13 +142,15 @@ class FingerprintSums:
         self._changed.add(cell)
 
     def changed(self) -> Iterator[tuple[int, int, int, int]]:
-        """The cells that changed since this was asked last: (generation, region, count, sum)."""
+        """Yield the cells that changed since the last call: (generation, region, count, sum)."""
         for cell in sorted(self._changed):
             yield (*cell, *self._cells[cell])
         self._changed.clear()
 
     def fingerprint(self, swept: int) -> Fingerprint:
-        """Of the live rows of versions from ``swept`` on, the first version of a generation."""
+        """Return the fingerprint of the live rows whose version is at least ``swept``, a generation's first
+        version.
+        """
         found, first = Fingerprint(), swept >> GENERATION_SHIFT
         for (generation, region), (count, total) in self._cells.items():
             if generation >= first:
@@ -151,9 +160,12 @@ class FingerprintSums:
 
 @dataclass(frozen=True, slots=True)
 class VerificationStatus:
-    """What is known of a view in a store. ``reason``: why it is OPEN or UNKNOWN, and how it DIFFERS. ``compared_ms``: when it was compared
-    last, at ``positions`` of its changelog; ``matched_ms``: when it matched last. ``regions``: how many differ; ``keys``: the first
-    that do. ``needs_s``: how long it may take until it is compared, as far as the prover can tell."""
+    """Verification status of a view in a store.
+
+    ``reason``: why it is OPEN or UNKNOWN, or how it DIFFERS. ``compared_ms``: time of the last comparison, at
+    ``positions`` of its changelog; ``matched_ms``: time of the last match. ``regions``: number of regions
+    that differ; ``keys``: the first keys that do. ``needs_s``: estimated time until it is compared.
+    """
 
     view: str
     table: str
@@ -170,7 +182,7 @@ class VerificationStatus:
     needs_s: float = 0.0
 
     def now(self, state: VerificationState, reason: str, now_ms: int) -> VerificationStatus:
-        """The same as ``state``, with what was found before."""
+        """Return the status with this state and reason, the last comparison kept."""
         since_ms = self.since_ms if state is self.state else now_ms
         return replace(self, state=state, reason=reason, since_ms=since_ms)
 
@@ -192,7 +204,7 @@ class VerificationStatus:
 
 
 def verification_of(view: str, body: Mapping[str, Any]) -> VerificationStatus:
-    """Raises KeyError, TypeError or ValueError for what this version of the hub does not write."""
+    """Read a status. Raises KeyError, TypeError or ValueError for a format of another version of the hub."""
     return VerificationStatus(
         view,
         str(body["table"]),
@@ -206,13 +218,14 @@ def verification_of(view: str, body: Mapping[str, Any]) -> VerificationStatus:
         str(body["fingerprint"]),
         int(body["regions"]),
         tuple(KeyDifference(str(each["key"]), str(each["why"])) for each in body["differing"]),
-        float(body.get("needs_s") or 0),  # earlier versions of the hub did not tell it
+        float(body.get("needs_s") or 0),  # earlier versions of the hub did not report it
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """A comparison at ``positions``; ``keys``: the first that differ, of ``walked`` regions of those that do."""
+    """A comparison at ``positions``. ``keys``: the first that differ, from ``walked`` of the regions that do.
+    """
 
     wanted: Fingerprint
     store: Fingerprint
@@ -222,7 +235,7 @@ class ComparisonResult:
 
 
 def compared(before: VerificationStatus, found: ComparisonResult, now_ms: int) -> VerificationStatus:
-    """What is known after a comparison."""
+    """Return the status after a comparison."""
     state = VerificationState.DIFFERS if found.regions else VerificationState.MATCHES
     reason = _reason(found) if found.regions else ""
     return replace(
@@ -238,14 +251,16 @@ def compared(before: VerificationStatus, found: ComparisonResult, now_ms: int) -
 
 
 def _reason(found: ComparisonResult) -> str:
-    """Without keys: they are rows of the view, and not everybody who sees the view may read it."""
+    """Return the reason without keys: they are rows of the view, and not every reader of the status may read
+    those.
+    """
     rows = f"{found.store.rows:,} rows, the changelog says {found.wanted.rows:,}; "
     many = f"{len(found.regions)} of {REGIONS} regions of keys differ"
     return f"{rows if found.store.rows != found.wanted.rows else ''}{many}"
 
 
 def aged(proof: VerificationStatus, every_s: float, cost_s: float, now_ms: int) -> VerificationStatus:
-    """A match that is older than some turns is one no more. ``cost_s``: what a comparison takes, pauses included."""
+    """Return OPEN for a match older than some turns. ``cost_s``: duration of a comparison, pauses included."""
     if proof.state is not VerificationState.MATCHES or proof.compared_ms is None:
         return proof
     age_s, most_s = (now_ms - proof.compared_ms) / 1000, _PAUSES * (every_s + cost_s) + STALE_S
@@ -254,7 +269,7 @@ def aged(proof: VerificationStatus, every_s: float, cost_s: float, now_ms: int) 
     return proof.now(VerificationState.OPEN, f"not compared for {age_s:.0f} s", now_ms)
 
 
-# ---- as it is told
+# ---- reports
 
 
 def record(store: str, proofs: Iterable[VerificationStatus], now_ms: int) -> NewRecord:
@@ -263,14 +278,16 @@ def record(store: str, proofs: Iterable[VerificationStatus], now_ms: int) -> New
 
 
 def forgotten(store: str) -> NewRecord:
-    """Nobody proves anything of the store any more."""
+    """Return the record that withdraws the report on a store."""
     return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{store}".encode(), None)
 
 
 def reported_verifications(
     told: Mapping[str, Any], now_ms: int, only: str | None = None
 ) -> list[tuple[str, VerificationStatus]]:
-    """(store, proof) of every view (or ``only`` one), out of progress records by their keys. What was told too long ago is UNKNOWN."""
+    """Return (store, status) of every view (or of ``only``) from progress records by key. Stale reports are
+    UNKNOWN.
+    """
     found = []
     for key in sorted(key for key in told if key.startswith(PREFIX)):
         report = told[key]
@@ -289,7 +306,7 @@ def reported_verifications(
 
 
 def shown(proof: VerificationStatus, *, keys: bool) -> dict[str, Any]:
-    """As programs see it; ``keys``: whether who asks may read the view's rows."""
+    """Return the status as JSON. ``keys``: whether the caller may read the view's rows."""
     body = proof.body()
     return body if keys else {**body, "differing": []}
 
@@ -297,7 +314,7 @@ def shown(proof: VerificationStatus, *, keys: bool) -> dict[str, Any]:
 def rows_of(
     told: Mapping[str, Any], now_ms: int, sees: Callable[[str], bool], reads: Callable[[str], bool]
 ) -> list[dict[str, Any]]:
-    """Every view and store, what differs first."""
+    """Return every view and store, differences first."""
     found = [(store, proof) for store, proof in reported_verifications(told, now_ms) if sees(proof.view)]
     found.sort(key=lambda each: (SEVERITY[each[1].state], each[1].view, each[0]))
     return [
@@ -308,7 +325,9 @@ def rows_of(
 def observe_verifications(
     told: Mapping[str, Any], changes: RuleChanges, now_ms: int, owners: Mapping[str, str]
 ) -> RuleObservations:
-    """Rule ``view-differs``, of every view and store that is proved, and of every second opinion."""
+    """Observations of the rule ``view-differs``: every verified view and store, and every recomputation
+    check.
+    """
     observations = []
     for store, proof in reported_verifications(told, now_ms):
         verdict = _VERDICTS.get(proof.state, Verdict.UNKNOWN)
@@ -320,7 +339,7 @@ def observe_verifications(
                 words if verdict is Verdict.BAD else "",
                 float(proof.regions) if verdict is Verdict.BAD else None,
                 labels_of({"owner": owners.get(proof.view, "")}),
-                # Without keys: who is told of alerts need not be who may read the view.
+                # Without keys: recipients of alerts may not be allowed to read the view.
                 proof.reason,
             )
         )
@@ -328,8 +347,11 @@ def observe_verifications(
 
 
 def is_unproved(proof: VerificationStatus, now_ms: int) -> bool:
-    """Whether nobody can say if the rows are the log's. One that is still read for the first time, and needs longer than the rule
-    ``view-unproved`` waits, has the difference for itself; what nobody tells of any more (UNKNOWN) has not."""
+    """Return whether the rows' state has been unverified for too long.
+
+    A view in its first comparison that needs longer than ``for`` of the rule ``view-unproved`` gets the extra
+    time; one without reports (UNKNOWN) does not.
+    """
     if proof.state in _VERDICTS:
         return False
     own_ms = proof.needs_s * 1000 - RULES[UNPROVED].for_ms
@@ -339,15 +361,18 @@ def is_unproved(proof: VerificationStatus, now_ms: int) -> bool:
 def observe_unverified(
     told: Mapping[str, Any], changes: RuleChanges, now_ms: int, owners: Mapping[str, str], *, on: bool
 ) -> RuleObservations:
-    """Rule ``view-unproved``, of every view and store that was told of. How long it is so already the rule's ``for`` counts: over
-    restarts of the applier, which begin with OPEN. ``on``: whether views are to be proved at all."""
+    """Observations of the rule ``view-unproved``: every reported view and store.
+
+    The rule's ``for`` counts from the last match, across restarts of the applier, which begin with OPEN.
+    ``on``: whether verification is enabled.
+    """
     rule = changes.rule(UNPROVED)
     if not on:
         return RuleObservations(rule, absent=Verdict.GOOD)
     observations = []
     for store, proof in reported_verifications(told, now_ms):
         if proof.state in _VERDICTS:
-            verdict = Verdict.GOOD  # it was compared: that it differs is the other rule's
+            verdict = Verdict.GOOD  # it was compared: a difference belongs to the other rule
         else:
             verdict = Verdict.BAD if is_unproved(proof, now_ms) else Verdict.UNKNOWN
         bad = verdict is Verdict.BAD
@@ -380,7 +405,7 @@ def observe_unverified(
 
 
 def reported_states(told: Mapping[str, Any]) -> dict[str, tuple[VerificationState, str, int]]:
-    """What the last second opinion of each view said: (state, why, epoch ms)."""
+    """Return the last recomputation check of each view: (state, reason, epoch ms)."""
     found = {}
     for key in sorted(key for key in told if key.startswith(VERSIONS)):
         opinion = told[key].get("recomputed")
@@ -405,13 +430,13 @@ def _opinions(told: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[Ob
 
 
 def named(keys: Sequence[KeyDifference]) -> str:
-    """For a line of a log."""
+    """Format the keys for a log line."""
     return "; ".join(f'key "{each.key}": {each.why}' for each in keys[:3])
 
 
 @dataclass
 class CpuBudget:
-    """How much of a core may be taken, and how much was: seconds of work are paid with seconds of rest."""
+    """CPU budget: seconds of work are paid for with seconds of rest. ``share``: of a core."""
 
     share: float
     debt_s: float = 0.0
@@ -422,7 +447,7 @@ class CpuBudget:
         self.debt_s += cpu_s * (1 / self.share - 1)
 
     def rest(self, most_s: float) -> float:
-        """Seconds to rest now, at most ``most_s``; what is left is owed."""
+        """Return the seconds to rest now, at most ``most_s``; the remainder is owed."""
         found = min(self.debt_s, most_s)
         self.debt_s -= found
         return found

@@ -1,6 +1,7 @@
-"""[edge] prometheus-client: which stores are what their changelogs say, as series. What is not known has no sample.
+"""[edge] prometheus-client: series on which stores equal their changelogs. An unknown state has no sample.
 
-Bounded: the ``MOST`` views and stores that need eyes first have series of their own; all are counted by state.
+Bounded: the ``MOST`` views and stores with the most severe states have series of their own; all are counted
+by state.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MATCH = {VerificationState.MATCHES: 1, VerificationState.DIFFERS: 0}
 
 
 def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
-    """``told``: the progress records by their keys."""
+    """Yield the metric families. ``told``: the progress records by key."""
     found = reported_verifications(told, now_ms)
     worst = sorted(found, key=lambda each: (SEVERITY[each[1].state], each[1].view, each[0]))[:MOST]
     names = ("view", "store")

@@ -1,16 +1,16 @@
-"""[shell] Proves that a store equals the fold of a view's changelog, whatever kind of store it is.
+"""[shell] Verify that a store of any kind equals the fold of a view's changelog.
 
 ::
 
     changelog ─ to a fixed end ─▶ fold: of each key the newest version ─▶ count, sum of row hashes ┐
     store ─ once it covers that end: rows and positions of one moment ──▶ count, sum of row hashes ┴ equal?
 
-The store goes on meanwhile, so its moment is past the end that was fixed; the fold is then read on to exactly the
-positions of that moment. Rows of an earlier generation that the store swept out (``StoreSnapshot.swept``) are swept out of the
-fold too. The fold is kept in a file that is gone afterwards: memory is bounded however many keys there are.
+The store continues meanwhile, so its snapshot is past the fixed end; the fold is then read on to exactly the
+snapshot's positions. Rows of an earlier generation that the store swept out (``StoreSnapshot.swept``) are
+swept out of the fold too. The fold is kept in a temporary file, so memory is bounded for any number of keys.
 
-What it cannot tell: compaction keeps a key's LAST record. When a zombie wrote an older version last, and the newer one
-is compacted away, the store is right and the log is not; that shows as a difference.
+Limitation: compaction keeps a key's LAST record. When a zombie writer wrote an older version last and the
+newer one is compacted away, the store is right and the log is not; the result then shows a difference.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class VerifyLog(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A key on which the two do not agree."""
+    """A key on which store and changelog disagree."""
 
     key: str
     why: str
@@ -56,7 +56,9 @@ class KeyDifference:
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """Counts and order-free hashes of live rows at ``positions``. ``differing``: the first of them, none when equal."""
+    """Counts and order-independent hashes of live rows at ``positions``. ``differing``: the first keys, ()
+    when equal.
+    """
 
     view: str
     equal: bool
@@ -79,10 +81,14 @@ def verify(
     most: int = 20,
     told: Told = lambda _done, _all: None,
 ) -> VerificationResult:
-    """``view``: the table's name in the store. ``told`` hears of (records read, records in all); ``timeout_s``: how long the store may take to get there.
+    """Compare a view's table in a store with its changelog.
 
-    Raises NotFound (no such changelog or view), PeerError (the store or the log does not get on), Conflict (the view
-    was made anew meanwhile)."""
+    ``view``: the table's name in the store. ``told`` is called with (records read, records in all).
+    ``timeout_s``: how long the store may take to reach the log's end.
+
+    Raises NotFound (no such changelog or view), PeerError (the store or the log makes no progress), Conflict
+    (the view was rebuilt meanwhile).
+    """
     topic = changelog or changelog_of(view)
     description = log.described([topic]).get(topic)
     if description is None:
@@ -118,7 +124,7 @@ def _same(view: str, cut: StoreSnapshot, topic_id: str, before: StoreSnapshot) -
 
 
 def _read(reader: Reader, fold: _NewestOfKeys, start: Positions, end: Positions, told: Told) -> None:
-    """All records from ``start`` to ``end`` into the fold."""
+    """Read all records from ``start`` to ``end`` into the fold."""
     reader.assign(start)
     total, heard_at = lag_records(end, start), time.monotonic()
     while not (at := reader.position()).covers(end):
@@ -158,7 +164,7 @@ def _compared(view: str, fold: _NewestOfKeys, cut: StoreSnapshot, most: int) -> 
 
 
 class _NewestOfKeys:
-    """Of each key the newest version and the hash of its row (null: deleted), in a file."""
+    """Fold in a file: the newest version of each key and the hash of its row (null: deleted)."""
 
     def __init__(self, path: Path, digester: Digester, shaper: RowShaper, decoder: RowDecoder) -> None:
         self.digester, self.shaper, self.decoder = digester, shaper, decoder
@@ -172,7 +178,7 @@ class _NewestOfKeys:
             self.file.execute(statement)
 
     def take(self, records: Iterable[Record]) -> None:
-        """Raises HubFault for a record that is no changelog row."""
+        """Add records to the fold. Raises HubFault for a record that is not a changelog row."""
         newest: dict[str, tuple[int, Record]] = {}
         for record in records:
             key, version = key_of(record), version_of(record)
@@ -199,7 +205,7 @@ class _NewestOfKeys:
         return hashes[0], version, hashes[1], key
 
     def sums(self, swept: int) -> tuple[int, int]:
-        """How many live rows of versions from ``swept`` on, and the sum of their hashes."""
+        """Return the number of live rows with a version of at least ``swept``, and the sum of their hashes."""
         query = (
             f"SELECT count(*), coalesce(sum(row >> {_HALF}), 0), coalesce(sum(row & {2**_HALF - 1}), 0) FROM fold "
             "WHERE row IS NOT NULL AND version >= ?"
@@ -208,7 +214,7 @@ class _NewestOfKeys:
         return count, ((high << _HALF) + low) % _MODULUS
 
     def differing(self, rows: Iterable[KeptRow], swept: int, most: int) -> Iterator[KeyDifference]:
-        """The first ``most``: what the store has and should not, has otherwise, and has not."""
+        """Yield the first ``most`` differing keys: extra in the store, different in it, or missing from it."""
         found = 0
         for key, version, values in rows:
             at, hashed = self.digester.row(key, version, values)
@@ -228,7 +234,9 @@ class _NewestOfKeys:
 
 
 def why_differs(version: int, hashed: int, wanted: Sequence[int | None] | None, swept: int) -> str | None:
-    """Why a store's row is not what the fold has (``wanted``: version and hash, None: deleted); None: it is."""
+    """Return why a store's row differs from the fold (``wanted``: version and hash, None: deleted); None if
+    equal.
+    """
     if wanted is None:
         return f"the changelog has no such key, the store version {version}"
     newest, row = wanted
