@@ -60,8 +60,8 @@ from hub.tracing import MOST_LINKS, Span, parse, spans
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.25
-# Interval of reporting how far the rows of a real-time view show its sources to be read; between the engine's
-# checkpoints there is no other report.
+# Interval of reporting the source positions that a real-time view's rows show; between its checkpoints the
+# engine reports none.
 _SEEN_EVERY_MS = 500
 # ``whole:<table>`` in a store: when it last had everything in a view's changelog, to an hour.
 WHOLE = "whole:"
@@ -475,8 +475,8 @@ class Applier:
     def _whole(
         self, batches: list[ViewBatch], parts: Mapping[str, _StepPart], told: dict[str, Any]
     ) -> list[ViewBatch]:
-        """Remove the group snapshots with a member that stopped in this step: the group is no longer
-        consistent here.
+        """Remove the group snapshots of which a member stopped in this step: their groups are apart in this
+        store.
         """
         broken = {
             part.cut.name: table
@@ -578,9 +578,7 @@ class Applier:
         self.store.apply([], self._with_stops(told))
 
     def _with_stops(self, told: dict[str, Any]) -> dict[str, Any]:
-        """Return the reports on views, with the reason for each stopped one in place of what its engine
-        reports.
-        """
+        """Return the records for the store; those of stopped views have the reason and override the engine's."""
         stopped = {f"state:{name}": _state(each) for name, each in self.followed.items() if each.stopped}
         unsaid = stopped.keys() - self._said
         self._said = set(stopped)

@@ -1,4 +1,4 @@
-"""[core] Key and version of a changelog record, as its bytes and headers say them."""
+"""[core] Key and version of a changelog record, from its bytes and headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GENERATION_SHIFT = 40
 
 
 def version_of(record: Record) -> int:
-    """The header hub.version. Raises HubFault for a record without."""
+    """Return the header hub.version. Raises HubFault for a record without it."""
     header = record.header("hub.version")
     if header is None or not header.isdigit() or len(header) > 18:
         raise unreadable(record, "it has no header hub.version that is a number")
@@ -18,7 +18,7 @@ def version_of(record: Record) -> int:
 
 
 def key_of(record: Record) -> str:
-    """The row's key. Raises HubFault when it is no text."""
+    """Return the row's key. Raises HubFault when it is not text."""
     try:
         return (record.key or b"").decode()
     except UnicodeDecodeError:

@@ -1,11 +1,12 @@
-"""[core] numpy: rows out of thousands of changelog records of one schema, a field of all of them at a time.
+"""[core] numpy: decode thousands of changelog records of one schema, one field of all records at a time.
 
-All records lie in one buffer, and an array says where in it each of them is being read. What costs a microsecond a number
-in Python's own steps costs a fiftieth of that here, so an applier that catches up reads this way; a few rows are
-read sooner one by one (row_decoder.py), whose function for a schema this must equal.
+All records are in one buffer, and an array has the read position in each of them. A number costs a fiftieth
+of the microsecond that Python's own steps take, so an applier that catches up decodes this way; a few rows
+are decoded faster one by one (row_decoder.py). Both must give equal rows.
 
-A record that does not fit its schema is not read here: its place goes to ``stop``, behind all of them, and its row is None.
-Places only ever grow, so one look at the end tells which rows are whole: those that end where their record does, or before.
+A record that does not fit its schema is not decoded here: its position is set to ``stop``, past all records,
+and its row is None. Positions only grow, so one check at the end finds the valid rows: those that end at or
+before their record's end.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from numpy.typing import NDArray
 from hub.materializers.types.avro_types import AvroType
 
 Places = NDArray[np.int64]
-# A type's values of some records, and the places behind them. ``ends``: where these records end.
+# A type's values of some records, and the positions after them. ``ends``: where these records end.
 Column = Callable[["RecordBlock", Places, Places], tuple[list[Any], Places]]
-# What reads one value at a place of its bytes: (value, place behind it). Raises one of BROKEN, or ends past the bytes.
+# Reads one value at a position of its bytes: (value, position after it). Raises one of BROKEN, or ends past
+# the bytes.
 ReadOne = Callable[[bytes, int], tuple[Any, int]]
 ReadMany = Callable[[Sequence[bytes], int], list[dict[str, Any] | None]]
 
 _WORD = 8
 _HIGH, _LOW = np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
-# Groups of 7, 14 and 28 bits move down beside each other, half of them at a step.
+# Groups of 7, 14 and 28 bits are shifted together, half of them at a step.
 _STEPS = tuple(
     (np.uint64(upper), np.uint64(lower), np.uint64(shift))
     for upper, lower, shift in (
@@ -43,7 +45,7 @@ _ONE = np.uint64(1)
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
-    """Records one behind the other. ``words[place]``: the eight bytes from there on, little end first."""
+    """Records in one buffer. ``words[place]``: the eight bytes from there on, little-endian."""
 
     data: bytes
     octets: NDArray[np.uint8]
@@ -58,7 +60,9 @@ class RecordBlock:
         return cls(data, octets, words, len(data) - 2 * _WORD + 1)
 
     def numbers(self, at: Places) -> tuple[Places, Places]:
-        """Zigzag numbers of up to eight bytes, 56 bits (Avro 1.12, Binary Encoding), and the places behind them."""
+        """Read zigzag numbers of up to eight bytes, 56 bits (Avro 1.12, Binary Encoding), and the positions
+        after them.
+        """
         word = self.words[at]
         ends = ~word & _HIGH  # the first of these bits is of the number's last byte
         whole = ends ^ (ends - _ONE)  # all bits up to that one
@@ -79,10 +83,12 @@ def reader_of(
     broken: tuple[type[Exception], ...],
     convert: Mapping[str, Callable[..., Any]],
 ) -> ReadMany:
-    """A function from (records, place of the first byte in each) to rows of a record's schema, None for each that it does not read.
+    """Return a function from (records, position of the first byte in each) to rows, None for each that it
+    cannot read.
 
-    ``read_one`` makes the reader of lists and maps, raising ``broken`` for bytes that do not fit; ``convert``: what logical
-    types become. The schema must be one that ``row_decoder`` knows all of."""
+    ``read_one`` makes the reader of lists and maps, raising ``broken`` for bytes that do not fit;
+    ``convert``: conversions of logical types. ``row_decoder`` must support the whole schema.
+    """
     column = _Columns(read_one, broken, convert).of(schema)
 
     def read(values: Sequence[bytes], start: int) -> list[dict[str, Any] | None]:
@@ -139,7 +145,9 @@ class _Columns:
         return column
 
     def _one_by_one(self, read_one: ReadOne) -> Column:
-        """Lists and maps: each in the bytes of its own record, so that a broken count asks for no more than that."""
+        """Read lists and maps one by one, each within its record's bytes, which limits the effect of a broken
+        count.
+        """
 
         def column(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Places]:
             values, behind, data = [], [], block.data
@@ -199,7 +207,7 @@ def _texts(block: RecordBlock, at: Places, ends: Places) -> tuple[list[Any], Pla
 
 
 def _lengths(block: RecordBlock, at: Places, ends: Places) -> tuple[Places, Places]:
-    """Where texts begin and end, each within its record."""
+    """Return where texts begin and end, each within its record."""
     lengths, begins = block.numbers(at)
     behind = begins + lengths
     odd = (lengths < 0) | (behind > ends)
@@ -248,7 +256,7 @@ def _record(names: Sequence[str], columns: Sequence[Column]) -> Column:
         return lambda block, at, ends: ([{} for _ in range(len(at))], at)
     each = [f"v{place}" for place in range(len(names))]
     body = ", ".join(f"{name!r}: {value}" for name, value in zip(names, each, strict=True))
-    # Written out, a dict is made in half the time that ``dict(zip(...))`` takes. Only quoted names are in it.
+    # A dict literal takes half the time of ``dict(zip(...))``. Only quoted names are in it.
     source = f"lambda columns: [{{{body}}} for {', '.join(each)}, in zip(*columns)]"
     rows: Callable[[list[list[Any]]], list[Any]] = eval(source, {"__builtins__": {"zip": zip}})
 

@@ -1,9 +1,10 @@
-"""[core] Rows out of changelog records.
+"""[core] Decode changelog records to rows.
 
-Decoding is most of what an applier does, so a schema is turned into a Python function that reads its bytes: no call a
-field, no lookup of types. It knows records, unions, strings, bytes, numbers, booleans, enums, arrays, maps and logical
-types; a schema with anything else (a fixed, a type that is named again) is read by fastavro, and so are bytes that do
-not fit, for its words on them. ``tests/unit/materializers/test_row_decoder.py`` holds the two to the same rows.
+Decoding is most of an applier's work, so a schema is compiled to a Python function that reads its bytes,
+without a call or type lookup per field. It supports records, unions, strings, bytes, numbers, booleans,
+enums, arrays, maps and logical types. fastavro reads any other schema (a fixed, a type that is named again),
+and bytes that do not fit, for its error messages. ``tests/unit/materializers/test_row_decoder.py`` checks
+that both give the same rows.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from hub.record import Record
 from hub.schema_registry.codecs.wire_format import Undecodable, decode, parsed
 
 SOURCES_HEADER = "hub.sources"
-# From so many records of a schema on they are read together; below, numpy's calls cost more than they save.
+# At least this many records of a schema are decoded together; for fewer, numpy's calls cost more than they
+# save.
 MANY = 100
-# What reading bytes that do not fit their schema raises.
+# Raised on reading bytes that do not fit their schema.
 BROKEN = (IndexError, ValueError, OverflowError, struct.error)
 
 DecodedRow = Mapping[str, Any]
@@ -40,7 +42,7 @@ class SchemaTexts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _DecodableSchema:
-    """A schema, and the functions made of it; None for one that only fastavro knows all of."""
+    """A schema, and the functions compiled from it; None for one that needs fastavro."""
 
     parsed: Any
     read: Read | None
@@ -48,21 +50,22 @@ class _DecodableSchema:
 
 
 class RowDecoder:
-    """Rows by their writers' schemas. Not thread safe."""
+    """Rows by their writers' schemas. Not thread-safe."""
 
     def __init__(self, schemas: SchemaTexts) -> None:
         self.schemas = schemas
         self._known: dict[int, _DecodableSchema] = {}
 
     def row(self, record: Record) -> DecodedRow | None:
-        """The record's row, times and dates of its columns as numbers; None: deleted. The columns of a SQL view are its author's:
-        which event made a row of it is told beside the row, and is ``_sources`` here as in all rows.
+        """Return the record's row, times and dates of its columns as numbers; None: deleted.
 
-        Raises HubFault naming topic, partition and offset."""
+        The columns of a SQL view are its author's, so the event that made its row is in a header; it becomes
+        ``_sources`` here, as in all rows. Raises HubFault with topic, partition and offset.
+        """
         return None if record.value is None else _with_sources(record, self._row(record, record.value))
 
     def rows(self, records: Sequence[Record]) -> list[DecodedRow | None]:
-        """The same of many records, in their order, in a fraction of the time."""
+        """``row()`` for many records, in their order, in a fraction of the time."""
         rows: list[DecodedRow | None] = [None] * len(records)
         alike: dict[bytes, list[int]] = {}
         for place, record in enumerate(records):
@@ -76,7 +79,9 @@ class RowDecoder:
         return rows
 
     def _read_many(self, head: bytes, values: Sequence[bytes]) -> Sequence[dict[str, Any] | None]:
-        """None for each that is to be read by itself: it does not fit, or there are too few to gain by it."""
+        """Decode values together; None for each that is to be read by itself: it does not fit, or there are
+        too few.
+        """
         if len(values) >= MANY and len(head) == 5 and head[0] == 0:
             try:
                 read_many = self._of(int.from_bytes(head[1:], "big")).read_many
@@ -96,7 +101,7 @@ class RowDecoder:
                         if end <= len(value):
                             return row
                     except BROKEN:
-                        pass  # fastavro says why
+                        pass  # fastavro gives the reason
             _, row = decode(value, lambda schema_id: self._of(schema_id).parsed)
         except (Undecodable, NotFound) as error:  # NotFound: the registry answers, and has no such schema
             raise unreadable(record, error.message) from None
@@ -121,7 +126,7 @@ def _with_sources(record: Record, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def provenance(record: Record) -> dict[str, Any] | None:
-    """What a record says beside its row of the events that made it, or that deleted it. Raises HubFault when it is no JSON."""
+    """Return the events in a record's header that made or deleted its row. Raises HubFault for invalid JSON."""
     told = record.header(SOURCES_HEADER)
     try:
         origins = orjson.loads(told) if told is not None else None
@@ -131,7 +136,7 @@ def provenance(record: Record) -> dict[str, Any] | None:
 
 
 def unreadable(record: Record, why: str) -> HubFault:
-    """The error for a record that is no changelog row."""
+    """Return the error for a record that is not a changelog row."""
     return HubFault(
         f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no changelog row: {why}',
         hint="who wrote there? Delete the changelog topic and the view's checkpoint to build the view anew",
@@ -140,9 +145,10 @@ def unreadable(record: Record, why: str) -> HubFault:
 
 
 def reader_of(schema: AvroType) -> Read | None:
-    """A function from (bytes, place) to (row, place behind it); None for a schema it does not know all of.
+    """Return a function from (bytes, position) to (row, position after it); None for an unsupported schema.
 
-    It raises one of ``BROKEN`` for bytes that do not fit, or returns a place past their end."""
+    It raises one of ``BROKEN`` for bytes that do not fit, or returns a position past their end.
+    """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         return None
     try:
@@ -152,7 +158,7 @@ def reader_of(schema: AvroType) -> Read | None:
 
 
 def _value_reader(avro_type: AvroType) -> Callable[[bytes, int], tuple[Any, int]]:
-    """The same for a value of any type. Raises _Unknown."""
+    """``reader_of()`` for a value of any type. Raises _UnknownType."""
     writer = _FunctionWriter()
     result = writer.read(avro_type, 1)
     source = "\n".join(["def read(d, p):", *writer.lines, f"    return {result}, p"])
@@ -169,7 +175,7 @@ def _value_reader(avro_type: AvroType) -> Callable[[bytes, int], tuple[Any, int]
 
 
 def rows_reader_of(schema: AvroType) -> ReadMany:
-    """The same of many records at a time, for a schema of which ``reader_of`` knows all: see ``row_batches``."""
+    """Return the reader of many records, for a schema that ``reader_of`` supports: see ``row_batches``."""
     return row_batches.reader_of(schema, _value_reader, BROKEN, LOGICAL_READERS)
 
 
@@ -185,7 +191,7 @@ _DEEPEST = 12
 
 
 def _varint(data: bytes, place: int, low: int) -> tuple[int, int]:
-    """A zigzag number whose first byte was ``low``, with more to come at ``place``."""
+    """Read a zigzag number whose first byte was ``low``, with more bytes at ``place``."""
     byte = data[place]
     number = low & 0x7F | (byte & 0x7F) << 7
     shift = 14
@@ -200,7 +206,7 @@ def _varint(data: bytes, place: int, low: int) -> tuple[int, int]:
 
 
 def _length(data: bytes, place: int, low: int) -> tuple[int, int]:
-    """The same for a length, which is never negative. One past the end shows at the end."""
+    """Read a non-negative length as ``_varint`` does. The caller detects a length past the end."""
     number, place = _varint(data, place, low) if low > 0x7F else (-1, place)
     if number < 0:
         raise ValueError("a negative length")
@@ -208,7 +214,7 @@ def _length(data: bytes, place: int, low: int) -> tuple[int, int]:
 
 
 class _FunctionWriter:
-    """Writes the lines of one reading function. Names of fields reach the text by ``repr`` only."""
+    """Writes the lines of one reading function. Field names enter the text only by ``repr``."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -216,7 +222,7 @@ class _FunctionWriter:
         self.count = 0
 
     def read(self, avro_type: AvroType, depth: int) -> str:
-        """Lines that read a value at ``p``; returns the variable or expression that then holds it."""
+        """Write lines that read a value at ``p``; return the variable or expression that then holds it."""
         if depth > _DEEPEST:
             raise _UnknownType
         if isinstance(avro_type, list):
@@ -301,14 +307,16 @@ class _FunctionWriter:
         return made
 
     def _blocks(self, avro_type: Mapping[str, Any], depth: int) -> str:
-        """Blocks of a count of items, negative when the block's size in bytes follows; a count of 0 ends them."""
+        """Write lines that read blocks of counted items; a negative count precedes the block's size, 0 ends
+        them.
+        """
         made, left, is_map = self._new(), self._new(), avro_type["type"] == "map"
         self._say(depth, f"{made} = {'{}' if is_map else '[]'}", "while True:")
         self._long(left, depth + 1)
         self._say(depth + 1, f"if {left} == 0: break", f"if {left} < 0:")
         self._say(depth + 2, f"{left} = -{left}")
         self._long("n", depth + 2)
-        # Items of no bytes (null) would let a few bytes ask for any number of them.
+        # Items of no bytes (null) would let a few bytes request any number of them.
         self._say(depth + 1, f"if {left} > len(d): raise ValueError", f"for _ in range({left}):")
         key = self.read("string", depth + 2) if is_map else ""
         value = self.read(avro_type["values" if is_map else "items"], depth + 2)

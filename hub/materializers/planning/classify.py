@@ -3,16 +3,17 @@
 Spark's streams never retract a row. So a query runs natively when each row it writes either stays (append) or
 is replaced by a later state of the same key (update):
 
-=========  ======  ================================================================================== class
-mode    what =========  ======
-================================================================================== A          append
-stateless: filter, projection, explode, UNION ALL B          update  one aggregation by key or window; SELECT
-DISTINCT B-session  append  a session, written when the watermark has closed it C          append  two streams
-joined within an interval; a stream enriched by a static table;                    a window over an inner
-interval join D          delta   all that must take rows back: joins of tables, aggregates over views and
-tables, HAVING,                    count(DISTINCT), OVER (…), chained aggregates. The delta operator
-recomputes affected keys =========  ======
-==================================================================================
+=========  ======  ==================================================================================
+class      mode    what
+=========  ======  ==================================================================================
+A          append  stateless: filter, projection, explode, UNION ALL
+B          update  one aggregation by key or window; SELECT DISTINCT
+B-session  append  a session, written when the watermark has closed it
+C          append  two streams joined within an interval; a stream enriched by a static table;
+                   a window over an inner interval join
+D          delta   all that must take rows back: joins of tables, aggregates over views and tables, HAVING,
+                   count(DISTINCT), OVER (…), chained aggregates. The delta operator recomputes affected keys
+=========  ======  ==================================================================================
 
 Queries that no engine can maintain are refused, with the nearest form that works. The rules follow the
 behavior of Spark 4.3 (the shapes that its append and update modes accept); the reason is part of the result.
@@ -63,7 +64,7 @@ class LateRule:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """How a SQL view is maintained.
+    """Classification of a SQL view: class, SQL for Spark, key and late rules.
 
     ``sql``: what Spark runs, the author's text with the column ``_hub_version``; empty for class D, whose
     operator has its own. ``traced``: for class A the same with ``_hub_from``, the event that made the row.
@@ -87,7 +88,7 @@ class Classified:
 
     @property
     def has_state(self) -> bool:
-        """Whether rows wait for a watermark, which advances in a batch without events."""
+        """True when rows wait for a watermark, which advances in a batch without events."""
         return self.mode == "append" and bool(self.late)
 
     def watermark(self, source: str) -> tuple[str, str] | None:
@@ -679,7 +680,7 @@ def _check_declared(
 
 
 def _check_totals(query: Query, select: exp.Select) -> None:
-    """Refuse totals whose key is null, because a row whose value is null has the same key."""
+    """Refuse totals without a ``grouping_id()``: a total and a row whose own value is null have the same key."""
     if _has_totals(select) and not any(
         isinstance(_unnamed(each), exp.GroupingId) for each in select.expressions
     ):
@@ -700,7 +701,7 @@ def _has_totals(select: exp.Select) -> bool:
 
 
 def _parts(select: exp.Select) -> list[exp.Expr]:
-    """Return the expressions that tell the rows of a GROUP BY apart, including the grouping id of totals."""
+    """Return the expressions that distinguish the rows of a GROUP BY, including the grouping id of totals."""
     levels = [_unnamed(each) for each in select.expressions if _has_totals(select)]
     return [
         *(_projected(select, each) for each in _group(select)),

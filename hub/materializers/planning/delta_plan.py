@@ -111,7 +111,7 @@ class DeltaPlan:
         return self.stages[-1]
 
     def explain(self) -> list[str]:
-        """One line a stage and a leaf, for ``hub view plan``."""
+        """Return one line per stage and leaf, for ``hub view plan``."""
         lines: list[str] = []
         for stage in self.stages:
             by = f"recomputed by ({', '.join(stage.handle)})" if stage.handle else "computed whole each time"

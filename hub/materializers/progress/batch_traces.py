@@ -1,10 +1,12 @@
-"""[shell] A span for each told batch of a view, linked to the contexts of a few of its events.
+"""[shell] A span for each reported batch of a view, linked to the contexts of a few of its events.
 
-Spark folds events many at a time, and a span an event would cost more than the fold. So: when progress is told, a span of all
-batches since it was told last; its context goes along with the progress. Which events it links to is found beside that, by a
-thread that looks a few up in their topics (latency_samples.py), and then the span ends with the times of the batch.
+Spark folds events many at a time, and a span per event would cost more than the fold. So each progress report
+makes one span for all batches since the last report; its context is written with the progress. A thread then
+looks up a few events in their topics (latency_samples.py) for the links, and ends the span with the times of
+the batch.
 
-Cost: a span and at most ``SAMPLES`` small fetches a told batch; none while nobody traces. What there is no time for has no links.
+Cost: one span and at most ``SAMPLES`` small fetches per reported batch; none without tracing. A span for
+which there is no time has no links.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Stretches = dict[TopicPartition, tuple[int, int]]
 
 @dataclass
 class BatchTraces:
-    """``told`` each progress before it is written."""
+    """Spans of batches. Call ``told`` with each progress before it is written."""
 
     log: SampleLog
     chance: random.Random = field(default_factory=random.Random)
@@ -44,10 +46,10 @@ class BatchTraces:
     reader: Reader | None = None
 
     def told(self, progress: Progress) -> Progress:
-        """The progress, with the context of its span; the span ends later."""
+        """Return the progress with the context of its span, which ends later."""
         known = spans()
         if known is None or progress.trace:
-            return progress  # told before, and Kafka did not take it
+            return progress  # reported before, and Kafka did not accept it
         before = self.reached.get(progress.view)
         self.reached[progress.view] = progress.sources
         topics = sorted({tp.topic for tp, _ in progress.sources})
@@ -70,7 +72,7 @@ class BatchTraces:
         return replace(progress, trace=span.trace.traceparent)
 
     def step(self) -> int:
-        """End the spans that wait, with their links; how many."""
+        """End the waiting spans, with their links; return how many."""
         done = 0
         while True:
             with self.wake:
@@ -98,7 +100,7 @@ class BatchTraces:
                 self.wake.wait_for(lambda: bool(self.waiting))
             try:
                 self.step()
-            except Exception:  # a fault of ours must not end it
+            except Exception:  # an internal error must not end the thread
                 log.exception("traces of batches")
 
     def _link(self, span: Span, stretches: Stretches) -> None:
@@ -111,7 +113,7 @@ class BatchTraces:
             seen: set[str] = set()
             for record in looked_up(self.reader, wanted, SAMPLES):
                 trace = of_headers(record.headers)
-                # A request of many records is one trace.
+                # A request with many records is one trace.
                 if trace is not None and trace.sampled and trace.traceparent not in seen:
                     seen.add(trace.traceparent)
                     span.link(trace)
@@ -123,14 +125,16 @@ class BatchTraces:
 
 
 def stretches_of(before: Positions | None, after: Positions) -> Stretches:
-    """The events between two positions. Nothing of a view that is told for the first time: what it had is not known."""
+    """Return the event ranges between two positions; {} on a view's first report, whose earlier position is
+    unknown.
+    """
     if before is None:
         return {}
     return {tp: (first, end) for tp, end in after if (first := before.get(tp, 0)) < end}
 
 
 def chosen(stretches: Stretches, chance: random.Random) -> Stretches:
-    """At most ``SAMPLES`` places to look at, each event as likely as any other; what lies behind comes along."""
+    """Choose at most ``SAMPLES`` ranges to look at, each event equally likely. A range ends with its stretch."""
     places: Sequence[TopicPartition] = sorted(stretches)
     weights = [stretches[tp][1] - stretches[tp][0] for tp in places]
     found: Stretches = {}

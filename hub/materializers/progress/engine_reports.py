@@ -1,7 +1,8 @@
-"""[core] The materializer's own report in the topic ``_hub.progress``: record ``engine:materializer``, JSON, every few seconds.
+"""[core] The materializer's own report in ``_hub.progress``: record ``engine:materializer``, JSON, every few
+seconds.
 
-A view that reads nothing writes nothing for hours. This record tells that the materializer runs and can write, and which
-views it has, so that silence has one meaning.
+A view that reads nothing writes nothing for hours. This record shows that the materializer runs and can
+write, and which views it has, so that silence has one meaning.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ REPORT_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """Report of a materializer. ``at_ms``: when it was written, by its clock; ``views``: those whose files it has; ``folder``:
-    host and path of its project."""
+    """Report of a materializer. ``at_ms``: time of writing, by its clock; ``views``: those whose files it
+    has.
+
+    ``folder``: host and path of its project.
+    """
 
     at_ms: int
     views: frozenset[str]

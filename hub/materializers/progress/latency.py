@@ -1,23 +1,25 @@
-"""[core] How long events took to a store: counted where rows are applied, told as ``latency:<store>`` in ``_hub.progress``.
+"""[core] Latency from events to a store: counted on apply, reported as ``latency:<store>`` in
+``_hub.progress``.
 
 ::
 
     event's time ───────▶ taken by a batch ──▶ row in the changelog ──▶ row readable in a store
     (its timestamp in Kafka)   "read"           "changelog"               "readable"
 
-A keyed view's row names the events that made it (``_sources``), with their timestamps: each change of a row counts once,
-from the latest event in it; of a step of more than ``MOST_ROWS`` every k-th row counts for k, so that a bulk load pays
-nothing to speak of. A SQL view's rows name none: of its batches a few events are looked up (latency_samples.py),
-so its counts are those of a sample. When an event was read is when its batch took its events, which the view's progress tells
-after the row: until then a keyed view's changes wait here, at most ``MOST_UNREAD`` of them. Not counted as read, for nobody knows
-it: what real time read, what a batch read of which nothing was told, and what was read again after its row was made.
+A keyed view's row names the events that made it (``_sources``), with their timestamps: each change of a row
+counts once, from its latest event; in a step of more than ``MOST_ROWS`` rows every k-th row counts for k, so
+that a bulk load costs next to nothing. A SQL view's rows name no events: a few events of its batches are
+looked up (latency_samples.py), so its counts are those of a sample. An event counts as read when its batch
+took its events, which the view's progress reports after the row: until then a keyed view's changes wait here,
+at most ``MOST_UNREAD`` of them. Not counted as read, because the time is unknown: events read in real time,
+by a batch without a report, or read again after their row was made.
 
-An event that was older than ``REPLAY_S`` when it got there is a *replay* (a view or a store filled anew, history loaded): it
-is counted apart, else it would burn the objective. What was late for longer than that through a failure is therefore told by
-freshness alone.
+An event older than ``REPLAY_S`` on arrival is a *replay* (a view or a store is refilled, history is loaded):
+it is counted separately, because it would consume the objective. An event delayed for longer than that by a
+failure therefore shows only in freshness.
 
-Times are of several clocks: what comes out negative by no more than ``SKEW_MS`` counts as 0. An event that is further in the future
-took nobody knows how long: it counts in ``skewed`` alone.
+Times are of several clocks: a negative latency of at most ``SKEW_MS`` counts as 0. The latency of an event
+further in the future is unknown: it counts only in ``skewed``.
 """
 
 from __future__ import annotations
@@ -38,15 +40,16 @@ from hub.tracing import Trace
 
 PREFIX = "latency:"
 REPLAY_S = 1_800.0
-# Of each view: events that are named, so that the server can tell when they were appended.
+# Events per view that are named, so that the server can look up when they were appended.
 MOST_NAMED = 4
-# Rows of a step that are looked at.
+# Rows of a step that are counted.
 MOST_ROWS = 500
 # Stretches of source offsets that wait to be sampled, over all SQL views of a store.
 MOST_WAITING = 256
-# Changes of a keyed view that wait to hear when their batch read them. Of more every second one stands for two. Even.
+# Changes of a keyed view that wait for the time at which their batch read them. Beyond that, every second one
+# is kept and counts for two. Even.
 MOST_UNREAD = 2_048
-# Events of keyed views that wait to have their trace looked up, the newest.
+# Newest events of keyed views that wait for the lookup of their trace.
 MOST_UNSEEN = 8
 
 Stage = Literal["read", "changelog", "readable"]
@@ -54,8 +57,11 @@ Origin = Literal["live", "replay"]
 
 
 class ChangedRow(NamedTuple):
-    """A changed row's latest event, and when the row was appended to the changelog (epoch ms). ``rows``: it stands for
-    so many. ``read_ms``: when its batch took the event; None: not known (yet)."""
+    """A changed row's latest event, and when the row was appended to the changelog (epoch ms).
+
+    ``rows``: number of rows that it stands for. ``read_ms``: when its batch took the event; None while
+    unknown.
+    """
 
     topic: str
     partition: int
@@ -71,7 +77,7 @@ class ChangedRow(NamedTuple):
 
 
 class ReadableRange(NamedTuple):
-    """Events [first, end) of one partition became readable together."""
+    """Events [first, end) of one partition that became readable together."""
 
     view: str
     topic: str
@@ -93,7 +99,7 @@ class _ViewLatency:
     counted: int = 0
     newest_event_ms: int | None = None
     named: deque[ChangedRow] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
-    # Of each series the newest event that was traced: its trace, seconds, and when (epoch ms).
+    # Newest traced event of each series: its trace, seconds, and when (epoch ms).
     exemplars: dict[tuple[Stage, Origin], tuple[str, float, int]] = field(default_factory=dict)
 
     def add(self, stage: Stage, origin: Origin, span_ms: int, count: int) -> None:
@@ -107,7 +113,10 @@ class _ViewLatency:
 
 
 class Latencies:
-    """Of one store's views. Told by the applier, read by the thread that publishes. ``objective_of`` a view: seconds."""
+    """Latencies of one store's views. The applier writes them, the publishing thread reads them.
+
+    ``objective_of``: objective of a view in seconds.
+    """
 
     def __init__(
         self,
@@ -124,10 +133,10 @@ class Latencies:
         self._unseen: deque[tuple[str, ChangedRow, int]] = deque(maxlen=MOST_UNSEEN)
         self._lock = threading.Lock()
 
-    # ---- told by the applier
+    # ---- called by the applier
 
     def applied(self, view: str, due: Iterable[ChangedRow], readable_ms: int) -> None:
-        """Rows of a keyed view are readable since ``readable_ms``."""
+        """Record that rows of a keyed view are readable since ``readable_ms``."""
         with self._lock:
             known, unread = self._of(view, sampled=False), self._unread.setdefault(view, [])
             for each in due:
@@ -139,7 +148,7 @@ class Latencies:
                     unread[:] = [one._replace(rows=one.rows + other.rows) for one, other in pairs]
 
     def told(self, view: str, progress: Iterable[Progress]) -> None:
-        """The store covers what these say (of a keyed view): so it is known when their batches read their events."""
+        """Take progress that the store covers (keyed view): it gives the read times of the batches' events."""
         with self._lock:
             for each in progress:
                 before, self._reached[view] = self._reached.get(view), each
@@ -163,14 +172,15 @@ class Latencies:
                 self._unseen[index] = (name, due._replace(read_ms=read_ms), readable_ms)
 
     def covered(self, view: str, progress: Iterable[Progress], readable_ms: int) -> None:
-        """The store covers what these say (of a SQL view). The first one says only where counting begins."""
+        """Take progress that the store covers (SQL view). The first one only marks where counting begins."""
         with self._lock:
             for each in progress:
                 before, self._reached[view] = self._reached.get(view), each
                 if before is None:
                     continue
                 for tp, end in each.sources:
-                    # A partition that was not named before was empty, or is read from its start: a replay, not counted.
+                    # A partition that was not named before was empty, or is read from its start: a replay,
+                    # not counted.
                     first = before.sources.get(tp, end)
                     if first < end:
                         committed_ms = each.committed_at_ms
@@ -181,12 +191,12 @@ class Latencies:
 
     @property
     def counted(self) -> int:
-        """Changes whenever there is something new to tell."""
+        """Return a number that changes whenever there is something new to report."""
         with self._lock:
             return sum(each.counted for each in self._views.values())
 
     def forget(self, views: Iterable[str]) -> None:
-        """These are no views of the store any more."""
+        """Drop views that the store no longer has."""
         with self._lock:
             for view in views:
                 self._views.pop(view, None)
@@ -196,28 +206,30 @@ class Latencies:
     # ---- sampling
 
     def waiting(self) -> list[ReadableRange]:
-        """Stretches to sample; each is given once."""
+        """Return the stretches to sample; each is returned once."""
         with self._lock:
             found = list(self._waiting)
             self._waiting.clear()
             return found
 
     def sampled(self, of: ReadableRange, offset: int, event_ms: int, trace: Trace | None = None) -> None:
-        """The time of one event of a stretch, and the trace that it is of."""
+        """Record the time of one event of a stretch, and its trace."""
         with self._lock:
             due = ChangedRow(of.topic, of.partition, offset, event_ms, of.committed_ms, read_ms=of.read_ms)
             self._count(self._of(of.view, sampled=True), due, of.readable_ms)
             self._exemplify(of.view, due, of.readable_ms, trace)
 
     def unseen(self) -> list[tuple[str, ChangedRow, int]]:
-        """Events of keyed views whose trace nobody has looked up: (view, event, when it was readable). Each is given once."""
+        """Return events of keyed views without a trace lookup: (view, event, when it was readable). Each
+        once.
+        """
         with self._lock:
             found = list(self._unseen)
             self._unseen.clear()
             return found
 
     def exemplify(self, view: str, due: ChangedRow, readable_ms: int, trace: Trace | None) -> None:
-        """The trace of an event that was counted."""
+        """Record the trace of an event that was counted."""
         with self._lock:
             self._exemplify(view, due, readable_ms, trace)
 
@@ -230,10 +242,10 @@ class Latencies:
             if span_ms >= 0:
                 known.exemplars[stage, self._origin(span_ms)] = (trace.trace_id, span_ms / 1000, at_ms)
 
-    # ---- what is known
+    # ---- report
 
     def record(self, now_ms: int) -> NewRecord:
-        """All of it as a record: counts since ``since_ms``, some hundred bytes a view."""
+        """Return all counts since ``since_ms`` as a record, some hundred bytes per view."""
         with self._lock:
             views = {
                 name: {
@@ -265,7 +277,7 @@ class Latencies:
     def _of(self, view: str, *, sampled: bool) -> _ViewLatency:
         objective_s = self.objective_of(view)
         known = self._views.get(view)
-        if known is None or known.objective_s != objective_s:  # other edges: counts begin anew
+        if known is None or known.objective_s != objective_s:  # other bucket bounds: counts start over
             known = self._views[view] = _ViewLatency(edges_with(objective_s), objective_s, sampled)
         return known
 
@@ -292,8 +304,11 @@ def _stages(due: ChangedRow, readable_ms: int) -> tuple[tuple[Stage, int], ...]:
 def _read_ms(
     before: Progress, after: Progress, place: TopicPartition, offset: int, changelog_ms: int
 ) -> int | None:
-    """When the batch of ``after`` read the event (epoch ms). None when it is none of its events, when there were other batches
-    between the two, and when it was read after its row was made: clocks, or an event that is read in two places."""
+    """Return when the batch of ``after`` read the event (epoch ms); None if that is unknown.
+
+    Unknown: the event is not of that batch, there were other batches between the two, or the time is after
+    the row was made (clock skew, or an event that is read in two places).
+    """
     if (after.generation, after.batch_id) != (before.generation, before.batch_id + 1):
         return None
     if not before.sources.get(place) <= offset < after.sources.get(place):
@@ -303,7 +318,9 @@ def _read_ms(
 
 
 def latest_event(origins: Mapping[str, Any] | None) -> tuple[str, int, int, int] | None:
-    """Of ``_sources``: topic, partition, offset and time of the latest event; None where none says its time."""
+    """Return topic, partition, offset and time of the latest event in ``_sources``; None if no event has a
+    time.
+    """
     found: tuple[str, int, int, int] | None = None
     for origin in (origins or {}).values():
         at_ms = None if not isinstance(origin, Mapping) else event_ms(origin.get("timestamp"))
@@ -313,7 +330,9 @@ def latest_event(origins: Mapping[str, Any] | None) -> tuple[str, int, int, int]
 
 
 def event_ms(told: object) -> int | None:
-    """A timestamp as rows, headers and stores have it (ms, a datetime, ISO text) in epoch ms; None when it is none."""
+    """Return a timestamp of a row, header or store (ms, a datetime, ISO text) as epoch ms; None for anything
+    else.
+    """
     if isinstance(told, str):
         try:
             told = datetime.fromisoformat(told)

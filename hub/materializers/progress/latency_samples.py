@@ -1,7 +1,7 @@
-"""[shell] When did it happen? A few events a second of the batches of SQL views, looked up in their topics by offset.
+"""[shell] Look up the times of a few events per second of SQL views' batches, in their topics by offset.
 
-Beside the appliers' steps, which do not wait for it. Each event of the batches since the last look is as likely as any
-other. Cost: at most ``SAMPLES`` small fetches a step, whatever the rate of events.
+Runs in parallel with the appliers' steps, which do not wait for it. Each event of the batches since the last
+look is equally likely. Cost: at most ``SAMPLES`` small fetches per step, at any rate of events.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ class SampleLog(Protocol):
 
 @dataclass
 class Sampler:
-    """``step`` now and then; ``chance`` decides which events."""
+    """Sampler of event times. Call ``step`` regularly; ``chance`` chooses the events."""
 
     log: SampleLog
     chance: random.Random = field(default_factory=random.Random)
     reader: Reader | None = None
 
     def step(self, latencies: Sequence[Latencies]) -> int:
-        """Look some up; how many were found. What Kafka does not answer in time is not counted."""
+        """Look up events and return how many were found. Events that Kafka does not return in time are not
+        counted.
+        """
         found = 0
         for each in latencies:
             stretches = each.waiting()
@@ -50,7 +52,7 @@ class Sampler:
         return found
 
     def _trace(self, latencies: Latencies) -> None:
-        """Which traces the newest events of keyed views are of: rows do not say it."""
+        """Look up the traces of the newest events of keyed views, which rows do not contain."""
         newest = {
             TopicPartition(due.topic, due.partition): (view, due, at) for view, due, at in latencies.unseen()
         }
@@ -93,7 +95,9 @@ class Sampler:
 
 
 def looked_up(reader: Reader, wanted: Mapping[TopicPartition, tuple[int, int]], each: int) -> list[Record]:
-    """Of each place the first ``each`` events that exist in [first, end), as far as Kafka answers within a second."""
+    """Return the first ``each`` events that exist in [first, end) of each place, as far as Kafka answers
+    within 1 s.
+    """
     found: dict[TopicPartition, list[Record]] = {place: [] for place in wanted}
     done: set[TopicPartition] = set()
     reader.assign(Positions({place: first for place, (first, _) in wanted.items()}))
@@ -101,12 +105,12 @@ def looked_up(reader: Reader, wanted: Mapping[TopicPartition, tuple[int, int]], 
     while len(done) < len(wanted) and time.monotonic() < deadline:
         for record in reader.poll(64, 0.2):
             place = record.topic_partition
-            # The next record that exists may be a later one; behind the stretch it says nothing of it.
+            # The next existing record may be past the stretch; it is then not of it.
             if place not in done and record.offset < wanted[place][1]:
                 found[place].append(record)
             if record.offset + 1 >= wanted[place][1] or len(found[place]) >= each:
                 done.add(place)
         reached = reader.position()
         done |= {place for place, (_, end) in wanted.items() if reached.get(place, 0) >= end}
-    reader.assign(Positions())  # or it would go on fetching
+    reader.assign(Positions())  # else it would keep fetching
     return [record for place in wanted for record in found[place]]

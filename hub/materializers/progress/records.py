@@ -1,9 +1,11 @@
-"""[core] The topic ``_hub.progress``: how far each view has been folded, and how it is.
+"""[core] The topic ``_hub.progress``: how far each view has been folded, and its state.
 
-Two kinds of records, JSON, compacted by key. ``progress:<view>`` says: *once a store's changelog positions cover*
-``changelog``, *the store covers the source positions* ``sources``. From it come read-your-writes, lag and freshness of
-views. ``state:<view>`` says what the view's engine does and why; ``isolated``: it runs in a process of its own. (Of groups of views: snapshot_groups/group.py.) A record is written after its batch is committed, so
-a lost one delays knowledge and never makes it wrong; at start the last one is written again from the checkpoint.
+Two kinds of records, JSON, compacted by key. ``progress:<view>`` means: *once a store's changelog positions
+cover* ``changelog``, *the store covers the source positions* ``sources``. Read-your-writes, lag and freshness
+of views come from it. ``state:<view>`` is the state of the view's engine with a reason; ``isolated``: it runs
+in a process of its own. (For groups of views see snapshot_groups/group.py.) A record is written after its
+batch is committed, so a lost one delays information and never makes it wrong; at start the last one is
+written again from the checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from hub.record import NewRecord, Positions, Record
 PROGRESS_TOPIC = "_hub.progress"
 PROGRESS_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "compact",
-    # It is read from its beginning at every start, and whenever a view is added: the cleaner shall keep it short.
+    # It is read from its beginning at every start and whenever a view is added, so the cleaner should keep it
+    # short.
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
@@ -31,11 +34,13 @@ EngineState = Literal["starting", "bulk", "live", "realtime", "retrying", "faile
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its log.
+    """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its
+    log.
 
-    Of a SQL view, ``dead_records`` and ``late_records`` count the events of this generation that were not taken and
-    that came behind the watermark. ``trace``: the traceparent of the batch's span, where it has one. ``read_at_ms``: when the
-    batch took its events, all of which were in the log by then; None where that is not known (real time).
+    For a SQL view, ``dead_records`` and ``late_records`` count the events of this generation that became
+    dead-letter records or came after the watermark. ``trace``: the traceparent of the batch's span, if it has
+    one. ``read_at_ms``: when the batch took its events, all of which were in the log by then; None if unknown
+    (real time).
     """
 
     view: str
@@ -76,7 +81,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """What a view's engine does now, since when, and why when it is not running."""
+    """State of a view's engine, since when, and the reason when it is not running."""
 
     view: str
     state: EngineState
@@ -106,17 +111,19 @@ class ViewState:
 
 
 def position_record(positions: Positions, at_ms: int) -> dict[str, Any]:
-    """What a store notes under ``seen:<view>``: how far its rows show a view's sources to be read, and since when.
+    """Return a store's record ``seen:<view>``: source positions that its rows show to be read, and since
+    when.
 
-    A realtime view tells of its positions at checkpoints only; this is what its lag is measured by in between.
+    A real-time view reports positions at checkpoints only; between them its lag is measured by this record.
     """
     return {"sources": by_topic(positions), "at_ms": at_ms}
 
 
 def progress_of(record: Record, changelog: str) -> Progress | None:
-    """The Progress in a record of the topic, None for other kinds. ``changelog`` is the view's changelog topic.
+    """Return the Progress in a record of the topic; None for other kinds. ``changelog``: the view's changelog
+    topic.
 
-    Raises HubFault naming the offset when the record is not what this version of the hub writes.
+    Raises HubFault with the offset when the record is not in this hub's format.
     """
     if record.value is None or record.key is None or not record.key.startswith(b"progress:"):
         return None
@@ -152,7 +159,7 @@ def progress_of(record: Record, changelog: str) -> Progress | None:
 
 
 def by_topic(positions: Positions) -> dict[str, dict[str, int]]:
-    """As Spark writes offsets: ``{"topic": {"0": next}}``."""
+    """Group positions in Spark's offset format: ``{"topic": {"0": next}}``."""
     grouped: dict[str, dict[str, int]] = {}
     for tp, offset in positions:
         grouped.setdefault(tp.topic, {})[str(tp.partition)] = offset

@@ -1,8 +1,9 @@
-"""[shell] What became of a process's spans, told as ``spans:<service>`` in ``_hub.progress``: so the server's ``/metrics`` has them.
+"""[shell] Counts of a process's spans by outcome, reported as ``spans:<service>`` in ``_hub.progress``.
 
-A process without a port of its own tells its counts as it tells everything else. One record a service, compacted; told when they
-changed, and now and then when not: what nobody has told for ``SILENT_MS`` is not known, and has no sample. Without a collector of
-traces there are no counts, no thread and no record.
+The server's ``/metrics`` shows them. A process without a port of its own reports its counts through the log,
+like its other reports. One record per service, compacted; written when the counts changed, and at an interval
+when not. Counts without a report for ``SILENT_MS`` are unknown and have no sample. Without a trace collector
+there are no counts, no thread and no record.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 PREFIX = "spans:"
 SILENT_MS = 90_000
-# Whoever may write the topic may write any key: of so many services, in the order of their names, there are series.
+# Anybody who may write the topic may write any key: series exist for this many services, in name order.
 MOST_SERVICES = 16
 OUTCOMES = ("exported", "failed", "dropped")
 _EVERY_S, _IDLE_S = 5.0, 30.0
@@ -40,7 +41,7 @@ class SpanCountLog(Protocol):
 
 
 class Count(NamedTuple):
-    """Of one service the spans that this became of, since it started."""
+    """Number of one service's spans with this outcome, since the service started."""
 
     service: str
     outcome: str
@@ -53,7 +54,7 @@ def record(service: str, counters: Mapping[str, int], now_ms: int) -> NewRecord:
 
 
 def read_counts(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Count]:
-    """The counts among records of ``_hub.progress``. One that is none of this version's is left out."""
+    """Return the counts among records of ``_hub.progress``. Records in another version's format are skipped."""
     keys = sorted(key for key in records if key.startswith(PREFIX))
     for key in keys[:MOST_SERVICES]:
         body = records[key]
@@ -67,7 +68,7 @@ def read_counts(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterat
 
 @dataclass
 class SpanCounts:
-    """``step`` now and then, ``close`` at the end."""
+    """Reporter of span counts. Call ``step`` regularly and ``close`` at the end."""
 
     cluster: SpanCountLog
     service: str
@@ -76,7 +77,7 @@ class SpanCounts:
     writer: Writer | None = None
 
     def step(self, now_s: float | None = None) -> bool:
-        """Tell them where there is news; True when they were told."""
+        """Report the counts if they changed or are due. Returns True when a record was written."""
         now_s = time.monotonic() if now_s is None else now_s
         known = spans()
         counters = {} if known is None else known.counters()
@@ -101,7 +102,7 @@ class SpanCounts:
 
 @contextmanager
 def telling(cluster: SpanCountLog, service: str) -> Iterator[None]:
-    """Tell them for as long as the block runs, in a thread of its own; nothing where nothing is traced."""
+    """Report the counts in a thread of its own while the block runs; do nothing without tracing."""
     if spans() is None:
         yield
         return

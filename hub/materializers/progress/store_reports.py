@@ -1,6 +1,7 @@
-"""[core] What a store's applier says of it in the topic ``_hub.progress``: a record ``store:<name>``, JSON.
+"""[core] An applier's report on its store in the topic ``_hub.progress``: a record ``store:<name>``, JSON.
 
-A store that is down cannot tell so itself; told through the log, the store that serves by key knows of all of them.
+A store that is down cannot report its own state; through the log, the store that serves by key has the
+reports on all stores.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ UNKNOWN = "unknown"
 PREFIX = "store:"
 REPORT_EVERY_S = 5.0
 """An applier writes a report of each store at least this often; one that has not been heard for much longer is silent."""
-# A store that is behind by more is said to be filled, not to be live.
+# A store with a greater lag is reported as filling instead of live.
 LIVE_WITHIN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class StorePosition:
-    """How far a view is in a store; ``lag`` in records of its changelog, None: not known; ``stopped``: why, if it is."""
+    """A view's position in a store. ``lag``: records of its changelog, None if unknown; ``stopped``: the
+    reason, if it is.
+    """
 
     positions: Positions
     lag: int | None
@@ -34,7 +37,7 @@ class StorePosition:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """One store: ``since_ms`` is when it came into its state (epoch ms). ``url`` has no password."""
+    """Report on one store. ``since_ms``: when it came into its state (epoch ms). ``url`` has no password."""
 
     store: str
     kind: str
@@ -62,7 +65,7 @@ class StoreReport:
 
 
 def gone(store: str) -> NewRecord:
-    """The record that says: there is no such store any more."""
+    """Return the record that removes a store."""
     return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{store}".encode(), None)
 
 
@@ -77,15 +80,18 @@ def reach(position: Positions, end: Positions | None, stopped: str | None) -> St
 
 
 def state_of(views: Mapping[str, StorePosition]) -> StoreState:
-    """Of a store that answers."""
+    """Return the state of a store that answers."""
     return "filling" if any((each.lag or 0) > LIVE_WITHIN for each in views.values()) else "live"
 
 
 def stores_of(
     told: Mapping[str, Any], view: str, proofs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """The stores that a view is in, as lists show them. ``view``: its version, which some stores keep under its name;
-    ``told``: the progress records by their keys; ``proofs``: by store, whether its rows are the changelog's."""
+    """Return the stores that a view is in, for lists.
+
+    ``view``: its version, which some stores keep under the view's name; ``told``: the progress records by
+    key; ``proofs``: verification status by store.
+    """
     found = []
     for key in sorted(key for key in told if key.startswith(PREFIX)):
         report = told[key]

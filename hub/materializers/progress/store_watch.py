@@ -1,9 +1,11 @@
-"""[shell] Follow ``_hub.progress`` in the server: what the materializer and the stores' applier said last, whoever stands.
+"""[shell] Follow ``_hub.progress`` in the server: the last reports of the materializer and of the stores'
+applier.
 
-Lists show what the serving store knows, and it knows what was applied into it. One that is full, held by somebody, or whose
-applier stands can be read and is not written: by its own records its views would be live for ever. So the server
-follows the records ``store:``, ``state:``, ``progress:`` and ``engine:`` itself, in a thread; what it hears counts instead of what
-the store has, and ``over`` judges the states of views with it (view_states.py).
+Lists show the serving store's records, which are those that were applied into it. A store that is full or
+locked, or whose applier is down, can be read but is not written: by its own records its views would be live
+for ever. So the server follows the records ``store:``, ``state:``, ``progress:`` and ``engine:`` itself, in a
+thread; they override the store's records, and ``over`` derives the states of views from them
+(view_states.py).
 """
 
 from __future__ import annotations
@@ -44,8 +46,11 @@ cover."""
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the server knows beside the log, each asked when it is needed: the tables that are served, why Kafka does not answer,
-    what is known of the materializer's and of the applier's process, and which views have a file in the project's folder."""
+    """Facts that the server has from other places than the log, each read on demand.
+
+    The served tables, why Kafka does not answer, the state of the materializer's and of the applier's
+    process, and which views have a file in the project's folder.
+    """
 
     served: Callable[[], Mapping[str, str]] = dict
     kafka: Callable[[], str | None] = lambda: None
@@ -60,7 +65,7 @@ _MOST_ENGINES = 16
 
 @dataclass(frozen=True, slots=True)
 class _MaterializerReport:
-    """A materializer as it was heard: its last report, and when this process got it (monotonic)."""
+    """A materializer's last report, and when this process received it (monotonic)."""
 
     report: EngineReport
     heard_s: float
@@ -77,7 +82,7 @@ class StoreWatch:
         """When the last report of each store was heard (monotonic), by its key."""
         self._engines: dict[str, _MaterializerReport] = {}
         """By project folder, the one heard last at the end."""
-        self._catching_up: Positions | None = None  # until there, records may be of long ago
+        self._catching_up: Positions | None = None  # up to there, records may be old
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -91,8 +96,11 @@ class StoreWatch:
             self._thread.join(5.0)
 
     def over(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a store's progress records with what was heard in the place of what it has, and the state of each view
-        as it is now. While Kafka is away: heard before."""
+        """Return a store's progress records, overridden by those of the log, with the current state of each
+        view.
+
+        While Kafka is unavailable, the last records read from the log apply.
+        """
         heard, served = self._heard, self.around.served()
         found = {**told, **self._stores(heard)}
         stopped = {
@@ -125,7 +133,7 @@ class StoreWatch:
         return reports
 
     def links(self) -> Links:
-        """What is known of the way from the materializer to here."""
+        """Return the known state of the links from the materializer to this process."""
         engines, around = dict(self._engines), self.around
         # Another folder of this machine is another project; one of another machine may be a copy of this one.
         host = around.folder.partition(":")[0]
@@ -167,7 +175,7 @@ class StoreWatch:
             except HubError as error:
                 log.warning("what the stores' applier says is not heard now: %s", error.message)
                 self._stop.wait(backoff.next_s())
-            except Exception:  # a fault of ours: lists show what the store has
+            except Exception:  # an internal error: lists show the store's records
                 log.exception("what the stores' applier says is not heard")
                 self._stop.wait(backoff.next_s())
             finally:
@@ -210,7 +218,9 @@ class StoreWatch:
         self._engines = dict(list(engines.items())[-_MOST_ENGINES:])
 
     def _age_s(self, record: Record) -> float:
-        """Return the age of a report: one that was written before this process began to follow is as old as its time says."""
+        """Return the age of a report; one that was written before this process began to follow has its
+        timestamp's age.
+        """
         return 0.0 if self._catching_up is None else max(0.0, time.time() - record.timestamp_ms / 1000)
 
 

@@ -1,13 +1,13 @@
-"""[core] The one state of each view, out of what the log, the store, the project's folder and the machine tell.
+"""[core] The one state of each view, from the log, the store, the project's folder and the processes.
 
-The record ``state:<view>`` is what the materializer said last. ``judged`` replaces it where that says nothing of now, and all
-pages, commands, routes, series and alerts read the replaced record. The first line that fits:
+The record ``state:<view>`` is the materializer's last report. ``judged`` replaces it where it is outdated,
+and all pages, commands, routes, series and alerts read the replaced record. The first line that applies:
 
 ========= ==================================================================================================
 removed   the materializer, or the folder that both read, has no file of this name
-stopped   the materializer said that it stops, or the serving store stopped the view
-unknown   the materializer's reports have not been heard for ``SILENT_S``; the reason names the link that is silent
-otherwise what the materializer said
+stopped   the materializer reported that it stops, or the serving store stopped the view
+unknown   the materializer has not been heard for ``SILENT_S``; the reason names the link that is silent
+otherwise the state that the materializer reported
 ========= ==================================================================================================
 
 A state that a materializer of a later version writes needs no change here.
@@ -30,12 +30,13 @@ _STATE = "state:"
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What is known of the way from the materializer to this process.
+    """State of the links from the materializer to this process.
 
-    ``engine``: its last report; None: none was ever heard, so nothing is judged. ``silent_s``: time since that. ``kafka``: why
-    Kafka does not answer this process, "" while it does. ``process``: what is known of the materializer's process, in words.
-    ``files``: names of the views that have a file in this process's own folder ``folder``; None: it cannot be read.
-    ``others``: views of materializers of other projects on this Kafka, which are heard.
+    ``engine``: its last report; None: none was ever received, so no state is replaced. ``silent_s``: time
+    since that report. ``kafka``: why Kafka does not answer this process, "" while it does. ``process``:
+    description of the materializer's process. ``files``: names of the views that have a file in this
+    process's own folder ``folder``; None: it cannot be read. ``others``: views of active materializers of
+    other projects on this Kafka.
     """
 
     engine: EngineReport | None = None

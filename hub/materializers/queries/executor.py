@@ -76,7 +76,7 @@ _SHOWN: Mapping[str, Callable[[Any], Any] | None] = {
 
 
 def kind_of(avro_type: AvroType) -> str:
-    """The kind (sql_functions.Piece) of a column of this type."""
+    """Return the kind (functions.Piece) of a column of this type."""
     name = plain_type(avro_type)
     return KINDS.get(name, name)
 
@@ -502,9 +502,7 @@ def _sqlite_reader(path: str) -> Engine:
 
 
 def _scratch_engine(beside: str | None) -> Engine:
-    """Return an engine with a temporary database per connection. ``beside``: file to attach read-only as
-    ``store``.
-    """
+    """Return an engine with a temporary database per connection; the file ``beside`` is attached read-only."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect("", uri=True, check_same_thread=False, isolation_level=None)

@@ -3,9 +3,10 @@
 No text of a caller is copied: a handler writes its own SQL around that of its operands, names are quoted,
 texts are bound. Anything not listed here cannot reach a database. Both databases give the same answer: times
 are whole milliseconds and dates whole days, as the stores keep them (stores/columns.py). A division by zero
-and a failed cast give null, as in views. Texts compare by code point. NULL sorts as the greatest value, as in Postgres.
+and a failed cast give null, as in views. Texts compare by code point. NULL sorts as the greatest value, as in
+Postgres.
 
-Where SQLite lacks a function, the handler uses a ``hub_*`` function that executor.py registers.
+Where SQLite lacks a function, the handler uses a ``hub_*`` function that sqlite_functions.py registers.
 """
 
 from __future__ import annotations

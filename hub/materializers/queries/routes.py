@@ -271,7 +271,7 @@ class _QueryCall:
 
     def run(self) -> tuple[QueryAnswer, list[ScannedRange]]:
         parameters: Mapping[str, Value] = self._body.parameters
-        # Checked again where names become tables (stores.queries), so no form of a statement bypasses it.
+        # Checked again here, where names become tables, so that no form of a statement bypasses it.
         known = set(self._queries.views_of(self._statement))
         reads_all(views=sorted(known))
         named = [

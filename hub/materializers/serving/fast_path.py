@@ -1,11 +1,13 @@
-"""[edge] ASGI: rows by key that are there, answered before the routes.
+"""[edge] ASGI: answers reads of existing rows by key before the routes.
 
-``GET /views/{view}/{key}`` is most of what a hub is asked. FastAPI's way to a route's function costs more than the store's
-answer, so what needs nothing but one statement is answered here. Everything else is passed on to the route (routes.py), which
-has all the words for it: a row that is not there, a write that is not covered yet, a view that does not exist.
+``GET /views/{view}/{key}`` is most of a hub's traffic. FastAPI's dispatch to a route's function costs more
+than the store's answer, so requests that need only one statement are answered here. Everything else is passed
+on to the route (routes.py), which has the error messages: a missing row, a write that is not covered yet, an
+unknown view.
 
-A store that is asked over a connection is asked for all keys of a view at a time that came while the last question was under
-way. Alone, a request waits for nobody; among many, each waits for one question more and the server has a fraction of them.
+A store behind a connection gets one query for all keys of a view that arrived during the previous query. A
+single request waits for nobody; among many, each waits for one more query, and the server gets a fraction of
+the queries.
 """
 
 from __future__ import annotations
@@ -32,16 +34,16 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PREFIX, _ROUTE = "/views/", "/views/{view}/{key:path}"
 _POSITION = POSITION_HEADER.lower().encode()
-# Keys of one question, and questions of a view at a time.
+# Keys of one query, and concurrent queries of a view.
 _MOST_KEYS, _AT_ONCE = 128, 2
 
 
-# A key that is waited for, and where its answer goes.
+# A requested key, and the future for its answer.
 _Asked = tuple[str, asyncio.Future[Found | None]]
 
 
 class FastReads:
-    """What reads by key are answered from, once it is open. Of one event loop."""
+    """Backend of reads by key, once it is open. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._at_once: ReadsAtOnce | None = None
@@ -71,10 +73,11 @@ class FastReads:
 
 
 class _BatchedReads:
-    """_AT_ONCE questions a view at a time: keys that come meanwhile are the next one's.
+    """Batched reads: _AT_ONCE queries per view at a time; keys that arrive meanwhile go into the next one.
 
-    Nothing is asked for a key before it came, so an answer is never older than its request. Who waits holds a connection
-    of the server's open, which bounds their number."""
+    A key is queried only after it arrived, so an answer is never older than its request. Each waiting request
+    holds a connection of the server open, which bounds their number.
+    """
 
     def __init__(self, reads: PostgresReads) -> None:
         self._reads = reads
@@ -93,7 +96,7 @@ class _BatchedReads:
         return asked[1]
 
     async def close(self) -> None:
-        """Who waits for a question that is not asked yet has no answer; what is asked is answered, within its time."""
+        """Answer requests that are not queried yet with None; finish running queries within their time limit."""
         for asked in self._waiting.values():
             _settle(asked, None)
         self._waiting.clear()
@@ -102,7 +105,7 @@ class _BatchedReads:
         await self._reads.close()
 
     async def _read(self, view: str) -> None:
-        """One question after another, while anybody waits."""
+        """Run queries one after another while requests wait."""
         try:
             while asked := self._waiting.pop(view, None):
                 if len(asked) > _MOST_KEYS:
@@ -121,11 +124,11 @@ class _BatchedReads:
 def _settle(
     asked: Sequence[_Asked], found: Sequence[Found] | None, error: BaseException | None = None
 ) -> None:
-    """``found`` None: no answer to anybody."""
+    """Resolve the futures. ``found`` None: no answer for any of them."""
     answers: Sequence[Found | None] = [None] * len(asked) if found is None else found
     for (_, answer), each in zip(asked, answers, strict=True):
         if answer.done():
-            continue  # who asked is gone
+            continue  # the caller has disconnected
         if error is not None:
             answer.set_exception(error)
         else:
@@ -133,7 +136,7 @@ def _settle(
 
 
 class FastPath:
-    """ASGI middleware: behind the guard, before the routes."""
+    """ASGI middleware, after the guard and before the routes."""
 
     def __init__(self, app: App, reads: FastReads) -> None:
         self.app, self.reads = app, reads
@@ -157,7 +160,7 @@ class FastPath:
 
 
 def parse_request(scope: Scope) -> tuple[str, str, Positions] | None:
-    """(view, key, the token's positions) of a plain read by key; None of every other request."""
+    """Return (view, key, the token's positions) of a plain read by key; None for any other request."""
     if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(_PREFIX):
         return None
     view, _, key = scope["path"][len(_PREFIX) :].partition("/")
@@ -173,7 +176,7 @@ def parse_request(scope: Scope) -> tuple[str, str, Positions] | None:
     if not token:
         token = next((value.decode("latin-1") for name, value in scope["headers"] if name == _POSITION), "")
     if token and spans() is not None:
-        return None  # the route tells how long it waited
+        return None  # the route records how long it waited
     try:
         return view, key, Positions.parse(token)
     except CallerError:
@@ -181,8 +184,10 @@ def parse_request(scope: Scope) -> tuple[str, str, Positions] | None:
 
 
 def _answers(found: tuple[StoredRow | None, ViewCoverage], token: Positions) -> bool:
-    """Whether there is such a row and it has the write. A token that names a topic which the view does not read is for the
-    route to judge."""
+    """Return whether the row exists and covers the token.
+
+    A token that names a topic outside the view's sources is left to the route.
+    """
     row, covered = found
     if row is None or row.values is None:
         return False

@@ -1,7 +1,8 @@
-"""[core] A pull query: filters (``city=Oslo``, ``balance.gte=5``) and order on declared indexes, fields, and cursors.
+"""[core] A pull query: filters (``city=Oslo``, ``balance.gte=5``) and order on declared indexes, fields, and
+cursors.
 
-A cursor under an order carries the last row's values of it, and its key: the next page begins behind that place, whatever
-came, went or moved meanwhile. It is good for the order that it was made for and no other.
+A cursor under an order has the last row's values of it, and its key: the next page begins after that place,
+whatever rows were added, removed or moved meanwhile. It is valid only for the order that it was made for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OPERATORS = ("eq", "gt", "gte", "lt", "lte")
 MOST_ROWS = 1_000
 KEY = "key"
 _PLAIN = (str, int, float, bool, type(None))
-# Stores keep these as texts and bytes, which are in another order than what they stand for.
+# Stores keep these as texts and bytes, whose order differs from that of their values.
 _UNORDERED = ("json", "decimal", "bytes")
 
 
@@ -40,10 +41,10 @@ class Condition:
 def conditions(
     view: str, parameters: Iterable[tuple[str, str]], types: Mapping[str, str], indexes: Iterable[str]
 ) -> list[Condition]:
-    """The conditions in a query string. ``types`` are plain type names by column.
+    """Return the conditions in a query string. ``types``: plain type names by column.
 
-    Raises CallerError: a column that does not exist, is not indexed, has no order and is compared by it, or a value of
-    another type; with the way out.
+    Raises CallerError with a hint: an unknown or unindexed column, an order comparison on a type without
+    order, or a value of another type.
     """
     allowed = {KEY: "string", **{name: types[name] for name in indexes if name in types}}
     found = []
@@ -114,7 +115,7 @@ def _typed(view: str, name: str, value: str, kind: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A column to sort by. Null is the greatest, texts go by code point, in every store."""
+    """A column to sort by. In every store null is the greatest value and texts sort by code point."""
 
     column: str
     descending: bool
@@ -126,9 +127,11 @@ class Order:
 def order_of(
     view: str, text: str | None, types: Mapping[str, str], indexes: Iterable[str]
 ) -> tuple[Order, ...]:
-    """``city,-points`` as what to sort by, the key last so that no two rows are in one place; () without an order.
+    """Return the sort columns of ``city,-points``, with the key last to make places unique; () without an
+    order.
 
-    Raises CallerError for a column that has no index, with the way out."""
+    Raises CallerError with a hint for a column without an index.
+    """
     if not text:
         return ()
     allowed = {KEY: "string", **{name: types[name] for name in indexes if name in types}}
@@ -148,13 +151,15 @@ def order_of(
 
 
 def cursor_of(order: Sequence[Order], values: Sequence[Any]) -> str:
-    """Where a page ended, as text for the next request: opaque."""
+    """Return an opaque cursor for the place where a page ended."""
     told = json.dumps([",".join(map(str, order)), list(values)], separators=(",", ":"))
     return base64.urlsafe_b64encode(told.encode()).decode().rstrip("=")
 
 
 def parse_cursor(view: str, text: str | None, order: Sequence[Order]) -> tuple[Any, ...] | None:
-    """The values of ``cursor_of``. Raises CallerError for the cursor of another order, or of nobody."""
+    """Return the values of a ``cursor_of`` text. Raises CallerError for a cursor of another order, or an
+    invalid one.
+    """
     if text is None:
         return None
     try:
@@ -175,20 +180,23 @@ _BY_KEY = (Order(KEY, False),)
 
 
 def next_of(key: str) -> str:
-    """Where a page in key order ended, as text for the next request: the key, or a cursor where the key could be taken for a
-    position token or a cursor."""
+    """Return the ``next`` value of a page in key order: the key, or a cursor where the key looks like a token
+    or cursor.
+    """
     return cursor_of(_BY_KEY, (key,)) if is_token(key) or _key_of(key) is not None else key
 
 
 def after_of(text: str | None) -> tuple[str | None, str | None]:
-    """(key behind which a page in key order begins, position token) of a list's ``after``; one of them at most."""
+    """Return (key after which a page in key order begins, position token) of a list's ``after``; at most one
+    is set.
+    """
     if text and is_token(text):
         return None, text
     return (text, None) if text is None else (_key_of(text) or text, None)
 
 
 def _key_of(text: str) -> str | None:
-    """The key of a cursor in key order; None for every other text."""
+    """Return the key of a cursor in key order; None for any other text."""
     try:
         values = parse_cursor("", text, _BY_KEY)
     except (CallerError, UnicodeError):
@@ -197,7 +205,7 @@ def _key_of(text: str) -> str | None:
 
 
 def only(parameters: Iterable[str], known: Sequence[str], what: str) -> None:
-    """Raise CallerError for a parameter that a request does not have: it would be ignored."""
+    """Raise CallerError for a parameter that a request does not have, because it would be ignored."""
     for name in parameters:
         if name not in known:
             guess = nearest(name, known)
@@ -209,7 +217,9 @@ def only(parameters: Iterable[str], known: Sequence[str], what: str) -> None:
 
 
 def fields_of(view: str, text: str | None, types: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The fields that are shown beside the key; None: all of them. Raises CallerError with the nearest name."""
+    """Return the fields to show in addition to the key; None for all. Raises CallerError with the nearest
+    name.
+    """
     if text is None:
         return None
     known = [*types, "_version", "_sources"]
@@ -226,7 +236,7 @@ def fields_of(view: str, text: str | None, types: Mapping[str, str]) -> tuple[st
 
 
 def limit_of(text: str | None, most: int = MOST_ROWS) -> int:
-    """The page size: 100 by default, at most ``most``. Raises CallerError."""
+    """Return the page size: 100 by default, at most ``most``. Raises CallerError."""
     if text is None:
         return 100
     if not text.isdecimal() or not 1 <= int(text) <= most:

@@ -1,8 +1,8 @@
-"""[core] Read-your-writes: does what a store covers include the write whose token a reader carries?
+"""[core] Read-your-writes: whether a store covers the write whose token a reader sends.
 
-A token is the position after a write, ``topic:partition:offset``. A store covers it when its source positions for the
-view do, or (for one key, without waiting for the batch's progress record) when the row itself says that an event at
-or past the write is its source's latest.
+A token is the position after a write, ``topic:partition:offset``. A store covers it when its source positions
+for the view do, or (for one key, without waiting for the batch's progress record) when the row's provenance
+has an event at or past the write as its source's latest.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ POSITION_HEADER = "Hub-Position"
 
 
 def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Positions:
-    """The positions of a token that concern a view: other topics' writes are not waited for. ``source_topics`` may be
-    patterns: a topic that was made a moment ago is in no batch yet, and its write is waited for all the same.
+    """Return the positions of a token that concern a view; writes to other topics are not waited for.
 
-    Raises CallerError when the token names none of the view's topics: the wait would be for nothing.
+    ``source_topics`` may be patterns: a topic that was created a moment ago is in no batch yet, but its write
+    is waited for.
+
+    Raises CallerError when the token names none of the view's topics, because the wait would never end.
     """
     if not token:
         return Positions()
     positions = Positions.parse(token)
     if not source_topics:
-        return positions  # the view has not told of a batch yet: wait for what was asked for
+        return positions  # the view has no reported batch yet: wait for the whole token
     mine = Positions(
         {
             tp: offset
@@ -46,7 +48,7 @@ def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Posit
 
 
 def is_token(text: str) -> bool:
-    """Whether a text is a position token, such as ``orders:0:5``."""
+    """Return whether a text is a position token, such as ``orders:0:5``."""
     try:
         return bool(Positions.parse(text))
     except CallerError:
@@ -54,7 +56,7 @@ def is_token(text: str) -> bool:
 
 
 def row_covers(row_sources: Mapping[str, Any] | None, token: Positions) -> bool:
-    """True when the row's own provenance shows every position of the token."""
+    """Return whether the row's own provenance covers every position of the token."""
     if not row_sources or not token:
         return not token
     seen = {

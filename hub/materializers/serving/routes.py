@@ -51,7 +51,7 @@ from hub.shares import Shares
 from hub.tracing import ACTIVE, spans
 
 _LONGEST_WAIT_MS = 60_000
-# Each asks the store for itself whenever something was applied.
+# Limit of subscribers: each one queries the store after every apply.
 _MOST_SUBSCRIBERS = 1_000
 _OWN = ("limit", "after", "timeout_ms", "order", "fields")
 _OWN_OF_KEY = ("after", "timeout_ms", "fields")
@@ -66,7 +66,10 @@ def create_router(
     *,
     shares: Shares | None = None,
 ) -> APIRouter:
-    """The routes of one store. ``newest``: its progress records, with what is newer in the log. ``shares``: of subscriptions."""
+    """Return the routes of one store. ``newest``: merges its progress records with newer ones of the log.
+
+    ``shares``: of subscriptions.
+    """
     router = APIRouter(tags=["views"])
     counts = RowCounts(store)
 
@@ -120,7 +123,9 @@ def create_router(
     async def opened(
         view: str, query: QueryParams, snapshot: bool, covered: bool, last: str | None
     ) -> AsyncGenerator[SubscriptionEvent, None]:
-        """A subscription; what is wrong with it is said while there is still a status to say it with."""
+        """Open a subscription; raises its errors before the response begins, while a status can still be
+        sent.
+        """
         table = await anyio.to_thread.run_sync(_table, store, view, newest)
         if shares is not None:
             shares.require()
@@ -181,7 +186,7 @@ def create_router(
         try:
             row, covered = await _wait(store, watcher, view, key, token, _timeout(timeout_ms))
         except NotFound:
-            await anyio.to_thread.run_sync(_table, store, view, newest)  # says it with the nearest name
+            await anyio.to_thread.run_sync(_table, store, view, newest)  # raises with the nearest name
             raise
         if row is None or row.values is None:
             was = "was deleted" if row is not None else "does not exist"
@@ -211,7 +216,7 @@ async def _counted(
 
 
 def _filters(table: ViewTable, query: QueryParams, own: tuple[str, ...]) -> list[Condition]:
-    """The conditions of a request: every parameter that is not a route's own. Raises CallerError."""
+    """Return the conditions of a request: every parameter that is not a route's own. Raises CallerError."""
     parameters = [(name, value) for name, value in query.multi_items() if name not in own]
     return conditions(table.name, parameters, _types(table), table.indexes)
 
@@ -221,9 +226,10 @@ def _types(table: ViewTable) -> dict[str, str]:
 
 
 async def wait_for(store: Store, watcher: Watcher, views: Sequence[str], token: str, deadline: float) -> None:
-    """Until each view covers what of the token concerns it; ``deadline`` is of time.monotonic().
+    """Wait until each view covers its part of the token; ``deadline`` is of time.monotonic().
 
-    Raises PeerError with the lag, CallerError when the token concerns none of them."""
+    Raises PeerError with the lag, CallerError when the token concerns none of them.
+    """
     concerned: dict[str, Positions] = {}
     refusal: CallerError | None = None
     for view in views:
@@ -240,9 +246,11 @@ async def wait_for(store: Store, watcher: Watcher, views: Sequence[str], token: 
 async def _wait(
     store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
 ) -> tuple[StoredRow | None, Positions]:
-    """The key's row (None without a key) once the store covers the token, and what is covered at that moment.
+    """Return the key's row (None without a key) once the store covers the token, and the positions covered
+    then.
 
-    Raises PeerError with the lag."""
+    Raises PeerError with the lag.
+    """
     known = spans()
     if known is None:
         return await _covering(store, watcher, view, key, token, timeout_s)
@@ -295,13 +303,15 @@ def _behind(view: str, covered: Positions, token: Positions) -> PeerError:
 
 
 def known_views(store: Store, told: Mapping[str, Any]) -> list[str]:
-    """Return the names of views that have a table or a state in ``told``, the progress records."""
+    """Return the names of views that have a table or a state in the progress records ``told``."""
     said = [key.removeprefix("state:") for key in told if key.startswith("state:")]
     return sorted({*store.names(), *said})
 
 
 def describe(counts: RowCounts, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """A view as lists show it: engine state, rows, positions, last batch. ``told``: the progress records by their keys."""
+    """Return a view for lists: engine state, rows, positions, last batch. ``told``: the progress records by
+    key.
+    """
     state: Mapping[str, Any] = told.get(f"state:{view}", {})
     progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
     return {
@@ -322,7 +332,7 @@ def describe(counts: RowCounts, view: str, told: Mapping[str, Any]) -> dict[str,
 
 
 def _lasting(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a view with a ttl: how long, and how many expiries it has folded."""
+    """Return the ttl of a view that has one, and how many expiries it has folded."""
     if state.get("ttl") is None:
         return {}
     return {
@@ -332,8 +342,10 @@ def _lasting(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -
 
 
 def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """What a view is in its stores, without counting its rows: that reads the whole table. ``told``: the store's progress
-    records by their keys."""
+    """Return a view's state in its stores without its row count, which reads the whole table.
+
+    ``told``: the store's progress records by key.
+    """
     table = store.view(view) if view in store.names() else None
     served = store.served(view)
     found = store.group(view)
@@ -348,7 +360,7 @@ def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _verifications(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
-    """By store: whether its rows are what the changelog says."""
+    """Return the verification status of a view, by store."""
     reads = reads_view(view)
     return {
         store: shown(proof, keys=reads)
@@ -359,8 +371,10 @@ def _verifications(told: Mapping[str, Any], view: str) -> dict[str, dict[str, An
 def _group(
     views: Sequence[str], common: CommonSnapshot, view: str, told: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The group of a view as lists show it. ``at``: what of the cut is this view's; a reason may name another view, so who may
-    not see one of them is not told it."""
+    """Return the snapshot group of a view for lists. ``at``: this view's part of the snapshot.
+
+    A reason may name another view, so it is hidden from a caller who may not see every view of the group.
+    """
     note: Mapping[str, Any] = told.get(f"{GROUP}{common.name}") or {}
     seen = all(sees_view(each.partition("@")[0]) for each in (*views, *common.views))
     reasons = [each for each in (common.why, common.detail) if each]
@@ -377,7 +391,9 @@ def _group(
 
 
 async def _topics(store: Store, view: str) -> frozenset[str]:
-    """The topics that the view reads, as far as it told: those of its last batch, and the patterns of its file."""
+    """Return the topics that the view reads, as reported: those of its last batch, and the patterns of its
+    file.
+    """
     told = await anyio.to_thread.run_sync(store.progress)
     progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
     state: Mapping[str, Any] = told.get(f"state:{view}", {})
@@ -385,7 +401,9 @@ async def _topics(store: Store, view: str) -> frozenset[str]:
 
 
 def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:
-    """Raises NotFound with the nearest name, PeerError for a view that runs and has no rows yet."""
+    """Return the view's table. Raises NotFound with the nearest name, PeerError for a running view without
+    rows yet.
+    """
     try:
         return store.view(view)
     except NotFound as error:
@@ -396,8 +414,10 @@ def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:
 
 
 def no_rows_yet(store: Store, view: str, newest: Newest) -> list[str]:
-    """Raise PeerError when the view is known and has no table yet: it starts, or its store is filled anew. Return all that
-    are known otherwise."""
+    """Raise PeerError for a known view without a table (starting, or its store is being refilled).
+
+    Returns all known views otherwise.
+    """
     told = newest(store.progress())
     known = known_views(store, told)
     if view in known:

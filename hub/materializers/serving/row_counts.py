@@ -1,6 +1,6 @@
-"""[shell] How many rows each view has: counted anew when it has new ones, and never for more than a share of the time.
+"""[shell] Row count of each view: counted again when it has new rows, for a bounded share of the time.
 
-Counting reads the whole table: 50 ms of a view of 200,000 rows, and as much of every list of views that asks for it.
+Counting reads the whole table: 50 ms for a view of 200,000 rows, on every list of views that shows it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from hub.materializers.stores.sql_store import Store
 from hub.record import Positions
 
 SHARE = 0.02
-# What takes no longer is counted each time: a list of small views is exact.
+# Faster counts are repeated each time: a list of small views is exact.
 FREE_S = 0.005
-# Rows that somebody took out by hand are seen after so long, though the log moved nothing.
+# Rows that were removed manually show after this time, even if the log did not move.
 LONGEST_S = 60.0
 
 
@@ -31,7 +31,7 @@ class _Count:
 
 @dataclass
 class RowCounts:
-    """Of one store. Thread safe: two who ask at once may both count."""
+    """Row counts of one store. Thread-safe; two concurrent calls may both count."""
 
     store: Store
     clock: Callable[[], float] = time.monotonic
@@ -39,7 +39,7 @@ class RowCounts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, view: str) -> int:
-        """The view's live rows; of a large one that changes, as it was at most fifty times as long ago as counting takes."""
+        """Return the view's live rows; for a large view in change, a count up to 50 counting times old."""
         table = self.store.served(view)
         at = self.store.positions(
             table, "changelog"
@@ -59,7 +59,7 @@ class RowCounts:
         return rows
 
     def all(self) -> Mapping[str, int]:
-        """Of every view of the store."""
+        """Return the row count of every view of the store."""
         views = self.store.names()
         with self._lock:
             self._known = {view: known for view, known in self._known.items() if view in views}

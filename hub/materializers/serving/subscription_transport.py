@@ -1,8 +1,9 @@
 """[edge] Starlette: a subscription's events on the wire, as server-sent events or as WebSocket messages.
 
-One stream of events, two encodings; ids, names and bodies are the same in both. A send waits while the reader does not
-take what it was sent (sockets and servers buffer some hundred kilobytes, nothing here more than ``_TOGETHER``); after
-``SEND_S`` the line is closed, with the reason where the reader still listens, and the reader comes back with its last id.
+One stream of events has two encodings; ids, names and bodies are the same in both. A send waits while the
+reader does not read (sockets and servers buffer some hundred kilobytes, this module at most ``_TOGETHER``).
+After ``SEND_S`` the connection is closed, with the reason if the reader still listens, and the reader
+reconnects with its last id.
 
 ::
 
@@ -26,14 +27,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from hub.materializers.serving.subscriptions import SubscriptionEvent
 
 SEND_S = 30.0
-_TOGETHER = 16_384  # bytes of events that go out in one piece: a piece costs more than the events in it
+_TOGETHER = 16_384  # bytes of events sent in one piece: a piece costs more than the events in it
 _LAST_WORD_S = 5.0
 _TRY_AGAIN_LATER = 1013  # RFC 6455's registry of close codes
 _LONGEST_REASON = 123  # bytes that a close frame holds
 
 
 def as_sse(event: SubscriptionEvent) -> bytes:
-    """An event's text. ``alive`` is a comment; its id counts all the same, as the standard has it."""
+    """Return an event as text. ``alive`` is a comment, but its id counts, as the standard defines."""
     head = f"id: {event.mark}\n" if event.mark is not None else ""
     if event.name == "alive":
         return f"{head}: still here\n\n".encode()
@@ -41,7 +42,7 @@ def as_sse(event: SubscriptionEvent) -> bytes:
 
 
 def as_message(event: SubscriptionEvent) -> str:
-    """An event's JSON; ``id`` is there when the event has one."""
+    """Return an event as JSON, with ``id`` if the event has one."""
     message: dict[str, object] = {"event": event.name}
     if event.mark is not None:
         message["id"] = str(event.mark)
@@ -49,7 +50,9 @@ def as_message(event: SubscriptionEvent) -> str:
 
 
 class ServerSentEvents(StreamingResponse):
-    """Events as a response that ends when the subscription does, when the client goes, or when it does not read."""
+    """Response of events. Ends when the subscription ends, the client disconnects, or the client does not
+    read.
+    """
 
     media_type = "text/event-stream"
 
@@ -78,8 +81,10 @@ class ServerSentEvents(StreamingResponse):
 
 
 async def over_websocket(socket: WebSocket, events: AsyncGenerator[SubscriptionEvent, None]) -> None:
-    """Events as messages until the client goes or does not read. A message ``{"event": "ping"}`` is answered with
-    ``{"event": "pong"}``, for browsers, which cannot send the protocol's own; everything else a client says is ignored.
+    """Send events as messages until the client disconnects or does not read.
+
+    A message ``{"event": "ping"}`` is answered with ``{"event": "pong"}``, for browsers, which cannot send
+    the protocol's own pings; any other client message is ignored.
     """
 
     async def listen() -> None:
@@ -113,7 +118,10 @@ async def over_websocket(socket: WebSocket, events: AsyncGenerator[SubscriptionE
 
 
 def _has_next(event: SubscriptionEvent) -> bool:
-    """Whether another event follows at once: a page of changes ends with one that has an id, a snapshot with ``synced``."""
+    """Return whether another event follows at once.
+
+    A page of changes ends with an event that has an id, a snapshot with ``synced``.
+    """
     return event.name == "snapshot" or (event.name in ("upsert", "delete") and event.mark is None)
 
 

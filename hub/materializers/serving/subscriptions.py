@@ -1,18 +1,22 @@
-"""[shell] Push: a view's rows as they are, then every change, to any number of subscribers.
+"""[shell] Push: a view's current rows, then every change, to any number of subscribers.
 
-A subscriber holds changelog positions, which are also its last event id. It reads the store's rows made since then, so
-it sees exactly what a reader by key would see, deletes included, coalesced per key: a slow one skips states between,
-is told so, and never builds a queue. One watcher a server asks the store whether anything was applied and wakes them all.
+A subscriber holds changelog positions, which are also its last event id. It reads the store's rows made since
+then, so it gets exactly the rows that a reader by key would, deletes included, coalesced per key: a slow
+subscriber skips intermediate states, is notified of that, and never builds a queue. One watcher per server
+polls the store for applies and wakes all subscribers.
 
-The law: a client that clears its copy at ``reset``, takes ``snapshot`` and ``upsert``, drops ``delete`` and comes back
-with the last id it saw, ends equal to the table, wherever its line broke. A row of a snapshot therefore has an id too:
-the positions of the snapshot's first page and the key to go on after. With filters the same holds for the rows that
-meet them: a row that leaves them arrives as ``delete``, and an id is good for its own filters alone.
+Contract: a client that clears its copy at ``reset``, takes ``snapshot`` and ``upsert``, removes ``delete``
+and reconnects with the last id it received ends up equal to the table, wherever its connection broke. A row
+of a snapshot therefore has an id too: the positions of the snapshot's first page and the key to continue
+after. With filters the same holds for the rows that meet them: a row that stops meeting them arrives as
+``delete``, and an id is valid only for its own filters.
 
-Events are values here; ``push_wire`` writes them as server-sent events and as WebSocket messages.
+Events are values here; ``subscription_transport`` writes them as server-sent events and as WebSocket
+messages.
 
-Subscribers at one place ask the store once: those of a view that all keep up cost one question each 25 ms at most, and
-each the writing of its own rows. Those behind, or with filters of their own, ask for themselves until they are there.
+Subscribers at one position share a query of the store: those of a view that all keep up cost one query every
+25 ms at most, plus the writing of rows to each. Subscribers that are behind, or have filters of their own,
+query for themselves until they have caught up.
 """
 
 from __future__ import annotations
@@ -40,46 +44,47 @@ from hub.record import Positions, lag_records
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.025
-# From one change to the next look: a page costs as much as dozens of the rows in it.
+# Pause from a change to the next query: a page costs as much as dozens of the rows in it.
 _GATHER_S = 0.05
 _HEARTBEAT_S = 10.0
 _PAGE = 500
-_SLOW_S = 1.0  # a reader that takes longer for a page of changes is told what it missed
-_MOST_KEYS = 10_000  # remembered of one subscriber with filters: about 1 MB
+_SLOW_S = 1.0  # a reader that takes longer for a page of changes gets a ``behind`` event
+_MOST_KEYS = 10_000  # keys per subscriber with filters: about 1 MB
 
 Name = Literal["snapshot", "synced", "upsert", "delete", "reset", "behind", "covered", "alive", "closing"]
 
 
 @dataclass
 class Watcher:
-    """Wakes whoever waits when the store changed. ``run`` is one task for the whole server."""
+    """Wakes waiting tasks when the store changed. ``run`` is one task for the whole server."""
 
     store: Store
     generation: int = 0
     subscriptions: Counter[str] = field(default_factory=Counter)
-    # Hears of each change that a subscriber took: the view, and the events that the row is made of.
+    # Called for each change that a subscriber received: the view, and the events that the row is made of.
     pushed: Callable[[str, Mapping[str, Any] | None], None] = lambda _view, _sources: None
-    # Hears of changes whose rows name no events: the view, the subscriber, and from where to where of the sources it was told.
+    # Called for changes whose rows name no events: the view, the subscriber, and the source positions before
+    # and after them.
     told: Callable[[str, int, Positions, Positions], None] = lambda _view, _subscriber, _before, _after: None
-    # Hears, while traces are kept, of the same with its row, and when it was begun to be told (epoch ns).
+    # With tracing: called for each change with its row, and the start of its sending (epoch ns).
     sent: Callable[[str, StoredRow, int], None] | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _asking: dict[Hashable, asyncio.Future[ChangedRows]] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Until cancelled; a store that does not answer is asked again after a pause."""
+        """Run until cancelled; a store that does not answer is polled again after a pause."""
         try:
             await self._watch()
         finally:
-            # Nobody waits for these any more, but they have the store open.
+            # Their callers are gone, but they have the store open.
             await asyncio.gather(*self._asking.values(), return_exceptions=True)
 
     async def _watch(self) -> None:
         stamp = -1
         glance: int | None = None
         while True:
-            # Most of the time nothing has changed, and a glance tells so without a thread and a query.
+            # Usually nothing has changed, and a glance shows that without a thread and a query.
             before, glance = glance, self.store.glance()
             if glance is not None and glance == before:
                 await asyncio.sleep(_POLL_S)
@@ -103,13 +108,14 @@ class Watcher:
     async def changes(
         self, view: str, since: Positions, conditions: Sequence[Filter], incarnation: str
     ) -> ChangedRows:
-        """``Store.changes``, a page of it. Who asks the same while it is being asked takes that answer.
+        """Return a page of ``Store.changes``. Callers with the same arguments share a running query.
 
-        Only until the next change is seen: what was asked before may have missed it."""
+        A query is shared only until the next change is seen, because it may have missed that change.
+        """
         asked = (self.generation, view, str(since), repr(conditions), incarnation)
         if asked not in self._asking:
             ask = partial(self.store.changes, view, since, _PAGE, conditions, incarnation)
-            # A task of its own: the subscriber that happened to be first may leave.
+            # A task of its own: the subscriber that started it may leave.
             asking = self._asking[asked] = asyncio.ensure_future(anyio.to_thread.run_sync(ask))
             asking.add_done_callback(lambda done: self._answered(asked, done))
         return await asyncio.shield(self._asking[asked])
@@ -117,14 +123,16 @@ class Watcher:
     def _answered(self, asked: Hashable, done: asyncio.Future[ChangedRows]) -> None:
         del self._asking[asked]
         if not done.cancelled():
-            done.exception()  # whoever waits hears of it; when all have left, nobody has to
+            done.exception()  # every waiting caller gets the error; without any, nobody needs it
 
     def subscribers_by_view(self) -> dict[str, int]:
-        """Open subscriptions."""
+        """Return the number of open subscriptions by view."""
         return dict(+self.subscriptions)
 
     async def wait(self, seen: int, timeout_s: float) -> bool:
-        """True as soon as something was applied after ``seen`` (a value of ``generation``), False after the time."""
+        """Return True as soon as something was applied after ``seen`` (a value of ``generation``), False
+        after the time.
+        """
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(lambda: self.generation != seen)
@@ -135,8 +143,11 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberPosition:
-    """Where a subscriber is: the view's incarnation, changelog positions, in a snapshot the last key it has, and a mark
-    of the filters that all this is true for."""
+    """Position of a subscriber, valid for one incarnation of the view and one set of filters.
+
+    ``positions``: of the changelog. ``after``: in a snapshot, the last key it has. ``filters``: hash of the
+    filters.
+    """
 
     incarnation: str
     positions: Positions
@@ -144,14 +155,14 @@ class SubscriberPosition:
     filters: str = ""
 
     def __str__(self) -> str:
-        """The text of an event's id. Opaque to clients. Topic ids are base64: some have a slash of their own."""
+        """Return the text of an event's id, opaque to clients. Topic ids are base64 and may contain a slash."""
         filters = f";{self.filters}" if self.filters else ""
         key = "" if self.after is None else f"/{quote(self.after, safe='')}"
         return f"{quote(self.incarnation, safe='')}{filters}/{self.positions}{key}"
 
 
 def parse_event_id(text: str | None) -> SubscriberPosition | None:
-    """Raises CallerError when the text is no id of ours."""
+    """Parse an event id. Raises CallerError for an invalid one."""
     if not text:
         return None
     head, *rest = text.split("/")
@@ -168,15 +179,15 @@ def parse_event_id(text: str | None) -> SubscriberPosition | None:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionEvent:
-    """What a subscriber is told. ``mark``: it may come back with this id once it has seen the event.
+    """An event of a subscription. ``mark``: id with which the client may resume after this event.
 
     snapshot, upsert, delete   ``{"key", "row", "version"}``, row null when it is deleted or has left the filters
     synced                     ``{"positions"}`` of the changelog: the snapshot is whole
     reset                      ``{"reason"}``: drop every row, a new snapshot follows
     behind                     ``{"slow_ms", "records", "rows", "coalesced"}``: the reader was slow, changes were merged
-    covered                    ``{"positions"}`` of the sources that all that was told includes; only when asked for
-    alive                      nothing to tell for a while
-    closing                    ``{"reason"}``: the server ends the line; come back with the last id
+    covered                    ``{"positions"}`` of the sources that all sent rows include; only on request
+    alive                      heartbeat without a change
+    closing                    ``{"reason"}``: the server closes the connection; reconnect with the last id
     """
 
     name: Name
@@ -186,7 +197,7 @@ class SubscriptionEvent:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRequest:
-    """What a subscriber asks for. ``covered``: it wants to hear which source positions it has seen."""
+    """Request of a subscriber. ``covered``: send the source positions that the sent rows include."""
 
     view: str
     filters: tuple[Condition, ...] = ()
@@ -194,7 +205,7 @@ class SubscriptionRequest:
     covered: bool = False
 
     def mark(self) -> str:
-        """Tells ids of other filters apart; "" without any."""
+        """Return a hash that differs between filters; "" without filters."""
         if not self.filters:
             return ""
         told = sorted(repr(each.as_tuple()) for each in self.filters)
@@ -202,10 +213,10 @@ class SubscriptionRequest:
 
 
 class HeldKeys:
-    """Which keys a subscriber with filters may have: only of these it is told that they left.
+    """Keys that a subscriber with filters may have; it gets a ``delete`` only for these.
 
-    Exceptions from an assumption, so that memory is bounded: with too many of them the assumption becomes "it may have
-    any key", which costs deletes of rows it does not have and is never wrong.
+    Stored as exceptions from an assumption, to bound memory: with too many exceptions the assumption becomes
+    "it may have any key". That costs deletes of rows that the subscriber does not have and is never wrong.
     """
 
     def __init__(self, assumed: bool, most: int = _MOST_KEYS) -> None:
@@ -217,7 +228,7 @@ class HeldKeys:
         self._note(key, held=True)
 
     def drop(self, key: str) -> bool:
-        """True when the subscriber may have the key, and must be told."""
+        """Return whether the subscriber may have the key and needs a ``delete``."""
         held = self.assumed != (key in self._except)
         self._note(key, held=False)
         return held
@@ -235,10 +246,12 @@ class HeldKeys:
 async def subscribe(
     store: Store, watcher: Watcher, wanted: SubscriptionRequest, last_event_id: str | None = None
 ) -> AsyncGenerator[SubscriptionEvent, None]:
-    """``snapshot`` rows, ``synced``, then ``upsert`` and ``delete`` for ever; or, from an id, only what changed since.
-    ``reset``: the view was built anew (or the id is of other filters), drop every row and start over.
+    """Yield ``snapshot`` rows, ``synced``, then ``upsert`` and ``delete`` without end; from an id, only later
+    changes.
 
-    Ends with ``closing`` when the store cannot be read any more: the client comes back with its id."""
+    ``reset``: the view was rebuilt or the id is of other filters; the client drops every row and starts over.
+    Ends with ``closing`` when the store cannot be read any more; the client reconnects with its id.
+    """
     place = parse_event_id(last_event_id)
     view, filters = wanted.view, wanted.mark()
     watcher.subscriptions[view] += 1
@@ -270,7 +283,9 @@ async def subscribe(
 async def _from(
     store: Store, watcher: Watcher, wanted: SubscriptionRequest, start: SubscriberPosition, *, fresh: bool
 ) -> AsyncGenerator[SubscriptionEvent, None]:
-    """Events of one incarnation for ever. Raises BuiltAnew when it ends. ``start.after``: a snapshot comes first."""
+    """Yield events of one incarnation. Raises BuiltAnew when it ends. ``start.after``: a snapshot comes
+    first.
+    """
     view, conditions = wanted.view, [each.as_tuple() for each in wanted.filters]
     incarnation, at, after = start.incarnation, start.positions, start.after
     held = HeldKeys(assumed=not (fresh and wanted.snapshot))
@@ -282,13 +297,13 @@ async def _from(
         _, at = await anyio.to_thread.run_sync(store.snapshot, view, None, 0, conditions, incarnation)
     in_snapshot = after is not None
     while in_snapshot:
-        # Keys are past "" except the empty one itself: the very first page has no bound.
+        # Every key except the empty one is past "": the first page has no bound.
         bound = None if fresh else after
         rows, positions = await anyio.to_thread.run_sync(
             store.snapshot, view, bound, _PAGE, conditions, incarnation
         )
-        # The positions stay those of the FIRST page: what changed during the rest comes again as changes, so nothing is
-        # missed and the last word on a key is the right one.
+        # The positions stay those of the FIRST page: rows that changed during the rest are sent again as
+        # changes, so nothing is missed and the last event of a key is the right one.
         at, fresh = (positions if fresh else at), False
         for row in rows:
             after = row.key
@@ -299,7 +314,7 @@ async def _from(
         yield SubscriptionEvent("synced", place(), {"positions": str(at)})
     pace = _ReaderPace(counts=all(each.column != KEY for each in wanted.filters))
     told_at, covered, unmarked = time.monotonic(), Positions(), False
-    live = False  # what happened while the subscriber was away is not late
+    live = False  # changes while the subscriber was away do not count as late
     subscriber, reached, nameless = next(watcher.numbers), Positions(), False
     while True:
         seen = watcher.generation
@@ -311,7 +326,8 @@ async def _from(
         unmarked, at = unmarked or at != look.positions, look.positions
         begun_at = time.monotonic()
         for index, row in enumerate(rows):
-            # Only the last event of a page carries an id: resuming in the middle repeats rows, never skips one.
+            # Only the last event of a page has an id: resuming in the middle repeats rows and never skips
+            # one.
             mark = place() if index == len(rows) - 1 else None
             began_ns = time.time_ns() if watcher.sent is not None else 0
             yield SubscriptionEvent("delete" if row.values is None else "upsert", mark, _body(row))
@@ -324,10 +340,11 @@ async def _from(
         if rows:
             told_at, unmarked = time.monotonic(), False
         if len(look.rows) == _PAGE:
-            continue  # there is more, and nothing is covered before it is told
+            continue  # more rows follow, and nothing is covered before they are sent
         live = True
         if look.sources != reached:
-            # Rows are in the store before their progress, so what was told since then is of this stretch or before it.
+            # Rows are in the store before their progress, so rows sent since then are of this stretch or an
+            # earlier one.
             if nameless:
                 watcher.told(view, subscriber, reached, look.sources)
             reached, nameless = look.sources, False
@@ -335,7 +352,7 @@ async def _from(
             covered = look.sources
             yield SubscriptionEvent("covered", place(), {"positions": str(covered)})
             told_at, unmarked = time.monotonic(), False
-        # By the clock: another view's changes, or those of other rows, wake this one without anything to tell.
+        # By the clock: changes of other views or other rows wake this task without anything to send.
         left_s = told_at + _HEARTBEAT_S - time.monotonic()
         if left_s <= 0:
             yield SubscriptionEvent("alive", place() if unmarked else None, {})
@@ -353,14 +370,17 @@ def _concerns(held: HeldKeys, row: StoredRow) -> bool:
 
 @dataclass
 class _ReaderPace:
-    """How long the reader took for a page, and what that cost it. ``counts``: the rows that are read are all there are,
-    so that records of the changelog without a row of their own are states it did not see."""
+    """Time that the reader took for a page, and the states that it skipped.
+
+    ``counts``: all rows are read, so that changelog records without a row of their own are states that it
+    skipped.
+    """
 
     counts: bool
     took_s: float = 0.0
 
     def behind(self, rows: Sequence[StoredRow], records: int) -> dict[str, Any] | None:
-        """What a slow reader is told before the changes that came meanwhile."""
+        """Return the ``behind`` event's body for a slow reader; None for a fast one."""
         if self.took_s < _SLOW_S or not rows:
             return None
         return {

@@ -1,11 +1,12 @@
-"""[core] When a store may apply the rows of a group of views: at its cuts, all members at once.
+"""[core] Barrier of a snapshot group in a store: rows are applied at its snapshots, all members at once.
 
-Rows beyond the newest cut wait, within two bounds: so long (``patience_s``) and so many of each member (``most``). Past them
-the group is *apart* in this store and rows are applied as they come; the next cut that is heard of begins the waiting anew,
-and the first one that no member is past brings the group together again.
+Rows past the newest snapshot wait within two bounds: a time (``patience_s``) and a number of rows per member
+(``most``). Past them the group is *apart* in this store and rows are applied as they come; the next snapshot
+record starts the waiting again, and the first one that no member is past brings the group together.
 
-Whether a store is at a cut is never believed of this object: who asks compares the positions in the store with those of
-the cut that is noted beside them (in_store.py). So a kill at any moment, or a version that knows of no cuts, cannot make a claim false.
+This object is not the authority on whether a store is at a snapshot: readers compare the positions in the
+store with those of the snapshot that is noted with them (in_store.py). So a kill at any moment, or a version
+without snapshot groups, cannot make a claim false.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Literal
 from hub.materializers.snapshot_groups.group import GroupSnapshot
 from hub.record import Positions
 
-# What may be done with a group's rows: apply all that were read, keep them, or apply those before the cut.
+# Verdict on a group's rows: apply all that were read, hold them, or apply those before the snapshot.
 Verdict = Literal["free", "hold", "apply"]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberStanding:
-    """A member in a store: what of its changelog is applied, what is read, how many rows wait in between."""
+    """A member in a store: applied and read positions of its changelog, and the number of rows waiting
+    between them.
+    """
 
     applied: Positions
     read: Positions
@@ -33,27 +36,32 @@ class MemberStanding:
 
 @dataclass
 class GroupBarrier:
-    """A group in one store. ``hear`` of each cut, then ``judge`` in each step, and ``applied`` when that was done."""
+    """A group in one store. Call ``hear`` with each snapshot, ``judge`` in each step, and ``applied`` after
+    an apply.
+    """
 
     name: str
     patience_s: float
     most: int
-    cut: GroupSnapshot | None = None  # the newest that was heard of
-    at: GroupSnapshot | None = None  # that the store was brought to
-    why: str | None = None  # it is apart
+    cut: GroupSnapshot | None = None  # newest received snapshot
+    at: GroupSnapshot | None = None  # snapshot that the store is at
+    why: str | None = None  # reason, when it is apart
     holding: bool = True
     heard: int = -1  # offset of the newest record
-    since_s: float | None = None  # rows wait
+    since_s: float | None = None  # start of the rows' wait
 
     def hear(self, cut: GroupSnapshot, offset: int) -> None:
-        """A record of the log; one that was heard before says nothing new."""
+        """Take a snapshot record of the log; ignores a repeated one."""
         if self.cut is not None and offset <= self.heard and cut.at_ms <= self.cut.at_ms:
             return
         self.cut, self.heard, self.holding = cut, offset, True
 
     def judge(self, members: Mapping[str, MemberStanding], now_s: float) -> Verdict:
-        """What may be done now. ``members``: the views of this group that the store has; those that the cut does not name
-        (a version that is being built, a view that has just joined) are free whatever is said of the others."""
+        """Return what may be done now. ``members``: the views of this group that the store has.
+
+        Members that the snapshot does not name (a version in building, a view that has just joined) are
+        always free.
+        """
         if self.cut is None:
             return "free"
         goals = {table: each.changelog for table, each in self.cut.views.items() if table in members}
@@ -82,7 +90,7 @@ class GroupBarrier:
         return "hold"
 
     def full(self, members: Mapping[str, MemberStanding]) -> set[str]:
-        """Of which members nothing more is to be read now."""
+        """Return the members of which no more may be read now."""
         if self.cut is None or not self.holding:
             return set()
         return {
@@ -90,11 +98,11 @@ class GroupBarrier:
         }
 
     def applied(self) -> None:
-        """The store is at the cut."""
+        """Note that the store is at the snapshot."""
         self.at, self.why, self.since_s, self.holding = self.cut, None, None, True
 
     def part(self, why: str) -> None:
-        """The members' rows are applied as they come, until the next cut is heard of."""
+        """Let the members' rows be applied as they come, until the next snapshot is received."""
         self._part(why)
 
     def _part(self, why: str) -> Verdict:

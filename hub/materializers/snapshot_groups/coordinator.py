@@ -1,16 +1,18 @@
-"""[shell] Groups of views moved in step, in a thread of the materializer.
+"""[shell] Moves the views of snapshot groups in steps, in a thread of the materializer.
 
-A step of a group is bounded: it looks whether every member has committed up to the place that was set, tells the cut, and
-sets the next place. Whatever changes (a query ends, another version is served, Spark is another one, Kafka is away) lets
-all members run on their own and begins anew: no view waits for one that does not run.
+A step of a group is bounded: it checks whether every member has committed up to the current place, publishes
+the snapshot, and sets the next place. Any change (a query ends, another version is served, Spark restarts,
+Kafka is unavailable) lets all members run on their own and starts over: no view waits for one that does not
+run.
 
-Why what is told is a cut: while a place is set no member reads past it, so what members have written when all have committed
-there is made of what lies before it. The ends of the changelogs are asked then, and a member of which another query may
-have begun meanwhile (``Member.open``) makes the answer void. The next place is set after the record is in the log.
+Why a published snapshot is consistent: while a place is set, no member reads past it, so once all have
+committed there, everything that members have written is made of events before it. The ends of the changelogs
+are read then, and a member of which another query may have begun meanwhile (``Member.open``) makes the result
+void. The next place is set after the record is in the log.
 
-A member that reads another one's changelog goes last: the place that is chosen is of topics beside the group, and when all that
-a member reads of the group are there, the ends of their changelogs are what of the place is its. These ends, asked once, are
-also those that the cut tells: rows behind them are of the next one.
+A member that reads another member's changelog goes last: the chosen place covers topics outside the group,
+and when all members that it reads are there, the ends of their changelogs are its part of the place. The
+snapshot publishes the same ends, read once: rows past them belong to the next one.
 """
 
 from __future__ import annotations
@@ -40,28 +42,34 @@ from hub.record import NewRecord, Positions
 log = logging.getLogger(__name__)
 
 _LOOK_S = 0.01
-# Without a group, or after trouble.
+# Pause without a group, or after a failure.
 _IDLE_S = 0.5
 
 
 class ReadEnds(Protocol):
-    """How far a running query may read."""
+    """Control of how far a running query may read."""
 
     def hold(self, begin: Positions) -> Positions | None:
-        """From now on no batch begins; what is running goes on to its end. Returns the place after it, at least ``begin``;
-        None: not at this moment. Raises HubError when this Spark cannot be held."""
+        """Let no batch begin from now on; a running one finishes. Returns the place after it, at least
+        ``begin``.
+
+        None: not possible at this moment. Raises HubError when this Spark cannot be held.
+        """
 
     def until(self, place: Positions) -> None:
-        """It may read up to there, which is not before what ``hold`` returned."""
+        """Let it read up to ``place``, which is not before the result of ``hold``."""
 
     def free(self) -> None:
-        """It may read all there is."""
+        """Let it read everything."""
 
 
 @dataclass
 class Member:
-    """A view's running query as its group sees it. The view's thread sets ``reached`` after each commit, and ``open`` to
-    False before another query of the view can begin."""
+    """A view's running query as its group sees it.
+
+    The view's thread sets ``reached`` after each commit, and ``open`` to False before another query of the
+    view can begin.
+    """
 
     table: str
     generation: int
@@ -70,7 +78,7 @@ class Member:
     ends: ReadEnds
     reached: Positions
     open: bool = True
-    views: tuple[str, ...] = ()  # those of its topics that are changelogs of views which it reads
+    views: tuple[str, ...] = ()  # views of which it reads the changelog
 
 
 class GroupLog(Protocol):
@@ -81,7 +89,7 @@ class GroupLog(Protocol):
 
 @dataclass
 class SnapshotGroup:
-    """One group. ``most``: events from one place to the next; ``pause_s``: between two questions for news."""
+    """One group. ``most``: events from one place to the next; ``pause_s``: between two polls for new events."""
 
     name: str
     log: GroupLog
@@ -91,15 +99,15 @@ class SnapshotGroup:
     members: tuple[Member, ...] = ()
     begin: Positions = field(default_factory=Positions)
     place: Positions | None = None
-    # Of those that may go to the place, and of those of them that are there: the end of their changelogs.
+    # Members that may read to the place, and the changelog ends of those that are there.
     let: set[str] = field(default_factory=set)
     written: dict[str, Positions] = field(default_factory=dict)
-    told: bool = False  # the cut at ``place``
+    told: bool = False  # whether the snapshot at ``place`` is published
     ask_at_s: float = 0.0
     note: GroupNote | None = None
 
     def step(self, members: Sequence[Member], now_s: float, now_ms: int) -> None:
-        """``members``: all that the group has. Raises HubError; then ``part`` it."""
+        """Run one step. ``members``: all of the group's. Raises HubError; call ``part`` then."""
         if not self._same(members):
             self._release(members)
             self.members = tuple(members)
@@ -115,7 +123,9 @@ class SnapshotGroup:
             self._go_on(self.place)
 
     def part(self, state: GroupState, why: str, views: Iterable[str], now_ms: int) -> None:
-        """Every member runs on its own. Raises HubError when that cannot be said."""
+        """Let every member run on its own and publish the reason. Raises HubError when that cannot be
+        written.
+        """
         self._release(())
         self.say(state, why, tuple(views), now_ms)
 
@@ -129,7 +139,7 @@ class SnapshotGroup:
         log.info("group %s: %s%s", self.name, state, f" ({why})" if why else "")
 
     def forget(self) -> None:
-        """There is no such group any more."""
+        """Delete the group's records and release its members."""
         self._release(())
         keys = (f"{CUT}{self.name}", f"{GROUP}{self.name}")
         self.writer.append([NewRecord(PROGRESS_TOPIC, key.encode(), None) for key in keys])
@@ -143,12 +153,14 @@ class SnapshotGroup:
             if each.open and id(each) not in kept:
                 try:
                     each.ends.free()
-                except Exception:  # the others must not stand still for it
+                except Exception:  # the other members must not wait for it
                     log.exception("view %s: not let go", each.table)
         self.members, self.place, self.told = (), None, False
 
     def _gather(self, now_ms: int) -> bool:
-        """Hold all, each where it is; the first place is the furthest of all. False: again at the next look."""
+        """Hold all members where they are; the first place is the furthest. False: try again at the next
+        look.
+        """
         self.say("gathering", None, _tables(self.members), now_ms)
         begin = self.log.beginning_offsets(_topics(self.members))
         held = []
@@ -162,18 +174,18 @@ class SnapshotGroup:
         return True
 
     def _set(self, place: Positions) -> None:
-        """The next place, as far as it is of topics beside the group."""
+        """Set the next place, limited to topics outside the group."""
         self.place, self.told = place.of_topics(_beside(self.members)), False
         self.let, self.written = set(), {}
         self._bring()
 
     def _bring(self) -> None:
-        """Let each go on whose views are there, and see who else is there then."""
+        """Release each member whose input views have arrived, and check which members arrive then."""
         while self._bring_some():
             pass
 
     def _bring_some(self) -> bool:
-        """True when somebody has come there, so that others may go on."""
+        """Run one round of ``_bring``. True when a member arrived, so that others may be released."""
         came = []
         for each in self.members:
             if each.table not in self.let:
@@ -226,13 +238,13 @@ def _topics(members: Iterable[Member]) -> list[str]:
 
 
 def _beside(members: Iterable[Member]) -> list[str]:
-    """The topics that they read and do not write."""
+    """Return the topics that members read and do not write."""
     written = {each.changelog for each in members}
     return [topic for topic in _topics(members) if topic not in written]
 
 
 def _check(members: Sequence[Member]) -> None:
-    """Raises PeerError (HUB-3061) for members that cannot come to one place."""
+    """Raise PeerError (HUB-3061) for members that cannot come to one place."""
     written = {each.changelog for each in members}
     for each in members:
         for topic in each.views:
@@ -258,12 +270,12 @@ def _check(members: Sequence[Member]) -> None:
 
 
 class RunningVersion(Protocol):
-    """A version of a view and what its thread does."""
+    """A version of a view and the state of its thread."""
 
     table: str
     member: Member | None
     unheld: str | None  # why its query cannot be held
-    said: tuple[str, str | None]  # its state, and why
+    said: tuple[str, str | None]  # its state, and the reason
 
     @property
     def group(self) -> str | None: ...
@@ -274,7 +286,7 @@ class RunningVersion(Protocol):
 
 @dataclass
 class SnapshotGroups:
-    """Every group of the project. ``running`` is replaced by the materializer's loop, never changed."""
+    """Every group of the project. The materializer's loop replaces ``running`` and never mutates it."""
 
     log: GroupLog
     writer: Writer
@@ -293,13 +305,13 @@ class SnapshotGroups:
                     pause_s = _LOOK_S
             except HubError as error:
                 log.warning("views in step, tried again: %s", error.message)
-            except Exception:  # a fault of ours must not end it: members would stand still
+            except Exception:  # an internal error must not end the thread: members would wait for ever
                 log.exception("views in step")
         self.part_all("the materializer stops")
         self.writer.close()
 
     def step(self, now_s: float) -> bool:
-        """One step of each group. True when one of them moves."""
+        """Run one step of each group. True when one of them moves."""
         wanted: dict[str, list[RunningVersion]] = {}
         for each in self.running:
             if each.group is not None and each.served:
@@ -348,7 +360,7 @@ class SnapshotGroups:
 def _missing(
     views: Sequence[RunningVersion], members: Sequence[Member | None]
 ) -> tuple[GroupState, str] | None:
-    """Why a group cannot move in step now; None: it can."""
+    """Return why a group cannot move in steps now; None if it can."""
     for each in views:
         if each.unheld is not None:
             return "apart", each.unheld

@@ -1,11 +1,13 @@
-"""[core] Cuts: several views at one place of the log, as records of ``_hub.progress``.
+"""[core] Snapshot groups: several views at one place of the log, as records of ``_hub.progress``.
 
-Views whose files say the same ``cut: NAME`` are a *group*. The materializer moves a group in steps (coordinator.py): it
-chooses source positions, lets every member's query read up to them and no further, and when all have committed there, a
-record ``cut:NAME`` says so: the positions, and where each member's changelog ended then. What lies before these ends is
-made of exactly the events before the positions, in every member. ``group:NAME`` says whether a group moves in step, and why not.
+Views whose files have the same ``cut: NAME`` are a *group*. The materializer moves a group in steps
+(coordinator.py): it chooses source positions, lets every member's query read exactly up to them, and when all
+have committed there, writes a record ``cut:NAME`` with the positions, and the end of each member's changelog.
+Rows before these ends are made of exactly the events before the positions, in every member. ``group:NAME`` is
+the group's state, with the reason when it does not move in steps.
 
-A store that has applied all members up to the ends of one cut, and nothing beyond, is *at* that cut (barrier.py).
+A store that has applied all members exactly up to the ends of one snapshot is *at* that snapshot
+(barrier.py).
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ from hub.record import NewRecord, Positions
 
 CUT, GROUP = "cut:", "group:"
 
-# What a group does: its members stop at each cut; they are being brought to the first one; one of them reads what it has
-# missed, in large batches; one of them does not run.
+# States: members stop at each snapshot; they are on the way to the first one; one of them reads missed events
+# in large batches; one of them does not run.
 GroupState = Literal["together", "gathering", "catching up", "apart"]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberPosition:
-    """Where a member was: ``changelog`` is the end of what it had written, made of the events of ``topics`` before the cut."""
+    """Position of a member: ``changelog`` ends with the rows made of the events of ``topics`` before the
+    snapshot.
+    """
 
     generation: int
     changelog: Positions
@@ -39,7 +43,9 @@ class MemberPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """A place of the log that all members stopped at; ``views`` by their versions' names, ``at_ms`` when it was told."""
+    """A place of the log that all members stopped at. ``views``: by version name; ``at_ms``: when it was
+    published.
+    """
 
     name: str
     at: Positions
@@ -47,7 +53,7 @@ class GroupSnapshot:
     at_ms: int
 
     def sources(self, table: str) -> Positions:
-        """What a member's rows are made of."""
+        """Return the source positions that a member's rows are made of."""
         return self.at.of_topics(self.views[table].topics)
 
     def body(self) -> dict[str, Any]:
@@ -70,7 +76,7 @@ class GroupSnapshot:
 
 
 def group_snapshot_of(body: Mapping[str, Any]) -> GroupSnapshot:
-    """From the JSON of ``GroupSnapshot.body``. Raises HubFault when it is none."""
+    """Read the JSON of ``GroupSnapshot.body``. Raises HubFault for another format."""
     try:
         at = Positions.of(
             (topic, int(partition), offset)
@@ -95,7 +101,7 @@ def group_snapshot_of(body: Mapping[str, Any]) -> GroupSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class GroupNote:
-    """What a group does since ``since_ms``, and why it does not move in step."""
+    """State of a group since ``since_ms``, and why it does not move in steps."""
 
     name: str
     state: GroupState
@@ -115,8 +121,10 @@ class GroupNote:
 
 
 def next_place(at: Positions, ends: Positions, most: int) -> Positions:
-    """Where a group goes from ``at``: to the ends, or about ``most`` events on, of each partition in proportion to what is
-    unread of it and at least one. Never back."""
+    """Return the next place of a group: the ends, or about ``most`` events past ``at``; never before ``at``.
+
+    Each partition advances in proportion to its unread events, by at least one.
+    """
     unread = {tp: end - at.get(tp) for tp, end in ends if end > at.get(tp)}
     total = sum(unread.values())
     if total <= most:
@@ -127,7 +135,7 @@ def next_place(at: Positions, ends: Positions, most: int) -> Positions:
 
 
 def joined(all_: Iterable[Positions]) -> Positions:
-    """The latest of each partition."""
+    """Return the latest position of each partition."""
     found = Positions()
     for each in all_:
         found = found.advanced(each)

@@ -1,8 +1,10 @@
-"""[core] Is a store at a cut? From what is noted there, and from where its rows really are.
+"""[core] Check whether a store is at a group's snapshot, from the note in the store and the positions of its
+rows.
 
-The note ``cut:NAME`` of a store is what its applier brought it to, written with the rows. It is believed of a view exactly as
-long as the view's changelog positions, read in the same transaction, are those of the cut: rows that somebody applied
-beside it (an applier that knows no cuts, a view that was begun anew) make it void by themselves.
+The note ``cut:NAME`` of a store is the snapshot that its applier brought it to, written with the rows. It
+holds for a view exactly as long as the view's changelog positions, read in the same transaction, are those of
+the snapshot: rows applied in another way (an applier without snapshot groups, a view that was rebuilt)
+invalidate it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from hub.record import Positions
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:
-    """A view as a store has it: the version that is read, and what of its changelog is applied."""
+    """A view in a store: the version that is read, and the applied positions of its changelog."""
 
     table: str
     changelog: Positions
@@ -26,8 +28,10 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class CommonSnapshot:
-    """A cut that views are at, and what of it is theirs; or ``why`` they are at none. ``detail`` may name any of ``views``,
-    the group's; ``since_ms``: since when it is apart."""
+    """A snapshot that views are at, and their part of it; or ``why`` they are at none.
+
+    ``detail`` may name any of ``views``, the group's; ``since_ms``: since when it is apart.
+    """
 
     name: str | None
     at: Positions = Positions()
@@ -42,18 +46,21 @@ class CommonSnapshot:
 
 
 def label_of(told: Mapping[str, Any], table: str) -> str | None:
-    """The group of a version, as its engine said."""
+    """Return the group of a version, as its engine reported it."""
     label = (told.get(f"state:{table}") or {}).get("cut")
     return label if isinstance(label, str) else None
 
 
 def keys_of(labels: Iterable[str | None]) -> list[str]:
-    """What is told of groups."""
+    """Return the keys of the records about groups."""
     return [f"{kind}{label}" for label in dict.fromkeys(labels) if label is not None for kind in (CUT, GROUP)]
 
 
 def common_snapshot(members: Mapping[str, StoredMember], told: Mapping[str, Any]) -> CommonSnapshot:
-    """``members`` by their views' names; ``told``: the store's records ``state:<table>``, ``cut:<name>``, ``group:<name>``."""
+    """Return the common snapshot of ``members`` (by view), from the store's records by key.
+
+    ``told``: records ``state:<table>``, ``cut:<name>``, ``group:<name>``.
+    """
     if not members:
         return CommonSnapshot(None, why="no view is read")
     labels = {view: label_of(told, each.table) for view, each in members.items()}

@@ -1,8 +1,8 @@
-"""[edge] pyarrow: kept rows as Arrow columns and back, for the columnar stores.
+"""[edge] pyarrow: stored rows as Arrow columns and back, for the columnar stores.
 
-Times are ``timestamp(ms)`` and dates ``date32``, so that analysts meet times; both hold every number that Avro can send.
-Nested values stay JSON text: their shape changes with the writers' schemas, and a struct column would have to be
-rewritten each time, while DuckDB and Spark read JSON text with one function.
+Times are ``timestamp(ms)`` and dates ``date32``, so that analysts get time types; both hold every number that
+Avro can send. Nested values stay JSON text: their shape changes with the writers' schemas, a struct column
+would have to be rewritten each time, and DuckDB and Spark read JSON text with one function.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _META_TYPES = (
 
 
 class DoesNotFit(Exception):
-    """A value is none of its column's type; the message names the column."""
+    """A value does not fit its column's type; the message names the column."""
 
 
 def schema_of(types: Mapping[str, AvroType]) -> pyarrow.Schema:
-    """Key, the view's columns, then META."""
+    """Return the Arrow schema: key, the view's columns, then META."""
     columns = [(name, _TYPES.get(plain_type(kind), pyarrow.string())) for name, kind in types.items()]
     return pyarrow.schema([("key", pyarrow.string()), *columns, *zip(META, _META_TYPES, strict=True)])
 
 
 def table_of(schema: pyarrow.Schema, rows: Sequence[Sequence[Any]]) -> pyarrow.Table:
-    """Rows whose values are in the order of ``schema``. Raises DoesNotFit."""
+    """Return rows, with values in the order of ``schema``, as a table. Raises DoesNotFit."""
     columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = []
     for field, values in zip(schema, columns, strict=True):
@@ -64,7 +64,9 @@ def table_of(schema: pyarrow.Schema, rows: Sequence[Sequence[Any]]) -> pyarrow.T
 
 
 def stored_rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[KeptRow]:
-    """Of batches with the columns key, _version and the kept ones: rows as Cut gives them."""
+    """Return the rows of batches with the columns key, _version and the stored ones, as
+    ``StoreSnapshot.rows`` yields them.
+    """
     return chain.from_iterable(map(_rows_of, batches))
 
 
@@ -76,7 +78,7 @@ def _rows_of(batch: pyarrow.RecordBatch) -> Iterator[KeptRow]:
 
 def _plain(column: pyarrow.Array) -> list[Any]:
     if pyarrow.types.is_timestamp(column.type):
-        # DuckDB gives microseconds for what was written as milliseconds.
+        # DuckDB returns microseconds for times written as milliseconds.
         column = column.cast(pyarrow.timestamp("ms")).cast(pyarrow.int64())
     elif pyarrow.types.is_date32(column.type):
         column = column.cast(pyarrow.int32())

@@ -1,8 +1,9 @@
-"""[edge] SQLAlchemy's types: how an Avro value is kept in a SQL column, and how it is shown again.
+"""[edge] SQLAlchemy types: storage of Avro values in SQL columns, and their display.
 
-Times are kept as epoch milliseconds and dates as epoch days, the same in every store, and shown as ISO 8601. They are
-carried as whole numbers all the way (``as_numbers``): a time that Python's datetime cannot hold (a source that sends
-microseconds as milliseconds means the year 50,000) is then a strange value in a row, not the end of a view.
+Times are stored as epoch milliseconds and dates as epoch days, the same in every store, and shown as ISO
+8601. They stay whole numbers all the way (``as_numbers``): a time that Python's datetime cannot hold (a
+source that sends microseconds as milliseconds means the year 50,000) is then a strange value in a row and
+does not stop the view.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _TYPES: Mapping[str, type[TypeEngine[Any]]] = {
     "decimal": Text,
 }
 _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis")
-# Types whose values are kept alike: a change between them is no new column.
+# Types that are stored alike: a change between them needs no new column.
 _ALIKE: Mapping[str, str] = {"int": "long", "float": "double", "timestamp-micros": "timestamp-millis"}
 _EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
 
 
 def plain_type(avro_type: AvroType) -> str:
-    """The type's name without null: a primitive, a logical type, or "json" for what is nested."""
+    """Return the type's name without null: a primitive, a logical type, or "json" for a nested type."""
     if isinstance(avro_type, list):
         branches = [branch for branch in avro_type if branch != "null"]
         return plain_type(branches[0]) if len(branches) == 1 else "json"
@@ -54,7 +55,7 @@ def plain_type(avro_type: AvroType) -> str:
 
 
 def stored_alike(one: AvroType, other: AvroType) -> bool:
-    """True when a column made for one type holds values of the other."""
+    """Return whether a column made for one type holds values of the other."""
     first, second = plain_type(one), plain_type(other)
     return _ALIKE.get(first, first) == _ALIKE.get(second, second)
 
@@ -65,7 +66,7 @@ def sql_type(avro_type: AvroType) -> TypeEngine[Any]:
 
 
 def as_numbers(schema: AvroType) -> AvroType:
-    """A row's schema with the times and dates of its columns as the plain numbers they are written as."""
+    """Return a row's schema with the times and dates of its columns as the plain numbers that encode them."""
 
     def plain(avro_type: AvroType) -> AvroType:
         if isinstance(avro_type, list):
@@ -78,7 +79,7 @@ def as_numbers(schema: AvroType) -> AvroType:
 
 
 def to_sql(avro_type: AvroType) -> Convert | None:
-    """What makes a column's value of a row's (never of None); None when it is kept as it is."""
+    """Return the conversion from a row's value (never None) to a column's; None when it is stored unchanged."""
     kind = plain_type(avro_type)
     if kind in _TIMES:
         return _milliseconds_of_micros if kind == "timestamp-micros" else _milliseconds
@@ -88,7 +89,9 @@ def to_sql(avro_type: AvroType) -> Convert | None:
 
 
 def from_sql(avro_type: AvroType) -> Convert | None:
-    """What makes the shown value of a column's (never of None); None when it is shown as it is."""
+    """Return the conversion from a column's value (never None) to the shown one; None when it is shown
+    unchanged.
+    """
     kind = plain_type(avro_type)
     if kind in _TIMES:
         return _iso_time
@@ -116,7 +119,7 @@ def _iso_time(milliseconds: int) -> str:
     try:
         return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03d}Z"
     except (OverflowError, ValueError, OSError):
-        return str(milliseconds)  # no calendar has it
+        return str(milliseconds)  # outside the calendar
 
 
 def _iso_date(days: int) -> str:
@@ -127,7 +130,9 @@ def _iso_date(days: int) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Nested values as JSON: times as ISO 8601, decimals and bytes as text, what is no number as null."""
+    """Return nested values as JSON: times as ISO 8601, decimals and bytes as text, NaN and infinities as
+    null.
+    """
     return orjson.dumps(value, default=_spelled, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS).decode()
 
 

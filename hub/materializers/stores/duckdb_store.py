@@ -1,17 +1,18 @@
-"""[edge] DuckDB: views as tables of one columnar file, for analysis beside the store that serves by key.
+"""[edge] DuckDB: views as tables of one columnar file, for analysis next to the store that serves by key.
 
-DuckDB lets one process write a file OR several read it, so the file is open only while something is applied: in
-between any process may open it read-only, and the next apply waits until it closed it again. A reader that stays holds
-up this store, visibly (the state names its process), and no other.
+DuckDB lets one process write a file OR several read it, so the file is open only during an apply: in between
+any process may open it read-only, and the next apply waits until that process has closed it. A reader that
+stays blocks this store and no other; the store's state names its process.
 
-For people there is a view of the live rows under the view's own name; what the hub needs is in the schema ``_hub``.
+Users get a view of the live rows under the view's own name; the hub's own tables are in the schema ``_hub``.
 Nested values are of the type JSON: see arrow.py.
 
-A newer row is taken by deleting and inserting in one transaction: on 200,000 rows of 20 columns a MERGE that updates
-50,000 took 10 to 40 seconds, deleting and inserting them half of one. There is no index: a delete finds its rows by a
-hash join that reads the key column only. A kill leaves a log beside the file, which the next open replays.
+A newer row replaces the old one by delete and insert in one transaction: on 200,000 rows of 20 columns a
+MERGE that updates 50,000 took 10 to 40 seconds, delete and insert half a second. There is no index: a delete
+finds its rows by a hash join that reads the key column only. A kill leaves a log next to the file, which the
+next open replays.
 
-Limits: an apply costs some ten milliseconds however small it is, so rows are collected for half a second.
+Limitation: an apply costs some ten milliseconds for any size, so rows are collected for half a second.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ Connection = duckdb.DuckDBPyConnection
 
 
 class DuckStore:
-    """See ViewStore. Thread safe: one call at a time. ``wait_s``: how long a call waits for another process."""
+    """Implements ViewStore. Thread-safe: one call at a time. ``wait_s``: how long a call waits for another
+    process.
+    """
 
     rhythm = Rhythm(100_000, few=100_000, pause_s=0.5)
 
@@ -77,7 +80,7 @@ class DuckStore:
                 connection.execute(_OWN)
 
     def close(self) -> None:
-        """Nothing is open between calls."""
+        """Do nothing: no file is open between calls."""
 
     # ---- tables
 
@@ -226,7 +229,7 @@ class DuckStore:
 
     @contextmanager
     def cut(self, view: str) -> Iterator[StoreSnapshot]:
-        """See ViewStore. The file is held open for reading meanwhile, and nothing is applied."""
+        """Implements ViewStore. The file is held open for reading meanwhile, and nothing is applied."""
         with self._reading() as connection:
             topic_id, types = self._known(connection, view)
             swept = self._positions(connection, view, "swept")
@@ -252,7 +255,7 @@ class DuckStore:
         with self._lock, self._errors(), self._opened(read_only=False) as connection:
             connection.execute("BEGIN")
             yield connection
-            connection.execute("COMMIT")  # else: closing rolls back
+            connection.execute("COMMIT")  # without it, closing rolls back
 
     @contextmanager
     def _opened(self, *, read_only: bool) -> Iterator[Connection]:

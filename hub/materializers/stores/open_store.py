@@ -1,4 +1,4 @@
-"""[edge] Stores by their URL: which kind it is, and the store opened."""
+"""[edge] Opens stores by URL."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hub.materializers.stores.store import ViewStore
 
 
 def kind_of(url: str) -> str:
-    """``sqlite``, ``postgresql``, ``duckdb`` or ``parquet``."""
+    """Return the kind of a URL: ``sqlite``, ``postgresql``, ``duckdb`` or ``parquet``."""
     return url.partition(":")[0].partition("+")[0]
 
 
 def open_store(url: str, *, read_only: bool = False) -> ViewStore:
-    """The store of a URL. ``read_only``: nothing is made and no writer's lock is taken. Raises PeerError."""
+    """Open the store of a URL. ``read_only``: create nothing and take no writer's lock. Raises PeerError."""
     kind, path = kind_of(url), Path(url.partition("///")[2])
     if kind == "duckdb":
         return DuckStore(path, read_only=read_only)
@@ -28,5 +28,5 @@ def open_store(url: str, *, read_only: bool = False) -> ViewStore:
 
 
 def shown(url: str) -> str:
-    """The URL without its password."""
+    """Return the URL without its password."""
     return make_url(url).render_as_string(hide_password=True)

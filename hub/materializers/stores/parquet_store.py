@@ -1,4 +1,5 @@
-"""[edge] pyarrow and DuckDB: views as folders of Parquet files, for whoever reads files: DuckDB, pandas, Spark.
+"""[edge] pyarrow and DuckDB: views as folders of Parquet files, for any reader of files: DuckDB, pandas,
+Spark.
 
 ::
 
@@ -6,17 +7,17 @@
                     000004-snapshot.parquet   each key once
                     000007-delta.parquet      what came after: newer rows, tombstones, replays
 
-A batch is a file that is written, and then a manifest that is renamed into place: rows and positions move together,
-and a kill at any point leaves the last manifest right. Rows are merged when they are read: of each key the one with
-the highest ``_version`` (and of two alike the deleted one); ``_deleted`` rows are tombstones. So files may be merged in
+A batch writes a file, then renames a new manifest into place: rows and positions change together, and a kill
+at any point leaves the last manifest valid. Rows are merged on read: for each key the row with the highest
+``_version`` (of two equal ones the deleted one); ``_deleted`` rows are tombstones. So files may be merged in
 any order, and a file that holds a batch twice changes nothing.
 
-Small deltas are merged among themselves eight at a time, all of them into a snapshot when they have half of its rows:
-a row is rewritten a few times in its life however long the view lives. Files that are not live any more stay for a grace
-period, for readers that hold an older manifest.
+Small deltas are merged eight at a time, and all deltas are merged into a snapshot when they have half of its
+rows, so a row is rewritten a few times, however long the view lives. Files that are no longer live stay for a
+grace period, for readers of an older manifest.
 
-Limits: one writing process (a lock file says so); a transaction is one view's, not several views'; a snapshot is one
-file and is merged in the memory given to DuckDB, beyond that on disk.
+Limitations: one writing process (guarded by a lock file); a transaction covers one view, not several; a
+snapshot is one file, merged in DuckDB's memory limit and beyond that on disk.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ from hub.record import Positions
 
 GRACE_S = 600.0
 MANIFEST = "manifest.json"
-# As many deltas of one size become one delta of the next.
+# This many deltas of one size become one delta of the next size.
 MOST_ALIKE = 8
-# A snapshot is written anew when the deltas have this share of its rows, and not for fewer rows than that.
+# A snapshot is rewritten when the deltas have this share of its rows, and at least this many rows.
 SNAPSHOT_SHARE, SNAPSHOT_ROWS = 0.5, 100_000
 _MEMORY = "1GB"
 _READ_ROWS = 10_000
@@ -69,7 +70,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A view at one moment. ``retired``: files that are live no more, and since when (epoch ms)."""
+    """State of a view at one moment. ``retired``: files that are no longer live, and since when (epoch ms)."""
 
     view: str
     topic_id: str
@@ -100,14 +101,14 @@ class Manifest:
         }
 
     def instead(self, old: Sequence[File], new: Sequence[File], now_ms: int) -> Manifest:
-        """With the files ``new`` in the place of ``old``, which retire now."""
+        """Return the manifest with ``new`` in place of ``old``, whose files retire now."""
         kept = tuple(each for each in self.files if each not in old)
         retired = {**self.retired, **{each.name: now_ms for each in old}}
         return replace(self, files=(*kept, *new), retired=retired)
 
 
 def manifest_of(data: bytes) -> Manifest:
-    """Raises ValueError, KeyError or TypeError for what is none of ours."""
+    """Parse a manifest. Raises ValueError, KeyError or TypeError for an invalid one."""
     body = orjson.loads(data)
     return Manifest(
         body["view"],
@@ -125,7 +126,7 @@ def manifest_of(data: bytes) -> Manifest:
 
 
 def to_merge(files: Sequence[File]) -> tuple[Literal["snapshot", "delta"], tuple[File, ...]] | None:
-    """What is to be merged now, and into what; None: nothing yet."""
+    """Return the kind of the next merge and its files; None if none is due."""
     deltas = [each for each in files if each.kind == "delta"]
     fresh = sum(each.rows for each in deltas)
     settled = sum(each.rows for each in files) - fresh
@@ -139,7 +140,7 @@ def to_merge(files: Sequence[File]) -> tuple[Literal["snapshot", "delta"], tuple
 
 
 class ParquetStore:
-    """See ViewStore. ``grace_s``: how long files that are live no more stay for readers of an older manifest."""
+    """Implements ViewStore. ``grace_s``: how long retired files stay for readers of an older manifest."""
 
     rhythm = Rhythm(100_000, few=100_000, pause_s=1.0)
 
@@ -196,7 +197,7 @@ class ParquetStore:
             elif (found.types, found.indexes, list(found.types)) != (types, list(indexes), list(types)):
                 made = replace(found, types=types, indexes=list(indexes))
                 if found.types.keys() - types.keys() and made.files:
-                    # A column of that name may come back as something else: it must not be in any live file.
+                    # A column of that name may be added later with another type: no live file may have it.
                     made = self._merged(made, "snapshot", made.files)
                 self._commit(made)
         return fresh
@@ -221,7 +222,8 @@ class ParquetStore:
         meanwhile: Meanwhile | None = None,
     ) -> None:
         with self._thread, self._errors():
-            # All that can be refused first: then a batch that is refused leaves nothing of the others either.
+            # Check everything that can be refused first, so that a refused batch leaves nothing of the
+            # others.
             tables = [self._table(batch) for batch in batches]
             for batch, table in zip(batches, tables, strict=True):
                 self._apply(batch, table)
@@ -265,7 +267,9 @@ class ParquetStore:
     def _merged(
         self, made: Manifest, kind: Literal["snapshot", "delta"], files: Sequence[File], below: int = 0
     ) -> Manifest:
-        """The manifest with one file in the place of several; rows of versions below ``below`` as tombstones."""
+        """Return the manifest with several files merged into one; rows of versions below ``below`` become
+        tombstones.
+        """
         made, name = self._next(made, kind)
         columns = ", ".join(
             f"_deleted OR _version < {below} AS _deleted" if each == "_deleted" else _quote(each)
@@ -290,8 +294,11 @@ class ParquetStore:
             return bool(found)
 
     def _commit(self, made: Manifest) -> None:
-        """From here on this is the view. What retired long ago goes, the file before its mention; and only what the last
-        manifest has retired already, as that one is the truth until this one is in its place."""
+        """Write the manifest, then remove files whose grace period is over, each file before its entry.
+
+        Removes only files that the previous manifest lists as retired: that one is valid until this one is in
+        place.
+        """
         before = _now_ms() - int(self.grace_s * 1000)
         last = self._found(made.view)
         old = [name for name, since in (last.retired if last else {}).items() if since <= before]
@@ -302,7 +309,9 @@ class ParquetStore:
         _write(self.folder / made.view / MANIFEST, body)
 
     def _remove_strangers(self, view: str) -> None:
-        """Files that a kill left before any manifest named them. Numbers are used again, so none may stay."""
+        """Remove files that a kill left before any manifest named them. File numbers are reused, so none may
+        stay.
+        """
         made = self._manifest(view)
         named = {each.name for each in made.files} | made.retired.keys()
         for path in (self.folder / view).iterdir():
@@ -338,7 +347,7 @@ class ParquetStore:
 
     @contextmanager
     def cut(self, view: str) -> Iterator[StoreSnapshot]:
-        """See ViewStore: one manifest. Its files stay for the grace period."""
+        """Implements ViewStore: one manifest, whose files stay for the grace period."""
         made = self._manifest(view)
         columns = ", ".join(_quote(each) for each in ("key", "_version", *made.types, "_sources"))
         with self._errors(), self._database(made, made.files) as database:
@@ -351,7 +360,9 @@ class ParquetStore:
 
     @contextmanager
     def _database(self, made: Manifest, files: Sequence[File]) -> Iterator[duckdb.DuckDBPyConnection]:
-        """DuckDB in memory with the files' rows as ``hub_rows``: each column there, null where a file has it not."""
+        """Open an in-memory DuckDB with the files' rows as ``hub_rows``: all columns, null where a file lacks
+        one.
+        """
         config: dict[str, str | bool | int | float | list[str]] = {
             "threads": 2,
             "memory_limit": _MEMORY,
@@ -409,7 +420,7 @@ class ParquetStore:
 
 @contextmanager
 def _placed(path: Path) -> Iterator[Path]:
-    """A file that is under its name only when it is whole and on the disk."""
+    """Yield a temporary path, and rename it once the file is complete and synced."""
     unfinished = path.with_name(f"{path.name}.writing")
     yield unfinished
     _sync(unfinished)

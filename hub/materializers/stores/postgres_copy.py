@@ -1,8 +1,8 @@
-"""[edge] psycopg: many rows into a Postgres table by COPY and one merge, in the transaction that is under way.
+"""[edge] psycopg: bulk load into a Postgres table by COPY and one merge, within the current transaction.
 
-COPY cannot say what to do with a row that is there, so it fills a temporary table (no log, no indexes, gone with the
-transaction), and one statement takes from that what is newer. The server has most of its work with that one and needs no
-word from here, so there is time for something else.
+COPY has no conflict handling, so it fills a temporary table (no log, no indexes, dropped with the
+transaction), and one statement merges the newer rows. That statement is most of the server's work and needs
+nothing from the client, so the caller can do something else meanwhile.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _KEY = itemgetter(0)
 def copy_and_merge(
     connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]], meanwhile: Meanwhile | None
 ) -> None:
-    """Take rows (values in the table's column order, the key first; each key once) that have a higher ``_version``; ``meanwhile`` is called
-    while the server does.
+    """Take the rows that have a higher ``_version``; each key occurs once.
 
-    Raises psycopg.Error."""
+    ``rows`` have values in the table's column order, the key first. ``meanwhile`` is called while the server
+    works. Raises psycopg.Error.
+    """
     quote = connection.dialect.identifier_preparer.quote_identifier
     name = quote(table.name)
     names = [quote(column.name) for column in table.columns]
@@ -36,10 +37,10 @@ def copy_and_merge(
     with driver.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {_STAGE} (LIKE {name}) ON COMMIT DROP")
         with cursor.copy(f"COPY {_STAGE} ({columns}) FROM STDIN") as copy:
-            # In the order of the key's index: a sixth less of the server's work.
+            # In the order of the key's index: a sixth less work for the server.
             for row in sorted(rows, key=_KEY):
                 copy.write_row(row)
-        with driver.pipeline():  # a statement in it is sent and not waited for
+        with driver.pipeline():  # statements in a pipeline are sent without waiting
             cursor.execute(
                 f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {_STAGE} "
                 f"ON CONFLICT ({quote('key')}) DO UPDATE SET {replaced} "
@@ -55,9 +56,10 @@ def is_driver_error(error: Exception) -> bool:
 
 
 def driver_refused(error: BaseException) -> bool:
-    """The database answered, and does not take the rows.
+    """Return whether the database answered and refused the rows.
 
-    Class 54 too, which the driver calls operational: a key that is too long for an index stays so, however often it comes.
+    Includes class 54, which the driver classifies as operational: a key too long for an index fails on every
+    retry.
     """
     if isinstance(error, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError):
         return True

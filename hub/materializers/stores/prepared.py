@@ -1,10 +1,11 @@
-"""[edge] SQLAlchemy: rows by key and what their view covers, by one prepared statement over the bare driver.
+"""[edge] SQLAlchemy: rows by key with their view's coverage, by one prepared statement on the bare driver.
 
-A read by key is what applications do all day, and five statements in a transaction, each through SQLAlchemy, cost it a
-millisecond. One statement is one moment, too. It also reads back what it was prepared for, which version of the view is
-served and how that table is made: where this has changed, the answer is thrown away and the statement prepared anew.
+Reads by key are an application's most common request, and five statements in a transaction, each through
+SQLAlchemy, cost a millisecond. One statement also sees one moment. It reads back the properties that it was
+prepared for: the served version of the view and the table's definition. When they have changed, the answer is
+discarded and the statement prepared again.
 
-Whatever goes wrong here is no answer (None): ``Store.read`` is asked then, which has the words for it.
+Any failure here gives no answer (None): the caller then uses ``Store.read``, which has the error messages.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from hub.record import Positions
 
 @dataclass(frozen=True, slots=True)
 class ViewCoverage:
-    """What a view's rows cover, and how that is written."""
+    """Source positions that a view's rows cover, and their text."""
 
     positions: Positions
     text: str
@@ -41,8 +42,9 @@ class ViewCoverage:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStatement:
-    """A view's statement: its text, what is given to the driver for ``wanted``, how the columns of the row are called and made
-    into values, and what an answer to it begins with."""
+    """Prepared statement of a view: its text, the driver's parameters for ``wanted``, the row's column names
+    and conversions, and the mark that its answers begin with.
+    """
 
     sql: str
     given: Callable[[str | Sequence[str]], Any]
@@ -57,7 +59,7 @@ Row = tuple[Any, ...]
 
 
 class PreparedStatements:
-    """The views' statements of one store, each made when it is first asked for, and what their answers mean."""
+    """Prepared statements of one store by view, made on first use, and the decoding of their answers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -71,7 +73,7 @@ class PreparedStatements:
         self._made.pop(view, None)
 
     def make(self, view: str) -> PreparedStatement:
-        """Raises NotFound, PeerError. It asks the store, over one of its connections."""
+        """Prepare the view's statement, over a connection of the store. Raises NotFound, PeerError."""
         with self._store.reading() as connection:
             query, known = self._store.row_query(connection, view)
             dialect = connection.dialect
@@ -97,8 +99,11 @@ class PreparedStatements:
         return statement
 
     def answers(self, view: str, statement: PreparedStatement, rows: Sequence[Row]) -> list[Found] | None:
-        """What the rows of one question say; its first says what the statement must be made for. None: it is forgotten, for
-        it is made for something else."""
+        """Decode the rows of one query. None if the view changed since the statement was prepared; it is then
+        discarded.
+
+        The first row has the mark that must equal the statement's.
+        """
         if rows[0][:MARKS] != statement.mark:
             self.forget(view)
             return None
@@ -120,14 +125,16 @@ def _row(statement: PreparedStatement, found: Row) -> StoredRow | None:
 
 
 class ReadsAtOnce:
-    """Of SQLite, whose readers wait for no lock: a read waits for nobody and may be made where nothing may wait, in one thread."""
+    """Reads from SQLite, whose readers wait for no lock, so a read may run in the event loop. For one thread."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._statements = store, PreparedStatements(store)
         self._connection: PoolProxiedConnection | None = None
 
     def find(self, view: str, key: str) -> Found | None:
-        """The key's row (None: it was never there) and what is covered, of one moment. None: no answer, ask the store."""
+        """Return the key's row (None: never existed) and the coverage, of one moment. None: no answer, use
+        the store.
+        """
         try:
             for _ in range(2):
                 statement = self._statements.get(view) or self._statements.make(view)
@@ -136,7 +143,7 @@ class ReadsAtOnce:
                 found = self._statements.answers(view, statement, fetch(self._connection, statement, key))
                 if found is not None:
                     return found[0]
-        except HubError:  # no such view, say: that is no fault of the connection's
+        except HubError:  # such as an unknown view: the connection is fine
             self._statements.forget(view)
         except (SQLAlchemyError, sqlite3.Error):
             self._statements.forget(view)

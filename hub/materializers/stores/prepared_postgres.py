@@ -1,9 +1,9 @@
-"""[edge] psycopg: rows by key from Postgres, asked in the event loop, many keys in one question.
+"""[edge] psycopg: rows by key from Postgres, queried in the event loop, many keys per query.
 
-Threads that hand each other the interpreter cost a read more than the database does; a connection that the event loop watches
-needs none. What else is slow is the planner: left to itself it plans each question anew, which takes it three times as long as
-the answer. So it keeps one plan, and since that is made once, for a table of any size, it may be nothing but a walk down the
-keys' index.
+Threads that compete for the interpreter cost a read more than the database does; a connection watched by the
+event loop needs none. The planner is the other cost: by default it plans each query again, which takes three
+times as long as the answer. So one plan is kept, and since it is made once for a table of any size, it may
+only be a scan of the key's index.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hub.materializers.stores.prepared import Found, PreparedStatement, Prepared
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.stored_row import without_nul
 
-# Connections that reads by key take beside the store's own.
+# Connections for reads by key, in addition to the store's own.
 MOST_CONNECTIONS = 8
-# What is not answered within this, connecting and waiting for a connection counted, is no answer.
+# Time limit of an answer, including connecting and waiting for a connection.
 _ANSWER_S = 5.0
 _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
@@ -38,17 +38,20 @@ _Cursor = psycopg.AsyncCursor[Row]
 
 
 class PostgresReads:
-    """Of one store and one event loop. A hundred keys cost little more than one."""
+    """Reads of one store in one event loop. A hundred keys cost little more than one."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._statements = store, PreparedStatements(store)
         self._free: list[_Cursor] = []
         self._turns = asyncio.Semaphore(MOST_CONNECTIONS)
-        # Who makes statements waits for the database as long as the store does: it keeps nobody else's thread.
+        # Preparing a statement may wait for the database as long as the store does, so it has a thread of its
+        # own.
         self._maker = ThreadPoolExecutor(1, "prepared-reads")
 
     async def find(self, view: str, keys: Sequence[str]) -> list[Found] | None:
-        """Each key's row (None: it was never there) and what is covered, of one moment. None: no answer, ask the store."""
+        """Return each key's row (None: never existed) and the coverage, of one moment. None: no answer, use
+        the store.
+        """
         try:
             async with asyncio.timeout(_ANSWER_S):
                 for _ in range(2):
@@ -72,7 +75,7 @@ class PostgresReads:
             await cursor.connection.close()
 
     async def _ask(self, statement: PreparedStatement, keys: Sequence[str]) -> list[Row]:
-        """A connection that fails, or whose answer nobody waited for, is not asked again."""
+        """Run the statement. A connection that fails, or whose query was cancelled, is not used again."""
         cursor = self._free.pop() if self._free else await self._connect()
         try:
             await cursor.execute(statement.sql, statement.given([without_nul(key) for key in keys]))
@@ -85,7 +88,7 @@ class PostgresReads:
         return rows
 
     async def _connect(self) -> _Cursor:
-        """No transactions, and not asked whether it lives."""
+        """Open a connection in autocommit mode, without a liveness check."""
         dialect = self._store.engine.dialect
         given, named = dialect.create_connect_args(self._store.engine.url)
         made: dict[str, Any] = {**named, "autocommit": True}

@@ -1,21 +1,23 @@
 """[edge] SQLAlchemy Core: a view as a table, in SQLite (embedded) or Postgres (production), by the same code.
 
-A row is replaced only by a row with a higher ``_version``; a deleted row stays as a tombstone with its version, so that
-late replays cannot bring it back and subscribers learn of it. Rows, changelog positions and source positions are
-written in one transaction; a reader sees all of a batch or nothing.
+A row is replaced only by a row with a higher ``_version``; a deleted row stays as a tombstone with its
+version, so that late replays cannot restore it and subscribers get the delete. Rows, changelog positions and
+source positions are written in one transaction; a reader sees all of a batch or nothing.
 
-Every read looks at the view's definition in its own transaction, so it never meets a table that another process has
-changed meanwhile. ``incarnation`` names what positions in the changelog mean to a subscriber: it changes when the
-changelog topic is another one, and when rows vanished without a record of their own (``ViewBatch.expire_below``).
+Every read looks up the view's definition in its own transaction, so it never meets a table that another
+process has changed meanwhile. ``incarnation`` identifies the meaning of changelog positions for a subscriber:
+it changes with the changelog topic, and when rows were removed without a record of their own
+(``ViewBatch.expire_below``).
 
-A view may have several tables, one a version (``customer_360@2``). The applier and ``cut`` name the table they mean; reading
-verbs name the view and get the table that ``serve`` said last, looked up in the transaction that reads.
+A view may have several tables, one per version (``customer_360@2``). The applier and ``cut`` name the table;
+reads name the view and get the table that ``serve`` set last, looked up in the reading transaction.
 
-Durability: SQLite runs in WAL mode with ``synchronous=NORMAL``. A power cut may take the last transactions, positions
-and rows together, and the changelog has them still; a killed process loses nothing. Readers never wait for the writer.
+Durability: SQLite runs in WAL mode with ``synchronous=NORMAL``. A power cut may lose the last transactions,
+positions and rows together, and the changelog still has them; a killed process loses nothing. Readers never
+wait for the writer.
 
-Limits: one applier a store (a second one is harmless, by the version rule, and useless); ``count`` reads the whole
-table; a text that Postgres cannot hold (NUL) is kept with U+FFFD in its place.
+Limitations: one applier per store (a second one is harmless, by the version rule, and useless); ``count``
+reads the whole table; Postgres cannot store NUL in a text, which becomes U+FFFD there.
 """
 
 from __future__ import annotations
@@ -100,39 +102,39 @@ from hub.materializers.stores.stored_row import RowShaper, sources_text, without
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions, TopicPartition
 
-# Column, operator (eq gt gte lt lte), value as the column keeps it.
+# Column, operator (eq gt gte lt lte), value in the column's stored form.
 Filter = tuple[str, str, Any]
 
-# How many rows one statement carries; bounds memory and the time that the write lock is held between steps.
+# Rows per statement; bounds memory and the time that the write lock is held between steps.
 _CHUNK = 10_000
-# From so many rows on, Postgres takes them by COPY; below, the temporary table costs more than it saves.
+# Postgres takes this many rows or more by COPY; for fewer, the temporary table costs more than it saves.
 _COPY_FROM = 200
-# Two processes that open a new SQLite file at once: the one waits for the other's switch to WAL.
+# When two processes open a new SQLite file at once, one waits for the other's switch to WAL.
 _OPEN_TRIES, _OPEN_PAUSE_S = 100, 0.05
-# How many columns of ``row_query`` say what it was made for.
+# Number of leading columns of ``row_query`` that identify the table it was made for.
 MARKS = 5
-# More digits than any Avro decimal of ours has; rounding is refused.
+# More digits than any Avro decimal of the hub has; rounding raises.
 _EXACTLY = Context(prec=100, traps=[Inexact, InvalidOperation])
-# Postgres cuts longer names off, each to the same.
+# Postgres truncates longer names, possibly to the same name.
 _LONGEST_NAME = 63
 
 
 class StoreRefused(PeerError):
-    """The database answers and does not take these rows or this table; the same again fails again."""
+    """The database answers and refuses these rows or this table; a retry fails again."""
 
     code = "HUB-3041"
     retriable = False
 
 
 class BuiltAnew(HubError):
-    """The view's rows are of another incarnation than the one that was asked about: read it from its start."""
+    """The view's rows are of another incarnation than the requested one: read it from its start."""
 
     code = "HUB-1431"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row as it is read; ``values`` None: deleted. ``sources``: the events that are the latest of each source in it."""
+    """A row as read; ``values`` None: deleted. ``sources``: the latest event of each source in it."""
 
     key: str
     version: int
@@ -144,7 +146,9 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
-    """Rows in (partition, offset) order, the changelog positions to ask from next, and the source positions covered."""
+    """Rows in (partition, offset) order, the changelog positions for the next call, and the source positions
+    covered.
+    """
 
     rows: list[StoredRow]
     positions: Positions
@@ -153,7 +157,7 @@ class ChangedRows:
 
 @dataclass(frozen=True, slots=True)
 class ViewTable:
-    """A view's table: its columns' Avro types in order, its declared indexes, the changelog topic it is filled from."""
+    """A view's table: Avro types of its columns in order, declared indexes, and changelog topic."""
 
     name: str
     topic_id: str
@@ -168,7 +172,7 @@ class ViewTable:
 
 @dataclass(frozen=True, slots=True)
 class ComparedTable:
-    """One of two tables that are compared: its columns' types, the source positions its rows cover, its live rows."""
+    """One of two compared tables: column types, the source positions that its rows cover, and live rows."""
 
     types: Mapping[str, AvroType]
     sources: Positions
@@ -176,7 +180,7 @@ class ComparedTable:
 
 
 class Store:
-    """Thread safe. One writer at a time; readers never wait for it."""
+    """A store in SQLite or Postgres. Thread-safe. One writer at a time; readers never wait for it."""
 
     rhythm = Rhythm(10_000, few=1_000, pause_s=0.025)
 
@@ -215,7 +219,7 @@ class Store:
             Column("schema", JSON, nullable=False),
             Column("indexes", JSON, nullable=False),
         )
-        # Of a small transaction SQLAlchemy's making of statements was a third: these are made once.
+        # Building statements took SQLAlchemy a third of a small transaction, so these are built once.
         self._upserts = {
             each.name: _upsert_of(self.engine, each)
             for each in (self._positions, self._progress, self._views)
@@ -231,7 +235,7 @@ class Store:
         for attempt in range(_OPEN_TRIES):
             try:
                 with self._writer.begin() as connection:
-                    if self._postgres:  # IF NOT EXISTS alone races in the catalogue
+                    if self._postgres:  # IF NOT EXISTS alone races in the catalog
                         connection.execute(select(func.pg_advisory_xact_lock(_lock_number("hub_positions"))))
                     self._metadata.create_all(connection)
                 return
@@ -248,10 +252,12 @@ class Store:
     # ---- tables
 
     def ensure_view(self, name: str, schema: AvroType, indexes: Sequence[str], topic_id: str) -> bool:
-        """Make the view's table fit a changelog schema. True when it was made anew and must be filled from the start:
-        the topic is another one, or a column changed its type. Columns and indexes come and go without that.
+        """Make the view's table fit a changelog schema. Returns True when it was recreated and must be filled
+        from the start.
 
-        Raises CallerError when a field has a name that the table needs for itself."""
+        It is recreated for another topic or a changed column type. Columns and indexes are added and removed
+        without that. Raises CallerError when a field has a name that the table reserves.
+        """
         types = {each["name"]: each["type"] for each in schema["fields"] if not each["name"].startswith("_")}
         if "key" in types:
             raise CallerError(
@@ -284,7 +290,7 @@ class Store:
         return fresh
 
     def drop_view(self, name: str) -> None:
-        """Forget a view: its rows, positions and progress."""
+        """Remove a view: its rows, positions and progress."""
         with self._errors(), self._writer.begin() as connection:
             self._definition(connection, name).table.drop(connection, checkfirst=True)
             connection.execute(delete(self._positions).where(self._positions.c.view == name))
@@ -293,24 +299,24 @@ class Store:
             connection.execute(delete(self._progress).where(self._progress.c.key.in_(keys)))
 
     def views(self) -> list[str]:
-        """The names of the tables: a view's own, and those of its versions."""
+        """Return the names of the tables: a view's own, and those of its versions."""
         with self.reading() as connection:
             return sorted(connection.execute(select(self._views.c.view)).scalars())
 
     def names(self) -> list[str]:
-        """The names of the views that can be read."""
+        """Return the names of the views that can be read."""
         with self.reading() as connection:
             return self.view_names(connection)
 
     def view(self, name: str) -> ViewTable:
-        """The view's table as it is now. Raises NotFound."""
+        """Return the view's current table. Raises NotFound."""
         with self.reading() as connection:
             return self.definition(connection, name)
 
-    # ---- which version of a view is read
+    # ---- served versions
 
     def serve(self, view: str, number: int | None) -> None:
-        """From now on readers of ``view`` get its version of that number (None: the table of its own name)."""
+        """Serve this version of ``view`` to readers from now on (None: the table of its own name)."""
         with self._errors(), self._writer.begin() as connection:
             mark = {
                 "view": f"{view}@",
@@ -322,12 +328,12 @@ class Store:
             self._upsert(connection, self._positions, [mark])
 
     def served(self, view: str) -> str:
-        """The name of the table that readers of ``view`` get."""
+        """Return the name of the table that readers of ``view`` get."""
         with self.reading() as connection:
             return self._served(connection, view)
 
     def served_tables(self) -> dict[str, str]:
-        """The same of every view of which another table than that of its own name is read."""
+        """Return the served table of every view whose served table has another name than the view."""
         with self.reading() as connection:
             return self._all_served(connection)
 
@@ -336,7 +342,7 @@ class Store:
         return table_of(view, None if found is None else found.next_offset or None)
 
     def _all_served(self, connection: Connection) -> dict[str, str]:
-        """Of each view of which another table than that of its own name is read."""
+        """``served_tables()`` in the caller's transaction."""
         table = self._positions
         query = select(table.c.view, table.c.next_offset).where(table.c.kind == "served")
         return {
@@ -345,7 +351,7 @@ class Store:
 
     @contextmanager
     def side_by_side(self, view: str, other: str) -> Iterator[tuple[ComparedTable, ComparedTable]]:
-        """Two tables at one moment, rows in the order of their keys."""
+        """Yield two tables at one moment, rows in the order of their keys."""
         with self.reading() as connection:
             yield self._side(connection, view), self._side(connection, other)
 
@@ -374,16 +380,16 @@ class Store:
         return sorted(view for view in views if served.get(view, view) in tables)
 
     def definition(self, connection: Connection, name: str) -> ViewTable:
-        """As ``view``. Raises NotFound."""
+        """``view()`` in the caller's transaction. Raises NotFound."""
         known = self._definition(connection, self._served(connection, name), name)
         return known if known.name == name else replace(known, name=name)
 
     def covered(self, connection: Connection, view: str) -> Positions:
-        """The source positions that the view's rows cover."""
+        """Return the source positions that the view's rows cover."""
         return self._positions_of(connection, self._served(connection, view), "source")
 
     def common_cut(self, connection: Connection, views: Collection[str]) -> CommonSnapshot:
-        """The cut at which all of these views are, or why they are at none."""
+        """Return the common snapshot of all these views, or why they have none."""
         tables = {view: self._served(connection, view) for view in views}
         told = self._told(connection, [f"state:{table}" for table in tables.values()])
         told |= self._told(connection, keys_of(label_of(told, table) for table in tables.values()))
@@ -394,7 +400,9 @@ class Store:
         return common_snapshot(members, told)
 
     def group(self, view: str) -> tuple[list[str], CommonSnapshot] | None:
-        """The views here that are of one group with this one, and the cut at which they all are; None: it is of none."""
+        """Return the views of this one's group in this store, and their common snapshot; None without a
+        group.
+        """
         with self.reading() as connection:
             tables = {each: self._served(connection, each) for each in self.view_names(connection)}
             told = self._told(connection, [f"state:{table}" for table in tables.values()])
@@ -405,10 +413,13 @@ class Store:
             return views, self.common_cut(connection, views)
 
     def row_query(self, connection: Connection, view: str) -> tuple[Select[Any], ViewTable]:
-        """One row in any case, for the key ``wanted``: MARKS columns that say which table was asked and how it is made, what
-        is covered, then the table's own columns, or nulls. In Postgres ``wanted`` is a list of keys, and there is a row
-        for each in its order, of which the first alone says what is the same for all: a round trip costs more than a row.
-        Raises NotFound."""
+        """Return the statement that reads the key ``wanted``, and the view's table. Raises NotFound.
+
+        The statement returns a row in any case: MARKS columns that identify the table and its definition, the
+        covered positions, then the table's own columns, or nulls. In Postgres ``wanted`` is a list of keys,
+        with one row for each in its order; only the first row has the shared columns, because a round trip
+        costs more than a row.
+        """
         known = self._definition(connection, self._served(connection, view), view)
         positions, views, row = self._positions, self._views, known.table
         of_view = positions.c.view == known.name
@@ -438,13 +449,13 @@ class Store:
         return select(*told, *row.columns).select_from(anchor.outerjoin(row, found)), known
 
     def _told(self, connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
-        """Of the progress records those of these keys."""
+        """Return the progress records with these keys."""
         table = self._progress
         found = connection.execute(select(table.c.key, table.c.value).where(table.c.key.in_(keys)))
         return {key: value for key, value in found}  # noqa: C416 - rows are no pairs to the type checker
 
     def _of_views(self) -> Select[Any]:
-        """What makes the table of the view ``name``."""
+        """Return the statement that reads the definition of the view ``name``."""
         views, positions = self._views, self._positions
         swept = and_(positions.c.view == views.c.view, positions.c.kind == "swept")
         return (
@@ -454,7 +465,7 @@ class Store:
         )
 
     def _of_positions(self) -> Select[Any]:
-        """The positions of the kind ``kind`` of the view ``view``."""
+        """Return the statement that reads the positions of the kind ``kind`` of the view ``view``."""
         table = self._positions
         asked = (table.c[each] == bindparam(each, type_=table.c[each].type) for each in ("view", "kind"))
         return select(table.c.topic, table.c.partition, table.c.next_offset).where(*asked)
@@ -469,7 +480,7 @@ class Store:
         incarnation = topic_id if mark is None else f"{topic_id}.{mark}"
         with self._lock:
             known = self._known.get(name)
-        # As text too: JSON objects are equal in any order, columns have one.
+        # Compared as text too: JSON objects are equal in any order, columns have one.
         if known is not None and (known.incarnation, known.indexes, known.types, list(known.types)) == (
             incarnation,
             tuple(indexes),
@@ -505,9 +516,11 @@ class Store:
         progress: Mapping[str, Any] | None = None,
         meanwhile: Meanwhile | None = None,
     ) -> None:
-        """Rows, positions and progress records (None: gone) of several views: one transaction. See ViewStore.
+        """Write rows, positions and progress records (None: removed) of several views in one transaction. See
+        ViewStore.
 
-        Raises StoreRefused when the database does not take a row, PeerError when it does not answer, NotFound."""
+        Raises StoreRefused when the database refuses a row, PeerError when it does not answer, NotFound.
+        """
         now = _now_ms()
         with self._errors(), self._writer.begin() as connection:
             for batch in batches:
@@ -549,8 +562,11 @@ class Store:
         now: int,
         meanwhile: Meanwhile | None,
     ) -> bool:
-        """Rows by the driver's own bulk ways: SQLAlchemy's handling of each value costs more than the database. Whether
-        ``meanwhile`` had its turn."""
+        """Write rows by the driver's bulk functions: SQLAlchemy's handling of values costs more than the
+        database.
+
+        Returns whether ``meanwhile`` was called.
+        """
         newest = {self._key(change.key): change for change in changes}
         if len(newest) < len(changes):  # one statement may not touch a row twice
             for change in changes:
@@ -565,7 +581,10 @@ class Store:
         return False
 
     def _expire(self, connection: Connection, known: ViewTable, below: int, now: int) -> None:
-        """No record says that these rows are gone, so no position does: subscribers are made to start over."""
+        """Delete rows of versions below ``below``. Changes the incarnation, so that subscribers start over.
+
+        No record and so no position shows these deletes.
+        """
         table = known.table
         gone = and_(table.c._version < below, table.c._deleted.is_(False))
         expired = connection.execute(table.update().where(gone).values(_deleted=True, _applied_at_ms=now))
@@ -574,18 +593,18 @@ class Store:
             self._upsert(connection, self._positions, [mark])
 
     def _upsert(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Of one of the store's own tables."""
+        """Upsert rows of one of the store's own tables."""
         if rows:
             connection.execute(self._upserts[table.name], list(rows))
 
     # ---- read
 
     def get(self, view: str, key: str) -> StoredRow | None:
-        """One row, deleted or not; None when the key was never seen."""
+        """Return one row, deleted or not; None when the key never existed."""
         return self.read(view, key)[0]
 
     def read(self, view: str, key: str) -> tuple[StoredRow | None, Positions]:
-        """One row and the source positions that the view covers, of one moment."""
+        """Return one row and the source positions that the view covers, of one moment."""
         with self.reading() as connection:
             known = self.definition(connection, view)
             found = (
@@ -599,7 +618,9 @@ class Store:
     def select(
         self, view: str, conditions: Iterable[Filter], limit: int, after: str | None
     ) -> list[StoredRow]:
-        """Live rows in key order that meet every (column, operator, value); operators: eq gt gte lt lte."""
+        """Return live rows in key order that meet every (column, operator, value); operators: eq gt gte lt
+        lte.
+        """
         with self.reading() as connection:
             known = self.definition(connection, view)
             table = known.table
@@ -610,7 +631,7 @@ class Store:
             return [stored_row(known, found) for found in connection.execute(query).mappings()]
 
     def _meeting(self, known: ViewTable, conditions: Iterable[Filter]) -> list[ColumnElement[bool]]:
-        """What SQL must find true. Raises CallerError for a column that the view has no more."""
+        """Return the SQL conditions. Raises CallerError for a column that the view no longer has."""
         found: list[ColumnElement[bool]] = []
         for name, comparison, value in conditions:
             if name not in known.table.c:
@@ -628,8 +649,11 @@ class Store:
         order: Sequence[tuple[str, bool]],
         after: Sequence[Any] | None,
     ) -> list[tuple[StoredRow, tuple[Any, ...]]]:
-        """Live rows by (column, descending), each with its place: the values of those columns as they are kept, which
-        ``after`` takes. The last column must be the key, or contain it: no two rows have one place."""
+        """Return live rows by (column, descending), each with its place: the stored values of those columns.
+
+        ``after`` takes a place. The last column must be the key, or contain it, so that no two rows have one
+        place.
+        """
         with self.reading() as connection:
             known = self.definition(connection, view)
             table = known.table
@@ -659,9 +683,11 @@ class Store:
         conditions: Iterable[Filter] = (),
         incarnation: str | None = None,
     ) -> tuple[list[StoredRow], Positions]:
-        """Live rows with keys past ``after`` and the changelog positions they are read at: one consistent cut a call.
+        """Return live rows with keys past ``after`` and the changelog positions they are read at, of one
+        moment.
 
-        Raises BuiltAnew when the view is not of this incarnation any more."""
+        Raises BuiltAnew when the view is no longer of this incarnation.
+        """
         with self.reading() as connection:
             known = self._of_incarnation(connection, view, incarnation)
             table = known.table
@@ -682,13 +708,15 @@ class Store:
         conditions: Iterable[Filter] = (),
         incarnation: str | None = None,
     ) -> ChangedRows:
-        """Rows made by the changelog from ``since`` on, deletes included, coalesced per key, and the positions reached.
+        """Return rows made by the changelog from ``since`` on, deletes included, coalesced per key, and the
+        next positions.
 
-        At most ``limit``, in (partition, offset) order; the positions are those after the last row returned when there
-        are more, so that asking again from them leaves nothing out. A row that does not meet the conditions is told as
-        a deleted one: it may have met them before. Rows of other keys than the conditions name are left out.
+        At most ``limit`` rows, in (partition, offset) order; if there are more, the positions are those after
+        the last returned row, so that the next call skips nothing. A row that does not meet the conditions is
+        returned as a deleted one, because it may have met them before. Rows with keys that the conditions
+        exclude are left out.
 
-        Raises BuiltAnew when the view is not of this incarnation any more: ``since`` means nothing then.
+        Raises BuiltAnew when the view is no longer of this incarnation: ``since`` is then meaningless.
         """
         wanted = list(conditions)
         with self.reading() as connection:
@@ -707,7 +735,8 @@ class Store:
             ]
             if not fresh:
                 return ChangedRows([], reached, sources)
-            # A row's key never changes, so no row comes or goes by a condition on it; by any other it may.
+            # A row's key never changes, so a condition on it never starts or stops matching a row; any other
+            # may.
             where = [or_(*fresh), *self._meeting(known, [each for each in wanted if each[0] == "key"])]
             meets = and_(true(), *self._meeting(known, [each for each in wanted if each[0] != "key"]))
             query = (
@@ -738,7 +767,9 @@ class Store:
         return known
 
     def positions(self, view: str, kind: RowKind) -> Positions:
-        """How far a version's changelog is applied, or which source positions the rows cover that readers get."""
+        """Return the changelog positions applied to a version, or the source positions that the served rows
+        cover.
+        """
         with self.reading() as connection:
             return (
                 self.covered(connection, view)
@@ -751,8 +782,11 @@ class Store:
         return Positions({TopicPartition(topic, partition): offset for topic, partition, offset in found})
 
     def progress(self) -> dict[str, Any]:
-        """The latest progress and state records, by their keys. Under a view's own name: those of the version that is
-        read; of its other versions under ``version.<kind>:<view>@<number>``."""
+        """Return the latest progress and state records by key.
+
+        Keys with a view's own name are those of its served version; those of its other versions are
+        ``version.<kind>:<view>@<number>``.
+        """
         with self.reading() as connection:
             found = connection.execute(select(self._progress)).mappings()
             told = {row["key"]: row["value"] for row in found}
@@ -760,21 +794,26 @@ class Store:
         return _as_read(told, served) if served or any("@" in key for key in told) else told
 
     def count(self, view: str) -> int:
-        """How many live rows the view has. Reads the whole table."""
+        """Return the number of live rows of the view. Reads the whole table."""
         with self.reading() as connection:
             table = self.definition(connection, view).table
             query = select(func.count()).select_from(table).where(table.c._deleted.is_(False))
             return int(connection.execute(query).scalar_one())
 
     def newest_version(self, view: str) -> int:
-        """The highest version of any row, deleted ones included; 0 without rows. Reads the whole table."""
+        """Return the highest version of any row, deleted ones included; 0 without rows. Reads the whole
+        table.
+        """
         with self.reading() as connection:
             table = self._definition(connection, view).table
             return int(connection.execute(select(func.max(table.c._version))).scalar() or 0)
 
     def due(self, view: str, column: str, until_ms: int, limit: int) -> list[tuple[str, int]]:
-        """(key, time) of live rows of a version whose time in ``column``, an indexed one, is not after ``until_ms``; the
-        earliest first. [] of a table without that column. Raises NotFound."""
+        """Return (key, time) of live rows whose time in the indexed ``column`` is at most ``until_ms``,
+        earliest first.
+
+        [] for a table without that column. Raises NotFound.
+        """
         with self.reading() as connection:
             known = self._definition(connection, view)
             if column not in known.types:
@@ -790,7 +829,7 @@ class Store:
 
     @contextmanager
     def cut(self, view: str) -> Iterator[StoreSnapshot]:
-        """See ViewStore. The rows are read in the transaction that read the positions."""
+        """Implements ViewStore. The rows are read in the transaction that read the positions."""
         with self.reading() as connection:
             known = self._definition(connection, view)
             where = (self._positions.c.view == view, self._positions.c.kind == "swept")
@@ -811,18 +850,21 @@ class Store:
             yield StoreSnapshot(known.topic_id, known.types, positions, int(swept or 0), rows)
 
     def stamp(self) -> int:
-        """A number that changes whenever a process applied something: cheap to ask often."""
+        """Return a number that changes with every apply of any process. Cheap to poll."""
         with self.reading() as connection:
             return int(connection.execute(select(func.sum(self._positions.c.next_offset))).scalar() or 0)
 
     def glance(self) -> int | None:
-        """A number that changes with each commit of anybody, for two system calls: SQLite's ``data_version``. None where it
-        takes a question to learn that, or the file is busy: ``stamp`` then. For one thread."""
+        """Return a number that changes with each commit of any process, for two system calls: SQLite's
+        ``data_version``.
+
+        None where that needs a query, or the file is busy; use ``stamp`` then. For one thread.
+        """
         if self._postgres:
             return None
         try:
             if self._peephole is None:
-                # None of the pool's: of what it writes itself a connection is not told.
+                # Not from the pool: data_version does not change for the connection's own writes.
                 self._peephole = that_waits_for_no_lock(self.engine)
             cursor = self._peephole.cursor().execute("PRAGMA data_version")
             return int(cursor.fetchone()[0])
@@ -831,7 +873,7 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees one moment. Raises PeerError, StoreRefused."""
+        """Open a transaction that sees one moment. Raises PeerError, StoreRefused."""
         with self._errors(), self._reader.connect() as connection:
             yield connection
 
@@ -868,14 +910,17 @@ class Store:
 
 
 def _sqlite_refused(error: BaseException) -> bool:
-    """SQLite calls operational what is wrong with a statement, too: too many columns, a name that is taken. What is not there
-    is of a file that somebody took away."""
+    """Return whether SQLite refused a statement (too many columns, a name in use), which it reports as
+    operational.
+
+    A missing object means that somebody removed the file, and is not a refusal.
+    """
     wrong = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
     return wrong and not str(error).startswith("no such")
 
 
 def that_waits_for_no_lock(engine: Engine) -> PoolProxiedConnection:
-    """A connection to SQLite, none of the pool's, that says at once when the file is busy."""
+    """Open a connection to SQLite outside the pool that fails at once when the file is busy."""
     connection = engine.raw_connection()
     connection.detach()
     connection.cursor().execute("PRAGMA busy_timeout=0")
@@ -903,7 +948,8 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A writer that reads first would be refused its lock when another wrote since: it takes the lock at once.
+        # A writer that reads first would be refused its lock after another's write: it takes the lock at
+        # once.
         writes = connection.get_execution_options().get("hub_writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -920,13 +966,15 @@ _COMPARE: Mapping[str, Callable[[ColumnElement[Any], Any], ColumnElement[bool]]]
 
 
 def _bound(value: Any) -> Any:
-    """A truth as a parameter: by the constants TRUE and FALSE SQLAlchemy compares for equality alone."""
+    """Return a boolean as a parameter: SQLAlchemy compares the constants TRUE and FALSE for equality only."""
     return literal(value, Boolean) if isinstance(value, bool) else value
 
 
 def _decimal_text(value: Decimal, avro_type: AvroType) -> str:
-    """A decimal as its column's text, which has the digits of its type's scale; of one that no row can have, its own text,
-    which no row has either."""
+    """Return a decimal as its column's text, with the digits of its type's scale.
+
+    A decimal that no row can have gives its own text, which no row has either.
+    """
     branches = avro_type if isinstance(avro_type, list) else [avro_type]
     scale = next((each.get("scale", 0) for each in branches if isinstance(each, dict)), 0)
     with suppress(DecimalException):
@@ -938,7 +986,9 @@ def _decimal_text(value: Decimal, avro_type: AvroType) -> str:
 def _behind(
     columns: Sequence[ColumnElement[Any]], descending: Sequence[bool], place: Sequence[Any]
 ) -> ColumnElement[bool]:
-    """Rows behind a place in an order where null is the greatest: equal up to a column, and past it there."""
+    """Match rows after a place in an order where null is the greatest: equal up to a column, and past it
+    there.
+    """
     ways: list[ColumnElement[bool]] = []
     equal: list[ColumnElement[bool]] = []
     for column, down, value in zip(columns, descending, place, strict=True):
@@ -955,7 +1005,7 @@ def _behind(
 
 
 def _table(name: str, types: Mapping[str, AvroType], indexes: Sequence[str]) -> Table:
-    # Texts are in the order of the code points everywhere: a cursor must mean the same in every store.
+    # Texts sort by code point everywhere: a cursor must mean the same in every store.
     key_type = Text().with_variant(Text(collation="C"), "postgresql")
     kinds = {column: sql_type(avro_type) for column, avro_type in types.items()}
     columns = [
@@ -983,7 +1033,7 @@ def _table(name: str, types: Mapping[str, AvroType], indexes: Sequence[str]) -> 
 
 
 def _name(wanted: str, also: str = "") -> str:
-    """A name that is as long as databases allow; what is cut off still tells two names apart."""
+    """Return a name within the databases' length limit; a hash keeps truncated names distinct."""
     if len(wanted) <= _LONGEST_NAME:
         return wanted
     return f"{wanted[: _LONGEST_NAME - 9]}_{sha256(f'{wanted}/{also}'.encode()).hexdigest()[:8]}"
@@ -994,7 +1044,7 @@ def _lock_number(name: str) -> int:
 
 
 def _reshape(connection: Connection, table: Table) -> None:
-    """Add what the table lacks and drop what it has too much: a column that comes back later comes back empty."""
+    """Add missing columns and indexes and drop surplus ones: a column that is added again starts empty."""
     found = inspect(connection)
     there = {column["name"] for column in found.get_columns(table.name)}
     indexed = {str(index["name"]) for index in found.get_indexes(table.name)}
@@ -1015,7 +1065,7 @@ def _reshape(connection: Connection, table: Table) -> None:
 
 
 def _row(known: ViewTable, key: str, change: RowChange, now: int) -> tuple[Any, ...]:
-    """Values in the order of the table's columns."""
+    """Return values in the order of the table's columns."""
     row = change.row
     values = known.shaper.values(row or {})
     sources = sources_text(row, change.deleted_by)
@@ -1023,7 +1073,7 @@ def _row(known: ViewTable, key: str, change: RowChange, now: int) -> tuple[Any, 
 
 
 def _upsert_of(engine: Engine, table: Table) -> Any:
-    """The statement that puts a row in the place of the one with its primary key."""
+    """Return the statement that replaces the row with the same primary key."""
     dialect: Any = postgresql if engine.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(table)
     key = [column.name for column in table.primary_key]
@@ -1034,7 +1084,9 @@ def _upsert_of(engine: Engine, table: Table) -> Any:
 
 
 def _upsert_text(connection: Connection, table: Table, key: str, newer: str) -> str:
-    """The statement that takes a row unless the table has one as new; placeholders in the order of the columns."""
+    """Return the statement that takes a row unless the table has a newer or equal one; placeholders in column
+    order.
+    """
     quote = connection.dialect.identifier_preparer.quote_identifier
     names = [quote(column.name) for column in table.columns]
     place = "?" if connection.dialect.paramstyle == "qmark" else "%s"
@@ -1047,7 +1099,7 @@ def _upsert_text(connection: Connection, table: Table, key: str, newer: str) -> 
 
 
 def stored_row(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
-    """A row as it is read, of its table's columns by name."""
+    """Return a row as read, from its table's columns by name."""
     values: dict[str, Any] | None = None
     if not found["_deleted"]:
         values = {name: found[name] for name in known.types}

@@ -1,8 +1,8 @@
-"""[core] What the applier and ``hub view verify`` ask of a store, whatever kind it is.
+"""[core] Store port: the operations that the applier and ``hub view verify`` need from any kind of store.
 
-The contract, held to every kind by ``tests/unit/materializers/test_contract.py``: a row is replaced only by one with a
-higher version; a deleted row stays as a tombstone with its version; rows and positions of a view move in one step that
-is there wholly or not at all, through a kill at any moment; a reader sees rows and positions of one moment.
+Contract, tested for every kind by ``tests/unit/materializers/test_contract.py``: a row is replaced only by
+one with a higher version; a deleted row stays as a tombstone with its version; rows and positions of a view
+change atomically, through a kill at any moment; a reader sees rows and positions of one moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ RowKind = Literal["changelog", "source"]
 
 
 class RowChange(NamedTuple):
-    """A key's latest row in a batch. ``row`` None: deleted, by the events that ``deleted_by`` names as ``_sources`` would."""
+    """A key's latest row in a batch. ``row`` None: deleted, by the events in ``deleted_by`` (format of
+    ``_sources``).
+    """
 
     key: str
     version: int
@@ -31,9 +33,10 @@ class RowChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ViewBatch:
-    """What one transaction does to one view.
+    """Changes of one view in one transaction.
 
-    ``expire_below`` deletes rows of versions below it: what a later generation, now caught up, does not have.
+    ``expire_below`` deletes rows of versions below it: rows missing from a later generation that has caught
+    up.
     """
 
     view: str
@@ -43,16 +46,19 @@ class ViewBatch:
     expire_below: int = 0
 
 
-# Key, version, the columns' values as they are kept and ``_sources`` as text.
+# Key, version, the columns' stored values and ``_sources`` as text.
 KeptRow = tuple[str, int, Sequence[Any]]
-# What can be done while a database works.
+# Work to do while a database works.
 Meanwhile = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """How a store likes its batches: at most ``records`` in one, and ``pause_s`` from one to the next while there are fewer
-    than ``few``: each pays for a transaction before it pays for a row, a columnar one most of all."""
+    """Batch sizes of a store: at most ``records`` in one, and a pause of ``pause_s`` while there are fewer
+    than ``few``.
+
+    Every batch pays for a transaction before its rows, most of all in a columnar store.
+    """
 
     records: int
     few: int = 0
@@ -63,7 +69,8 @@ class Rhythm:
 class StoreSnapshot:
     """A view at one moment. ``swept``: rows of versions below it were deleted without a record of their own.
 
-    ``rows`` reads the live rows in any order, as often as it is called while the cut is open."""
+    ``rows`` reads the live rows in any order, on every call while the snapshot is open.
+    """
 
     topic_id: str
     types: Mapping[str, AvroType]
@@ -73,17 +80,22 @@ class StoreSnapshot:
 
 
 class ViewStore(Protocol):
-    """One writer at a time. Every call raises PeerError when the store is away, StoreRefused when it does not take it."""
+    """Port of a store. One writer at a time. Every call raises PeerError (unavailable) or StoreRefused
+    (refused).
+    """
 
     @property
     def rhythm(self) -> Rhythm: ...
 
     def ensure_view(self, name: str, schema: AvroType, indexes: Sequence[str], topic_id: str) -> bool:
-        """Make the view's table fit a changelog schema. True when it must be filled from the start: the topic is
-        another one, or a column changed its type. Columns and indexes come and go without that."""
+        """Make the view's table fit a changelog schema. Returns True when it must be filled from the start.
+
+        That is for another topic, or a changed column type. Columns and indexes are added and removed without
+        that.
+        """
 
     def drop_view(self, name: str) -> None:
-        """Forget a view: rows, positions and progress."""
+        """Remove a view: rows, positions and progress."""
 
     def views(self) -> list[str]: ...
 
@@ -93,20 +105,22 @@ class ViewStore(Protocol):
         progress: Mapping[str, Any] | None = None,
         meanwhile: Meanwhile | None = None,
     ) -> None:
-        """Rows and positions of each view in one transaction; progress records (None: gone) after them.
+        """Write rows and positions of each view in one transaction; progress records (None: removed) after
+        them.
 
-        ``meanwhile`` is called at most once, while a server works at the rows of a large batch; a store whose work is done in
-        this process has no use for it."""
+        ``meanwhile`` is called at most once, while a server works on the rows of a large batch; a store that
+        works in this process ignores it.
+        """
 
     def positions(self, view: str, kind: RowKind) -> Positions: ...
 
     def newest_version(self, view: str) -> int:
-        """The highest version of any row, deleted ones included; 0 without rows."""
+        """Return the highest version of any row, deleted ones included; 0 without rows."""
 
     def progress(self) -> dict[str, Any]: ...
 
     def count(self, view: str) -> int:
-        """How many live rows."""
+        """Return the number of live rows."""
 
     def cut(self, view: str) -> AbstractContextManager[StoreSnapshot]: ...
 

@@ -1,8 +1,8 @@
-"""[core] A row as every store keeps it: plain values in column order, and the digest that tells two rows apart.
+"""[core] Stored form of a row, the same in every store: plain values in column order, and their digest.
 
-One ``RowShaper`` makes the values for all kinds of stores, so that they hold the same: times as epoch milliseconds, dates
-as epoch days, decimals as text, nested values as JSON text. ``Digester`` sums what stores read back and what the
-changelog says to one number a row; the number of a table is the sum over its rows, in any order.
+``RowShaper`` makes the values for all kinds of stores: times as epoch milliseconds, dates as epoch days,
+decimals as text, nested values as JSON text. ``Digester`` hashes a row, as read from a store or from the
+changelog, to one number; the number of a table is the sum over its rows, in any order.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from hub.materializers.stores.columns import Convert, json_text, plain_type, to_
 from hub.materializers.types.avro_types import AvroType
 
 HASH_BITS = 64
-# Columnar stores have times as times, in microseconds of 64 bits: what is past that is kept as their last.
+# Columnar stores keep times in 64-bit microseconds: later times are stored as the last possible one.
 FARTHEST_MS = 9 * 10**15
 _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis")
 _NUL = "\0"
 
 
 class RowShaper:
-    """Rows to values in the order of ``types``. For who cannot hold them: ``nul`` False puts U+FFFD in the place of NUL,
-    ``far`` False the last time that calendars have in the place of later ones."""
+    """Converts rows to values in the order of ``types``.
+
+    For stores with limits: ``nul`` False replaces NUL with U+FFFD, ``far`` False replaces times past all
+    calendars with the last one.
+    """
 
     def __init__(self, types: Mapping[str, AvroType], *, nul: bool = True, far: bool = True) -> None:
         self.names = tuple(types)
@@ -35,7 +38,7 @@ class RowShaper:
         self._convert = tuple((place, convert) for place, convert in converts if convert is not None)
 
     def values(self, row: Mapping[str, Any]) -> list[Any]:
-        """The kept values; None for columns that the row's schema did not have."""
+        """Return the stored values; None for columns that the row's schema lacks."""
         try:
             found = list(self._get(row)) if self._get is not None else [row.get(each) for each in self.names]
         except KeyError:
@@ -60,7 +63,7 @@ def _converter(avro_type: AvroType, nul: bool, far: bool) -> Convert | None:
 
 
 def sources_text(row: Mapping[str, Any] | None, deleted_by: Mapping[str, Any] | None = None) -> str | None:
-    """A row's provenance, or what deleted it, as JSON text; None when it has none."""
+    """Return a row's provenance, or that of its delete, as JSON text; None without any."""
     sources = deleted_by if row is None else row.get("_sources")
     return json_text(sources) if sources is not None else None
 
@@ -74,9 +77,9 @@ def within_calendars(milliseconds: int) -> int:
 
 
 class Digester:
-    """Hashes of live rows, the same for the changelog's and any store's reading of them.
+    """Hashes of live rows, equal for the changelog and for any store's reading of it.
 
-    What stores cannot tell apart is not told apart: NUL and U+FFFD, −0.0 and 0.0, a number that is none and null, times
+    Values that some store cannot distinguish hash equally: NUL and U+FFFD, −0.0 and 0.0, NaN and null, times
     past all calendars.
     """
 
@@ -87,7 +90,9 @@ class Digester:
         self._times = [place for place, kind in enumerate(kinds) if kind in _TIMES]
 
     def row(self, key: str, version: int, values: Sequence[Any]) -> tuple[int, int]:
-        """(hash of the key, hash of key, version and values). ``values``: as Shaper makes them, then ``_sources``."""
+        """Return (hash of the key, hash of key, version and values). ``values``: from RowShaper, then
+        ``_sources``.
+        """
         found = list(values)
         for place in self._booleans:
             if found[place] is not None:

@@ -1,4 +1,4 @@
-"""[core] What the columnar stores do alike with a view: its types, when it begins anew, and a batch as rows."""
+"""[core] Functions shared by the columnar stores: a view's types, the rule for a refill, and a batch as rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hub.materializers.types.avro_types import AvroType
 
 
 def types_of(view: str, schema: AvroType) -> dict[str, AvroType]:
-    """The columns of a changelog's schema. Raises CallerError for a name that the table needs for itself."""
+    """Return the columns of a changelog's schema. Raises CallerError for a name that the table reserves."""
     types = {each["name"]: each["type"] for each in schema["fields"] if not each["name"].startswith("_")}
     if "key" in types:
         raise CallerError(
@@ -30,14 +30,16 @@ def made_anew(
     topic_id: str,
     types: Mapping[str, AvroType],
 ) -> bool:
-    """Whether a view known as (topic id, types, indexes) must be filled from the start of its changelog."""
+    """Return whether a view known as (topic id, types, indexes) must be filled from the start of its
+    changelog.
+    """
     if known is None or known[0] != topic_id:
         return True
     return any(not stored_alike(known[1][each], kind) for each, kind in types.items() if each in known[1])
 
 
 def newest_rows(shaper: RowShaper, changes: Sequence[RowChange]) -> list[tuple[Any, ...]]:
-    """Values in the order of ``arrow.schema_of``: of each key the newest."""
+    """Return the newest row of each key, with values in the order of ``arrow.schema_of``."""
     newest: dict[str, RowChange] = {}
     for change in changes:
         if change.key not in newest or newest[change.key].version < change.version:

@@ -89,8 +89,9 @@ class VerificationLog(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VerifiableView:
-    """A view in a store as its readers see it. ``store`` is None while the store is closed; ``why`` says why
-    it cannot be verified now.
+    """A view in a store as its readers see it.
+
+    ``store`` is None while the store is closed; ``why``: the reason why the view cannot be verified now.
     """
 
     view: str

@@ -13,7 +13,7 @@ except with probability 2^-64. The hash is not keyed, so an author of rows can c
 fingerprints.
 
 The fold's sums are kept per generation of the rows as well: a store sweeps out rows of earlier generations
-without a record of their own (``Cut.swept``), and each store does so at a time of its own.
+without a record of their own (``StoreSnapshot.swept``), and each store does so at a time of its own.
 
 Report: a record ``proof:<store>`` in the topic ``_hub.progress``, JSON, with every view that readers get from
 that store.
@@ -224,8 +224,7 @@ def verification_of(view: str, body: Mapping[str, Any]) -> VerificationStatus:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """A comparison at ``positions``. ``keys``: the first that differ, from ``walked`` of the regions that do.
-    """
+    """A comparison at ``positions``. ``keys``: the first that differ, from ``walked`` of the regions that do."""
 
     wanted: Fingerprint
     store: Fingerprint

@@ -1,5 +1,7 @@
-"""Versions of a view: a changed view is built beside the one that serves, compared with it, swapped in, or rolled back.
+"""Versions of a view: a changed view is built in parallel, compared with the served one, swapped in or rolled
+back.
 
-``versions.py`` [core] is the state machine. ``comparison.py`` [core] compares two versions. ``version_log.py`` [shell] keeps
-the state in ``_hub.progress`` and is the only place that changes it. ``routes.py`` [edge] serves the commands.
+``versions.py`` [core] is the state machine. ``comparison.py`` [core] compares two versions.
+``version_log.py`` [shell] keeps the state in ``_hub.progress`` and is the only place that changes it.
+``routes.py`` [edge] serves the commands.
 """

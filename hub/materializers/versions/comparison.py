@@ -1,10 +1,11 @@
-"""[core] Two versions of a view compared: how many rows, a hash of what both have, and the first differences.
+"""[core] Compare two versions of a view: row counts, a hash of common columns, and the first differences.
 
-Both sides come at one moment of one store, in the order of their keys, so one pass suffices and nothing is kept. The
-engines of the two are not equally far at that moment: a row that is made of an event which the other side has not read
-yet is no difference but news; one that it never reads, because its version has other topics, is a difference. Which events
-made a row its ``_sources`` say; where a view has none (SQL views), rows are compared as they are, and ``same_positions``,
-of the topics that both read, says whether that means anything.
+Both sides are read at one moment of one store, in key order, so one pass suffices and nothing is buffered.
+The two engines may be at different positions at that moment: a row made of an event that the other side has
+not read yet is not counted as a difference; one made of an event that the other side never reads, because its
+version has other topics, is. A row's ``_sources`` give its events; in a view without them (SQL views), rows
+are compared as they are, and ``same_positions``, over the topics that both read, tells whether the result is
+meaningful.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _LONGEST = 200
 
 @dataclass(slots=True)
 class VersionComparison:
-    """``columns``: which both have, alike. ``moving``: rows left out because one side has read what the other has not."""
+    """Result of a comparison. ``columns``: present in both with equal types.
+
+    ``moving``: rows left out because only one side has read their events.
+    """
 
     columns: tuple[str, ...]
     added: tuple[str, ...]
@@ -67,7 +71,7 @@ class VersionComparison:
 
 
 def compare(before: ComparedTable, after: ComparedTable, most: int = MOST_SAMPLES) -> VersionComparison:
-    """One pass over both. The hashes are sums over rows: equal whatever the order."""
+    """Compare both tables in one pass. The hashes are sums over rows and independent of order."""
     columns = tuple(
         name
         for name, kind in after.types.items()
@@ -82,7 +86,7 @@ def compare(before: ComparedTable, after: ComparedTable, most: int = MOST_SAMPLE
     )
     common: dict[str, AvroType] = {name: after.types[name] for name in columns}
     digester = Digester(common)
-    # One side's place of each common column, and of _sources behind them all.
+    # Index of each common column on one side, and of _sources after them all.
     old_at = [list(before.types).index(name) for name in columns]
     new_at = [list(after.types).index(name) for name in columns]
     for old, new in _joined(before.rows(), after.rows()):
@@ -122,7 +126,8 @@ def _note_differing(
     found.differing += 1
     told: dict[str, Any] = {}
     for place, name in enumerate(columns):
-        # By the digest, which knows what stores cannot tell apart: all other columns count as null.
+        # Compared by digest, which ignores differences that stores cannot represent: all other columns count
+        # as null.
         ones, others = [None] * len(columns), [None] * len(columns)
         ones[place], others[place] = old[place], new[place]
         if digester.row("", 0, ones) != digester.row("", 0, others):
@@ -146,7 +151,7 @@ def _short(value: Any) -> Any:
 def _joined(
     before: Iterator[KeptRow], after: Iterator[KeptRow]
 ) -> Iterator[tuple[KeptRow | None, KeptRow | None]]:
-    """Rows of one key side by side."""
+    """Yield rows of one key as pairs."""
     old, new = next(before, None), next(after, None)
     while old is not None or new is not None:
         if new is None or (old is not None and old[0] < new[0]):
@@ -165,7 +170,7 @@ def _topics(positions: Positions) -> set[str]:
 
 
 def _ahead(row: KeptRow | None, reached: Positions, topics: AbstractSet[str]) -> bool:
-    """Whether the row's provenance shows an event of these topics that is not before these positions."""
+    """Return whether the row's provenance has an event of these topics at or past these positions."""
     if row is None or not row[2] or row[2][-1] is None:
         return False
     try:

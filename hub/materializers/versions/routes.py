@@ -1,7 +1,8 @@
 """[edge] FastAPI: the versions of a view, and the commands that swap them.
 
-A command is a record of ``_hub.progress``; the materializer alone carries it out and notes its id with the outcome in the
-view's next ``versions:`` record, which comes back here through the store. So a caller asks, and then looks.
+A command is a record of ``_hub.progress``. Only the materializer carries it out; it writes the command's id
+and outcome to the view's next ``versions:`` record, which returns through the store. So a caller sends a
+command, then polls.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HIDDEN = ("text", "body", "fingerprint", "plain")
 
 
 class CommandLog(Protocol):
-    """What the commands are appended to."""
+    """Log to which commands are appended."""
 
     def writer(self) -> Writer: ...
 
@@ -42,7 +43,7 @@ class VersionCommand(BaseModel):
 
 
 def create_router(store: Store, log: CommandLog, newest: Newest = dict) -> APIRouter:
-    """The routes of one store and the log behind it. ``newest``: see ``hub.materializers.serving.routes``."""
+    """Return the routes of one store and its log. ``newest``: see ``hub.materializers.serving.routes``."""
     router = APIRouter(tags=["views"])
 
     @router.get("/view-versions/{view}")
@@ -53,7 +54,7 @@ def create_router(store: Store, log: CommandLog, newest: Newest = dict) -> APIRo
     @router.post("/view-versions/{view}", status_code=202)
     async def command(view: str, body: VersionCommand) -> Response:
         """Ask for a swap, a rollback, a drop, a rewind or a second opinion. The answer's ``id`` is ``answered`` when it was looked at."""
-        await anyio.to_thread.run_sync(view_versions, store, view)  # NotFound is said here
+        await anyio.to_thread.run_sync(view_versions, store, view)  # raises NotFound
         asked = CommandReceived(uuid.uuid4().hex, body.action, body.version)
 
         def send() -> None:
@@ -70,7 +71,9 @@ def create_router(store: Store, log: CommandLog, newest: Newest = dict) -> APIRo
 
 
 def view_versions(store: Store, view: str, newest: Newest = dict) -> dict[str, Any]:
-    """All versions of a view with their definitions, and what became of the last command. Raises NotFound."""
+    """Return all versions of a view with their definitions, and the outcome of the last command. Raises
+    NotFound.
+    """
     told = newest(store.progress())
     body = told.get(f"{PREFIX}{view}")
     if body is None:
@@ -97,7 +100,7 @@ def view_versions(store: Store, view: str, newest: Newest = dict) -> dict[str, A
 
 
 def recomputed(told: Mapping[str, Any], view: str) -> dict[str, Any] | None:
-    """What the last second opinion found; which rows differ is told to who may read them."""
+    """Return the last recomputation check; the differing rows only for a caller who may read them."""
     found: Mapping[str, Any] | None = told.get(f"{PREFIX}{view}", {}).get("recomputed")
     if found is None:
         return None
@@ -106,7 +109,7 @@ def recomputed(told: Mapping[str, Any], view: str) -> dict[str, Any] | None:
 
 
 def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
-    """A view's versions as lists show them. ``told``: the store's progress records by their keys."""
+    """Return a view's versions for lists. ``told``: the store's progress records by key."""
     body: Mapping[str, Any] = told.get(f"{PREFIX}{view}", {})
     served: Mapping[str, Any] = told.get(f"progress:{view}", {})
     found = []
@@ -132,7 +135,9 @@ def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
 
 
 def _behind(served: Mapping[str, Any], own: Mapping[str, Any] | None) -> int | None:
-    """How many events of the topics that both read it has not read and the served one has; None: not told yet."""
+    """Return how many events of common topics it lacks compared with the served version; None without a
+    report.
+    """
     if own is None:
         return None
     missing = 0

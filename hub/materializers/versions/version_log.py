@@ -1,8 +1,9 @@
-"""[shell] The versions of all views as the log has them, and the one place that changes them.
+"""[shell] Versions of all views in the log, and the only place that changes them.
 
-``_hub.progress`` is read from its start: ``versions:`` records are the state, ``wanted:`` and ``compared:`` what others
-have to say about it. An event is decided upon (versions.py), the new state appended, and only then believed: whoever
-starts again reads what was done. One materializer decides; views' threads and its loop call from several threads.
+``_hub.progress`` is read from its start: ``versions:`` records are the state, ``wanted:`` and ``compared:``
+records are requests and reports by others. An event is decided (versions.py), the new state appended, and
+only then adopted, so a restarted process reads the completed state. One materializer decides; the views'
+threads and its loop call from several threads.
 """
 
 from __future__ import annotations
@@ -54,27 +55,27 @@ class VersionLogCluster(Cluster, Protocol):
 
 @dataclass
 class VersionLog:
-    """Thread safe. ``open`` first, then ``step`` now and then."""
+    """Thread-safe. Call ``open`` first, then ``step`` regularly."""
 
     cluster: VersionLogCluster
     writer: Writer
     state: dict[str, Versions] = field(default_factory=dict)
-    # Said by others and not yet decided upon.
+    # Requests and reports of others that are not decided yet.
     asked: dict[str, CommandReceived] = field(default_factory=dict)
     compared: dict[str, tuple[int, str, Mapping[str, Any]]] = field(default_factory=dict)
-    # What was told last of each version.
+    # Last progress of each version.
     told: dict[str, Progress] = field(default_factory=dict)
-    # Of versions that are built beside one in real-time mode: how far the log reached when they had nearly caught up.
+    # For versions that are built next to one in real-time mode: the log's end when they had nearly caught up.
     shown: dict[str, Positions] = field(default_factory=dict)
     # The views of this project.
     own: frozenset[str] = frozenset()
-    # False in the process of an isolated version: there nothing is decided about views that are not ``own``.
+    # False in the process of an isolated version, which decides only about views in ``own``.
     decides: bool = True
     lock: threading.RLock = field(default_factory=threading.RLock)
     reader: Reader | None = None
 
     def open(self) -> None:
-        """Read all there is. Raises HubError when Kafka does not answer in time."""
+        """Read the log to its end. Raises HubError when Kafka does not answer in time."""
         self.reader = self.cluster.reader()
         self.reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
         end = self.cluster.end_offsets([PROGRESS_TOPIC])
@@ -98,28 +99,31 @@ class VersionLog:
         return None if known is None else known.with_suffix(suffix)
 
     def all(self) -> dict[str, Versions]:
-        """Of the views that are ours to decide upon: several hubs may share a log."""
+        """Return the views that this materializer decides about: several hubs may share a log."""
         with self.lock:
             return {view: state for view, state in self.state.items() if view in self.own}
 
     def suffixes(self, view: str) -> tuple[int | None, ...]:
-        """The versions that run; of a view that never did, the one of its own name."""
+        """Return the versions that run; for a view that never ran, the one of its own name."""
         known = self.of(view)
         return (None,) if known is None else tuple(each.suffix for each in known.versions)
 
     def served(self, view: str) -> str:
-        """The name of the version that is served."""
+        """Return the name of the served version."""
         known = self.of(view)
         return table_of(view, known.served.suffix if known is not None else None)
 
     def public(self, table: str) -> str | None:
-        """The view's own name, for the version that is served; None for others."""
+        """Return the view's own name for the served version; None for others."""
         view = table.partition("@")[0]
         return view if self.served(view) == table else None
 
     def tell(self, view: str, event: Event) -> Versions | None:
-        """What is known then. Raises HubError when it cannot be written, or is not to be decided here (UNDECIDED): nothing has
-        happened then."""
+        """Decide an event, write the next state and return it.
+
+        Raises HubError when it cannot be written or is decided elsewhere (UNDECIDED); the state is then
+        unchanged.
+        """
         if not self.decides and view not in self.own:
             raise HubError(f'view "{view}": {type(event).__name__} is decided elsewhere', code=UNDECIDED)
         with self.lock:
@@ -133,7 +137,7 @@ class VersionLog:
         return after
 
     def step(self) -> None:
-        """Decide upon what was said since."""
+        """Decide the events that arrived since the last step."""
         if self.reader is not None:
             for record in self.reader.poll(_READ, 0.0):
                 self._hear(record)
@@ -142,7 +146,7 @@ class VersionLog:
             if coming is not None and coming.state == "building":
                 told = self.told.get(table_of(view, coming.suffix))
                 other = self.told.get(table_of(view, state.served.suffix))
-                # "bulk": not every key may be there.
+                # "bulk": keys may be missing.
                 if (
                     told is not None
                     and told.mode != "bulk"
@@ -156,19 +160,21 @@ class VersionLog:
             asked = self.asked.get(view)
             if asked is not None:
                 self.tell(view, asked)
-                self.asked.pop(view, None)  # not before it is noted
+                self.asked.pop(view, None)  # not before it is written
             former, now_ms = state.former, time.time_ns() // 1_000_000
             if (former is not None and (former.until_ms or 0) <= now_ms) or is_recompute_due(state, now_ms):
                 self.tell(view, TimePassed())
 
     def _has_read(self, told: Progress, served: Version, other: Progress) -> bool:
-        """Whether a version that is built (``told``) has read what the served one (``other``) shows."""
+        """Return whether a version that is building (``told``) has read what the served one (``other``)
+        shows.
+        """
         if not _covers(told, self._to_read(served, other)):
             return False
         if other.mode != "realtime":
             return True
-        # What it tells is as old as its last checkpoint, its rows are not: nothing that they may show by now is to go back
-        # at the swap. They show no more than there is in the log.
+        # The progress is as old as the last checkpoint, but the rows are newer: no row may go back at the
+        # swap. Rows show at most what is in the log.
         if told.view not in self.shown:
             self.shown[told.view] = self._ends(told)
         return _covers(told, self.shown[told.view])
@@ -176,17 +182,20 @@ class VersionLog:
     def _ends(self, told: Progress) -> Positions:
         try:
             return self.cluster.end_offsets(sorted({tp.topic for tp, _ in told.sources}))
-        except HubError:  # a topic is gone: what it has read is all there is
+        except HubError:  # a topic was deleted: the positions read are final
             return told.sources
 
     def _to_read(self, served: Version, told: Progress) -> Positions:
-        """What a version that is to be served must have read: what the served one has. One that has lost its state may speak
-        of a topic that was made anew since, so no offset behind a topic's end is asked for."""
+        """Return the positions that a version must have read to be served: those of the served one.
+
+        A served version that lost its state may name a topic that was recreated since, so no offset past a
+        topic's end is required.
+        """
         if served.lost is None:
             return told.sources
         try:
             ends = self.cluster.end_offsets(sorted({tp.topic for tp, _ in told.sources}))
-        except HubError:  # a topic is gone: then there is nothing of it to be read either way
+        except HubError:  # a topic was deleted: nothing of it can be read either way
             return told.sources
         return Positions({tp: min(offset, ends.offsets.get(tp, 0)) for tp, offset in told.sources})
 
@@ -195,7 +204,7 @@ class VersionLog:
         return known.coming if known is not None else None
 
     def removed(self, view: str, suffix: int | None) -> None:
-        """Nothing is left of a version: neither what was told of it."""
+        """Finish the removal of a version: delete its progress records too."""
         table = table_of(view, suffix)
         self.shown.pop(table, None)
         keys = [f"{kind}:{table}".encode() for kind in ("progress", "state")]
@@ -207,7 +216,7 @@ class VersionLog:
         kind, _, view = key.partition(":")
         try:
             if key.startswith(PREFIX):
-                if view not in self.own:  # of our own views nobody else decides
+                if view not in self.own:  # nobody else decides about this project's views
                     with self.lock:
                         self.state.pop(view, None)
                         if record.value is not None:
@@ -230,7 +239,7 @@ class VersionLog:
 
 
 def _covers(told: Progress, wanted: Positions) -> bool:
-    """Whether a version has read that far, of the topics that it reads."""
+    """Return whether a version has read that far in the topics that it reads."""
     return told.sources.covers(wanted.of_topics(tp.topic for tp, _ in told.sources))
 
 

@@ -1,4 +1,5 @@
-"""[core] Versions of a view: a changed view is built beside the one that serves, compared with it, and swapped in.
+"""[core] State machine of a view's versions: a changed view is built, compared with the served one, and
+swapped in.
 
 ::
 
@@ -7,15 +8,17 @@
                           ▲  changed │                            ▲  swapped │  kept for a while
                           └──────────┴── a new number each        └──────────┘  rolled back
 
-Laws, whatever comes in which order: exactly one version is served; at most one is on its way and one is former; a
-number is never given twice; the served one changes only to one that a store holds whole. ``decide`` is the whole of it:
-a state and an event make the next state, which is written to the log as one record (``versions:<view>`` of
-``_hub.progress``). So a swap is one record, there or not; what has to run and what has to go is read off the state.
+Invariants for any order of events: exactly one version is served; at most one is building or ready, and at
+most one is former; a number is never reused; only a version that a store has in full becomes the served one.
+``decide`` is the whole machine: a state and an event give the next state, which is written to the log as one
+record (``versions:<view>`` of ``_hub.progress``). So a swap is one record, atomic; the state determines which
+versions run and which are removed.
 
-A version may be built as a second opinion: ``recompute`` computes the served one's definition again from the sources, beside it, has the
-store compare all rows, keeps what was found (``Versions.recomputed``) and drops it. It is never served.
+A version may be built as a recomputation check: ``recompute`` computes the served definition again from the
+sources, in parallel, has the store compare all rows, keeps the result (``Versions.recomputed``) and drops the
+version. It is never served.
 
-An event may come again (a process died between doing and noting): it then changes nothing.
+An event may be repeated (a process died between acting and writing): it then changes nothing.
 """
 
 from __future__ import annotations
@@ -33,16 +36,19 @@ from hub.record import NewRecord, Positions
 State = Literal["building", "ready", "served", "former"]
 Action = Literal["apply", "rollback", "drop", "rewind", "recompute"]
 ACTIONS: tuple[Action, ...] = ("apply", "rollback", "drop", "rewind", "recompute")
-# Why a version is built that is compared and never served.
+# Reason of a version that is compared and never served.
 RECOMPUTE = "recompute"
 PREFIX, WANTED, COMPARED = "versions:", "wanted:", "compared:"
 
 
 @dataclass(frozen=True, slots=True)
 class SwapPolicy:
-    """How a version takes over. ``compares``: a store says how it differs first. ``rows_within``: by which share the row
-    count may differ; ``same``: columns of which no row may differ. What breaks these waits for ``apply``. ``recompute_ms``: how often
-    the view is computed again from its sources and compared; None: when it is asked for."""
+    """Rules for replacing the served version.
+
+    ``compares``: a store compares the two first. ``rows_within``: the share by which the row count may
+    differ; ``same``: columns of which no row may differ. A version that breaks these waits for ``apply``.
+    ``recompute_ms``: interval of the recomputation checks; None: only on request.
+    """
 
     manual: bool = False
     compares: bool = True
@@ -54,8 +60,10 @@ class SwapPolicy:
 
 @dataclass(frozen=True, slots=True)
 class VersionDefinition:
-    """What a version computes. ``text``: the file as it was; ``body``: the checked view as JSON; ``fingerprint``: equal
-    for two that can go on from one another's state."""
+    """Definition of a version. ``text``: the file's text; ``body``: the checked view as JSON.
+
+    ``fingerprint``: equal for two definitions that can continue from each other's state.
+    """
 
     text: str
     body: str
@@ -65,10 +73,11 @@ class VersionDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One computation of the view. ``plain``: it lives under the view's own name, the others under name and number.
+    """One computation of the view. ``plain``: it has the view's own name; the others have name and number.
 
-    ``at``: positions of its changelog; a store that has these has every row. ``lost``: why it cannot go on computing.
-    ``until_ms``: a former one is dropped then. ``held``: why a ready one is not swapped in by itself.
+    ``at``: positions of its changelog; a store that covers these has every row. ``lost``: why it cannot
+    continue. ``until_ms``: time at which a former one is dropped. ``held``: why a ready one is not swapped in
+    automatically.
     """
 
     number: int
@@ -91,10 +100,13 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """All versions of a view, by number. ``judged``: the file's text that was acted upon last. ``dropping``: suffixes of
-    those whose topic, tables and checkpoint have still to be removed. ``refused``: fingerprints that were rolled back or
-    dropped: they come again only when the file asks. ``answered``: the last command that was
-    carried out or refused (then ``refusal`` says why). ``recomputed``: what the last second opinion found."""
+    """All versions of a view, by number.
+
+    ``judged``: the file's text that was acted upon last. ``dropping``: suffixes of versions whose topic,
+    tables and checkpoint still have to be removed. ``refused``: fingerprints that were rolled back or
+    dropped; they are built again only when the file changes to them. ``answered``: the last command carried
+    out or refused (``refusal`` then has the reason). ``recomputed``: result of the last recomputation check.
+    """
 
     view: str
     versions: tuple[Version, ...]
@@ -112,7 +124,7 @@ class Versions:
 
     @property
     def coming(self) -> Version | None:
-        """The one that is built or waits."""
+        """The version that is building or ready."""
         return next((each for each in self.versions if each.state in ("building", "ready")), None)
 
     @property
@@ -129,12 +141,12 @@ class Versions:
         return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{self.view}".encode(), orjson.dumps(body_of(self)))
 
 
-# ---- what may happen
+# ---- events
 
 
 @dataclass(frozen=True, slots=True)
 class VersionOpened:
-    """The view runs for the first time: what it has is its first version."""
+    """The view runs for the first time; its state becomes the first version."""
 
     number: int
     definition: VersionDefinition
@@ -142,7 +154,7 @@ class VersionOpened:
 
 @dataclass(frozen=True, slots=True)
 class ComputationKept:
-    """The same computation goes on under another text, or is computed anew in its place: then ``why``."""
+    """The computation stays the same under another text, or is recomputed in place for the reason ``why``."""
 
     number: int
     definition: VersionDefinition
@@ -151,7 +163,7 @@ class ComputationKept:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChanged:
-    """The view means something else now: its file changed, or what it reads did."""
+    """The view's definition changed: its file, or the definition of its inputs."""
 
     definition: VersionDefinition
     why: str
@@ -160,7 +172,7 @@ class DefinitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class VersionLost:
-    """A version's state is gone or fits no more."""
+    """A version's state is lost or no longer usable."""
 
     number: int
     why: str
@@ -168,7 +180,7 @@ class VersionLost:
 
 @dataclass(frozen=True, slots=True)
 class VersionCaughtUp:
-    """It has read what the served one has; ``at`` are the positions of its changelog then."""
+    """A version has read what the served one has; ``at``: the positions of its changelog then."""
 
     number: int
     at: Positions
@@ -176,7 +188,7 @@ class VersionCaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class VersionCompared:
-    """The store that serves has all rows of a ready version, and tells how they differ from those served."""
+    """The serving store has all rows of a ready version and reports how they differ from the served ones."""
 
     number: int
     report: Mapping[str, Any]
@@ -184,7 +196,7 @@ class VersionCompared:
 
 @dataclass(frozen=True, slots=True)
 class CommandReceived:
-    """Somebody wants something. ``number``: of which version, where that is a question."""
+    """A command was received. ``number``: of the version that it concerns, if any."""
 
     id: str
     action: Action
@@ -198,7 +210,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class VersionRemoved:
-    """Nothing is left of a dropped version."""
+    """A dropped version is removed completely."""
 
     suffix: int | None
 
@@ -216,11 +228,11 @@ Event = (
 )
 
 
-# ---- what follows from it
+# ---- transitions
 
 
 def decide(state: Versions | None, event: Event, view: str, now_ms: int) -> Versions | None:
-    """The next state; the same object when nothing changes. None: there is none yet."""
+    """Return the next state; the same object when nothing changes. None: there is none yet."""
     if isinstance(event, VersionOpened):
         if state is not None:
             return state
@@ -254,7 +266,7 @@ def decide(state: Versions | None, event: Event, view: str, now_ms: int) -> Vers
 
 
 def is_recompute_due(state: Versions, now_ms: int) -> bool:
-    """Whether a second opinion is due by the view's file: so long after the last one, or after the version was served."""
+    """Return whether a recomputation check is due: ``recompute_ms`` after the last one or after the last swap."""
     policy, served = state.served.definition.policy, state.served
     if (
         policy.recompute_ms is None
@@ -296,7 +308,7 @@ def _keep_computation(
 
 
 def _build(state: Versions, definition: VersionDefinition, why: str, now_ms: int) -> Versions:
-    """A new version from the start of the log; one that was on its way is given up for it."""
+    """Start a new version from the start of the log; one that is building or ready is dropped."""
     if state.coming is not None:
         state = _without(state, state.coming.number)
     number = state.last + 1
@@ -307,7 +319,7 @@ def _build(state: Versions, definition: VersionDefinition, why: str, now_ms: int
 def _changed(state: Versions, event: DefinitionChanged, now_ms: int) -> Versions:
     definition = event.definition
     if not event.by_file and definition.fingerprint in state.refused:
-        return state  # it was built, and somebody did not want it
+        return state  # it was built, and a user rejected it
     judged = definition.text if event.by_file else state.judged
     refused = () if event.by_file else state.refused
     found = _changed_to(state, definition, event.why, now_ms)
@@ -326,7 +338,7 @@ def _changed_to(state: Versions, definition: VersionDefinition, why: str, now_ms
     ]
     if not same:
         return _build(state, definition, why, now_ms)
-    # The change was taken back, or came before: that version is there already.
+    # The change was reverted, or made earlier: that version exists already.
     version = next((each for each in same if each.state == "served"), same[-1])
     state = _keep_computation(state, version.number, definition)
     version = replace(version, definition=definition)
@@ -378,7 +390,7 @@ def _compared(state: Versions, event: VersionCompared, now_ms: int) -> Versions:
 
 
 def _opinion(version: Version, report: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """What is kept of a second opinion: whether the rows that are served are what the sources say now."""
+    """Return the result of a recomputation check: whether the served rows equal those of the sources now."""
     found = sum(int(report.get(name, 0)) for name in ("only_before", "only_after", "differing"))
     if "error" in report:
         state, why = "UNKNOWN", f"the comparison failed: {report['error']}"
@@ -396,7 +408,7 @@ def _opinion(version: Version, report: Mapping[str, Any], now_ms: int) -> dict[s
 
 
 def broken(policy: SwapPolicy, report: Mapping[str, Any]) -> str | None:
-    """Which expectation a comparison does not meet; None: none."""
+    """Return which expectation a comparison breaks; None if it meets all."""
     if "error" in report:
         return f"the comparison failed: {report['error']}"
     before, after = int(report.get("rows_before", 0)), int(report.get("rows_after", 0))
@@ -413,14 +425,14 @@ def broken(policy: SwapPolicy, report: Mapping[str, Any]) -> str | None:
 
 
 def _swap(state: Versions, version: Version, now_ms: int) -> Versions:
-    """``version`` is served; the one that was is kept for the way back, an earlier one goes."""
+    """Serve ``version``; keep the served one for a rollback, and drop an earlier former one."""
     if state.former is not None and state.former.number != version.number:
         state = _without(state, state.former.number)
     before = state.served
     if before.number == version.number:
         return state
     if before.lost is not None:
-        # Its rows stand still from here on: no way back that anybody would want.
+        # Its rows no longer change: a rollback to it is useless.
         state = _without(state, before.number)
     else:
         until = now_ms + version.definition.policy.keep_ms
@@ -438,10 +450,10 @@ def _apply_command(state: Versions, event: CommandReceived, now_ms: int) -> Vers
 
 
 def _carried_out(state: Versions, event: CommandReceived, now_ms: int) -> Versions | str:
-    """The next state, or why not."""
+    """Return the next state, or why the command is refused."""
     coming, former, served = state.coming, state.former, state.served
     if coming is not None and coming.why == RECOMPUTE:
-        # A second opinion stands in nobody's way.
+        # A recomputation check blocks no command.
         if event.action == RECOMPUTE:
             return f"version {coming.number} is being computed for that already"
         state, coming = _without(state, coming.number), None
@@ -539,7 +551,7 @@ def body_of(state: Versions) -> dict[str, Any]:
 
 
 def versions_of(body: Mapping[str, Any]) -> Versions:
-    """Raises HubFault when it is not what this version of the hub writes."""
+    """Read a state. Raises HubFault for a format of another version of the hub."""
     try:
         state = Versions(
             body["view"],
@@ -578,7 +590,7 @@ def _version(body: Mapping[str, Any]) -> Version:
 
 
 def command_of(body: Mapping[str, Any]) -> CommandReceived | None:
-    """A command's record; None when it is none that this hub knows."""
+    """Return the command of a record; None for one that this hub does not know."""
     if body.get("action") not in ACTIONS or not isinstance(body.get("id"), str):
         return None
     number = body.get("version")
@@ -586,12 +598,12 @@ def command_of(body: Mapping[str, Any]) -> CommandReceived | None:
 
 
 def wanted_record(view: str, asked: CommandReceived) -> NewRecord:
-    """What a command is sent as."""
+    """Return the record that sends a command."""
     body = {"id": asked.id, "action": asked.action, "version": asked.number}
     return NewRecord(PROGRESS_TOPIC, f"{WANTED}{view}".encode(), orjson.dumps(body))
 
 
 def compared_record(view: str, number: int, at: str, report: Mapping[str, Any]) -> NewRecord:
-    """What the store that serves says of a ready version."""
+    """Return the serving store's report on a ready version."""
     body = {"version": number, "at": at, "report": dict(report)}
     return NewRecord(PROGRESS_TOPIC, f"{COMPARED}{view}".encode(), orjson.dumps(body))
