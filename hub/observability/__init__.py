@@ -1,22 +1,23 @@
-"""Observability: how late, how fast and how healthy everything is, for the dashboard, ``hub lag`` and ``/metrics``.
+"""Lag, throughput and health of the hub, for the dashboard, ``hub lag`` and ``/metrics``.
 
-*A position's lag in seconds is the age of the oldest event behind it.* When that event arrived is not read from its
-timestamp (a replay carries old ones, a clock may be wrong) but bracketed by *anchors*: the end offsets seen at each poll,
-and, for anything older, the log's answer to "first offset at or after T". So every lag comes with an error bound that
-also holds for idle topics, bursts and replays, and right after a restart.
+*A position's lag in seconds is the age of the oldest event behind it.* The arrival time of that event is not
+its timestamp: a replay carries old timestamps, and a producer's clock may be wrong. It is bracketed by
+*anchors*: the end offsets observed at each poll and, for older events, the log's answer to "first offset at
+or after T". Every lag therefore has an error bound that also holds for idle topics, bursts, replays, and
+right after a restart.
 
-A ``Collector`` polls Kafka's end offsets and the views' progress, each in a thread of its own, because one that hangs must
-not make the other look old. Requests read its last ``Overview``; no request waits for Kafka. What is not known is shown as
-unknown, never as zero.
+A ``Collector`` polls Kafka's end offsets and the views' progress in two threads, so that a hang of one does
+not make the other look stale. Requests read its last ``Overview``; no request waits for Kafka. Unknown values
+are shown as unknown, never as zero.
 
     lag/         offsets to ages; the state of a consumer and its cause
-    latency/     how long events take to readers of views
-    lineage/     which topics become which views, and where it is late
+    latency/     time from an event to the readers of views
+    lineage/     graph of topics, views, stores and readers, with the lag on each edge
     overview/    collector, monitor, and the values of one moment
     cluster/     brokers, disks, Kafka Connect, the hub's own processes
     export/      Prometheus, observations for alerts, JSON
     web/         the web app: templates, static files, one module a page
-    format.py    [core] numbers, durations and times as people read them
+    format.py    [core] numbers, durations and times as text
 
-Materializers are a sibling and not imported: ``hub.api`` passes in a ``ViewSource``.
+Materializers are a sibling package and not imported: ``hub.api`` passes in a ``ViewSource``.
 """

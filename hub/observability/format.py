@@ -1,4 +1,4 @@
-"""[core] Numbers, durations and times as people read them. None is a dash: not known."""
+"""[core] Format numbers, durations and times for people. None becomes a dash: unknown."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _LARGE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def count(number: float | None) -> str:
-    """An exact count, thousands apart by a thin space: 1 204 331."""
+    """Format an exact count, thousands separated by a narrow space: 1 204 331."""
     return UNKNOWN if number is None else f"{number:,.0f}".replace(",", "\u202f")
 
 
 def short(number: float | None) -> str:
-    """Three digits and a unit: 950, 12.4k, 3.05M."""
+    """Format with three digits and a unit: 950, 12.4k, 3.05M."""
     if number is None:
         return UNKNOWN
     for size, unit in _LARGE:
@@ -27,7 +27,7 @@ def short(number: float | None) -> str:
 
 
 def size(number: float | None) -> str:
-    """Bytes: 950 B, 12.4 kB, 3.05 MB, 1.20 TB."""
+    """Format bytes: 950 B, 12.4 kB, 3.05 MB, 1.20 TB."""
     if number is None:
         return UNKNOWN
     if number >= 1e12:
@@ -36,19 +36,19 @@ def size(number: float | None) -> str:
 
 
 def state_label(state: str) -> str:
-    """A state as people read it: CATCHING_UP is "catching up"."""
+    """Format a state: CATCHING_UP becomes "catching up"."""
     return state.replace("_", " ").lower()
 
 
 def rate(per_second: float | None) -> str:
-    """Events per second: slow ones with one digit after the point."""
+    """Format events per second; slow rates with one decimal."""
     if per_second is None or per_second == 0:
         return UNKNOWN if per_second is None else "0"
     return f"{per_second:.1f}" if per_second < 9.95 else short(per_second)
 
 
 def seconds(value: float | None) -> str:
-    """A span: 0.42 s, 12 s, 3 min, 2.5 h, 4 d."""
+    """Format a duration: 0.42 s, 12 s, 3 min, 2.5 h, 4 d."""
     if value is None:
         return UNKNOWN
     if value < 0.005:
@@ -63,14 +63,14 @@ def seconds(value: float | None) -> str:
 
 
 def bound(value: float | None, error_s: float | None) -> str:
-    """The error bound that follows a lag; an unknown one says that the lag may be longer."""
+    """Format the error bound that follows a lag; "or more" without an upper bound."""
     if value is None:
         return ""
     return "or more" if error_s is None else f"± {seconds(error_s)}"
 
 
 def ago(at_ms: int | None, now_ms: int) -> str:
-    """How long ago: just now, 12 s ago."""
+    """Format an age: just now, 12 s ago."""
     if at_ms is None:
         return "never"
     elapsed_s = (now_ms - at_ms) / 1000
@@ -80,7 +80,7 @@ def ago(at_ms: int | None, now_ms: int) -> str:
 
 
 def clock(at_ms: int | None) -> str:
-    """The time of day in UTC, to the millisecond."""
+    """Format the time of day in UTC, with milliseconds."""
     if at_ms is None:
         return UNKNOWN
     at = _utc(at_ms)
@@ -88,7 +88,7 @@ def clock(at_ms: int | None) -> str:
 
 
 def moment(at_ms: int | None, now_ms: int) -> str:
-    """The time of day, UTC; of another day the day and the minute, of another year the date."""
+    """Format a time, UTC: the time of day; on another day with the date, in another year only the date."""
     if at_ms is None:
         return UNKNOWN
     at, now = _utc(at_ms), _utc(now_ms)
@@ -100,7 +100,7 @@ def moment(at_ms: int | None, now_ms: int) -> str:
 
 
 def iso(at_ms: int | None) -> str:
-    """ISO 8601, UTC, milliseconds."""
+    """Format as ISO 8601, UTC, with milliseconds."""
     if at_ms is None:
         return ""
     at = _utc(at_ms)
@@ -108,7 +108,10 @@ def iso(at_ms: int | None) -> str:
 
 
 def _utc(at_ms: int) -> datetime | None:
-    """None: no date can say it. A producer may write any 64 bits as a record's time, microseconds for one."""
+    """Return the date and time; None when it is out of range.
+
+    Producers may write any 64-bit timestamp, microseconds for example.
+    """
     try:
         return datetime.fromtimestamp(at_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):

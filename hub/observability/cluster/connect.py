@@ -1,10 +1,13 @@
-"""[core] Kafka Connect as its workers tell it: connectors and tasks with their states, and what of it is not known.
+"""[core] Kafka Connect as reported by its workers: connectors and tasks with their states, and what is
+unknown.
 
-A worker answers for its whole cluster. Those that name, or ever named, the same workers are one cluster, of which the first
-answer counts; so any of them may be asked, or all. Two that answer must have a connector in common, too: where addresses are given
-out anew, a worker of one cluster may have that of a former one of another. What a worker said that does not answer now is UNKNOWN.
+A worker answers for its whole cluster. Addresses whose answers name (or ever named) the same workers are one
+cluster, of which the first answer counts; so one address or all may be configured. Two that answer must also
+have a connector in common: when addresses are reassigned, a worker of one cluster may have the address of a
+former worker of another. The last answer of a worker that does not answer now is UNKNOWN.
 
-Format: ``GET /connectors?expand=status&expand=info`` (KIP-465). Of ``info`` only the class is taken: configs hold secrets.
+Format: ``GET /connectors?expand=status&expand=info`` (KIP-465). Only the class is taken from ``info``:
+configs hold secrets.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-# A worker that said nothing for so long does not answer, whatever its last answer was.
+# A worker whose last answer is older than this counts as down.
 STALE_MS = 60_000
 MOST_CONNECTORS = 10_000
 _LONGEST = 300
@@ -24,7 +27,7 @@ _MOST_PEERS = 1_000
 
 
 class ConnectState(StrEnum):
-    """Kafka Connect's states, what needs eyes first; UNKNOWN is ours."""
+    """Kafka Connect's states, most urgent first; UNKNOWN is the hub's own."""
 
     FAILED = "FAILED"
     UNKNOWN = "UNKNOWN"
@@ -40,7 +43,7 @@ RANK = {state: rank for rank, state in enumerate(ConnectState)}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``reason``: of a failed one, the first line of its trace; of an unknown one, why."""
+    """A task. ``reason``: the first line of a failed task's trace, or why its state is unknown."""
 
     id: int
     state: ConnectState
@@ -50,7 +53,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """``state`` is the worst of its ``own`` and its tasks', ``reason`` that of whichever is worst. ``kind``: source or sink."""
+    """A connector. ``kind``: source or sink.
+
+    ``state``: the worst of its ``own`` state and its tasks' states; ``reason`` is the reason of the worst.
+    """
 
     name: str
     kind: str
@@ -68,7 +74,8 @@ class Connector:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """What one address said last, and when; ``error``: why it says nothing now. ``peers``: every worker that it ever named."""
+    """Last answer of one address, and its time. ``error``: why it does not answer now. ``peers``: every
+    worker that it ever named."""
 
     url: str
     connectors: tuple[Connector, ...] = ()
@@ -80,7 +87,7 @@ class WorkerAnswer:
         return self.answered_at_ms is not None and now_ms - self.answered_at_ms > STALE_MS
 
     def answered(self, connectors: Sequence[Connector], now_ms: int) -> WorkerAnswer:
-        """After one more answer."""
+        """Return the state after one more answer."""
         named = frozenset(name for connector in connectors for name in connector.workers)
         peers = named | self.peers
         return WorkerAnswer(
@@ -90,7 +97,7 @@ class WorkerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ConnectWorker:
-    """An address that is asked. ``state``: connecting before its first answer, then up or down."""
+    """A configured address. ``state``: connecting before its first answer, then up or down."""
 
     url: str
     state: str
@@ -100,14 +107,14 @@ class ConnectWorker:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Every cluster of Connect together. Numbers are None while no worker answers: that is not 0."""
+    """All Connect clusters together. Numbers are None while no worker answers, which is not 0."""
 
     workers: tuple[ConnectWorker, ...]
     connectors: tuple[Connector, ...]
 
     @property
     def state(self) -> str:
-        """``up`` while any worker answers, ``connecting`` while none was heard yet, else ``down``."""
+        """State: ``up`` while any worker answers, ``connecting`` before the first answer, else ``down``."""
         states = {worker.state for worker in self.workers}
         return next((each for each in ("up", "connecting") if each in states), "down")
 
@@ -117,12 +124,12 @@ class Connect:
 
     @property
     def whole(self) -> bool:
-        """Whether every address answers: then a connector that is not there is gone."""
+        """True if every address answers; a connector that is missing is then gone."""
         return all(worker.state == "up" for worker in self.workers)
 
     @property
     def connectors_by_state(self) -> Mapping[str, int] | None:
-        """None: nothing was ever heard."""
+        """Number of connectors by state; None before the first answer."""
         return self._counted(each.state for each in self.connectors)
 
     @property
@@ -131,7 +138,7 @@ class Connect:
 
     @property
     def failed(self) -> int | None:
-        """Connectors that failed or have a task that did."""
+        """Number of connectors that failed or have a failed task."""
         return sum(each.state is ConnectState.FAILED for each in self.connectors) if self.known else None
 
     @property
@@ -146,7 +153,7 @@ class Connect:
 
 
 def connect_of(heard: Sequence[WorkerAnswer], now_ms: int) -> Connect:
-    """All that the addresses said, each cluster once, the worst first."""
+    """Combine the answers of all addresses, each cluster once, worst connectors first."""
     workers = tuple(_worker(each, now_ms) for each in heard)
     clusters: list[tuple[frozenset[str], list[Connector]]] = []
 
@@ -157,7 +164,7 @@ def connect_of(heard: Sequence[WorkerAnswer], now_ms: int) -> Connect:
         alike = worker.state != "up" or any(one.name in names for one in each.connectors)
         return bool(each.peers & known) and alike
 
-    # Those that answer speak first: of a cluster with one worker gone the others know everything.
+    # Workers that answer come first: in a cluster with one worker down, the others know everything.
     for worker, each in sorted(zip(workers, heard, strict=True), key=lambda pair: pair[0].state != "up"):
         if any(is_one(worker, each, known, those) for known, those in clusters):
             continue
@@ -179,7 +186,8 @@ def _worker(heard: WorkerAnswer, now_ms: int) -> ConnectWorker:
 
 
 def unknown(connector: Connector, why: str) -> Connector:
-    """The same when nobody can tell how it is: which there were, and what they were last."""
+    """Return the connector in state UNKNOWN, with its last state and the cause in the reason; its tasks
+    likewise."""
     no_longer = ConnectState.UNKNOWN
     tasks = tuple(
         replace(task, state=no_longer, reason=f"was {task.state}; {why}") for task in connector.tasks
@@ -189,7 +197,7 @@ def unknown(connector: Connector, why: str) -> Connector:
 
 
 def without_password(url: str) -> str:
-    """The address as it may be shown.
+    """Return the address without credentials.
 
     >>> without_password("http://ada:secret@connect:8083/")
     'http://connect:8083'
@@ -198,11 +206,11 @@ def without_password(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 
-# ---- what a worker answers
+# ---- parsing of answers
 
 
 def connectors_of(body: object) -> tuple[Connector, ...]:
-    """The connectors of an answer. Raises TypeError for one that is not Connect's."""
+    """Return the connectors of an answer. Raises TypeError when the answer is not Connect's."""
     if not isinstance(body, dict):
         raise TypeError("no object of connectors")
     return tuple(_connector(str(name), each) for name, each in list(body.items())[:MOST_CONNECTORS])
@@ -245,7 +253,7 @@ def _task(body: object) -> Task:
 
 
 def _state(said: object) -> ConnectState:
-    """A word of a newer Connect, and none at all, is not known."""
+    """Return the state; UNKNOWN for a missing state or one of a newer Connect."""
     known = str(said).upper()
     return ConnectState(known) if known in RANK else ConnectState.UNKNOWN
 
@@ -271,7 +279,8 @@ def _shortened(said: object) -> str:
 
 
 def summary(connect: Connect, most: int) -> dict[str, Any]:
-    """What ``/api/overview`` says of it: workers, numbers (null: not known), and so many connectors, the worst first."""
+    """Return Connect's part of ``/api/overview``: workers, numbers (null: unknown), and the ``most`` worst
+    connectors."""
     return {
         "state": connect.state,
         "workers": [asdict(each) for each in connect.workers],

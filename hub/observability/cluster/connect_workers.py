@@ -1,6 +1,7 @@
-"""[edge] httpx: Kafka Connect's workers over REST, each asked in a thread of its own, so that one that hangs delays no other.
+"""[edge] httpx: poll Kafka Connect's workers over REST, each in a thread of its own, so that a hang delays no
+other.
 
-An answer is bounded in time and bytes. Those who look read what was heard last and wait for nobody.
+An answer is bounded in time and bytes. Readers get the last answers without waiting.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Ask = Callable[[str], Sequence[Connector]]
 
 
 def ask(url: str, timeout_s: float = TIMEOUT_S) -> tuple[Connector, ...]:
-    """Every connector of the cluster that a worker belongs to. Raises PeerError (HUB-3080)."""
+    """Return every connector of a worker's cluster. Raises PeerError (HUB-3080)."""
     shown = without_password(url)
     deadline_s = time.monotonic() + timeout_s
     try:
@@ -59,7 +60,7 @@ def ask(url: str, timeout_s: float = TIMEOUT_S) -> tuple[Connector, ...]:
         raise _trouble(shown, f"no answer within {timeout_s:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise _trouble(shown, f"no answer ({error or type(error).__name__})") from None
-    except (ValueError, TypeError) as error:  # orjson's is one, too
+    except (ValueError, TypeError) as error:  # includes orjson.JSONDecodeError
         raise _trouble(shown, f"what answers is no Kafka Connect ({error})") from None
 
 
@@ -82,7 +83,10 @@ def _error_message(body: bytes) -> str:
 
 @dataclass
 class ConnectWorkers:
-    """Asks ``urls`` again and again. Use ``with workers.running():``; ``known()`` answers at once."""
+    """Poller of ``urls``. ``known()`` returns from memory.
+
+    Use ``with workers.running():``.
+    """
 
     urls: Sequence[str]
     ask: Ask = ask
@@ -97,7 +101,7 @@ class ConnectWorkers:
 
     @contextmanager
     def running(self) -> Iterator[ConnectWorkers]:
-        """Keep it fresh for as long as the block runs."""
+        """Poll for as long as the block runs."""
         with ExitStack() as threads:
             for number, url in enumerate(self.heard):
                 threads.enter_context(
@@ -111,7 +115,7 @@ class ConnectWorkers:
             yield self
 
     def step(self, url: str) -> None:
-        """Ask one worker, once."""
+        """Poll one worker once."""
         try:
             found = tuple(self.ask(url))
         except HubError as error:
@@ -128,12 +132,12 @@ class ConnectWorkers:
             log.info("Kafka Connect at %s answers again", without_password(heard.url))
 
     def known(self) -> Connect | None:
-        """All of them, from memory; None: there are none to be asked."""
+        """Return the state of all workers, from memory; None when no address is configured."""
         with self.lock:
             heard, now_ms = list(self.heard.values()), self.now_ms()
             if not heard:
                 return None
-            # Drawn up once an answer, not once a request: there may be thousands of connectors.
+            # Computed once an answer, not once a request: there may be thousands of connectors.
             stale = [each.is_stale(now_ms) for each in heard]
             before = self.drawn
             same = before is not None and before[1] == stale and all(map(is_, before[0], heard))

@@ -1,4 +1,5 @@
-"""[edge] prometheus-client: which process has no contact with Kafka, as a series. What is not known has no sample."""
+"""[edge] prometheus-client: processes without contact with Kafka, as a series. Unknown values have no
+sample."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hub.metrics.gauges import gauge
 
 
 def family(notes: Iterable[ContactNote]) -> Metric:
-    """``hub_kafka_cut_off_seconds``: for each process, cluster and kind of client."""
+    """Return ``hub_kafka_cut_off_seconds`` for each process, cluster and kind of client."""
     return gauge(
         "hub_kafka_cut_off_seconds",
         "Time since a process's client of Kafka has had an answer; 0 while all of this kind are answered",

@@ -1,7 +1,8 @@
-"""[core] How the cluster is: brokers, partitions without a leader or with too few replicas, disks. Plain values.
+"""[core] Health of the cluster as plain values: brokers, partitions without a leader or with too few
+replicas, disks.
 
-A broker that partitions name and no answer has is away. What could not be asked is None, which is never the same as 0; while
-Kafka does not answer, what it said last stands there with ``error``.
+A broker that partitions name and that has no address is away. Unknown values are None, which is never the
+same as 0. While Kafka does not answer, its last values are kept, with ``error``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ MOST_TROUBLES = 200
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker that is there, or that partitions name (``up`` False). ``leads`` so many partitions, has ``replicas`` of them, of
-    which ``lacking`` are not in sync. ``dirs`` None: not told, ``dirs_error`` says why."""
+    """A broker that is present, or that partitions name (``up`` False).
+
+    ``leads``: partitions that it leads. ``replicas``: partitions of which it has a replica. ``lacking``:
+    replicas that are not in sync. ``dirs`` None: not reported; ``dirs_error`` is the reason.
+    """
 
     id: int
     address: str
@@ -32,20 +36,20 @@ class Broker:
 
     @property
     def bytes(self) -> int | None:
-        """Of all its logs."""
+        """Size of all its logs in bytes; None: unknown."""
         known = [each.bytes for each in self.dirs or () if each.bytes is not None]
         return sum(known) if known else None
 
     @property
     def free(self) -> float | None:
-        """The share that is free on its fullest disk."""
+        """Free share of its fullest disk, 0 to 1; None: unknown."""
         shares = [share for each in self.dirs or () if (share := free_of(each)) is not None]
         return min(shares, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A partition that is offline (no ``leader``), or has fewer replicas in sync than it should."""
+    """A partition that is offline (no ``leader``), or has fewer in-sync replicas than assigned ones."""
 
     topic: str
     partition: int
@@ -56,8 +60,12 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``answered_at_ms`` None: Kafka was not heard yet. ``error``: why it does not answer now. ``troubles``: offline ones first, at
-    most 200; ``offline`` and ``under_replicated`` count all, a partition in one of them."""
+    """Health of the cluster.
+
+    ``answered_at_ms`` None: Kafka has not answered yet. ``error``: why it does not answer now. ``troubles``:
+    offline partitions first, at most 200. ``offline`` and ``under_replicated`` count all; a partition is
+    counted in one of them.
+    """
 
     answered_at_ms: int | None = None
     error: str | None = None
@@ -70,17 +78,17 @@ class Health:
 
     @property
     def known(self) -> bool:
-        """Whether it is of now."""
+        """True if the values are current."""
         return self.answered_at_ms is not None and self.error is None
 
     @property
     def away(self) -> tuple[int, ...]:
-        """Brokers that partitions name and that are not there."""
+        """Ids of brokers that partitions name and that are not present."""
         return tuple(each.id for each in self.brokers if not each.up)
 
     @property
     def state(self) -> str:
-        """``connecting``, ``down``, ``offline``, ``under-replicated`` or ``ok``: the first that fits."""
+        """State, the first match: ``down``, ``connecting``, ``offline``, ``under-replicated`` or ``ok``."""
         if self.error is not None:
             return "down"
         if self.answered_at_ms is None:
@@ -91,14 +99,14 @@ class Health:
 
 
 def free_of(folder: LogDir) -> float | None:
-    """The share of its disk that is free; None: not told."""
+    """Return the free share of a folder's disk, 0 to 1; None: not reported."""
     if folder.total_bytes is None or folder.usable_bytes is None or folder.total_bytes <= 0:
         return None
     return folder.usable_bytes / folder.total_bytes
 
 
 def health_of(placement: Placement, dirs: Mapping[int, tuple[LogDir, ...] | str], now_ms: int) -> Health:
-    """``dirs``: by broker its folders, or why they are not told."""
+    """Return the health. ``dirs``: by broker, its folders or the reason why they are not reported."""
     leads: Counter[int] = Counter()
     replicas: Counter[int] = Counter()
     lacking: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""[edge] prometheus-client: the cluster's health as series. What is not known has no sample."""
+"""[edge] prometheus-client: the cluster's health as series. Unknown values have no sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_BROKERS = 200
 
 
 def families(health: Health) -> Iterator[Metric]:
-    """A few of the cluster, two of each broker, three of each of its folders."""
+    """Yield the series of the cluster, of each broker, and of each of its folders."""
     known = health.known
     for name, said, value in (
         ("brokers", "Brokers that are there", len(health.brokers) - len(health.away)),

@@ -1,7 +1,8 @@
-"""[shell] Keeps the cluster's health fresh: one thread asks Kafka where everything is, and now and then the brokers' folders.
+"""[shell] Refresh the cluster's health: one thread fetches the placement of partitions and, less often,
+brokers' folders.
 
-Readers never wait for it. At most a twentieth of the time goes into it, so a large estate is asked more rarely. Brokers are
-asked for their folders side by side, so that one that hangs delays no other's news.
+Readers never wait for it. It uses at most a twentieth of the time, so a large estate is polled less often.
+Brokers are queried for their folders in parallel, so that a hang of one delays no other.
 """
 
 from __future__ import annotations
@@ -27,23 +28,26 @@ log = logging.getLogger(__name__)
 EVERY_S = 5.0
 DIRS_EVERY_S = 30.0
 DIRS_S = 3.0
-# Brokers whose folders are asked in a round; the others keep what they told before.
+# Brokers whose folders are queried in a round; the others keep their last answers.
 MOST_BROKERS = 50
 _AT_ONCE = 16  # brokers
-_QUIET_S = 0.2  # so long nobody answers, and what is known is shown while the others are waited for
+_QUIET_S = 0.2  # pause between answers after which those received so far are published
 _BUSY_SHARE = 0.05
 
-Dirs = tuple[LogDir, ...] | str  # a broker's folders, or why it does not tell them
+Dirs = tuple[LogDir, ...] | str  # a broker's folders, or why they are unknown
 
 
 class HasPlacement(Protocol):
     def placement(self) -> Placement:
-        """Raises PeerError."""
+        """Return the placement. Raises PeerError."""
 
 
 @dataclass
 class HealthWatch:
-    """Use ``with watch.running():``; ``known()`` and ``processes()`` answer at once."""
+    """Poller of the cluster's health. ``known()`` and ``processes()`` return from memory.
+
+    Use ``with watch.running():``.
+    """
 
     cluster: HasPlacement
     costs: ProcessList | None = None
@@ -56,12 +60,12 @@ class HealthWatch:
     _dirs: dict[int, Dirs] = field(default_factory=dict)
     _dirs_at_s: float | None = None
     _turn: int = 0
-    _turns: dict[int, int] = field(default_factory=dict)  # in which round a broker's folders were asked
-    _took_s: float = 0.0  # the last answer
+    _turns: dict[int, int] = field(default_factory=dict)  # round of the last query, by broker
+    _took_s: float = 0.0  # duration of the last answer
 
     @contextmanager
     def running(self) -> Iterator[HealthWatch]:
-        """Keep it fresh for as long as the block runs."""
+        """Poll for as long as the block runs."""
         with repeating(
             self.step,
             name="cluster-health",
@@ -71,14 +75,15 @@ class HealthWatch:
             yield self
 
     def pause_s(self) -> float:
-        """Until it is asked again. Waiting for a cluster that does not answer costs nothing: that it is back shall be seen soon."""
+        """Return the pause before the next poll. A poll without an answer adds no pause, so that recovery
+        is noticed soon."""
         return max(self.every_s, self._took_s / _BUSY_SHARE - self._took_s)
 
     def step(self) -> None:
-        """Ask once."""
+        """Poll once."""
         try:
             self._ask()
-        finally:  # the lesser part: that it cannot be told must not keep the cluster from being asked
+        finally:  # the less important part: a failure here must not keep the cluster from being polled
             if self.costs is not None:
                 self._processes = tuple(self.costs.look())
 
@@ -89,11 +94,11 @@ class HealthWatch:
         except HubError as error:
             self._health, self._took_s = replace(self._health, error=error.message), 0.0
             return
-        except Exception as error:  # whatever it is: what was heard before is not of now
+        except Exception as error:  # any failure makes the previous answer stale
             self._health, self._took_s = replace(self._health, error=f"{type(error).__name__}: {error}"), 0.0
             raise
         self._took_s = self.now_s() - began_s
-        # First what is known at once: a folder may take its time to answer.
+        # Publish the placement first: folders may take long to arrive.
         self._health = health_of(placement, self._dirs, self.now_ms())
         if self._dirs_at_s is None or self.now_s() - self._dirs_at_s >= DIRS_EVERY_S:
             for told in self._told_dirs(placement.brokers):
@@ -102,10 +107,10 @@ class HealthWatch:
             self._dirs_at_s = self.now_s()
 
     def _told_dirs(self, brokers: Mapping[int, tuple[str, int]]) -> Iterator[dict[int, Dirs]]:
-        """What brokers tell of their folders, as it comes; {} at the end."""
+        """Yield the brokers' folders as they arrive; {} if none are left at the end."""
         for gone in self._dirs.keys() - brokers.keys():
             del self._dirs[gone]
-        # Of more than can be asked in a round those go first that were not asked for longest.
+        # Query those first whose last query is longest ago.
         self._turns = {id: turn for id, turn in self._turns.items() if id in brokers}
         some = sorted(brokers, key=lambda id: (self._turns.get(id, 0), id))[:MOST_BROKERS]
         self._turn += 1
@@ -130,7 +135,10 @@ class HealthWatch:
     def _asked_at_once(
         self, brokers: Mapping[int, tuple[str, int]]
     ) -> SimpleQueue[tuple[int, Dirs | Exception]]:
-        """Where each broker's answer comes in, or what broke. The threads are daemons: a stop waits for no broker."""
+        """Query the brokers in parallel. Return the queue of answers and exceptions.
+
+        The threads are daemons: shutdown waits for no broker.
+        """
         waiting: SimpleQueue[int] = SimpleQueue()
         answers: SimpleQueue[tuple[int, Dirs | Exception]] = SimpleQueue()
         for id in brokers:
@@ -157,9 +165,9 @@ class HealthWatch:
             return error
 
     def known(self) -> Health:
-        """As last heard."""
+        """Return the last known health."""
         return self._health
 
     def processes(self) -> tuple[Process, ...]:
-        """The hub's processes on the server's machine, as last seen."""
+        """Return the hub's processes on the server's machine, as of the last poll."""
         return self._processes

@@ -1,4 +1,4 @@
-"""[edge] psutil: what the hub's processes on this machine cost."""
+"""[edge] psutil: CPU and memory of the hub's processes on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from hub.runtime import running_hub
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """``cpu_percent``: of one core, since the look before; None at the first one. ``started_at_ms``: since when it runs."""
+    """A process. ``cpu_percent``: of one core, since the previous look; None at the first.
+    ``started_at_ms``: its start time."""
 
     process: str
     pid: int
@@ -26,7 +27,8 @@ class Process:
 
 @dataclass
 class ProcessList:
-    """Those of the hub that runs on a home folder; ``with_own``: this very process too, where no hub supervises it."""
+    """Processes of the hub that runs on a home folder. ``with_own``: include this process if no hub
+    supervises it."""
 
     home: Path
     with_own: bool = False
@@ -34,12 +36,13 @@ class ProcessList:
     asked: set[tuple[str, int]] = field(default_factory=set)
 
     def look(self) -> Sequence[Process]:
-        """Each with its processor time since the last look; nothing when the hub runs elsewhere."""
+        """Return each process with its CPU share since the last look; empty when the hub runs on another
+        machine."""
         hub = running_hub(self.home)
         found = {(name, each.pid): each for name, each in hub.processes.items()} if hub else {}
         if self.with_own and os.getpid() not in {pid for _, pid in found}:
             found["server", os.getpid()] = psutil.Process()
-        # The same object must be asked again: it remembers the times of the last look.
+        # Reuse the object: it holds the CPU times of the last look.
         self.known = {key: self.known.get(key, each) for key, each in found.items()}
         self.asked &= self.known.keys()
         rows = []

@@ -1,3 +1,2 @@
-"""What observability offers to others: ``metrics.py`` Prometheus' text format, ``objectives.py`` observations for alert rules,
-``routes.py`` the dashboard and the same facts as JSON.
-"""
+"""Exports of observability: ``metrics.py`` (Prometheus text format), ``objectives.py`` (observations for
+alert rules), and ``routes.py`` (the dashboard and its JSON)."""

@@ -1,8 +1,7 @@
 """[edge] The overview and the consumers' lag in Prometheus' text format.
 
-Series: a few a topic, a dozen for each of the worst consumers, one a kind and state; none a partition.
-
-What is not known has no sample at all: a missing series can be alerted on, a zero would lie.
+Series: a few for each topic, a dozen for each of the worst consumers, one for each kind and state; none for a
+partition. Unknown values have no sample: a missing series can be alerted on, a zero would be wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.status import LagState
 from hub.observability.overview.overview import Overview, ViewLine
 
-# Consumers with series of their own, unless the settings say otherwise.
+# Default number of consumers with series of their own.
 SERIES = 200
 CONNECTORS = 100
 OPENMETRICS = "application/openmetrics-text"
@@ -29,7 +28,7 @@ OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-# (name, help, labels, value): what another part counts.
+# (name, help, labels, value): a counter of another package.
 Counter = tuple[str, str, Mapping[str, str], float]
 Counters = Callable[[], Iterable[Counter]]
 Families = Callable[[], Iterable[Metric]]
@@ -45,8 +44,11 @@ def exposition(
     *,
     openmetrics: bool = False,
 ) -> bytes:
-    """All series of this moment, and others' families (``more``). Of ``rows``, worst first, ``series`` have their own; all are counted by state.
-    ``openmetrics``: in that format, which has a place for exemplars."""
+    """Return all series of this moment, plus other packages' families (``more``).
+
+    The first ``series`` of ``rows`` (worst first) have series of their own; all are counted by state.
+    ``openmetrics``: use that format, which supports exemplars.
+    """
     registry = CollectorRegistry()
     registry.register(_Families(overview, counters, rows, series, round_s, more))
     if openmetrics:
@@ -112,8 +114,10 @@ class _Families:
 
 
 def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:
-    """The worst by themselves; all of them as numbers by state, so that nothing vanishes unseen. Mirrors have series of their own
-    (hub/replication/status/metrics.py), by partition."""
+    """Yield the series of the worst consumers, and the number of all consumers by state.
+
+    Mirrors have series of their own, by partition (hub/replication/status/metrics.py).
+    """
     readers = islice((row for row in rows if row.kind != "mirror"), series)
     worst = [([row.kind, row.name, row.topic or ""], row) for row in readers]
     by_consumer = ["kind", "consumer", "topic"]
@@ -164,10 +168,13 @@ def _expired(views: Iterable[ViewLine]) -> Metric:
 
 
 def _connect(connect: Connect | None) -> Iterator[Metric]:
-    """Numbers by state, and connectors that failed by themselves, the first hundred. No number of what was never heard, and
-    none of failures while no worker answers."""
+    """Yield the numbers by state, and the first hundred failed connectors.
+
+    Numbers of workers that never answered are omitted, and so are failures while no worker answers.
+    """
     workers = connect.workers if connect is not None else ()
-    # An address may stand there twice, with two names to sign in; a series twice would void the whole answer.
+    # An address may be configured twice, with different users; a duplicate series would invalidate the
+    # exposition.
     up_by_url: dict[str, bool] = {}
     for worker in workers:
         if worker.state != "connecting":

@@ -1,7 +1,8 @@
-"""[core] What is measured against what is promised: lag, loss, freshness and latency as observations of alerts' rules.
+"""[core] Objectives against measurements: lag, loss, freshness and latency as observations of alert rules.
 
-What is not known is UNKNOWN: no reading, Kafka away, a histogram that nobody adds to, a topic that was just looked at for the
-first time. A topic's freshness is a proof like lag's: an end that has not moved since a poll is at least as old as that poll.
+Missing evidence gives UNKNOWN: no reading, Kafka away, a histogram without new counts, a topic polled for the
+first time. A topic's freshness is proven as lag is: an end that has not moved since a poll is at least as old
+as that poll.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hub.observability.lag.status import LagState
 from hub.observability.latency.latency import SERVING, LatencyRow, freshness_of
 from hub.topics.tree.tree import TopicSpec
 
-# Kafka has not answered for so long: what it said before says nothing of now.
+# An answer of Kafka older than this is not used.
 STALE_MS = 30_000
 _AT_RISK = (LagState.LOST, LagState.AT_RISK)
 
@@ -39,8 +40,10 @@ Rings = Mapping[str, Mapping[int, Ring]]
 def observe_readers(
     rows: Sequence[LagRow], tree: Tree, changes: RuleChanges, *, measured: bool
 ) -> list[RuleObservations]:
-    """Rules ``lag`` and ``loss``: every reader of a topic with ``slo.lag``; mirrors have rules of their own. ``measured``: all
-    readers were, at least once."""
+    """Return the observations of rules ``lag`` and ``loss`` for every reader of a topic with ``slo.lag``.
+
+    Mirrors have rules of their own. ``measured``: all readers were measured at least once.
+    """
     late: list[Observation] = []
     losing: list[Observation] = []
     for row in rows:
@@ -76,14 +79,20 @@ def observe_readers(
 
 
 def _may_be_more(row: LagRow, promised_s: float) -> bool:
-    """Whether it may be later than it is known to be, and than promised: right after a start, say, of what waited before. To call that
-    well would end an alert that fires, and begin it anew a minute later."""
+    """Return whether a reader within its objective may really be later, since its lag has no upper bound.
+
+    This happens right after a start. Reporting it as good would end a firing alert and start it again a
+    minute later.
+    """
     bounded = row.error_s is not None or row.state == LagState.OK
     return not bounded and row.seconds is not None and row.seconds <= promised_s
 
 
 def observe_topics(rings: Rings, tree: Tree, changes: RuleChanges, now_ms: int) -> RuleObservations:
-    """Rule ``topic-freshness``: every topic with ``slo.freshness``, from the polls of its end (``rings`` of those, at least)."""
+    """Return the observations of rule ``topic-freshness`` for every topic with ``slo.freshness``.
+
+    ``rings``: anchors of at least these topics.
+    """
     found = []
     for spec in tree.values():
         if spec.slo.freshness_ms is None:
@@ -105,7 +114,7 @@ def observe_topics(rings: Rings, tree: Tree, changes: RuleChanges, now_ms: int) 
 
 
 def _freshness(rings: Mapping[int, Ring], promised_ms: int, now_ms: int) -> tuple[Verdict, int | None, str]:
-    """(verdict, age of the last event at least, why)."""
+    """Return (verdict, minimum age of the last event in ms, reason)."""
     last = [ring[-1] for ring in rings.values() if ring]
     if not last:
         return Verdict.UNKNOWN, None, "the topic is not in Kafka"
@@ -130,7 +139,7 @@ def observe_views(
     *,
     measured: bool,
 ) -> list[RuleObservations]:
-    """Rules ``latency`` and ``view-freshness``."""
+    """Return the observations of rules ``latency`` and ``view-freshness``."""
     by_view = {
         row.view: row
         for row in latency
@@ -154,15 +163,21 @@ def observe_views(
 
 
 def observe_connect(connect: Connect, changes: RuleChanges) -> list[RuleObservations]:
-    """Rules ``connect-failed``, of each connector, and ``connect-unreachable``, of each address. Of a connector whose workers do
-    not answer nothing is known; one that no worker tells of is gone only when all answer."""
+    """Return the observations of rules ``connect-failed`` (each connector) and ``connect-unreachable`` (each
+    address).
+
+    A connector whose workers do not answer is UNKNOWN; one that no worker reports is gone only when all
+    workers answer.
+    """
     by_name: dict[str, Connector] = {}
-    for one in connect.connectors:  # the worst first: of two clusters' with one name that one is told
+    for one in (
+        connect.connectors
+    ):  # worst first: of connectors with the same name in two clusters, report the worse
         by_name.setdefault(one.name, one)
     by_url: dict[str, ConnectWorker] = {}
     for worker in sorted(
         connect.workers, key=lambda each: each.state != "down"
-    ):  # one address may be said twice
+    ):  # an address may be configured twice
         by_url.setdefault(worker.url, worker)
     return [
         RuleObservations(
@@ -178,7 +193,10 @@ def observe_connect(connect: Connect, changes: RuleChanges) -> list[RuleObservat
 
 
 def observe_store(trouble: str | None, changes: RuleChanges, *, heard: bool) -> list[RuleObservations]:
-    """Rule ``store-away``. ``trouble``: why the server's store cannot be read; ``heard``: whether it ever answered."""
+    """Return the observation of rule ``store-away``.
+
+    ``trouble``: why the server's store cannot be read. ``heard``: whether it has ever answered.
+    """
     rule = changes.rule("store-away")
     if trouble is None and not heard:
         return [RuleObservations(rule, whole=False)]
@@ -188,8 +206,9 @@ def observe_store(trouble: str | None, changes: RuleChanges, *, heard: bool) -> 
 
 
 def observe_cluster(health: Health, changes: RuleChanges) -> list[RuleObservations]:
-    """Rules ``kafka-away``, ``partitions-offline`` and ``under-replicated``, of the cluster, and ``disk-full`` of each folder of
-    each broker. While Kafka does not answer, nothing is known but that."""
+    """Return the observations of rules ``kafka-away``, ``partitions-offline``, ``under-replicated`` (the
+    cluster) and ``disk-full`` (each folder of each broker). While Kafka does not answer, only
+    ``kafka-away`` is known."""
     about = labels_of({})
     if health.answered_at_ms is None and health.error is None:
         return [RuleObservations(changes.rule(name), whole=False) for name in CLUSTER_RULES]
@@ -243,7 +262,7 @@ def _few(health: Health, about: Labels) -> Observation:
 
 
 def _where(health: Health, *, offline: bool) -> str:
-    """The first of them, in words."""
+    """Format the first such partition."""
     first = next((each for each in health.troubles if (each.leader is None) == offline), None)
     if first is None:
         return ""
@@ -301,7 +320,7 @@ def _latency(
     if row is None or row.events is None or row.silent or row.objective_s != promised_s:
         return unknown
     if row.events == 0 or row.within is None:
-        # A histogram is blind when nothing comes. Nothing waits either: so nothing is late.
+        # A histogram shows nothing without events. If nothing waits either, nothing is late.
         idle = lag is not None and lag.state == LagState.OK
         return Observation(about, Verdict.GOOD if idle else Verdict.UNKNOWN, labels=labels)
     summary = (
@@ -342,7 +361,8 @@ def promise_of(
     latency_share: float,
     freshness_ms: int | None,
 ) -> Promise:
-    """A view's own words; for latency, where it has none, the shortest of its topics' (as its histograms have it)."""
+    """Return a view's objectives. Without a latency of its own it takes the shortest of its topics', as
+    its histograms do."""
     if latency_ms is not None:
         return Promise(view, owner, "", latency_ms, latency_share, freshness_ms)
     specs = [spec for name in topics if (spec := tree.get(name)) is not None and spec.slo.latency_ms]
@@ -364,5 +384,5 @@ def _whose(spec: TopicSpec, objective: str, owner: str = "") -> Labels:
 
 
 def _percent(share: float) -> str:
-    """Never rounded up to 100 %."""
+    """Format as a percentage, never rounded up to 100 %."""
     return f"{int(share * 100_000) / 1_000:g} %"

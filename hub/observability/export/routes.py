@@ -1,7 +1,8 @@
-"""[edge] FastAPI: the page at ``/``, its fragments under ``/ui``, the same facts as JSON under ``/api``, ``/metrics``.
+"""[edge] FastAPI: the page at ``/``, its fragments under ``/ui``, its JSON under ``/api``, and ``/metrics``.
 
-Nothing here asks Kafka: everything is read from the collector's memory, and rows from the store. All of it is
-read-only. The page loads nothing from other hosts and runs no inline script, and its policy (CSP) says so.
+No route queries Kafka: everything is read from the collector's memory, and rows from the store. All routes
+are read-only. The page loads nothing from other hosts and runs no inline script, as its content security
+policy states.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hub.observability.web.pages.explore.lookup import Lookup
 from hub.observability.web.pages.monitor.lag import LagFilter, fitting
 from hub.observability.web.tree import branches
 
-# Of Kafka Connect the overview tells the worst; /api/connect has all.
+# Number of connectors in the overview, worst first; /api/connect has all.
 MOST_CONNECTORS = 20
 
 
@@ -37,7 +38,8 @@ class HasOverview(Protocol):
 
 
 class HasLagRows(Protocol):
-    """Every consumer's lag, worst first; ``round_s``: what the last round of measuring took."""
+    """Source of every consumer's lag, worst first. ``round_s``: duration of the last round of
+    measurements."""
 
     @property
     def round_s(self) -> float | None: ...
@@ -54,8 +56,11 @@ def create_router(
     families: metrics.Families = tuple,
     firing: Callable[[], int | None] = lambda: None,
 ) -> APIRouter:
-    """The routes over a running Collector and the store's views; others' ``counters`` and ``families`` go into ``/metrics``, and there
-    the ``series`` worst consumers of ``monitor``. ``firing``: how many alerts fire, None: not known."""
+    """Return the routes over a running Collector and the store's views.
+
+    ``/metrics`` includes ``counters`` and ``families`` of other packages, and the ``series`` worst consumers
+    of ``monitor``. ``firing``: number of firing alerts; None: unknown.
+    """
     router = APIRouter()
     lookup = Lookup(views)
 
@@ -113,7 +118,7 @@ def create_router(
         return Response(orjson.dumps(body), media_type="application/json")
 
     def known_rows() -> Sequence[LagRow]:
-        """All consumers; before they were measured once, the views."""
+        """Return all consumers; until they have been measured once, the views."""
         rows = monitor.rows() if monitor is not None else ()
         return rows or lag_rows(collector.overview())
 
@@ -147,7 +152,7 @@ def create_router(
 
 
 def as_json(overview: Overview) -> dict[str, Any]:
-    """The JSON of ``/api/overview``: the values and the totals that the tiles show."""
+    """Return the JSON of ``/api/overview``: the values, and the totals that the tiles show."""
     worst = overview.worst_lag
     return {
         **asdict(replace(overview, connect=None)),

@@ -1,12 +1,13 @@
-"""[core] Who reads what, and how far behind it is: consumer groups, views and appliers measured by one model.
+"""[core] Lag of all consumers by one model: consumer groups, views, appliers and mirrors.
 
-``measure`` joins what is known of a partition's end (poll anchors), its beginning, its clock (timestamp anchors) and
+``measure`` combines a partition's end (poll anchors), its beginning, its timestamps (timestamp anchors) and
 the consumer's position into one ``LagReading`` per consumer and topic. Rules:
 
-- a position before the log's beginning is clamped to it and counted as lost
-- a stretch known to hold no record to read (transaction markers, aborted records) is skipped: no phantom lag
-- timestamps narrow a bracket where the broker writes them (``LogAppendTime``); where producers do (``CreateTime``) they
-  are used only for what arrived before the first poll, and the reading says so: ``basis`` "create_time"
+- a position before the log's beginning is clamped to it, and the difference is counted as lost
+- a range known to hold no readable record (transaction markers, aborted records) is skipped: no phantom lag
+- timestamps narrow a bracket where the broker writes them (``LogAppendTime``); where producers do
+  (``CreateTime``) they are used only for records that arrived before the first poll, and the reading then has
+  ``basis`` "create_time"
 - on a compacted topic a poll proves only the upper bound: the record at the position may be gone
 """
 
@@ -23,7 +24,8 @@ from hub.observability.lag.timed import Answers, edges, next_question
 
 
 class ConsumerId(NamedTuple):
-    """``kind`` is ``view``, ``applier`` (what carries a view into its store), ``group`` or ``mirror``."""
+    """Identity of a consumer. ``kind``: ``view``, ``applier`` (writes a view into its store), ``group`` or
+    ``mirror``."""
 
     kind: str
     name: str
@@ -31,9 +33,12 @@ class ConsumerId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One reader of the log. ``positions`` are next-to-read, by topic and partition; ``missing``: why there are none
-    for a topic that it reads; ``trouble``: why they cannot be told at all; ``readers``: of topics that are read otherwise than
-    ``reader`` says."""
+    """One reader of the log.
+
+    ``positions``: next-to-read offsets by topic and partition. ``missing``: by topic, why it has no position
+    there. ``trouble``: why its positions are unknown altogether. ``readers``: state by topic, where it
+    differs from ``reader``.
+    """
 
     id: ConsumerId
     positions: Mapping[str, Mapping[int, int]]
@@ -44,13 +49,13 @@ class Consumer:
     readers: Mapping[str, ReaderState] = field(default_factory=dict)
 
     def reader_of(self, topic: str | None) -> ReaderState:
-        """What is known of who reads a topic."""
+        """Return the state of the reader of a topic."""
         return self.reader if topic is None else self.readers.get(topic, self.reader)
 
 
 @dataclass(frozen=True, slots=True)
 class LagTopicFacts:
-    """What a topic's settings mean for lag. ``retention_s`` None: its records are not deleted by age."""
+    """Settings of a topic that affect lag. ``retention_s`` None: records are not deleted by age."""
 
     append_time: bool = False
     compacted: bool = False
@@ -58,7 +63,7 @@ class LagTopicFacts:
 
     @classmethod
     def of(cls, config: Mapping[str, str | None]) -> LagTopicFacts:
-        """From Kafka's settings, defaults included."""
+        """Build from Kafka's topic settings, defaults included."""
         policy = config.get("cleanup.policy") or "delete"
         retention_ms = int(config.get("retention.ms") or -1)
         return cls(
@@ -69,7 +74,10 @@ class LagTopicFacts:
 
 
 class Hollow(NamedTuple):
-    """From ``start`` up to ``until`` the log holds nothing to read. ``start == until``: it was looked at, and it does."""
+    """Range of offsets without readable records, from ``start`` up to ``until``.
+
+    ``start == until``: the offset was checked and holds a record.
+    """
 
     start: int
     until: int
@@ -77,29 +85,30 @@ class Hollow(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionState:
-    """What is known of one partition beside its poll anchors."""
+    """Knowledge about one partition besides its poll anchors."""
 
     beginning: int | None = None
     answers: Answers = field(default_factory=list)
     answers_since_ms: int = 0
     hollow: Hollow | None = None
-    looked_at_ms: int = 0  # when it was last asked which record is the next
+    looked_at_ms: int = 0  # time of the last lookup of the next record
 
     def skipped(self, position: int) -> int:
-        """The position moved over what is known to hold nothing."""
+        """Return the position, moved past a range known to hold no records."""
         if self.hollow is not None and self.hollow.start <= position < self.hollow.until:
             return self.hollow.until
         return position
 
 
 NOTHING_KNOWN = PartitionState()
-# An end that old says nothing of now.
+# An end offset older than this is not used.
 STALE_MS = 60_000
 
 
 @dataclass(slots=True)
 class PositionMark:
-    """A consumer's position in a partition over time: unmoved since ``since_ms``, and once as far as ``high``."""
+    """A consumer's position in a partition over time: unchanged since ``since_ms``; ``high``: the highest
+    position so far."""
 
     position: int
     since_ms: int
@@ -107,7 +116,7 @@ class PositionMark:
 
 
 class Wait(NamedTuple):
-    """One partition that a consumer is behind in: for the questions that make its bracket narrower."""
+    """A partition in which a consumer is behind, as input to the lookups that narrow its bracket."""
 
     topic: str
     partition: int
@@ -131,8 +140,10 @@ def measure(
     now_ms: int,
     waits: list[Wait],
 ) -> LagReading | None:
-    """One reading; None: no partition's end is known, or one was not for ``STALE_MS``. Brings ``marks`` up to now, and adds to ``waits`` the partitions
-    in which records wait. One pass, because an estate has hundred thousands of these pairs.
+    """Return one reading; None when no partition's end is known, or one is older than ``STALE_MS``.
+
+    Updates ``marks`` and appends the partitions in which records wait to ``waits``. A single pass: a large
+    estate has hundreds of thousands of these pairs.
     """
     known = past = False
     total = end_sum = records = lost = rewound = 0
@@ -157,9 +168,9 @@ def measure(
         elif mark.position != committed:
             mark.position, mark.since_ms = committed, now_ms
             mark.high = max(mark.high, committed)
-        elif mark.since_ms > now_ms:  # our clock was set back
+        elif mark.since_ms > now_ms:  # the local clock was set back
             mark.since_ms = now_ms
-        mark.high = max(committed, min(mark.high, newest.end))  # what lies past the end was never read
+        mark.high = max(committed, min(mark.high, newest.end))  # nothing past the end was ever read
         rewound += mark.high - committed
         about = partitions.get(partition, NOTHING_KNOWN)
         beginning = about.beginning
@@ -169,7 +180,7 @@ def measure(
             position = beginning
         position = about.skipped(position)
         if position >= newest.end:
-            # Nothing waits; what came since the last poll is not known.
+            # Nothing waits as of the last poll; later arrivals are unknown.
             high_s = max(high_s, (now_ms - newest.still_ms) / 1000)
             continue
         records += newest.end - position
@@ -184,7 +195,7 @@ def measure(
             likely_s = max(likely_s, (low + high) / 2 if likely is None else likely)
         if by != basis:
             basis = by
-        # Waiting and not moving, both as long as they were seen.
+        # Time for which it was observed both waiting and not moving.
         still_s = (now_ms - max(mark.since_ms, polled.until_ms or now_ms)) / 1000
         if still_s > idle_s:
             idle_s, idle_partition = still_s, partition
@@ -213,7 +224,8 @@ def measure(
 
 
 def question(wait: Wait, ring: Ring, about: PartitionState, facts: LagTopicFacts, now_ms: int) -> int | None:
-    """The time whose offset would narrow the bracket of what waits there; None: it is narrow, or would not help."""
+    """Return the time whose offset would narrow the bracket of a wait; None when it is narrow enough, or
+    cannot be narrowed."""
     position = about.skipped(max(wait.committed, about.beginning or 0))
     polled = arrival(ring, position)
     if not facts.append_time and not facts.compacted and polled.after_ms is not None:
@@ -229,7 +241,7 @@ def question(wait: Wait, ring: Ring, about: PartitionState, facts: LagTopicFacts
 def oldest(
     polled: Bracket, answers: Answers, position: int, facts: LagTopicFacts, end: int
 ) -> tuple[Bracket, str]:
-    """When the oldest unread record arrived, as narrow as it is proven, and what that rests on."""
+    """Return the narrowest proven bracket of the oldest unread record's arrival, and its basis."""
     there_ms = polled.until_ms
     if facts.compacted:
         polled = Bracket(polled.after_ms, None)
@@ -240,13 +252,13 @@ def oldest(
         return _both(polled, written), "arrival"
     if polled.after_ms is not None and not facts.compacted:
         return polled, "arrival"
-    # Written before it arrived: a poll bounds it from above, never from below.
+    # A record is written before it arrives: a poll is an upper bound only.
     until_ms, until_end = written.until_ms, written.until_end
     if until_ms is None:
         until_ms, until_end = polled.until_ms, polled.until_end
     after_ms, after_end = written.after_ms, written.after_end
     if after_ms is not None and there_ms is not None and after_ms > there_ms:
-        # It was there before its timestamp: a clock that is ahead must not make what waits look young.
+        # It arrived before its timestamp: a producer's clock that is ahead must not make it look young.
         after_ms, after_end = None, None
         if not facts.compacted:
             until_ms, until_end = polled.until_ms, polled.until_end
@@ -258,12 +270,15 @@ def oldest(
 
 
 def _both(polled: Bracket, written: Bracket) -> Bracket:
-    """The narrower of both; where the broker's clock and ours contradict each other, the wider. Where each says one end alone, and
-    they do not fit, since when it waits at the longest is not known."""
+    """Return the intersection of both brackets; where the clocks of broker and hub contradict each other, the
+    union.
+
+    Where each bracket has only one end, and these contradict, the upper bound of the wait is unknown.
+    """
     both = (polled, written)
     after = [(each.after_ms, each.after_end) for each in both if each.after_ms is not None]
     until = [(each.until_ms, each.until_end) for each in both if each.until_ms is not None]
-    by_time = itemgetter(0)  # an end may be unknown, which no other is compared with
+    by_time = itemgetter(0)  # ends may be None and are not comparable
     first, last = max(after, key=by_time, default=(None, None)), min(until, key=by_time, default=(None, None))
     if first[0] is not None and last[0] is not None and first[0] > last[0]:
         first, last = min(after, key=by_time), max(until, key=by_time)
@@ -274,10 +289,10 @@ def _both(polled: Bracket, written: Bracket) -> Bracket:
 
 @dataclass(frozen=True, slots=True)
 class LagRow:
-    """One consumer on one topic, as ``/api/lag`` tells it. None means *not known*, which is never the same as 0.
+    """One consumer on one topic, as in ``/api/lag``. None means *unknown*, which is never the same as 0.
 
-    ``view`` is the name where a view reads, else None. ``basis``: what the seconds rest on. ``trend``: seconds behind
-    at the last readings, oldest first.
+    ``view``: the name if the consumer is a view, else None. ``basis``: evidence for the seconds. ``trend``:
+    seconds behind at the last readings, oldest first.
     """
 
     kind: str
@@ -305,7 +320,8 @@ TREND = 12
 
 
 def row_of(consumer: Consumer, topic: str | None, watched: WatchedConsumer, owner: str) -> LagRow:
-    """What is shown. While the state is UNKNOWN the numbers are, too: old ones would look like new ones."""
+    """Return the row to show. While the state is UNKNOWN the numbers are None: old ones would look
+    current."""
     shown = watched.shown
     last = watched.last if shown.state != "UNKNOWN" else None
     return LagRow(

@@ -1,4 +1,4 @@
-"""[core] Events per second, out of the anchors that lag is measured with: how far the ends moved, over how long."""
+"""[core] Events per second, from the same anchors as lag: how far the end offsets moved, over how long."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from hub.observability.lag.anchors import QUIET_EVERY_MS, Ring, end_at
 WINDOW_MS = 10_000
 STEPS = 40
 STALE_MS = 60_000
-# A topic that nobody has told of for longer than is usual where nothing comes.
+# A topic without an answered poll for this long is away: quiet topics are polled more often than that.
 AWAY_MS = 3 * QUIET_EVERY_MS
 
 
 def arrived(rings: Iterable[Ring], from_ms: float, to_ms: float) -> float | None:
-    """Events that arrived between two times, over several partitions; None when nothing was seen of that span.
+    """Return the events that arrived between two times, over several partitions; None when nothing was
+    observed.
 
     A partition first seen within the span counts from then on: what it held before did not arrive now.
     """
@@ -30,10 +31,12 @@ def arrived(rings: Iterable[Ring], from_ms: float, to_ms: float) -> float | None
 
 
 def per_second(rings: Sequence[Ring], now_ms: int, window_ms: int = WINDOW_MS) -> float | None:
-    """The mean rate of the last ``window_ms``, or of the time since the first poll when that is shorter. None when nothing was
-    heard for ``STALE_MS``: what came before is no rate of now."""
+    """Return the mean rate over the last ``window_ms``, or since the first poll if that is shorter.
+
+    None when no poll was answered for ``STALE_MS``: an older rate is not current.
+    """
     first_ms = min((ring[0].seen_ms for ring in rings if ring), default=now_ms)
-    # The last poll, not now: events since then are not counted yet and must not dilute the rate.
+    # Up to the last poll, not now: later events are not counted yet and must not dilute the rate.
     to_ms = _heard_ms(rings, now_ms)
     if now_ms - to_ms > STALE_MS:
         return None
@@ -45,10 +48,10 @@ def per_second(rings: Sequence[Ring], now_ms: int, window_ms: int = WINDOW_MS) -
 def history(
     rings: Sequence[Ring], now_ms: int, steps: int = STEPS, step_ms: int = 3_000
 ) -> tuple[float, ...]:
-    """Events per second of each of the last ``steps`` steps, oldest first; unknown ones are left out. While nothing is heard they
-    stand still, and after ``STALE_MS`` there are none.
+    """Return the events per second of the last ``steps`` steps, oldest first; unknown steps are omitted.
 
-    Steps begin at multiples of ``step_ms``, so that a chart drawn again each second does not shimmer.
+    While no poll is answered the values stay the same; after ``STALE_MS`` the result is empty. Steps begin at
+    multiples of ``step_ms``, so that a chart redrawn every second does not flicker.
     """
     heard_ms = _heard_ms(rings, now_ms)
     if now_ms - heard_ms > STALE_MS:
@@ -62,5 +65,5 @@ def history(
 
 
 def _heard_ms(rings: Iterable[Ring], now_ms: int) -> int:
-    """When the last of the polls was that told anything."""
+    """Return the time of the most recent successful poll, epoch milliseconds."""
     return max((max(ring[-1].seen_ms, ring[-1].still_ms) for ring in rings if ring), default=now_ms)

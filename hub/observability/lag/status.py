@@ -1,24 +1,25 @@
-"""[core] What a history of measurements means: the states of a consumer, each with its cause, on the wall clock.
+"""[core] States of a consumer, each with its cause, from a history of measurements, on the wall clock.
 
-A *reading* is one measurement of one consumer on one topic. ``watch`` folds readings into a ``WatchedConsumer``: the window,
-the state that is shown, since when. ``judge`` is the proposal of one moment, the first line that fits:
+A *reading* is one measurement of one consumer on one topic. ``watch`` folds readings into a
+``WatchedConsumer``: the window of readings, the shown state, and since when. ``judge`` proposes a state for
+one moment; the first match applies:
 
 =============== =========================================================================================
 LOST            the log begins after the position: records were deleted unread
 AT_RISK         the oldest unread record is older than 80 % of the retention, or is lost within the hour
-STOPPED         records wait, a position has not moved, and nobody reads (or the engine says so)
+STOPPED         records wait, a position does not move, and nobody reads (or the engine reports it)
 STALLED         the same, but the reader is there: members are connected, batches are committed
-REWOUND         a position went back and has not come to where it was
+REWOUND         a position went back and has not reached its previous maximum
 FALLING_BEHIND  late, and the delay grows: Mann-Kendall z > 2.3 and Theil-Sen slope > 0.05 s/s
-CATCHING_UP     late, and the delay or the number of records shrinks: with the time it will take
+CATCHING_UP     late, and the delay or the number of records shrinks; with an estimated time
 BEHIND          later than the objective, and neither
 OK              everything is read, or the oldest unread record is younger than the objective
-UNKNOWN         no reading: Kafka away, nothing committed, topic gone, nobody told of it; never shown as zero
+UNKNOWN         no reading: Kafka away, nothing committed, topic gone, no report; never shown as zero
 =============== =========================================================================================
 
-A worse state is shown when two readings in a row say so, a better one after four, so that one odd poll changes
-nothing. The first reading is believed at once: a restarted collector is right from the start. UNKNOWN comes after
-two missed readings and ends with the first one.
+A worse state is shown after two readings in a row, a better one after four, so that a single outlier changes
+nothing. The first reading is shown at once: a restarted collector is right from the start. UNKNOWN comes
+after two missed readings and ends with the first one.
 
 Sources: Mann (1945), Kendall (1975) with the correction for ties; Theil (1950), Sen (1968).
 """
@@ -49,14 +50,15 @@ class LagState(StrEnum):
     OK = "OK"
 
 
-# What needs eyes first. What is not known stands before what is well: it may be anything.
+# Sort order, most urgent first. UNKNOWN comes before OK: it may hide any state.
 SEVERITY = {state: rank for rank, state in enumerate(LagState)}
 _STUCK = (LagState.STOPPED, LagState.STALLED, LagState.FALLING_BEHIND, LagState.REWOUND)
 
 
 @dataclass(frozen=True, slots=True)
 class LagRules:
-    """Numbers of the table. ``stop_s`` is at least six readings: fewer cannot tell a pause from a stop."""
+    """Thresholds of the table. ``stop_s`` must be at least six readings, to distinguish a pause from a
+    stop."""
 
     sample_s: float = 10.0
     window: int = 30
@@ -72,13 +74,13 @@ class LagRules:
 
     @classmethod
     def every(cls, sample_s: float, objective_s: float = 10.0) -> LagRules:
-        """Rules for readings that come so often."""
+        """Return the rules for readings at an interval of ``sample_s``."""
         return cls(sample_s=sample_s, objective_s=objective_s, stop_s=6 * sample_s)
 
 
 class Bracketed:
-    """``records`` wait; the oldest of them has waited between ``low_s`` and ``high_s`` (None: no upper bound known), most
-    likely ``likely_s`` (None: the middle)."""
+    """A lag with bounds. ``records`` wait; the oldest has waited between ``low_s`` and ``high_s`` (None:
+    no known upper bound), most likely ``likely_s`` (None: the middle)."""
 
     __slots__ = ()
 
@@ -89,7 +91,7 @@ class Bracketed:
 
     @property
     def seconds(self) -> float:
-        """What is likely; 0 when nothing waits; the lower end when there is no upper one."""
+        """Most likely wait: 0 when nothing waits, ``low_s`` without an upper bound."""
         if self.records == 0:
             return 0.0
         if self.high_s is None:
@@ -98,7 +100,7 @@ class Bracketed:
 
     @property
     def error_s(self) -> float | None:
-        """The true lag lies within ``seconds`` ± this; None: it is ``seconds`` or more."""
+        """Error bound: the true lag is within ``seconds`` ± this. None: it is ``seconds`` or more."""
         if self.high_s is None:
             return None
         return (
@@ -110,11 +112,12 @@ class Bracketed:
 class LagReading(Bracketed):
     """One consumer on one topic, over its partitions, at ``at_ms``.
 
-    ``position`` and ``end`` are sums. The oldest unread record has waited between ``low_s`` and ``high_s`` (None: no
-    upper bound known). ``lost``: records deleted before they were read. ``rewound``: records that will be read again.
-    ``idle_s``: how long the longest waiting partition that does not move has neither moved nor been read to its end.
-    ``headroom``: records between the log's beginning and the position, of the nearest partition. ``retention_s``: the
-    topic's, where records are deleted by age. ``past``: in some partition the position lies past the end that was seen.
+    ``position`` and ``end`` are sums. The oldest unread record has waited between ``low_s`` and ``high_s``
+    (None: no known upper bound). ``lost``: records deleted before they were read. ``rewound``: records that
+    will be read again. ``idle_s``: longest time that a partition has neither moved nor been read to its end.
+    ``headroom``: records between the log's beginning and the position, of the nearest partition.
+    ``retention_s``: the topic's retention, if records are deleted by age. ``past``: in some partition the
+    position is past the observed end.
     """
 
     at_ms: int
@@ -136,10 +139,14 @@ class LagReading(Bracketed):
 
 @dataclass(frozen=True, slots=True)
 class ReaderState:
-    """What is known of who reads. ``said``: its own word (``failed``, ``retrying``, …), ``reason``: why, or why nobody is there;
-    ``members``: connected ones, None where they are not counted (``connected``: there are some); ``committed_at_ms``: its last sign of work, where it gives one.
-    ``silent``: how long nobody has heard of it, in words, once that is longer than the rhythm in which it tells: what it said
-    before is no reading of now. ``why_stuck``: what keeps it although batches are committed, where that is known."""
+    """State of a reader.
+
+    ``said``: state that it reports (``failed``, ``retrying``, …). ``reason``: why, or why nobody reads.
+    ``members``: connected members, None where they are not counted (``connected``: at least one is).
+    ``committed_at_ms``: time of its last commit, if it reports one. ``silent``: how long it has not reported,
+    as text, once that exceeds its interval; its previous report is then not used. ``why_stuck``: known reason
+    why it does not move although batches are committed.
+    """
 
     said: str | None = None
     reason: str | None = None
@@ -152,7 +159,8 @@ class ReaderState:
 
 @dataclass(frozen=True, slots=True)
 class LagVerdict:
-    """``cause`` is a half sentence for people. ``eta_s``: until nothing waits; ``loss_s``: until records are lost."""
+    """A state. ``cause``: a phrase for people. ``eta_s``: until nothing waits; ``loss_s``: until records
+    are lost."""
 
     state: LagState
     cause: str
@@ -162,8 +170,8 @@ class LagVerdict:
 
 @dataclass(frozen=True, slots=True)
 class WatchedConsumer:
-    """A consumer on a topic under watch. ``moves``: when the position last moved; ``against``: readings in a row that
-    say other than what is shown; ``since_ms``: when the shown state began."""
+    """A consumer on a topic under watch. ``moves``: when the position last moved; ``against``: readings in
+    a row that propose another state than the shown one; ``since_ms``: start of the shown state."""
 
     shown: LagVerdict = LagVerdict(LagState.UNKNOWN, "nothing measured yet")
     since_ms: int | None = None
@@ -187,12 +195,11 @@ def watch(
     rules: LagRules,
     why_not: str = "",
 ) -> WatchedConsumer:
-    """One more reading (None: there is none, ``why_not`` says why)."""
+    """Return the consumer after one more reading. ``reading`` None: there was none; ``why_not`` is the
+    reason."""
     if reading is None:
         spoken = _spoken(reader)
-        if (
-            spoken is not None
-        ):  # it is shown at once, and beside it the numbers of before would look like those of now
+        if spoken is not None:  # the report is shown at once, and the old numbers would look current
             watched = replace(watched, window=())
         proposed = spoken or LagVerdict(LagState.UNKNOWN, reader.silent or why_not or "nothing measured yet")
         return _settled(watched, proposed, now_ms, rules, sure=bool(reader.silent))
@@ -209,8 +216,10 @@ def watch(
 def _settled(
     watched: WatchedConsumer, proposed: LagVerdict, now_ms: int, rules: LagRules, *, sure: bool = False
 ) -> WatchedConsumer:
-    """The shown state after a proposal: two to enter a worse one, four to leave for a better one. ``sure``: it was waited for
-    already, before it was said."""
+    """Return the shown state after a proposal: two in a row enter a worse state, four a better one.
+
+    ``sure``: show it at once, since the reader's silence was already waited out.
+    """
     shown = watched.shown
     if proposed.state is shown.state:
         return replace(watched, shown=proposed, against=0, since_ms=watched.since_ms or now_ms)
@@ -233,7 +242,8 @@ def _needed(shown: LagState, proposed: LagState, rules: LagRules) -> int:
 def judge(
     window: Sequence[LagReading], moves: Sequence[int], reader: ReaderState, now_ms: int, rules: LagRules
 ) -> LagVerdict:
-    """The table, for readings of which the last is now's. ``moves``: when the position moved, oldest first."""
+    """Propose a state by the table. The last reading is the current one. ``moves``: when the position
+    moved, oldest first."""
     last = window[-1]
     if last.lost:
         return LagVerdict(LagState.LOST, f"{last.lost:,} records were deleted before they were read")
@@ -249,7 +259,7 @@ def judge(
 
 
 def _spoken(reader: ReaderState) -> LagVerdict | None:
-    """The reader's own word, where that is a bad one."""
+    """Return the reader's own report as a state, if it is a failure."""
     states = {
         "failed": LagState.STOPPED,
         "stopped": LagState.STOPPED,
@@ -263,7 +273,10 @@ def _spoken(reader: ReaderState) -> LagVerdict | None:
 
 
 def _silent(reader: ReaderState, last: LagReading) -> LagVerdict | None:
-    """Of whom nobody has heard: whether it still reads is not known. Where nobody is meant to read, what waited then waits."""
+    """Return UNKNOWN for a reader that does not report, since it may still read.
+
+    None when no reader is expected: records that waited then still wait.
+    """
     if not reader.silent or (reader.members == 0 and last.records):
         return None
     return LagVerdict(LagState.UNKNOWN, reader.silent)
@@ -292,7 +305,8 @@ def _stuck(
 
 
 def _moving(window: Sequence[LagReading], rules: LagRules) -> LagVerdict:
-    """Late, but it moves: back, away, or home."""
+    """Return the state of a late reader whose position moves: REWOUND, FALLING_BEHIND, CATCHING_UP or
+    BEHIND."""
     last = window[-1]
     window = _episode(window, rules)
     flow = _flow(window)
@@ -314,7 +328,7 @@ def _moving(window: Sequence[LagReading], rules: LagRules) -> LagVerdict:
 
 
 def _episode(window: Sequence[LagReading], rules: LagRules) -> Sequence[LagReading]:
-    """The readings since it is late: what was before a burst says nothing of where it goes now."""
+    """Return the readings since the reader became late; earlier ones do not predict the trend."""
     for index in range(len(window) - 1, -1, -1):
         each = window[index]
         if each.records == 0 or (each.high_s is not None and each.high_s <= rules.objective_s):
@@ -323,7 +337,8 @@ def _episode(window: Sequence[LagReading], rules: LagRules) -> Sequence[LagReadi
 
 
 def _at_risk(window: Sequence[LagReading], found: LagVerdict, rules: LagRules) -> LagVerdict | None:
-    """Records that are about to be deleted unread: by age, or because the log's beginning comes nearer."""
+    """Return AT_RISK when records will soon be deleted unread, by age or because the log's beginning
+    approaches."""
     last = window[-1]
     if last.records == 0:
         return None
@@ -345,7 +360,7 @@ def _loss_s(window: Sequence[LagReading], state: LagState) -> float | None:
     elapsed_s = (last.at_ms - first.at_ms) / 1000
     if len(window) > 2 and first.headroom is not None and last.headroom is not None:
         nearer = first.headroom - last.headroom
-        # The beginning moved towards a position that did not go back.
+        # The beginning moved toward a position that did not go back.
         if nearer > 0 and last.position >= first.position:
             found.append(last.headroom * elapsed_s / nearer)
     return min(found, default=None)
@@ -353,7 +368,7 @@ def _loss_s(window: Sequence[LagReading], state: LagState) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """Records a second over the window; ``net`` > 0: fewer wait."""
+    """Records per second over the window. ``net`` > 0: the lag shrinks."""
 
     arriving: float
     read: float
@@ -371,12 +386,12 @@ def _flow(window: Sequence[LagReading]) -> _Flow | None:
     return _Flow(arriving, read, net)
 
 
-# A change of direction shows in the newest readings first; a slow drift only in all of them.
+# A change of direction shows in the newest readings first; a slow drift only in the whole window.
 _RECENT = 10
 
 
 def _trend(values: Sequence[float], rules: LagRules) -> int:
-    """1 rising, -1 falling, 0 neither."""
+    """Return 1 for rising values, -1 for falling ones, else 0."""
     for length in (_RECENT, len(values)):
         z = mann_kendall(values[-length:])
         if abs(z) > rules.z:
@@ -385,7 +400,7 @@ def _trend(values: Sequence[float], rules: LagRules) -> int:
 
 
 def mann_kendall(values: Sequence[float]) -> float:
-    """The test statistic z for a monotone trend, with the correction for ties; 0 for fewer than three values."""
+    """Return the test statistic z for a monotone trend, corrected for ties; 0 for fewer than three values."""
     n = len(values)
     if n < 3:
         return 0.0
@@ -401,7 +416,7 @@ def mann_kendall(values: Sequence[float]) -> float:
 
 
 def theil_sen(times: Sequence[float], values: Sequence[float]) -> float:
-    """The median slope over all pairs; 0 without two different times."""
+    """Return the median slope over all pairs; 0 without two different times."""
     slopes = [
         (values[later] - values[index]) / (times[later] - times[index])
         for index in range(len(times))
@@ -412,7 +427,7 @@ def theil_sen(times: Sequence[float], values: Sequence[float]) -> float:
 
 
 def _span(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``3.5 h``, ``2.1 d``."""
+    """Format a duration: ``45 s``, ``12 min``, ``3.5 h``, ``2.1 d``."""
     for size, unit, digits in ((172_800, "d", 1), (7_200, "h", 1), (120, "min", 0)):
         if seconds >= size:
             per = {"d": 86_400, "h": 3_600, "min": 60}[unit]

@@ -1,5 +1,6 @@
-"""Latency from event to view, over the last minutes.
+"""Latency from event to view over the last minutes.
 
-``latency.py`` [core] merges what appliers and pushes counted into rows. ``pushes.py`` [core] brackets when events were
-pushed. ``recorder.py`` [shell] follows the records and counts. ``routes.py`` [edge] serves ``/api/latency``.
+``latency.py`` [core] merges the counts of appliers and pushes into rows. ``pushes.py`` [core] determines when
+events were pushed. ``recorder.py`` [shell] reads the stores' records and counts. ``routes.py`` [edge] serves
+``/api/latency``.
 """

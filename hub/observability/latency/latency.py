@@ -1,14 +1,15 @@
-"""[core] How long events take to readers: what appliers and the push side counted, over the last minutes, as rows.
+"""[core] Latency of events to readers: recent counts of appliers and the push side, as rows.
 
 ::
 
     event ─▶ appended ─▶ read ─▶ changelog ─▶ readable (each store) ─▶ pushed
-      └──────────┴─────────┴─────────┴────────────────┴──────────────────┘   each stage is measured from the event's own time
+    └──────────┴─────────┴─────────┴────────────────┴──────────────────┘   measured from the event's own time
 
-Cumulative counts come in; of each series a few earlier states are kept, and a row tells of what was added since the
-oldest of them (``WINDOW_MS``). Limits: ``MOST_SERIES`` series, ``KEPT`` states each. What was never counted has no row
-with a number: unknown is not zero. And a histogram is blind when nothing arrives at all: so each row has its view's
-freshness (the age of the oldest event that no reader can see) and the state of what carries it.
+The input is cumulative counts. A few earlier states of each series are kept, and a row shows what was added
+since the oldest of them (``WINDOW_MS``). Limits: ``MOST_SERIES`` series, ``KEPT`` states each. A series that
+was never counted has no numbers: unknown is not zero. A histogram shows nothing when no events arrive; so
+each row also has its view's freshness (the age of the oldest event that no reader can see) and the state of
+the view or its applier.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ WINDOW_MS = 300_000
 STEP_MS = 10_000
 KEPT = WINDOW_MS // STEP_MS
 MOST_SERIES = 4_000
-# Counts that were not told again for so long are of an applier that is gone.
+# An applier that has not reported for this long is gone.
 SILENT_MS = 90_000
 STAGES = ("appended", "read", "changelog", "readable", "pushed")
-# What each store's applier counts of the view itself: taken from one of them.
+# Stages that each store's applier counts for the whole view: taken from one of them.
 _ONCE = ("read", "changelog")
 SERVING = "serving"
 _SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 class Series(NamedTuple):
-    """``store``: of stage readable, which one; "" of all others."""
+    """Key of a series. ``store``: the store of stage readable, "" for other stages."""
 
     view: str
     stage: str
@@ -46,7 +47,7 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """An event that was counted and traced: its trace, how long it took, and when it got to the stage (epoch ms)."""
+    """A counted event with a trace: trace id, latency, and time at which it reached the stage (epoch ms)."""
 
     trace_id: str
     seconds: float
@@ -55,10 +56,13 @@ class Exemplar:
 
 @dataclass(frozen=True, slots=True)
 class LatencyRow:
-    """One series over the last ``window_s``. ``events`` 0: none came; None: not measured. ``p50_s``… None: of no events; the
-    true one is longer where ``beyond`` names it. ``within``: the share that met ``objective_s``. ``sampled``: of some events,
-    not of all. ``freshness_s``, ``state``, ``cause``: of the worst of the view and its applier; ``silent``: nobody counts.
-    ``exemplar``: the newest that was traced."""
+    """One series over the last ``window_s``.
+
+    ``events``: 0: none arrived; None: not measured. ``p50_s``…: None without events; a lower bound where
+    ``beyond`` names it. ``within``: share that met ``objective_s``. ``sampled``: measured on a sample of
+    events. ``freshness_s``, ``state``, ``cause``: of the worse of the view and its applier. ``silent``: the
+    counts are no longer reported. ``exemplar``: the newest traced event.
+    """
 
     view: str
     stage: str
@@ -85,7 +89,7 @@ class LatencyRow:
 
 @dataclass
 class Track:
-    """A series' cumulative counts, and states of before, oldest first."""
+    """Cumulative counts of a series, and its earlier states, oldest first."""
 
     now: Histogram
     objective_s: float | None = None
@@ -97,7 +101,7 @@ class Track:
     states: deque[tuple[int, Histogram]] = field(default_factory=deque)
 
     def update(self, counts: Histogram, at_ms: int, since_ms: int) -> None:
-        if self.states and at_ms < self.states[-1][0]:  # our clock was set back
+        if self.states and at_ms < self.states[-1][0]:  # the local clock was set back
             self.states.clear()
         begun_anew = counts.edges != self.now.edges or counts.count < self.now.count
         if begun_anew or since_ms != self.since_ms:
@@ -113,24 +117,24 @@ class Track:
         self.now = counts
 
     def recent(self, now_ms: int) -> tuple[Histogram, float]:
-        """What was added lately, and over how many seconds."""
+        """Return the counts added within the window, and its length in seconds."""
         at_ms, before = self.states[0]
         return self.now.since(before), (now_ms - at_ms) / 1000
 
 
 @dataclass
 class Tracks:
-    """All series. ``hear`` what stores tell; ``put`` what is counted here."""
+    """All series. ``hear`` takes the stores' records; ``put`` takes counts of this process."""
 
     series: dict[Series, Track] = field(default_factory=dict)
-    heard: dict[str, int] = field(default_factory=dict)  # when each store's counts were last taken in
+    heard: dict[str, int] = field(default_factory=dict)  # time of each store's last counts
     told: dict[str, tuple[int, int]] = field(
         default_factory=dict
-    )  # when each store told last: by its clock, by ours
+    )  # time of each store's last report: by its clock, by the local clock
     left_out: int = 0
 
     def hear(self, records: Mapping[str, Mapping[str, Any]], now_ms: int) -> None:
-        """The records ``latency:<store>`` among these. One that is none of this version's is left out."""
+        """Take in the records ``latency:<store>``. Records in an unknown format are ignored."""
         for key, body in records.items():
             if key.startswith("latency:"):
                 self._hear(key.partition(":")[2], body, now_ms)
@@ -138,19 +142,19 @@ class Tracks:
     def _hear(self, store: str, body: Mapping[str, Any], now_ms: int) -> None:
         try:
             at_ms, since_ms = int(body["at_ms"]), int(body["since_ms"])
-            # Its clock tells only whether it has told again: one that is ahead would let a dead applier look alive for as long,
-            # one that is behind a living one look dead. What is read first may be old.
+            # The store's clock only shows whether the report is new: with a fast clock a dead applier would
+            # look alive, with a slow one a live applier dead. The first report may be old.
             before = self.told.get(store)
             if before is None or before[0] != at_ms:
                 self.told[store] = (at_ms, now_ms if before is not None else min(at_ms, now_ms))
-            # Before that nothing had been counted; None: it may be hours of counts, only what comes after is of now.
+            # Start of the counts; None: they may span hours, and only later ones are recent.
             zero_ms = since_ms if since_ms >= now_ms - WINDOW_MS else self.heard.get(store)
             for view, told in body["views"].items():
                 traced = {(each["stage"], each["origin"]): each for each in told.get("exemplars", ())}
                 for each in told["counts"]:
                     stage = str(each["stage"])
                     if stage not in STAGES or (stage in _ONCE and store != SERVING):
-                        continue  # of another version; once is enough
+                        continue  # another version's stage, or counted by the serving store already
                     series = Series(view, stage, store if stage == "readable" else "", str(each["origin"]))
                     self.put(
                         series,
@@ -185,7 +189,8 @@ class Tracks:
         since_ms: int = 0,
         zero_ms: int | None = None,
     ) -> None:
-        """The series' counts as they are now, cumulative. ``zero_ms``: when a new one had none; None: not known."""
+        """Set the current cumulative counts of a series. ``zero_ms``: when a new series had no counts;
+        None: unknown."""
         known = self.series.get(series)
         if known is None:
             if len(self.series) >= MOST_SERIES:
@@ -199,13 +204,14 @@ class Tracks:
         known.heard_ms = now_ms if heard_ms is None else heard_ms
 
     def forget(self, views: Iterable[str]) -> None:
-        """All but these are gone."""
+        """Remove the series of all other views."""
         kept = set(views)
         self.series = {series: track for series, track in self.series.items() if series.view in kept}
 
 
 def freshness_of(lags: Sequence[LagRow]) -> Mapping[str, LagRow]:
-    """Of each view the worst of its own reading and its applier's, by state and then by age. Unknown is worse than well."""
+    """Return by view the worse row of the view itself and its applier, by state, then by age. UNKNOWN is
+    worse than OK."""
     found: dict[str, LagRow] = {}
     for row in lags:
         if row.kind in ("view", "applier"):
@@ -220,7 +226,8 @@ def _badness(row: LagRow) -> tuple[int, float]:
 
 
 def rows_of(tracks: Tracks, views: Iterable[str], lags: Sequence[LagRow], now_ms: int) -> list[LatencyRow]:
-    """Rows of every view, by view, stage and origin; a view that was never counted has one that says so."""
+    """Return the rows of every view, by view, stage and origin; a view without counts has one row without
+    numbers."""
     fresh = freshness_of(lags)
     by_view: dict[str, list[tuple[Series, Track]]] = {view: [] for view in views}
     for series, track in tracks.series.items():

@@ -1,13 +1,15 @@
-"""[core] When were events pushed whose view's rows name none? By what subscribers have been told, and a few events with their times.
+"""[core] Push times of events of views whose rows name no events: from subscribers' positions and a sample of
+events.
 
 ::
 
-    a subscriber was told        t:0 up to 40 ──▶ 55 ──▶ 61 ──▶ …      each with when (``told``)
-    an applier looked up         offset 57 of t:0, of 14:02:11.3       (``named``: the sample that `readable` counts, too)
-                                 ⇒ pushed with the stretch 55 … 61
+    a subscriber's progress      t:0 up to 40 ──▶ 55 ──▶ 61 ──▶ …      each with its time (``told``)
+    an applier's sample          offset 57 of t:0, of 14:02:11.3       (``named``: also counted as `readable`)
+           ⇒ pushed with the range 55 … 61
 
-An event may be named before a slow subscriber is told, so it waits ``PATIENCE_MS``; it counts once for each subscriber. Limits: of a
-view ``MOST_SUBSCRIBERS`` are followed, with ``MOST_TOLD`` stretches each, and ``MOST_NAMED`` events wait; of ``MOST_VIEWS`` views.
+An event may be sampled before a slow subscriber gets it, so it waits for ``PATIENCE_MS``; it counts once for
+each subscriber. Limits: ``MOST_VIEWS`` views; of each, ``MOST_SUBSCRIBERS`` subscribers with ``MOST_TOLD``
+ranges each, and ``MOST_NAMED`` waiting events.
 """
 
 from __future__ import annotations
@@ -21,14 +23,18 @@ from hub.record import Positions, TopicPartition
 
 MOST_VIEWS = 200
 MOST_SUBSCRIBERS = 4
-# At forty looks a second more than the five seconds after which an applier tells what it looked up.
+# At 40 pushes a second, more than the five seconds between two reports of an applier.
 MOST_TOLD = 512
 MOST_NAMED = 64
 PATIENCE_MS = 30_000
 
 
 class CoveredUpTo(NamedTuple):
-    """A subscriber has everything of the sources up to ``after``, and had all up to ``before`` (epoch ms)."""
+    """Progress of a subscriber from ``before`` to ``after``: it now has everything of the sources up to
+    ``after``.
+
+    ``at_ms``: time of the push, epoch ms.
+    """
 
     before: Positions
     after: Positions
@@ -36,7 +42,7 @@ class CoveredUpTo(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """An event that a subscriber was told of (epoch ms)."""
+    """An event that was pushed to a subscriber; times in epoch ms."""
 
     view: str
     event_ms: int
@@ -61,12 +67,13 @@ class _ViewPushes:
 
 @dataclass
 class Pushes:
-    """What subscribers were told and what is known of events, until the two meet."""
+    """Matches subscribers' progress with sampled events."""
 
     views: dict[str, _ViewPushes] = field(default_factory=dict)
 
     def told(self, view: str, subscriber: int, told: CoveredUpTo) -> None:
-        """One that is too many is not followed: who was first is as good a sample."""
+        """Record a subscriber's progress. Subscribers beyond the limit are ignored: the first ones are a
+        sufficient sample."""
         known = self.views.get(view)
         if known is None:
             if len(self.views) >= MOST_VIEWS:
@@ -82,14 +89,15 @@ class Pushes:
         known.told[subscriber].append(told)
 
     def named(self, view: str, place: TopicPartition, offset: int, event_ms: int, now_ms: int) -> None:
-        """An event of the view; one that was named before, or one before it, is passed over. Nothing while nobody is told."""
+        """Add a sampled event of the view; ignored if it or a later one was added before, or while nobody
+        subscribes."""
         known = self.views.get(view)
         if known is not None and offset >= known.named_to.get(place, 0):
             known.named_to[place] = offset + 1
             known.waiting.append(_Named(place, offset, event_ms, now_ms))
 
     def begun_anew(self, view: str, place: TopicPartition) -> None:
-        """The partition is another log now: what was named and told of it is of the former one."""
+        """Forget the events and progress of a partition that is now another log."""
         known = self.views.get(view)
         if known is not None:
             known.named_to.pop(place, None)
@@ -97,7 +105,7 @@ class Pushes:
             known.told = {}
 
     def met(self, now_ms: int) -> list[Pushed]:
-        """Events and when a subscriber had them, each pair once."""
+        """Return the events that reached a subscriber, each pair once."""
         found: list[Pushed] = []
         for view, known in self.views.items():
             for event in known.waiting:
@@ -113,14 +121,14 @@ class Pushes:
         return found
 
     def forget(self, kept: Iterable[str]) -> None:
-        """All views but these are gone."""
+        """Remove all other views."""
         wanted = set(kept)
         self.views = {view: each for view, each in self.views.items() if view in wanted}
 
 
 def _pushed_ms(told: Iterable[CoveredUpTo], event: _Named) -> int | None:
     for each in told:
-        # A partition that was not covered before was empty, or is read from its start: as where it is sampled.
+        # A partition that was not covered before was empty, or is read from its start, as in the sample.
         if each.before.get(event.place, event.offset + 1) <= event.offset < each.after.get(event.place):
             return each.at_ms
     return None

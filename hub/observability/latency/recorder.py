@@ -1,7 +1,8 @@
-"""[shell] Follows what stores tell of latency, counts what is pushed, and works out when events were appended.
+"""[shell] Collect the stores' latency reports, count pushes, and determine when events were appended.
 
-A step a second, in a thread of its own; no step asks Kafka or the store: the collector has asked already. ``rows()`` and
-``families()`` read memory only. Objectives are the stores' words, so that all stages of a view have the same edges.
+One step a second, in a thread of its own; no step queries Kafka or the store, since the collector does.
+``rows()`` and ``families()`` read memory only. Objectives come from the stores' reports, so that all stages
+of a view have the same edges.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
 
 STEP_S = 1.0
-# Views with series of their own in /metrics; the others are counted.
+# Limit of views with series of their own in /metrics; the others are only counted.
 MOST_VIEWS = 200
 REPLAY_S = 1_800.0
 
 
 class CollectorFacts(Protocol):
-    """What the collector knows: records of ``_hub.progress``, the views' reports, anchors by topic and partition."""
+    """State of the collector: records of ``_hub.progress``, the views' reports, anchors by topic and
+    partition."""
 
     records: Mapping[str, Mapping[str, Any]]
     reports: tuple[ViewReport, ...]
@@ -54,7 +56,10 @@ class HasLatencyRows(Protocol):
 
 @dataclass
 class LatencyRecorder:
-    """Use ``with board.running():``. ``event_of`` a row's sources: the time of its latest event, None where not told."""
+    """Recorder of latency. Use ``with recorder.running():``.
+
+    ``event_of``: returns the time of the latest event among a row's sources; None: unknown.
+    """
 
     facts: CollectorFacts
     lags: HasLatencyRows
@@ -66,25 +71,25 @@ class LatencyRecorder:
     appended_to: dict[tuple[str, str, int], int] = field(default_factory=dict)
     objectives: dict[str, float | None] = field(default_factory=dict)
     pushes: Pushes = field(default_factory=Pushes)
-    # Views whose rows name no events.
+    # Views whose rows name no events: measured on a sample.
     sampled: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def running(self) -> Iterator[LatencyRecorder]:
-        """A step a second for as long as the block runs."""
+        """Run a step every second for as long as the block runs."""
         with repeating(
             self.step, name="latency", pause_s=lambda _: STEP_S, failed="latency could not be followed"
         ):
             yield self
 
     def step(self) -> None:
-        """Take in what stores have told since, and what was counted here."""
+        """Take in the stores' new reports and the counts of this process."""
         records, now_ms = self.facts.records, self.now_ms()
         views = {report.view for report in self.facts.reports}
         with self.lock:
             told_views = records.get(f"latency:{SERVING}", {}).get("views")
-            serving = told_views if isinstance(told_views, dict) else {}  # else of another version
+            serving = told_views if isinstance(told_views, dict) else {}  # else in another version's format
             self.objectives = {view: told.get("objective_s") for view, told in serving.items()}
             self.tracks.hear(records, now_ms)
             self.sampled = {view for view, told in serving.items() if told.get("sampled")}
@@ -102,35 +107,39 @@ class LatencyRecorder:
                     sampled=series.stage == "appended" or series.view in self.sampled,
                     zero_ms=now_ms,
                 )
-            if views or records:  # else the store has told nothing yet
+            if views or records:  # else the store has not answered yet
                 self.tracks.forget(views)
                 self.counted = {series: each for series, each in self.counted.items() if series.view in views}
                 self.appended_to = {key: at for key, at in self.appended_to.items() if key[0] in views}
                 self.pushes.forget(views)
 
     def pushed(self, view: str, sources: Mapping[str, Any] | None) -> None:
-        """A subscriber took a change of a row. Called for each: it costs a few microseconds."""
+        """Count a row change that a subscriber took. Called for each change: costs a few microseconds."""
         event_ms = self.event_of(sources)
         if event_ms is not None:
             with self.lock:
                 self._count(view, "pushed", (self.now_ms() - event_ms) / 1000)
 
     def told(self, view: str, subscriber: int, before: Positions, after: Positions) -> None:
-        """A subscriber of a view whose rows name no events was told changes, and has now all that the sources had up to ``after``."""
+        """Record that a subscriber of a view whose rows name no events now has all of the sources up to
+        ``after``."""
         with self.lock:
             if view in self.sampled:
                 self.pushes.told(view, subscriber, CoveredUpTo(before, after, self.now_ms()))
 
     def _place(self, view: str, named: Sequence[Sequence[Any]]) -> None:
-        """When the named events got into the log: not before the last poll that did not see them. So an event that its
-        producer wrote late shows here, by at least as much; one that was written at once counts as 0."""
+        """Count when the sampled events were appended: not before the last poll that did not include them.
+
+        So an event that its producer wrote late shows here, as a lower bound; one that was written at once
+        counts as 0.
+        """
         for topic, partition, offset, event_ms in named:
             if view in self.sampled:
                 self.pushes.named(view, TopicPartition(topic, partition), offset, event_ms, self.now_ms())
             place = (view, topic, partition)
             ring = self.facts.rings.get(topic, {}).get(partition, ())
             if ring and ring[-1].end < self.appended_to.get(place, 0):
-                del self.appended_to[place]  # another log of that name: its offsets begin anew
+                del self.appended_to[place]  # another log of that name: its offsets start again
                 self.pushes.begun_anew(view, TopicPartition(topic, partition))
             if offset < self.appended_to.get(place, 0) or not ring:
                 continue
@@ -139,13 +148,13 @@ class LatencyRecorder:
                 seen.after_ms is not None
                 and seen.until_ms is not None
                 and event_ms - seen.until_ms <= SKEW_MS
-            ):  # else it was there before the hub looked
+            ):  # else it arrived before the hub's first poll
                 self.appended_to[place] = offset + 1
                 self._count(view, "appended", max(0.0, (seen.after_ms - event_ms) / 1000))
 
     def _count(self, view: str, stage: str, seconds: float) -> None:
         if seconds * 1000 < -SKEW_MS:
-            return  # its time is of a clock that is ahead: how long it took nobody knows
+            return  # the event's clock is ahead: its latency is unknown
         origin = "live" if seconds <= self.replay_s else "replay"
         series, edges = Series(view, stage, "", origin), edges_with(self.objectives.get(view))
         known = self.counted.get(series)
@@ -153,16 +162,17 @@ class LatencyRecorder:
             known = self.counted[series] = Histogram(edges)
         known.add(max(0.0, seconds))
 
-    # ---- what is known
+    # ---- queries
 
     def rows(self) -> list[LatencyRow]:
-        """See hub.observability.latency.latency.rows_of."""
+        """Return the rows; see hub.observability.latency.latency.rows_of."""
         views = [report.view for report in self.facts.reports]
         with self.lock:
             return rows_of(self.tracks, views, self.lags.rows(), self.now_ms())
 
     def families(self) -> Iterator[Metric]:
-        """Prometheus' series: histograms of at most ``MOST_VIEWS`` views, freshness of as many. Unknown has no sample."""
+        """Yield the Prometheus series: histograms and freshness of at most ``MOST_VIEWS`` views each.
+        Unknown values have no sample."""
         with self.lock:
             series = sorted(
                 (
@@ -213,7 +223,7 @@ class LatencyRecorder:
 
 
 def buckets_of(counts: Histogram, exemplar: Exemplar | None) -> list[Any]:
-    """Prometheus' buckets; the one that the traced event fell into names its trace, where the format has a place for it."""
+    """Return Prometheus' buckets; the bucket of the traced event has it as exemplar."""
     buckets: list[Any] = list(counts.cumulative())
     if exemplar is not None:
         at = bisect_left(counts.edges, exemplar.seconds)

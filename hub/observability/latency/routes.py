@@ -1,4 +1,4 @@
-"""[edge] FastAPI: ``/api/latency``. Read from memory; nothing here asks Kafka or a store."""
+"""[edge] FastAPI: ``/api/latency``, from memory; no route queries Kafka or a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HasLatency(Protocol):
 
 
 def create_router(board: HasLatency) -> APIRouter:
-    """The route over a running LatencyBoard."""
+    """Return the route over a running LatencyRecorder."""
     router = APIRouter(tags=["observability"])
 
     @router.get("/api/latency")

@@ -1,14 +1,16 @@
-"""[core] Lineage: which topics become which view, where it is kept and who reads it, with the live lag on each edge.
+"""[core] Lineage: topics, the views made of them, their stores and their readers, with the live lag on each
+edge.
 
 ::
 
-    topic@nyc ─▶ mirror ─▶ topic ─▶ view ─▶ changelog ─▶ store      an edge's lag is that of the reader at its end, as
-                             └────▶ group      └────────▶ view, group   measured; views and mirrors write within a batch:
-                                                                        those edges have none
+    topic@nyc ─▶ mirror ─▶ topic ─▶ view ─▶ changelog ─▶ store       an edge's lag is the measured lag of the
+                             └────▶ group      └────────▶ view, group   reader at its end; views and mirrors write
+                                                                        within a batch: those edges have none
 
-Made of what runs: readers that were seen and measured, what stores and mirrors report. A topic of another cluster has that
-cluster behind an @; a mirror is a node for each of its topics, as each is late by itself. ``why_late`` walks from a node
-against the arrows along the path that takes longest and names its slowest hop. ``drawn`` puts the boxes in layers.
+Built from what runs: measured readers, and the reports of stores and mirrors. A topic of another cluster has
+the cluster's name after an @; a mirror is one node per topic, since each topic has its own lag. ``why_late``
+walks upstream from a node along the slowest path and names its slowest hop. ``drawn`` lays the nodes out in
+layers.
 """
 
 from __future__ import annotations
@@ -27,17 +29,20 @@ from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, MIRRORS_S
 from hub.observability.overview.overview import ViewLine
 
 KINDS = ("topic", "mirror", "view", "store", "group")
-# A mirror no later than this is well.
+# A mirror with at most this lag is OK.
 _MIRROR_OK_S = 10.0
 _NAMED = 10
-# What a store's applier says of itself, in the words for lag.
+# States of a store's applier as lag states.
 _OF_STORE = {"live": "OK", "filling": "CATCHING_UP", "stopped": "STOPPED", "down": "STOPPED"}
 
 
 @dataclass(frozen=True, slots=True)
 class LineageNode:
-    """``id`` is ``kind:name``; of a store ``store:<view>/<store>``, of a mirror ``mirror:<mirror>/<topic>``. ``cluster``: of a
-    topic elsewhere, which one, and the name ends with it."""
+    """A node of the graph.
+
+    ``id``: ``kind:name``; ``store:<view>/<store>`` for a store, ``mirror:<mirror>/<topic>`` for a mirror.
+    ``cluster``: the cluster of a remote topic, with which its name ends.
+    """
 
     id: str
     kind: str
@@ -48,8 +53,8 @@ class LineageNode:
 
 @dataclass(frozen=True, slots=True)
 class LineageEdge:
-    """Events go from ``source`` to ``target``. ``state`` and the numbers are the reader's; None: not known, and of a
-    ``write``: there is nothing to know."""
+    """Flow of events from ``source`` to ``target``. ``state`` and the numbers are the reader's; None:
+    unknown, or not applicable for a ``write``."""
 
     source: str
     target: str
@@ -63,7 +68,7 @@ class LineageEdge:
 
 @dataclass(frozen=True, slots=True)
 class ViewStorage:
-    """Where a view is kept: its changelog, and of each store its name, kind, state and lag in records."""
+    """Storage of a view: its changelog, and name, kind, state and lag in records of each store."""
 
     changelog: str
     stores: Sequence[Mapping[str, object]] = ()
@@ -71,8 +76,11 @@ class ViewStorage:
 
 @dataclass(frozen=True, slots=True)
 class LatenessPath:
-    """Why a node is late: ``path`` from where events come in to the node, ``seconds`` together, and the ``slowest`` edge
-    of it. ``unknown``: edges on the way whose lag is not known, so it may be more."""
+    """Why a node is late: ``path`` from the first source to the node, its total ``seconds``, and its
+    ``slowest`` edge.
+
+    ``unknown``: upstream edges whose lag is unknown, so the total may be higher.
+    """
 
     seconds: float
     path: tuple[LineageEdge, ...]
@@ -82,7 +90,7 @@ class LatenessPath:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Nodes by id and edges, each once. ``cut``: there is more than is shown."""
+    """Graph of unique nodes (by id) and edges. ``cut``: there is more than is included."""
 
     nodes: Mapping[str, LineageNode]
     edges: tuple[LineageEdge, ...]
@@ -103,11 +111,12 @@ class Lineage:
         return self._out.get(node, ())
 
     def knows(self, name: str) -> bool:
-        """Whether anything has this id or name."""
+        """Return whether any node has this id or name."""
         return name in self.nodes or any(node.name == name for node in self.nodes.values())
 
     def find(self, name: str) -> LineageNode:
-        """By id or by name. Raises NotFound with the nearest name, CallerError when several have it."""
+        """Return the node with this id or name. Raises NotFound with the nearest name, CallerError when
+        the name is ambiguous."""
         if name in self.nodes:
             return self.nodes[name]
         found = [node for node in self.nodes.values() if node.name == name]
@@ -128,7 +137,8 @@ class Lineage:
         return found[0]
 
     def around(self, node: str, steps: int, most: int) -> Lineage:
-        """What comes to a node and what goes out of it, up to so many steps each way and so many nodes, the near first."""
+        """Return the nodes upstream and downstream of a node, up to ``steps`` each way and ``most`` nodes,
+        nearest first."""
         kept = {node: None}
         cut = False
         for edges, end in ((self.into, "source"), (self.out_of, "target")):
@@ -149,7 +159,7 @@ class Lineage:
         return self._only(kept, cut)
 
     def first(self, most: int) -> Lineage:
-        """So many nodes, by name: those that something goes through."""
+        """Return the first ``most`` nodes, by name, that have at least one edge."""
         linked = [id for id in sorted(self.nodes) if self.into(id) or self.out_of(id)]
         return self._only(linked[:most], len(linked) > most)
 
@@ -160,7 +170,7 @@ class Lineage:
         )
 
     def why_late(self, node: str) -> LatenessPath:
-        """The way against the arrows that takes longest, as far as lag is known."""
+        """Return the slowest upstream path of a node, as far as lag is known."""
         best: dict[str, tuple[float, LineageEdge | None]] = {}
         for here in reversed(self._upstream(node)):  # sources first
             took = [
@@ -186,7 +196,8 @@ class Lineage:
         return LatenessPath(best[node][0], tuple(path), slowest, unknown)
 
     def _upstream(self, node: str) -> list[str]:
-        """The node and all before it, each before what it comes from; what would close a circle is left out."""
+        """Return the node and all its upstream nodes, each before its own sources; edges that would close
+        a cycle are ignored."""
         order: list[str] = []
         state: dict[str, bool] = {}  # False: on the way, True: done
         stack: list[tuple[str, bool]] = [(node, False)]
@@ -219,7 +230,7 @@ def lineage_of(
     mirrored: MirrorStatuses | None = None,
     now_ms: int = 0,
 ) -> Lineage:
-    """The graph of this moment. ``rows``: every reader that was measured; ``kept`` by view."""
+    """Return the graph of this moment. ``rows``: all measured readers. ``kept``: storage by view."""
     nodes: dict[str, LineageNode] = {}
     edges: dict[tuple[str, str], LineageEdge] = {}
     measured = list(rows)
@@ -270,7 +281,8 @@ def lineage_of(
 
 
 def visible_lineage(graph: Lineage) -> Lineage:
-    """What of it who asks may see: their topics and views, and the readers, mirrors and stores of these."""
+    """Return the part of the graph that the caller may see: topics and views, and the readers, mirrors and
+    stores of these."""
     if CALLER.get() is None:
         return graph
 
@@ -286,13 +298,13 @@ def visible_lineage(graph: Lineage) -> Lineage:
     nodes = {id: node for id, node in graph.nodes.items() if seen(node)}
     edges = tuple(each for each in graph.edges if each.source in nodes and each.target in nodes)
     ends = {end for each in edges for end in (each.source, each.target)}
-    # A reader of nothing that is seen is nobody's business.
+    # Omit groups that read nothing visible.
     shown = {id: node for id, node in nodes.items() if node.kind != "group" or id in ends}
     return Lineage(shown, edges, graph.cut)
 
 
 def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[str, LineageEdge]:
-    """How each topic of a mirror goes, as the edge into it, over the topic's partitions."""
+    """Return the incoming edge of each topic of a mirror, over the topic's partitions."""
     by_topic: dict[str, list[Mapping[str, Any]]] = {str(name): [] for name in status.get("topics_known", ())}
     for row in status.get("partitions", ()):
         if row["state"] != "left":
@@ -308,7 +320,8 @@ def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[
 
 
 def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_s: float) -> LineageEdge:
-    """Numbers only where a worker told every partition's: the bound is how long ago that was."""
+    """Return the edge of one mirrored topic. It has numbers only if a worker reported every partition; the
+    error bound is the age of that report."""
     reasons = (str(row["reason"]) for row in rows if row["reason"] and row["state"] != "unknown")
     why = next(reasons, str(status.get("reason") or ""))
     if not rows:
@@ -341,24 +354,24 @@ def _read(topic: str, reader: str, row: LagRow) -> LineageEdge:
 def _storage_edge(
     changelog: str, id: str, store: Mapping[str, object], applier: LagRow | None
 ) -> LineageEdge:
-    """The serving store's applier is measured in seconds, the others tell records."""
+    """Return the edge into a store: in seconds for the serving store, in records for the others."""
     if store["store"] == SERVING and applier is not None:
         return _read(changelog, id, applier)
     lag = store.get("lag")
     records = lag if isinstance(lag, int) else None
     state = _OF_STORE.get(str(store.get("state")), "UNKNOWN")
-    seconds = 0.0 if records == 0 and state == "OK" else None  # nothing waits, so nothing waits for long
+    seconds = 0.0 if records == 0 and state == "OK" else None  # nothing waits, so the lag is zero
     return LineageEdge(changelog, id, False, state, str(store.get("reason") or ""), records, seconds, seconds)
 
 
-# ---- as a picture
+# ---- drawing
 
 BOX, HIGH, ACROSS, DOWN, EDGE_OF = 196, 46, 116, 16, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node's place, in pixels from the top left."""
+    """Position of a node, in pixels from the top left."""
 
     node: LineageNode
     x: int
@@ -367,7 +380,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An edge as the ``d`` of an SVG path, and where its words stand."""
+    """An edge as the ``d`` of an SVG path, and the position of its label."""
 
     edge: LineageEdge
     path: str
@@ -377,7 +390,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A picture, in pixels; each of its boxes is ``box`` wide and ``high``."""
+    """A drawing, sizes in pixels; each box is ``box`` wide and ``high`` high."""
 
     width: int
     height: int
@@ -388,7 +401,8 @@ class Drawing:
 
 
 def drawn(graph: Lineage) -> Drawing:
-    """In layers from left to right, each node right of all that it comes from; within a layer near its neighbours."""
+    """Lay the graph out in layers from left to right: each node right of its sources, and near its
+    neighbors within a layer."""
     layers: dict[int, list[str]] = defaultdict(list)
     layer = _layers(graph)
     for id in sorted(graph.nodes, key=lambda each: (KINDS.index(graph.nodes[each].kind), each)):
@@ -426,7 +440,8 @@ def drawn(graph: Lineage) -> Drawing:
         x1, y1, x2, y2 = one.x + BOX, one.y + HIGH // 2, two.x, two.y + HIGH // 2
         bend = max(30, (x2 - x1) // 2)
         path = f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}"
-        # Nearer to where it begins: many edges end in one box, and there their words would stand on each other.
+        # Place the label nearer to the start: many edges end in one box, and their labels would overlap
+        # there.
         lines.append(Line(edge, path, x1 + (x2 - x1) * 2 // 5, y1 + (y2 - y1) * 3 // 10))
     columns = len(layers)
     return Drawing(
@@ -438,7 +453,8 @@ def drawn(graph: Lineage) -> Drawing:
 
 
 def _layers(graph: Lineage) -> dict[str, int]:
-    """How many steps a node is from the farthest beginning; what goes in circles stands where it is met."""
+    """Return each node's distance from its farthest source; nodes of a cycle get the layer at which they
+    are reached."""
     left = {id: sum(edge.source != id for edge in graph.into(id)) for id in graph.nodes}
     layer = dict.fromkeys(graph.nodes, 0)
     ready = deque(sorted(id for id, count in left.items() if count == 0))
@@ -454,14 +470,16 @@ def _layers(graph: Lineage) -> dict[str, int]:
     return layer
 
 
-# ---- for others
+# ---- OpenLineage
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/JobEvent"
 _COLUMNS = "https://openlineage.io/spec/facets/1-2-0/ColumnLineageDatasetFacet.json"
 _OWNERS = "https://openlineage.io/spec/facets/1-0-1/OwnershipJobFacet.json"
 _PRODUCER = "event-hub"
 
-Columns = Mapping[str, Sequence[tuple[str, str]]]  # of a view's column: (topic, column) that it is made of
+Columns = Mapping[
+    str, Sequence[tuple[str, str]]
+]  # by column of a view: the (topic, column) pairs that it is made of
 
 
 def open_lineage(
@@ -471,13 +489,16 @@ def open_lineage(
     at: str,
     clusters: Mapping[str, str] | None = None,
 ) -> list[dict[str, object]]:
-    """The graph as OpenLineage's job events, one for each view, group, and topic of a mirror. ``kafka``: the cluster's first
-    address, which names its datasets, as ``clusters`` have those of others; ``at``: ISO 8601."""
+    """Return the graph as OpenLineage job events, one for each view, group, and topic of a mirror.
+
+    ``kafka``: the cluster's first address, which names its datasets, as ``clusters`` does for remote ones.
+    ``at``: ISO 8601.
+    """
     space = f"kafka://{kafka}"
     events: list[dict[str, object]] = []
 
     def dataset(id: str) -> dict[str, object]:
-        """Of a topic, where it is."""
+        """Return the dataset of a topic, in its cluster."""
         node = graph.nodes[id]
         if not node.cluster:
             return {"namespace": space, "name": node.name}

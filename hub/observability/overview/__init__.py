@@ -1,10 +1,10 @@
-"""The state of everything at one moment, kept fresh by threads so that requests never wait.
+"""State of the hub at one moment, refreshed by threads so that requests never wait.
 
-overview.py         [core]  the numbers of one moment; the JSON of /api/overview
-view_state.py       [core]  lag of a position, and what it means for a view
-reports.py          [core]  a view's own progress and state records as one value
+overview.py         [core]  the values of one moment; the JSON of /api/overview
+view_state.py       [core]  lag of a position, and the resulting state of a view
+reports.py          [core]  progress and state records of a view as one value
 mirror_readers.py   [core]  mirrors as readers of their sources
-collector.py        [shell] two threads: Kafka's ends, the views' progress
-monitor.py          [shell] rounds that measure every consumer, in bulk and bounded
-contact_watch.py    [shell] which of the hub's processes have lost Kafka
+collector.py        [shell] two threads: Kafka's end offsets, the views' progress
+monitor.py          [shell] rounds that measure every consumer, in bounded bulk requests
+contact_watch.py    [shell] the hub's processes that have lost Kafka
 """

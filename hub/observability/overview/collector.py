@@ -1,8 +1,9 @@
-"""[shell] Keeps the overview fresh: one thread asks Kafka, one asks the store, readers never wait for either.
+"""[shell] Refresh the overview: one thread polls Kafka, one polls the store, and readers wait for neither.
 
-Where events come it asks each second, elsewhere every few. Two threads, because a Kafka that hangs must not make the views look old. Each does one bounded step, waits its
-interval and does the next; what fails is kept as the reason, logged once, and tried again. They are daemon threads:
-a request that hangs does not hold up the end of the server.
+Partitions that receive events are polled every second, quiet ones every few seconds. Two threads, because a
+hang of Kafka must not make the views look stale. Each thread runs one bounded step and waits for its
+interval; a failure is stored as the reason, logged once, and retried. They are daemon threads: a request that
+hangs does not delay shutdown.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 TOPICS_EVERY_S = 5.0
-# Clocks are corrected by less at a time.
+# Clock corrections are smaller than this.
 SET_BACK_MS = 1_000
-# In a large estate polls are rarer, and the anchors of all partitions together bounded (some 150 bytes each).
+# In a large estate polls are less frequent, and the total number of anchors is bounded (about 150 bytes
+# each).
 BUSY_SHARE = 0.2
 ALL_ANCHORS = 1_500_000
 FEWEST_ANCHORS = 12
-# More topics than this are drawn up once a poll, not once a request.
+# Above this number, topic lines are computed once a poll instead of once a request.
 MANY_TOPICS = 1_000
 # A minute of samples, for trends.
 SAMPLES = 60
@@ -57,12 +59,13 @@ BATCHES = 40
 
 
 class ClusterEnds(Protocol):
-    """What of a cluster is asked (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
+    """Cluster operations that the collector needs (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
     def known_ends(self, partitions: Collection[TopicPartition]) -> Positions:
-        """The next offset of committed records, of each partition that answers. Raises PeerError when none does."""
+        """Return the next offset of committed records of each partition that answers. Raises PeerError when
+        none does."""
 
 
 def wall_clock_ms() -> int:
@@ -71,7 +74,10 @@ def wall_clock_ms() -> int:
 
 @dataclass
 class Collector:
-    """Polls ``cluster`` and ``views``; ``overview()`` is what it knows. Use ``with collector.running():``."""
+    """Poller of ``cluster`` and ``views``; ``overview()`` returns the current state.
+
+    Use ``with collector.running():``.
+    """
 
     cluster: ClusterEnds
     views: ViewSource
@@ -96,16 +102,16 @@ class Collector:
     subscribers: Mapping[str, int] = field(default_factory=dict)
     store_error: str | None = None
     store_heard: bool = False
-    store_at_ms: int | None = None  # when it last told everything
+    store_at_ms: int | None = None  # time of the last complete answer
     windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
     committed: dict[str, deque[BatchSummary]] = field(default_factory=dict)
     past: dict[tuple[str, str], int] = field(
         default_factory=dict
-    )  # since when a view lies past a topic's end
+    )  # since when a view's position is past a topic's end
 
     @contextmanager
     def running(self) -> Iterator[Collector]:
-        """Keep it fresh for as long as the block runs."""
+        """Poll for as long as the block runs."""
         with ExitStack() as threads:
             for name, step in (("kafka", self.ask_what_is_due), ("store", self.ask_store)):
                 threads.enter_context(
@@ -118,15 +124,16 @@ class Collector:
                 )
             yield self
 
-    # ---- one bounded step each
+    # ---- bounded steps
 
     def ask_kafka(self) -> None:
-        """The end offsets of all topics in one call; the list of topics first, every few seconds."""
+        """Fetch the end offsets of all topics in one call; refresh the list of topics first, every few
+        seconds."""
         with self.polling:
             self._ask_kafka(everything=True)
 
     def ask_what_is_due(self) -> None:
-        """As ``ask_kafka``, without the partitions where nothing comes and that were asked for some seconds ago."""
+        """Like ``ask_kafka``, but skip quiet partitions that were polled in the last few seconds."""
         with self.polling:
             self._ask_kafka(everything=False)
 
@@ -145,7 +152,7 @@ class Collector:
             self.kafka_error = error.message
             self._draw(self.now_ms())
             return
-        except Exception as error:  # whatever it is: what was heard before is not of now
+        except Exception as error:  # any failure makes the previous answer stale
             self.kafka_error = f"{type(error).__name__}: {error}"
             raise
         if self.kafka_error is not None:
@@ -160,12 +167,16 @@ class Collector:
         self._draw(answered_ms)
 
     def _draw(self, now_ms: int) -> None:
-        """Of many topics; while Kafka is away, too: rates of before are none of now."""
+        """Precompute the topic lines of a large estate, also while Kafka is away, so that old rates are not
+        shown as current."""
         self.drawn = topic_lines(self.rings, now_ms, steps=0) if len(self.rings) > MANY_TOPICS else None
 
     def _begin_anew(self) -> None:
-        """Our clock was set back. By the times that were noted before, all that waits would look young, and nothing be due, until
-        the clock is there again; so it is as after a start."""
+        """Discard all measurements after the local clock was set back, as after a start.
+
+        With timestamps from the future, everything that waits would look young and no partition would be due
+        until the clock caught up.
+        """
         log.warning("the clock was set back: ends are watched anew")
         with self.lock:
             self.rings, self.windows, self.past, self.topics_at_ms = {}, {}, {}, None
@@ -181,10 +192,10 @@ class Collector:
         except PeerError:
             if len(due) == len(self.partitions):
                 raise
-            return self.cluster.known_ends(self.partitions)  # only if none of all answers Kafka is away
+            return self.cluster.known_ends(self.partitions)  # away only if no partition answers
 
     def _know_topics(self, topics: Mapping[str, TopicDescription], now_ms: int) -> None:
-        """Forget what was seen of topics that are gone, or gone and made again."""
+        """Store the topics; forget the anchors of topics that were deleted or recreated."""
         found = {name: topic.topic_id for name, topic in topics.items()}
         self.counts = {name: topic.partitions for name, topic in topics.items()}
         self.partitions = tuple(
@@ -200,7 +211,7 @@ class Collector:
             self.topic_ids, self.topics_at_ms = found, now_ms
 
     def ask_store(self) -> None:
-        """The views' reports and row counts; then one more sample of every view's lag."""
+        """Read the views' reports and row counts; then add one sample of every view's lag."""
         try:
             records = self.views.progress()
             reports = tuple(each for each in reports_of(records) if each.state != "removed")
@@ -236,11 +247,14 @@ class Collector:
                 if lag is not None and not self._is_past(report.view, topic, offsets, now_ms):
                     windows[topic] = before.get(topic, deque(maxlen=SAMPLES))
                     windows[topic].append(Sample(now_ms, sum(offsets.values()), lag))
-            # What is not measured now is not known: samples of before would look like ones of now.
+            # Drop topics that were not measured now: their old samples would look current.
             self.windows[report.view] = windows
 
     def _is_past(self, view: str, topic: str, positions: Mapping[int, int], now_ms: int) -> bool:
-        """Whether a view, which reads what is committed, lies past the end for longer than polls take: the topic was made again."""
+        """Return whether a view is past the end of a topic for longer than polls take.
+
+        Views read committed records only, so the topic was then recreated.
+        """
         rings = self.rings.get(topic, {})
         if not any(ring and positions.get(partition, 0) > ring[-1].end for partition, ring in rings.items()):
             self.past.pop((view, topic), None)
@@ -248,33 +262,37 @@ class Collector:
         return now_ms - self.past.setdefault((view, topic), now_ms) > STALE_MS
 
     def _lag(self, topic: str, positions: Mapping[int, int], now_ms: int) -> Lag | None:
-        """None: some partition's end was never seen, or not for a while."""
+        """Return a topic's lag; None when some partition's end was never observed, or not recently."""
         rings = self.rings.get(topic, {})
         heard_ms = min((ring[-1].still_ms for ring in rings.values() if ring), default=now_ms)
         if len(rings) < self.counts.get(topic, 0) or now_ms - heard_ms > STALE_MS:
             return None
         return lag_of_topic(rings, positions, now_ms)
 
-    # ---- what is known
+    # ---- queries
 
     def store_silent(self, now_ms: int) -> str | None:
-        """Why nothing is known of views now, once the store has told nothing for ``STALE_MS``; one that hangs gives no reason."""
+        """Return why the views are unknown once the store has not answered for ``STALE_MS``; None before.
+
+        Covers a store that hangs, which raises no error.
+        """
         if self.store_at_ms is None or now_ms - self.store_at_ms <= STALE_MS:
             return None
         return self.store_error or f"it has not answered for {(now_ms - self.store_at_ms) / 1000:.0f} s"
 
     def store_trouble(self) -> str | None:
-        """Why the store cannot be read, by its last answer or because it gives none; None while it can."""
+        """Return why the store cannot be read: its last error, or that it does not answer; None while it can
+        be read."""
         with self.lock:
             return self.store_error or self.store_silent(self.now_ms())
 
     def overview(self) -> Overview:
-        """The present moment, from memory."""
+        """Return the present moment, from memory."""
         now_ms = self.now_ms()
         with self.lock:
             silent = self.store_silent(now_ms)
             reports, windows, rows, subscribers = self.reports, self.windows, self.rows, self.subscribers
-            if silent is not None:  # what it told before would look like what is now
+            if silent is not None:  # its previous values would look current
                 reports = tuple(
                     replace(each, state="unknown", reason=silent, batch_ms=None, input_rows=None)
                     for each in reports
@@ -301,12 +319,12 @@ class Collector:
             )
 
     def line(self, topic: str) -> TopicLine | None:
-        """One topic of any kind, with its history; None for one that is not known."""
+        """Return one topic of any kind, with its history; None when the topic is unknown."""
         with self.lock:
             return topic_line(topic, self.rings, self.now_ms()) if topic in self.rings else None
 
     def other_lines(self, kind: str) -> tuple[TopicLine, ...]:
-        """Topics of a kind that the overview leaves out: dead letters, the hub's own."""
+        """Return topics of a kind that the overview omits: DLQs and the hub's own topics."""
         if kind not in (TopicKind.internal, TopicKind.dead_letters):
             return ()
         now_ms = self.now_ms()
@@ -318,11 +336,12 @@ class Collector:
             )
 
     def batches(self, view: str) -> tuple[BatchSummary, ...]:
-        """A view's last batches, the newest first, as they were seen once a second: of several within one the last."""
+        """Return a view's last batches, newest first, sampled once a second; of several within a second, the
+        last."""
         with self.lock:
             return tuple(reversed(self.committed.get(view, ())))
 
     def names(self) -> tuple[str, ...]:
-        """Every topic that was seen."""
+        """Return the names of all known topics."""
         with self.lock:
             return tuple(self.rings)

@@ -1,4 +1,4 @@
-"""[shell] Keep at hand which of the hub's processes have no contact with Kafka, from the notes that they write."""
+"""[shell] Track which of the hub's processes have lost contact with Kafka, from the notes that they write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_EVERY_S = 2.0
 
 
 def worst(note: ContactNote) -> CutOff:
-    """The client of a process that has waited longest."""
+    """Return the client of a process that has waited longest for an answer."""
     if note.reports is None:
         silent = f"it runs (pid {note.pid}) and has written nothing for {STALE_MS // 1000} s: it stands still, or its disk is full"
         return CutOff(note.process, None, silent)
@@ -31,7 +31,7 @@ def worst(note: ContactNote) -> CutOff:
 
 
 def is_cut_off(process: CutOff, cut_off_s: float = CUT_OFF_S) -> bool:
-    """Whether people are told; a shorter failure is one that clients overcome by themselves."""
+    """Return whether to report the process. Shorter failures are ones that clients recover from."""
     return process.seconds is None or process.seconds >= cut_off_s
 
 
@@ -48,9 +48,9 @@ def in_words(process: CutOff) -> str:
 def observe_contact(
     notes: Iterable[ContactNote], changes: RuleChanges, *, cut_off_s: float, kafka_answers: bool
 ) -> list[RuleObservations]:
-    """Rule ``kafka-cut-off``, of each process on this machine.
+    """Return the observations of rule ``kafka-cut-off``, one for each process on this machine.
 
-    While Kafka does not answer the server either, nothing is known of the others: that is ``kafka-away``.
+    While Kafka does not answer the server either, the others are UNKNOWN: rule ``kafka-away`` reports that.
     """
 
     def observed(process: CutOff) -> Observation:
@@ -67,7 +67,7 @@ def observe_contact(
 
 @dataclass
 class ContactWatch:
-    """Reads the notes in ``home`` again and again. Use ``with watch.running():``."""
+    """Periodic reader of the notes in ``home``. Use ``with watch.running():``."""
 
     home: Path
     cut_off_s: float = CUT_OFF_S
@@ -87,5 +87,5 @@ class ContactWatch:
         self.known = tuple(notes(self.home, time.time_ns() // 1_000_000))
 
     def cut_off(self) -> tuple[CutOff, ...]:
-        """The processes that have been cut off for at least ``cut_off_s``, by name."""
+        """Return the processes that have been cut off for at least ``cut_off_s``, by name."""
         return tuple(each for each in map(worst, self.known) if is_cut_off(each, self.cut_off_s))

@@ -1,10 +1,11 @@
-"""[core] Mirrors as readers of their sources: positions out of their checkpoints, ends as far as they are known here.
+"""[core] Mirrors as readers of their sources: positions from their checkpoints, and the known end offsets.
 
-Where a mirror's source is this cluster, the rounds measure it like a group, with this cluster's own proofs. How far another
-cluster's topics reach is asked when the mirrors' status is; where that cluster does not answer, it is as its workers told last. Each
-such end is an anchor, as a poll is, so the same laws hold, and what was there before the first one has no upper bound. A worker that
-has told nothing for longer than its rhythm allows is not believed any more: its mirror is UNKNOWN, and lacks what the ends show at
-the least.
+When a mirror's source is this cluster, the monitor measures the mirror like a consumer group, with this
+cluster's own anchors. The end offsets of another cluster are read together with the mirrors' status; while
+that cluster does not answer, the last report of the workers is used. Each such end is an anchor, as a poll
+is, so the same rules hold, and records older than the first anchor have no upper bound. A worker that is
+silent for longer than its interval allows is no longer trusted: its mirror is UNKNOWN, with the lag that the
+known ends prove as a lower bound.
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ from hub.observability.lag.anchors import Ring, arrival, observed
 from hub.observability.lag.consumers import Consumer, ConsumerId
 from hub.observability.lag.status import LagReading, ReaderState
 
-# What mirrors told longer ago says nothing of now.
+# Status older than this is not used.
 MIRRORS_STALE_MS = 60_000
 
 
-# A mirror's worker tells of each partition every ten seconds when nothing changes, looking once a second. Half of that again is
-# for clocks and links: who has not told for longer carries it no more, or cannot say so.
+# A worker reports each partition at least every ten seconds. Half of that is added for clock and network
+# delays: a worker that is silent for longer has stopped, or cannot report.
 MIRROR_SILENT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatuses:
-    """What mirrors told: ``mirrors`` as ``hub mirror status -o json`` has them; one whose target does not answer has the
-    ``topics_known`` of before. ``here``: the names that mirrors.yaml has for this cluster; ``clusters``: every cluster's first
-    address. ``at_ms`` None: they were not asked yet."""
+    """Status of all mirrors, as last read.
+
+    ``mirrors``: as in ``hub mirror status -o json``; a mirror whose target does not answer has the previous
+    ``topics_known``. ``here``: the names of this cluster in mirrors.yaml. ``clusters``: the first address of
+    each cluster. ``at_ms``: time of the reading, epoch ms; None: not read yet.
+    """
 
     mirrors: Sequence[Mapping[str, Any]] = ()
     here: frozenset[str] = frozenset()
@@ -38,9 +42,9 @@ class MirrorStatuses:
     at_ms: int | None = None
 
 
-# A worker looks at the source's end at least so often while its shard gets on.
+# Longest interval between two checks of the source's end by a worker that makes progress.
 LOOK_MS = 2_000
-# The clusters are asked again every ten seconds, by who looks every ten: what was heard before that is no word of now.
+# The clusters are polled every ten seconds, and so is their status: older answers are stale.
 HEARD_S = 30.0
 _STANDS = ("paused", "no worker")
 _BROKEN = ("stopped", "trouble")
@@ -49,15 +53,15 @@ Rings = Mapping[int, Ring]
 
 
 class MirrorReader(NamedTuple):
-    """``ends``: by topic and partition how far the source reaches, and as of when (epoch ms); None: the source is this
-    cluster, which can be asked."""
+    """A mirror as a consumer. ``ends``: by topic and partition, (end offset of the source, time of that
+    report in epoch ms); None: the source is this cluster, which is polled directly."""
 
     consumer: Consumer
     ends: Mapping[str, Mapping[int, tuple[int, int]]] | None
 
 
 def readers_of(mirrored: MirrorStatuses, now_ms: int) -> Iterator[MirrorReader]:
-    """Every mirror that carries anything, ways back too, as its status was told last."""
+    """Return every mirror that carries anything, reverse links included, from its last status."""
     old = mirrored.at_ms is None or now_ms - mirrored.at_ms > MIRRORS_STALE_MS
     for status in mirrored.mirrors:
         id = ConsumerId("mirror", str(status["mirror"]))
@@ -88,7 +92,7 @@ def _consumer(
     *,
     here: bool,
 ) -> Consumer:
-    """``age_s``: how long ago the status was heard."""
+    """Return one mirror as a consumer. ``age_s``: age of the status in seconds."""
     positions = {
         topic: found
         for topic, rows in by_topic.items()
@@ -99,7 +103,7 @@ def _consumer(
         untold = "no worker has told lately how far its source reaches"
         missing = {**dict.fromkeys(positions, untold), **missing}
     stands = status["state"] in _STANDS
-    # That nobody mirrors it is known, whatever waits; that somebody paused it is no trouble of its own.
+    # "No worker" is a known state whatever waits; "paused" is intended and not a failure.
     said = "stopped" if status["state"] == "no worker" else None
     reader = ReaderState(said, status["reason"] if stands else None, 0 if stands else status["workers"])
     silent = {
@@ -117,7 +121,8 @@ def _consumer(
 
 
 def _silent(rows: Sequence[Mapping[str, Any]], age_s: float) -> str:
-    """For how long nobody has told of a topic's partitions, once that is longer than it may be; else ""."""
+    """Return how long a topic's partitions have not been reported, as text, once that exceeds the limit; else
+    ""."""
     told_s = max((float(row["seen_s"]) for row in rows if row["seen_s"] is not None), default=0.0)
     if told_s > MIRROR_SILENT_S:
         return f"its worker has not told for {told_s + age_s:.0f} s"
@@ -125,7 +130,7 @@ def _silent(rows: Sequence[Mapping[str, Any]], age_s: float) -> str:
 
 
 def _unreported(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Why one of a topic's partitions is not known to be carried, though others are; "": all are reported."""
+    """Return why one of a topic's partitions is not reported although others are; "" when all are."""
     unknown = [row for row in rows if row["state"] == "unknown"]
     return f"partition {unknown[0]['partition']}: {unknown[0]['reason']}" if unknown else ""
 
@@ -144,7 +149,7 @@ def _ends(
 
 
 def update_rings(rings: Rings, ends: Mapping[int, tuple[int, int]]) -> dict[int, Ring]:
-    """The rings of one topic after what a worker said of its partitions' ends."""
+    """Return the rings of one topic after adding the ends that a worker reported."""
     found = dict(rings)
     for partition, (end, at_ms) in ends.items():
         found[partition] = observed(found.get(partition, ()), end, at_ms - LOOK_MS, at_ms)
@@ -152,8 +157,11 @@ def update_rings(rings: Rings, ends: Mapping[int, tuple[int, int]]) -> dict[int,
 
 
 def at_least(positions: Mapping[int, int], rings: Rings, now_ms: int) -> LagReading | None:
-    """What a mirror lacks at the least, where nobody has told of its source for a while: what was there then waits. None:
-    nobody ever told of all its partitions, or nothing waited."""
+    """Return the minimum lag of a mirror whose source was not reported recently: records known at that time
+    still wait.
+
+    None: not all of its partitions were ever reported, or nothing waited.
+    """
     if not positions or any(not rings.get(partition) for partition in positions):
         return None
     records, low_s = 0, 0.0

@@ -1,15 +1,17 @@
-"""[shell] Rounds of measuring every consumer: groups, views, appliers, mirrors. ``rows()`` is what the last round found.
+"""[shell] Measure every consumer in rounds: groups, views, appliers, mirrors. ``rows()`` returns the last
+round's rows.
 
-A round, each request bounded and for many at once::
+A round, in bounded bulk requests::
 
-    groups, their commits, their members   in slices of GROUPS; the rest has its turn in the next round
-    ends                                   the collector's poll, after the commits, so that none lies past the end
-    settings of topics                     a slice, again after some minutes
-    measure → beginnings of what waits → timestamp questions, a few steps → measure what waits again
-    suspects                               short waits that do not move: does a record lie there at all?
+    groups, their commits and members    in slices of GROUPS; the rest follows in the next rounds
+    ends                                 the collector's poll, after the commits: none is past the end
+    settings of topics                   a slice, refreshed after some minutes
+    measure → beginnings of late partitions → timestamp lookups, a few steps → measure late ones again
+    suspects                             short lags that do not move: does a record exist there?
     watch → rows, worst first
 
-It runs in a thread of its own; requests only read the rows. When Kafka is away the round says so for everybody.
+The rounds run in a thread of their own; requests only read the rows. When Kafka is away, every row becomes
+unknown.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ from hub.runtime import repeating
 log = logging.getLogger(__name__)
 
 GROUPS = 5_000
-# The hub publishes positions of views and appliers as groups for other tools; it measures them itself.
+# Groups under which the hub publishes positions of views and appliers for other tools; it measures these
+# itself.
 SHADOWS = ("hub.view.", "hub.store.")
 UNLISTED = 3
 TOPICS_A_ROUND = 2_000
@@ -74,7 +77,7 @@ Pair = tuple[ConsumerId, str]
 
 
 class MonitoredCluster(Protocol):
-    """What of a cluster is asked (hub.kafka.KafkaCluster)."""
+    """Cluster operations that the monitor needs (hub.kafka.KafkaCluster)."""
 
     def groups(self) -> Sequence[str]: ...
 
@@ -97,8 +100,11 @@ class MonitoredCluster(Protocol):
 
 @dataclass
 class Monitor:
-    """Measures all consumers of ``estate``; ends and views' reports are ``collector``'s. ``owner_of`` a topic. ``mirrors`` answers
-    at once, at a time (epoch ms)."""
+    """Measures all consumers of ``estate``. End offsets and the views' reports come from ``collector``.
+
+    ``owner_of``: returns the owner of a topic. ``mirrors``: returns the mirrors as of a time (epoch ms),
+    without blocking.
+    """
 
     estate: MonitoredCluster
     collector: Collector
@@ -113,7 +119,7 @@ class Monitor:
     facts: dict[str, tuple[LagTopicFacts, int]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     unlisted: dict[str, int] = field(default_factory=dict)
-    # Of mirrors whose source is another cluster: how far its topics reach, as workers told.
+    # For mirrors whose source is another cluster: the end offsets that workers reported.
     elsewhere: dict[ConsumerId, dict[str, dict[int, Ring]]] = field(default_factory=dict)
     turn: int = 0
     error: str | None = None
@@ -122,7 +128,7 @@ class Monitor:
 
     @contextmanager
     def running(self) -> Iterator[Monitor]:
-        """A round every ``rules.sample_s`` for as long as the block runs."""
+        """Run a round every ``rules.sample_s`` for as long as the block runs."""
         with repeating(
             self._timed_round, name="lag", pause_s=self._pause_s, failed="lag could not be measured"
         ):
@@ -136,17 +142,18 @@ class Monitor:
             self.round_s = time.monotonic() - began_s
 
     def _pause_s(self, took_s: float) -> float:
-        """However big the estate, half of the time is left to others."""
+        """Return the pause after a round: at least as long as the round took (up to 60 s), so that half of
+        the time is left free."""
         return max(self.rules.sample_s - took_s, min(took_s, 60.0))
 
     def rows(self) -> tuple[LagRow, ...]:
-        """Every consumer on every topic, worst first."""
+        """Return one row for each consumer and topic, worst first."""
         return self._rows
 
     # ---- a round
 
     def round(self) -> None:
-        """Measure everybody once; when Kafka is away, say so of everybody."""
+        """Measure all consumers once; when Kafka is away, mark every row so."""
         try:
             consumers = self._everybody()
             self.collector.ask_kafka()
@@ -158,7 +165,7 @@ class Monitor:
         except PeerError as error:
             self._away(error.message)
             return
-        except Exception as error:  # whatever it is: rows of before would look like rows of now
+        except Exception as error:  # any failure: the previous rows would look current
             self._away(f"{type(error).__name__}: {error}")
             raise
         self.error = None
@@ -168,7 +175,7 @@ class Monitor:
         self._show()
 
     def _everybody(self) -> list[Consumer]:
-        """Views, appliers and mirrors by their own word; then groups, this round's slice of them."""
+        """Return views, appliers and mirrors from their reports, then this round's slice of the groups."""
         now_ms = self.collector.now_ms()
         silent = self.collector.store_silent(now_ms)
         own = [each for report in self.collector.reports for each in self._of_view(report, silent)]
@@ -181,7 +188,8 @@ class Monitor:
         described = self.estate.describe_groups(some)
         groups = [_group(name, offsets.get(name), described.get(name)) for name in some]
         known = {ConsumerId("group", name) for name in names} | {each.id for each in own}
-        # With its topic Kafka deletes what a group has committed of it; the group stays listed for days, and reads nothing.
+        # When a topic is deleted, Kafka deletes the commits on it; the group stays listed for days and reads
+        # nothing.
         nobody = {
             ConsumerId("group", name)
             for name, each in zip(some, groups, strict=True)
@@ -193,15 +201,20 @@ class Monitor:
         return found
 
     def _names(self) -> list[str]:
-        """The groups there are. One that is missing from a list is asked for a little longer: a broker that is away
-        takes its groups out of the list, too."""
+        """Return the names of all groups. A group that is missing from a list is kept for a few rounds: a
+        broker that is away takes its groups out of the list."""
         listed = {name for name in self.estate.groups() if not name.startswith(SHADOWS)}
         known = {id.name for id in self.consumers if id.kind == "group"}
         self.unlisted = {name: self.unlisted.get(name, 0) + 1 for name in known - listed}
         return sorted(listed | {name for name, rounds in self.unlisted.items() if rounds < UNLISTED})
 
     def _of_view(self, report: ViewReport, silent: str | None) -> Iterator[Consumer]:
-        """``silent``: why the store does not tell how far it is; by where it was then, it would stand while its topics go on."""
+        """Return a view and its applier as consumers. ``silent``: why the store does not report their
+        positions.
+
+        While the store is silent they are unknown: with the last positions they would seem stuck while their
+        topics grow.
+        """
         if silent is not None:
             trouble = f"the store cannot be read: {silent}"
             for kind in ("view", "applier") if report.applied else ("view",):
@@ -213,7 +226,7 @@ class Monitor:
             report.state, report.reason, None, report.committed_at_ms, silent=unheard, why_stuck=why_stuck
         )
         positions = _by_topic(report.positions) if report.positions is not None else {}
-        # A partition that a view has not read from yet is read from its start.
+        # A view reads a partition from its start if it has no position there yet.
         counts = self.collector.counts
         whole = {
             topic: {
@@ -249,7 +262,7 @@ class Monitor:
             self.watched = {key: each for key, each in self.watched.items() if key[0] not in gone}
 
     def _same_topics(self) -> None:
-        """Another topic of the same name is another log: nothing known of the old one says anything of it."""
+        """Forget everything known about a topic that was recreated under the same name: it is another log."""
         ids = dict(self.collector.topic_ids)
         other = {name for name, topic_id in self.topic_ids.items() if ids.get(name) != topic_id}
         for name in other:
@@ -271,14 +284,15 @@ class Monitor:
         some = due[:TOPICS_A_ROUND]
         try:
             found = self.estate.effective_config(some)
-        except HubError as error:  # what is told without them is less sharp, and no reason to tell nothing
+        except HubError as error:  # without settings the brackets are wider, but still valid
             log.debug("settings of topics were not told: %s", error.message)
             return
         for name, config in found.items():
             self.facts[name] = (LagTopicFacts.of(config), now_ms)
 
     def _measured(self, consumers: Sequence[Consumer]) -> dict[ConsumerId, dict[str, LagReading]]:
-        """A reading of each consumer on each topic: first as it is, then, where records wait, with what was asked."""
+        """Return a reading of each consumer on each topic; late ones are measured again after narrowing their
+        brackets."""
         now_ms = self.collector.answered_at_ms or self.collector.now_ms()
         readings: dict[ConsumerId, dict[str, LagReading]] = {}
         waits: list[Wait] = []
@@ -297,7 +311,7 @@ class Monitor:
                 self._learn_beginnings(waits)
                 self._ask_times(waits, now_ms)
             except HubError as error:
-                # Ends were told a moment ago: Kafka is there, and what alone waits may be a partition without a leader.
+                # The ends were just fetched, so Kafka is up; a single partition may have no leader.
                 log.debug("what waits could not be narrowed down: %s", error.message)
             self._look_at(waits, now_ms)
             for consumer, topic in late:
@@ -316,7 +330,7 @@ class Monitor:
         if len(rings) < many and any(
             each < many and not rings.get(each) for each in consumer.positions[topic]
         ):
-            return None  # one without a leader since the hub started: what waits there is not known, and not nothing
+            return None  # a partition had no leader since the hub started: its lag is unknown, not zero
         marks = self.marks.setdefault(consumer.id, {}).setdefault(topic, {})
         return measure(
             topic,
@@ -330,7 +344,8 @@ class Monitor:
         )
 
     def _of_another_cluster(self, consumer: Consumer, topic: str, now_ms: int) -> LagReading | None:
-        """By what workers told; a topic of the same name here is the copy."""
+        """Measure a mirror by its workers' reports of another cluster; a topic of the same name here is the
+        copy."""
         positions, rings = consumer.positions[topic], self.elsewhere[consumer.id].get(topic, {})
         marks = self.marks.setdefault(consumer.id, {}).setdefault(topic, {})
         found = measure(topic, positions, rings, {}, LagTopicFacts(), marks, now_ms, [])
@@ -346,14 +361,16 @@ class Monitor:
         return self.partitions.setdefault(topic, {}).setdefault(partition, PartitionState())
 
     def _learn_beginnings(self, waits: Sequence[Wait]) -> None:
-        """Of the partitions in which records wait; in a large estate those first that wait longest."""
+        """Fetch the beginnings of partitions in which records wait; in a large estate, those with the longest
+        wait first."""
         wanted = {TopicPartition(wait.topic, wait.partition): wait.low_s for wait in waits}
         some = sorted(wanted, key=lambda tp: -wanted[tp])[:BEGINNINGS] if len(wanted) > BEGINNINGS else wanted
         for tp, offset in self.estate.beginnings_of(some):
             self._about(tp.topic, tp.partition).beginning = offset
 
     def _ask_times(self, waits: Sequence[Wait], now_ms: int) -> None:
-        """Narrow the brackets: one question a partition and step, the longest waits first, within a budget."""
+        """Narrow the brackets: one timestamp lookup a partition and step, the longest waits first, within a
+        budget."""
         open_ones, budget = sorted(waits, key=lambda wait: -wait.low_s), QUESTIONS
         for _ in range(STEPS):
             wanted: dict[TopicPartition, int] = {}
@@ -364,10 +381,10 @@ class Monitor:
                 ring = self._ring(wait)
                 about, facts = self._about(wait.topic, wait.partition), self._facts(wait.topic)
                 if facts.compacted and now_ms - about.answers_since_ms > COMPACTED_FOR_MS:
-                    about.answers.clear()  # the records that were answered with may be gone by now
+                    about.answers.clear()  # compaction may have removed the records of these answers
                     about.answers_since_ms = now_ms
                 if about.answers and about.answers[-1][0] > now_ms:
-                    about.answers.clear()  # asked before our clock was set back
+                    about.answers.clear()  # looked up before the local clock was set back
                 at_ms = question(wait, ring, about, facts, now_ms) if ring else None
                 if at_ms is None:
                     continue
@@ -379,7 +396,7 @@ class Monitor:
             if not wanted:
                 return
             for tp, offset in self.estate.offsets_by_time(wanted).items():
-                # None: no record is that young, so all there were are older.
+                # None: no record is that recent, so all existing ones are older.
                 found = ends[tp] if offset is None else offset
                 answered(self._about(tp.topic, tp.partition).answers, wanted[tp], found)
             budget -= len(wanted)
@@ -388,8 +405,8 @@ class Monitor:
                 return
 
     def _look_at(self, waits: Sequence[Wait], now_ms: int) -> None:
-        """Where nothing moves: which is the next record at all? A short wait may be transaction markers only, and on a
-        compacted topic many offsets may be gone."""
+        """Look up the next existing record of lags that do not move. A short lag may consist of transaction
+        markers only, and on a compacted topic many offsets may be gone."""
         suspects: dict[TopicPartition, Wait] = {}
         for wait in waits:
             about = self._about(wait.topic, wait.partition)
@@ -401,7 +418,7 @@ class Monitor:
             suspects.setdefault(TopicPartition(wait.topic, wait.partition), wait)
         if not suspects:
             return
-        # Those that were not looked at for longest: some may never answer, and the others must have their turn.
+        # Longest unchecked first: some partitions may never answer, and must not starve the others.
         some = sorted(suspects, key=lambda tp: self._about(*tp).looked_at_ms)[:SUSPECTS]
         suspects = {tp: suspects[tp] for tp in some}
         for tp in some:
@@ -417,7 +434,7 @@ class Monitor:
             joined = about.hollow is not None and about.hollow.until == start
             about.hollow = Hollow(about.hollow.start if joined and about.hollow else start, offset)
 
-    # ---- what it means
+    # ---- states and rows
 
     def _watch(self, consumer: Consumer, readings: Mapping[str, LagReading], now_ms: int) -> None:
         known = self.topics_of.get(consumer.id, frozenset())
@@ -426,7 +443,7 @@ class Monitor:
             for topic in consumer.positions
         }
         said.update(consumer.missing.items())
-        if consumer.trouble:  # what it read so far is not known now, and not gone either
+        if consumer.trouble:  # its topics are unknown now, but not gone
             said = dict.fromkeys(known or [None], consumer.trouble)
         if not said:
             said[None] = "it has committed nothing"
@@ -446,7 +463,8 @@ class Monitor:
         self.topics_of[consumer.id] = frozenset(said)
 
     def _past(self, consumer: Consumer, topic: str) -> bool:
-        """Past the end for readers of uncommitted records, too: those may be ahead of the last stable offset."""
+        """Return whether the position is past the end for uncommitted readers too, who may be ahead of the
+        last stable offset."""
         wanted = [TopicPartition(topic, partition) for partition in consumer.positions[topic]]
         try:
             ends = self.estate.ends_of(wanted)
@@ -474,7 +492,7 @@ class Monitor:
 
 
 def worst_first(row: LagRow) -> tuple[int, float, int, str, str]:
-    """The order of all lists: state, then seconds, then records."""
+    """Sort key of all lists: state, then seconds, then records."""
     return (
         SEVERITY[LagState(row.state)],
         -(row.seconds or 0.0),
@@ -487,7 +505,7 @@ def worst_first(row: LagRow) -> tuple[int, float, int, str, str]:
 def _group(
     name: str, positions: Positions | HubError | None, described: GroupDescription | None
 ) -> Consumer | None:
-    """A group as a consumer; None when it is nobody's: no commits and no members."""
+    """Return a group as a consumer; None when it has no commits and no members."""
     members = described.members if described is not None else None
     connected = described is not None and members != 0
     reader = ReaderState(members=members, connected=connected)

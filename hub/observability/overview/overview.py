@@ -1,6 +1,6 @@
-"""[core] Everything the dashboard, ``hub lag`` and ``/metrics`` show of one moment, as plain values.
+"""[core] Values of one moment for the dashboard, ``hub lag`` and ``/metrics``.
 
-Field names are the JSON of ``/api/overview``. None means *not known*, which is never the same as 0.
+Field names are the JSON of ``/api/overview``. None means *unknown*, which is never the same as 0.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hub.observability.overview.reports import ViewReport
 from hub.observability.overview.view_state import Assessment, Engine, Sample, assess, worst
 
 DLQ_SUFFIX = ".dlq"
-# States of a view that has caught up and goes on.
+# States of a view that has caught up and keeps running.
 RUNNING = ("live", "realtime")
 CHANGELOG_PREFIX = "views."
 
 
 class TopicKind(StrEnum):
-    """By name: events that systems publish, changelogs of views, events nobody could decode, the hub's own."""
+    """Kind of a topic, by its name: published events, changelogs of views, DLQs, the hub's own topics."""
 
     events = "events"
     changelog = "changelog"
@@ -33,7 +33,7 @@ class TopicKind(StrEnum):
 
 
 def kind_of(topic: str) -> TopicKind:
-    """What a topic is for. The hub's own begin with ``_``."""
+    """Return a topic's kind. Names of the hub's own topics begin with ``_``."""
     if topic.startswith("_"):
         return TopicKind.internal
     if topic.endswith(DLQ_SUFFIX):
@@ -43,7 +43,8 @@ def kind_of(topic: str) -> TopicKind:
 
 @dataclass(frozen=True, slots=True)
 class KafkaHealth:
-    """``answered_at_ms``: when it last answered. ``error``: why it does not now, None while it does."""
+    """Kafka's availability. ``answered_at_ms``: time of the last answer. ``error``: why Kafka does not answer
+    now, else None."""
 
     bootstrap: str
     answered_at_ms: int | None
@@ -51,7 +52,7 @@ class KafkaHealth:
 
     @property
     def state(self) -> str:
-        """``connecting`` before the first answer, then ``up`` or ``down``."""
+        """State: ``connecting`` before the first answer, then ``up`` or ``down``."""
         if self.error is not None:
             return "down"
         return "connecting" if self.answered_at_ms is None else "up"
@@ -59,7 +60,7 @@ class KafkaHealth:
 
 @dataclass(frozen=True, slots=True)
 class TopicLine:
-    """``events`` ever appended (the sum of end offsets); ``undecodable`` of them lie in the topic's DLQ."""
+    """Values of one topic. ``events``: sum of the end offsets. ``undecodable``: events in the topic's DLQ."""
 
     name: str
     kind: TopicKind
@@ -72,7 +73,7 @@ class TopicLine:
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """How far a view is behind one of its topics; numbers are None until both ends are known."""
+    """Lag of a view on one of its topics; numbers are None until both ends are known."""
 
     topic: str
     state: LagState
@@ -85,7 +86,7 @@ class SourceLag:
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """A batch of a view: when it was committed, what it took, and how many events it read (None: not told)."""
+    """A batch of a view: commit time, duration, and number of events read (None: not reported)."""
 
     at_ms: int
     took_ms: int
@@ -94,7 +95,8 @@ class BatchSummary:
 
 @dataclass(frozen=True, slots=True)
 class ViewLine:
-    """A view: what its engine says, what its store serves, and its lag, which is that of its worst source."""
+    """Values of one view: state of its engine, rows in its store, and its lag, which is the lag of its worst
+    source."""
 
     name: str
     doc: str
@@ -116,8 +118,8 @@ class ViewLine:
 
 @dataclass(frozen=True, slots=True)
 class CutOff:
-    """A process whose clients of Kafka have had no answer for ``seconds``, the longest of them; None: the process runs and
-    says nothing."""
+    """A process whose Kafka clients have had no answer for ``seconds`` (the longest of them); None: it runs
+    but does not report."""
 
     process: str
     seconds: float | None
@@ -126,10 +128,12 @@ class CutOff:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One moment. ``error`` says why the store cannot be read, None while it can. ``connect`` None: the settings name none.
-    ``views_heard``: whether the store has told its views since this server started.
+    """Values of one moment.
 
-    Sums are None, not 0, while nobody was heard whose numbers they would be of."""
+    ``error``: why the store cannot be read, None while it can. ``connect`` None: no Connect address is
+    configured. ``views_heard``: whether the store has reported its views since this server started. Sums are
+    None, not 0, until their source has answered.
+    """
 
     at_ms: int
     kafka: KafkaHealth
@@ -142,7 +146,7 @@ class Overview:
 
     @property
     def was_heard(self) -> bool:
-        """Whether Kafka has told its topics since this server started."""
+        """True once Kafka has listed its topics since this server started."""
         return self.kafka.answered_at_ms is not None
 
     @property
@@ -154,7 +158,7 @@ class Overview:
 
     @property
     def worst_lag(self) -> SourceLag | None:
-        """The longest wait of any view."""
+        """Longest lag of any view."""
         known = [view.lag for view in self.views if view.lag is not None and view.lag.seconds is not None]
         return max(known, key=lambda lag: (lag.seconds or 0.0, lag.records or 0), default=None)
 
@@ -174,7 +178,7 @@ class Overview:
 
     @property
     def history(self) -> tuple[float, ...]:
-        """Events per second of all topics, step by step, the newest last."""
+        """Events per second of all topics, step by step, newest last."""
         histories = [topic.history for topic in self._published() if topic.history]
         steps = max(map(len, histories), default=0)
         return tuple(
@@ -183,7 +187,7 @@ class Overview:
 
     @property
     def waiting_views(self) -> tuple[ViewLine, ...]:
-        """Views that are not live: these need eyes first."""
+        """Views that are not live."""
         return tuple(view for view in self.views if view.state not in RUNNING)
 
     def _published(self) -> Iterable[TopicLine]:
@@ -193,8 +197,8 @@ class Overview:
 def topic_lines(
     rings: Mapping[str, Mapping[int, Ring]], now_ms: int, steps: int = STEPS
 ) -> tuple[TopicLine, ...]:
-    """A line for each topic but the hub's own and the DLQs, which are counted at the topic they belong to; with
-    ``steps`` of history."""
+    """Return a line for each event topic and changelog, with ``steps`` of history. DLQs are counted at their
+    topics; the hub's own topics are omitted."""
     shown = (name for name in sorted(rings) if kind_of(name) in (TopicKind.events, TopicKind.changelog))
     return tuple(topic_line(name, rings, now_ms, steps) for name in shown)
 
@@ -202,7 +206,7 @@ def topic_lines(
 def topic_line(
     name: str, rings: Mapping[str, Mapping[int, Ring]], now_ms: int, steps: int = STEPS
 ) -> TopicLine:
-    """The line of a topic of any kind that ``rings`` know."""
+    """Return the line of a topic of any kind in ``rings``."""
     own = list(rings[name].values())
     return TopicLine(
         name,
@@ -223,8 +227,8 @@ def view_line(
     rows: int | None,
     subscribers: int | None,
 ) -> ViewLine:
-    """A view's line. ``windows`` are its recent samples, oldest first, by topic."""
-    # Between checkpoints an event that shows in no row is not known to be read: that is no sign of trouble.
+    """Return a view's line. ``windows``: its recent samples by topic, oldest first."""
+    # Between checkpoints, events that change no row do not advance the position; this is normal.
     interval_s = (report.batch_ms or 0) / 1000 if report.state == "realtime" else 0.0
     engine = Engine(report.state, report.reason, report.committed_at_ms, interval_s, report.unapplied)
     sources = tuple(_source(topic, windows.get(topic, ()), engine, now_ms) for topic in report.topics)
@@ -249,7 +253,7 @@ def view_line(
 
 
 def lag_rows(overview: Overview) -> tuple[LagRow, ...]:
-    """The views as consumers, as the overview has them: until all consumers were measured once, this is known."""
+    """Return the overview's views as lag rows, for use until all consumers have been measured once."""
     return tuple(
         LagRow(
             kind="view",
@@ -292,13 +296,13 @@ def _line(topic: str, verdict: Assessment, sample: Sample) -> SourceLag:
 
 
 def _of_all(sources: Sequence[SourceLag], windows: Mapping[str, Sequence[Sample]]) -> SourceLag | None:
-    """The state of the worst source, all records, the longest wait with its bound."""
+    """Return the state of the worst source, the sum of the records, and the longest lag with its bound."""
     measured = [windows[source.topic][-1].lag for source in sources if windows.get(source.topic)]
     lag = worst(measured)
     if lag is None or not sources:
         return None
     first = min(sources, key=lambda source: (SEVERITY[source.state], -(source.seconds or 0.0)))
-    # What waits in several topics at once is read by when the slowest of them is.
+    # The view has caught up when its slowest topic has.
     eta_s = max((source.eta_s for source in sources if source.eta_s is not None), default=None)
     return SourceLag(first.topic, first.state, first.cause, lag.records, lag.seconds, lag.error_s, eta_s)
 

@@ -1,4 +1,4 @@
-"""[core] What a view says of itself: its progress and state records (topic ``_hub.progress``) as one value."""
+"""[core] Progress and state records of a view (topic ``_hub.progress``) as one value."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ EXPIRY_PREFIX = "_hub.expiry."
 
 
 class ViewSource(Protocol):
-    """What observability asks of the store and its push side. Every call is short; each may raise HubError."""
+    """Operations of the store and its push side that observability needs. Every call is short and may raise
+    HubError."""
 
     def progress(self) -> Mapping[str, Mapping[str, Any]]:
-        """The records of ``_hub.progress`` that the store has, by key."""
+        """Return the records of ``_hub.progress`` in the store, by key."""
 
     def row_counts(self) -> Mapping[str, int]:
-        """Rows of each view that the store serves."""
+        """Return the number of rows that the store serves, by view."""
 
     def subscribers(self) -> Mapping[str, int]:
-        """Open subscriptions of each view, where they are known."""
+        """Return the number of open subscriptions by view, where known."""
 
     def row(self, view: str, key: str) -> Mapping[str, Any] | None:
-        """A row as served: its fields, ``_version``, ``_sources``. A deleted one may come with ``_deleted`` true."""
+        """Return a row as served: its fields, ``_version``, ``_sources``. A deleted row may come with
+        ``_deleted`` true."""
 
     def recent_keys(self, view: str, limit: int) -> Sequence[str]:
-        """Keys of rows that changed last, newest first."""
+        """Return keys of the most recently changed rows, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewReport:
-    """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet.
+    """Latest report of a view.
 
-    A realtime view commits only at its checkpoints: in between, what its rows show to be read counts too.
-    ``applied``: what the store has taken of its changelog, None where that is not told. ``unapplied``: the log has a later
-    batch than the store, so its rows are late by the applier, not by the engine.
+    ``positions``: positions that its committed batches have read; None: none committed yet. A realtime view
+    commits only at checkpoints: between them, the positions that its rows show count too. ``applied``: the
+    position of its changelog in the store; None: not reported. ``unapplied``: the log has a later batch than
+    the store, so the applier is late, not the engine.
     """
 
     view: str
@@ -57,22 +60,26 @@ class ViewReport:
 
     @property
     def expired(self) -> int | None:
-        """Expiries of rows that its batches have folded; None: it has no ttl, or has committed none yet."""
+        """Number of row expiries that its batches have processed; None without a TTL or before the first
+        commit."""
         if self.ttl is None or self.positions is None:
             return None
         return sum(at for tp, at in self.positions if tp.topic == f"{EXPIRY_PREFIX}{self.view}")
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics it reads: those of its positions, before the first batch those named in its file."""
+        """Topics that it reads: those of its positions, and those named in its file."""
         named = {topic for topic in self.sources.values() if "*" not in topic}
         read = {tp.topic for tp, _ in self.positions} if self.positions is not None else set()
         return tuple(sorted(named | read))
 
 
 def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[ViewReport, ...]:
-    """Return one report for each view, by name. ``records`` by their keys ``state:<view>``, ``progress:<view>``; where the store
-    tells how much of a changelog it has, ``applied:<view>``; and ``told:<view>``, the last progress in the log."""
+    """Return one report for each view, by name.
+
+    ``records`` by key: ``state:<view>``, ``progress:<view>``, ``seen:<view>``; ``applied:<view>``, if the
+    store reports its position in the changelog; and ``told:<view>``, the latest progress in the log.
+    """
     names = sorted({key.partition(":")[2] for key in records if key.startswith(("state:", "progress:"))})
     return tuple(
         _report_or_why_not(
@@ -84,7 +91,8 @@ def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[ViewReport, ..
 
 
 def _report_or_why_not(view: str, *said: Mapping[str, Any]) -> ViewReport:
-    """One view whose records nobody understands must not hide all the others."""
+    """Return one view's report, or a report in state "unknown" when its records are malformed, so that other
+    views stay visible."""
     try:
         return _report(view, *said)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

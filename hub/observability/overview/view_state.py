@@ -1,16 +1,16 @@
-"""[core] How far behind a position is, in records and in seconds, and what that means.
+"""[core] Lag of a position in records and in seconds, and the resulting state of a view.
 
-``lag_of`` measures; ``assess`` judges a history of measurements. ``now`` is an argument of both. The rules of
-``assess``, the first that fits:
+``lag_of`` measures; ``assess`` evaluates a history of measurements. ``now`` is an argument of both. The rules
+of ``assess``; the first match applies:
 
-========== ==============================================================================
-STOPPED    the engine says so; or events wait and no batch was committed for ``stall_s``
-STALLED    the engine tries again; or batches go on while the position stands still
-OK         everything is read, or the oldest unread event is younger than the objective
-CATCHING_UP fewer events wait than at the start of the window: with the time it will take
-BEHIND     late, and not getting better
-UNKNOWN    the engine is not heard, or nothing was measured yet; never shown as zero
-========== ==============================================================================
+============ ==============================================================================
+STOPPED      the engine reports it; or events wait and no batch was committed for ``stall_s``
+STALLED      the engine retries; or batches are committed while the position does not move
+OK           everything is read, or the oldest unread event is younger than the objective
+CATCHING_UP  fewer events wait than at the start of the window; with an estimated time
+BEHIND       late, and not improving
+UNKNOWN      the engine does not report, or nothing was measured yet; never shown as zero
+============ ==============================================================================
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNAPPLIED = "batches are committed, and the applier does not bring them into the
 
 @dataclass(frozen=True, slots=True)
 class Lag(Bracketed):
-    """The lag of one partition, or of several together."""
+    """Lag of one partition, or of several together."""
 
     records: int
     low_s: float
@@ -37,10 +37,10 @@ class Lag(Bracketed):
 
 
 def lag_of(ring: Ring, position: int, now_ms: int, timestamp_ms: int | None = None) -> Lag:
-    """The lag of a next-to-read position. ``ring`` holds at least one anchor of its partition.
+    """Return the lag of a next-to-read position. ``ring`` must hold at least one anchor of its partition.
 
-    ``timestamp_ms`` of the record at ``position``, where known, bounds what arrived before the first anchor:
-    an event is not appended before it happened.
+    ``timestamp_ms``: timestamp of the record at ``position``, if known. It bounds the age of records that
+    arrived before the first anchor: an event is not appended before it happened.
     """
     low_s, high_s, likely_s = arrival(ring, position).waited(position, now_ms)
     if high_s is None and timestamp_ms is not None:
@@ -49,7 +49,8 @@ def lag_of(ring: Ring, position: int, now_ms: int, timestamp_ms: int | None = No
 
 
 def worst(lags: Iterable[Lag]) -> Lag | None:
-    """Of several partitions: all records, and the bracket of the longest wait. None of none."""
+    """Combine the lags of several partitions: sum of records, bracket of the longest wait. Return None for no
+    lags."""
     found = list(lags)
     if not found:
         return None
@@ -63,7 +64,7 @@ def worst(lags: Iterable[Lag]) -> Lag | None:
 
 
 def lag_of_topic(rings: Mapping[int, Ring], positions: Mapping[int, int], now_ms: int) -> Lag | None:
-    """Over a topic's partitions; one that was never read counts from 0. None: not measured yet."""
+    """Return the lag over a topic's partitions; unread partitions count from 0. None: not measured yet."""
     return worst(
         lag_of(ring, positions.get(partition, 0), now_ms) for partition, ring in rings.items() if ring
     )
@@ -71,7 +72,7 @@ def lag_of_topic(rings: Mapping[int, Ring], positions: Mapping[int, int], now_ms
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement: ``position`` is the sum of the next offsets over the topic's partitions."""
+    """One measurement. ``position``: sum of the next offsets over the topic's partitions."""
 
     at_ms: int
     position: int
@@ -80,9 +81,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What the reader says of itself. ``committed_at_ms`` None: it has not committed anything yet. ``interval_s``: it
-    commits only that often by intention, and is not called late for less. ``unapplied``: it has committed batches that the
-    store does not have."""
+    """State that a reader reports.
+
+    ``committed_at_ms``: time of its last commit; None: none yet. ``interval_s``: its intended commit
+    interval, which is added to the limits. ``unapplied``: it has committed batches that the store does not
+    have.
+    """
 
     state: str
     reason: str | None
@@ -93,7 +97,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """``cause`` is a half sentence for people; ``eta_s`` the seconds until nothing waits, when it is shrinking."""
+    """A state. ``cause``: a phrase for people. ``eta_s``: seconds until nothing waits, while lag shrinks."""
 
     state: LagState
     cause: str
@@ -108,7 +112,7 @@ def assess(
     objective_s: float = OBJECTIVE_S,
     stall_s: float = STALL_S,
 ) -> Assessment:
-    """What a reader's recent samples (oldest first) and its own words mean at ``now_ms``."""
+    """Return the state of a reader from its recent samples (oldest first) and its report, at ``now_ms``."""
     if engine.state in ("failed", "stopped"):
         return Assessment(LagState.STOPPED, _engine_message(engine))
     if engine.state in ("retrying", "isolated"):
@@ -134,7 +138,8 @@ def _engine_message(engine: Engine) -> str:
 
 
 def _stuck(window: Sequence[Sample], engine: Engine, now_ms: int, stall_s: float) -> Assessment | None:
-    """Events older than ``stall_s`` wait, and the position has not moved for as long."""
+    """Return a state when events older than ``stall_s`` wait and the position has not moved for as long; else
+    None."""
     last = window[-1]
     moved_ms = next(
         (each.at_ms for each in reversed(window) if each.position != last.position), window[0].at_ms

@@ -1,6 +1,10 @@
-"""[core] The web app: values as people read them. Templates and static files are beside these modules.
+"""[core] The web app: formatting, layout and pages. Templates and static files are in ``templates/`` and
+``static/``.
 
-``layout.py`` holds the navigation and the page frame. ``tree.py`` groups topics by labels. ``svg.py`` draws sparklines.
-``card.py`` shows a row with its provenance. ``page.py`` [edge] renders Jinja2. The pages are in ``pages/``.
-``static/live.js`` refreshes in place: only elements that changed are replaced, so focus, selection and open parts stay.
+``layout.py`` holds the navigation and the page frame. ``tree.py`` groups topics by labels. ``svg.py`` draws
+sparklines. ``card.py`` shows a row with its provenance. ``page.py`` [edge] renders Jinja2. The pages are in
+``pages/``.
+
+``static/live.js`` refreshes in place: it replaces only elements that changed, so focus, selection and open
+parts stay.
 """

@@ -1,9 +1,10 @@
-"""[core] The pages of the web app: one module a page; pure functions make its facts.
+"""[core] Pages of the web app, one module a page; pure functions compute their facts.
 
-The facts are values; ``routes.py`` renders them as HTML and, at the same address below ``/api``, as JSON. ``estate.py`` names
-what the pages ask, by ports: memory first (the collector's, the monitor's, the registry node's); Kafka is asked only for
-messages and for a topic's settings, each in a part of the page that loads later. ``index.py`` indexes words for the search.
+The facts are values; ``routes.py`` renders them as HTML and, at the same address below ``/api``, as JSON.
+``estate.py`` declares the ports that the pages read. Most are served from memory (the collector, the monitor,
+the registry node); Kafka is queried only for messages and for a topic's settings, each in a part of the page
+that loads later. ``index.py`` indexes words for the search.
 
-    explore/   what there is: topics, messages, schemas, rows, search
-    monitor/   how it is: lag, latency, lineage, completeness, alerts, cluster, mirrors, views
+    explore/   topics, messages, schemas, rows, search
+    monitor/   lag, latency, lineage, completeness, alerts, cluster, mirrors, views
 """

@@ -1,3 +1,2 @@
-"""[core] Pages that show what there is: ``topics.py`` the tree, ``topic.py`` one topic, ``messages.py`` its messages,
-``schemas.py`` the registry, ``lookup.py`` a row of a view, ``search.py`` everything by words.
-"""
+"""[core] Pages for browsing: ``topics.py`` (tree), ``topic.py`` (one topic), ``messages.py`` (its messages),
+``schemas.py`` (registry), ``lookup.py`` (a row of a view), ``search.py`` (full-text search)."""

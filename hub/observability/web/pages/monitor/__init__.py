@@ -1,3 +1,2 @@
-"""[core] Pages that show how it is: ``lag.py``, ``latency.py``, ``lineage.py``, ``completeness.py``, ``alerts.py``,
-``cluster.py``, ``connect.py``, ``mirrors.py`` and ``views.py``.
-"""
+"""[core] Pages for monitoring: ``lag.py``, ``latency.py``, ``lineage.py``, ``completeness.py``,
+``alerts.py``, ``cluster.py``, ``connect.py``, ``mirrors.py`` and ``views.py``."""
