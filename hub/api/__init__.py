@@ -1,7 +1,9 @@
-"""[edge] The HTTP server: every package's routes in one app, errors as status codes, resources opened and closed once.
+"""[edge] The HTTP server: all packages' routes in one app, errors as status codes, resources opened and
+closed once.
 
-``app.py`` composes; each package brings its own ``routes.py``. Paths do not overlap: the schema registry has Confluent's
-(``/subjects``, ``/schemas``, ``/config``, ``/mode``), topics ``/topics``, views ``/views``, the dashboard ``/`` and ``/ui``.
+``app.py`` composes; each package has its own ``routes.py``. Paths do not overlap: the schema registry has
+Confluent's (``/subjects``, ``/schemas``, ``/config``, ``/mode``), topics ``/topics``, views ``/views``, the
+dashboard ``/`` and ``/ui``.
 """
 
 from hub.api.app import create_app

@@ -1,7 +1,9 @@
-"""[edge] Alerts over the running hub: what all packages measure, against what topics.yaml, views and alerts/*.yaml promise.
+"""[edge] Alerts over the running hub: measurements of all packages against topics.yaml, views and
+alerts/*.yaml.
 
-Here, because siblings do not know each other. Everything is read from memory; queries of alerts/*.yaml run in a thread of
-their own, one at a time, each when it is due, with the limits of every query.
+In this package because sibling packages do not import each other. All sources are read from memory; queries
+of alerts/*.yaml run in a thread of their own, one at a time, each when it is due, with the limits of every
+query.
 """
 
 from __future__ import annotations
@@ -55,17 +57,18 @@ from hub.topics.tree.tree import LiveTree
 LOOK_S = 0.5
 MOST_ROWS = 200
 QUERY_MS = 5_000
-# At most this share of the time goes into queries.
+# Largest share of the time that queries may take.
 BUSY_SHARE = 0.2
 
-# A query's columns and rows, and whether there are more. Raises HubError.
+# A query's columns and rows, and whether it has more rows. Raises HubError.
 Rows = tuple[Sequence[str], Sequence[Sequence[Any]], bool]
 Ask = Callable[[str, int, int], Rows]
 
 
 @dataclass
 class QueryWatch:
-    """Queries as alerts: each run when it is due, the answers kept. Use ``with watch.running():``."""
+    """Runner of query alerts: runs each query when it is due and keeps its result. Use ``with
+    watch.running():``."""
 
     live: LiveAlerts
     ask: Ask
@@ -84,7 +87,7 @@ class QueryWatch:
             yield self
 
     def step(self) -> None:
-        """Run the one that is due for longest."""
+        """Run the query that has been due for longest."""
         alerts = {each.alert: each for each in self.live.queries()}
         for gone in self.found.keys() - alerts.keys():
             self.found.pop(gone, None)
@@ -104,7 +107,7 @@ class QueryWatch:
         return known is not None and known[0] != alert
 
     def seen(self, _changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        """The last answers; one that was not asked yet is unknown."""
+        """Return the last results; a query that has not run yet is unknown."""
         return [
             known[1]
             if (known := self.found.get(each.alert)) is not None
@@ -114,7 +117,8 @@ class QueryWatch:
 
 
 def run(alert: QueryAlert, ask: Ask) -> RuleObservations:
-    """One query's answer as observations: a row each where ``by`` tells them apart, else one for all."""
+    """Return one query's result as observations: one per row if ``by`` names its columns, else one for all
+    rows."""
     try:
         columns, rows, more = ask(alert.query, MOST_ROWS, QUERY_MS)
     except HubError as error:
@@ -144,7 +148,7 @@ def run(alert: QueryAlert, ask: Ask) -> RuleObservations:
         )
         for row in named
     ]
-    # Where there are more rows than are taken, one that is not among them may be among those.
+    # If rows were cut off, a missing row may be among them.
     return RuleObservations(
         alert.rule,
         tuple(observations),
@@ -157,7 +161,7 @@ def run(alert: QueryAlert, ask: Ask) -> RuleObservations:
 def make_alert_manager(
     settings: Settings, cluster: KafkaCluster, environ: Mapping[str, str] = os.environ
 ) -> AlertManager:
-    """A desk over this project, without sources yet."""
+    """Return an alert manager for this project, without sources yet."""
     live = LiveAlerts(settings.project)
 
     def sent(name: str, channel: Channel, notification: Notification) -> None:
@@ -188,7 +192,8 @@ def sources_of(
     live: LiveAlerts,
     contact: ContactWatch,
 ) -> list[Source]:
-    """What the desk asks in each round; nothing here asks Kafka or a store. ``canaries`` None: none are sent."""
+    """Return the sources that the alert manager reads in each round, all from memory. ``canaries`` None:
+    not enabled."""
     tree = LiveTree(settings.project / "topics.yaml")
     files = ViewFiles(settings.project)
 
@@ -273,7 +278,7 @@ def add_alerts(
     sources: Sequence[Source],
     opened: AsyncExitStack,
 ) -> None:
-    """Watch from now on, and answer at ``/api/alerts`` what is ``seen`` by who asks."""
+    """Start evaluating alerts, and serve ``/api/alerts``, filtered by what the caller may see."""
     watch = QueryWatch(desk.live, ask)
     desk.sources = [*sources, watch.seen]
     opened.enter_context(watch.running())

@@ -1,4 +1,4 @@
-"""[edge] ``/docs``: the server's OpenAPI as a page of its own; nothing is loaded from elsewhere."""
+"""[edge] ``/docs``: the server's OpenAPI document as a page that loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _OTHERS = "server"
 
 @dataclass(frozen=True, slots=True)
 class ApiOperation:
-    """One method of one path. ``parameters``: (name, where, type, required, doc); ``answers``: (status, doc)."""
+    """One method of one path. ``parameters``: (name, location, type, required, doc); ``answers``: (status,
+    doc)."""
 
     method: str
     path: str
@@ -30,7 +31,7 @@ class ApiOperation:
 
 
 def add_docs(app: FastAPI) -> None:
-    """The page at ``/docs``; ``/openapi.json`` is FastAPI's own."""
+    """Add the page ``/docs``. ``/openapi.json`` is FastAPI's own."""
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
@@ -41,7 +42,7 @@ def add_docs(app: FastAPI) -> None:
 
 
 def grouped(document: Mapping[str, Any]) -> dict[str, list[ApiOperation]]:
-    """Operations by their first tag, in the document's order."""
+    """Group operations by their first tag, in the document's order."""
     groups: dict[str, list[ApiOperation]] = {}
     for path, methods in document["paths"].items():
         for method in _METHODS:
@@ -58,7 +59,9 @@ def _operation(document: Mapping[str, Any], method: str, path: str, item: Mappin
     ]
     summary, description = said.get("summary", ""), said.get("description", "")
     if description and said.get("operationId", "").startswith(summary.lower().replace(" ", "_")):
-        summary, _, description = description.partition("\n")  # FastAPI's own is but the function's name
+        summary, _, description = description.partition(
+            "\n"
+        )  # FastAPI's default summary is the function's name
     return ApiOperation(
         method.upper(),
         path,
@@ -96,7 +99,7 @@ def _types(document: Mapping[str, Any], schema: Any) -> Iterator[str]:
 
 
 def _example(document: Mapping[str, Any], body: Mapping[str, Any]) -> str:
-    """The first example of a request's body, as text."""
+    """Return the first example of a request body, as text."""
     for media in _followed(document, body).get("content", {}).values():
         examples = [each["value"] for each in media.get("examples", {}).values() if "value" in each]
         for each in (
@@ -110,7 +113,7 @@ def _example(document: Mapping[str, Any], body: Mapping[str, Any]) -> str:
 
 
 def _followed(document: Mapping[str, Any], part: Any) -> Any:
-    """What a ``$ref`` of this document stands for; the part itself otherwise."""
+    """Return the target of a ``$ref`` of this document; without one, the part itself."""
     for _ in range(10):
         if not isinstance(part, Mapping) or not str(part.get("$ref", "")).startswith("#/"):
             break

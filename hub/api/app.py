@@ -1,4 +1,5 @@
-"""[edge] FastAPI: composes the packages' routes, maps errors to status codes, opens and closes what they share."""
+"""[edge] FastAPI: compose the packages' routes, map errors to status codes, open and close shared
+resources."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ log = logging.getLogger(__name__)
 
 REGISTRY_WAIT_S = 10.0
 
-# The first that fits; anything else is the hub's own fault.
+# The first match applies; any other error is an internal one.
 STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
@@ -93,7 +94,8 @@ STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The hub's server for these settings; Kafka, registry and store are opened when it starts serving."""
+    """Return the hub's server for these settings; Kafka, registry and store are opened when it starts
+    serving."""
 
     access = LiveAccess(settings.project, required=settings.require_access)
     proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
@@ -106,7 +108,7 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as opened:
-            # uvicorn ends the process by the signal it was sent: nothing runs after this.
+            # uvicorn ends the process with the signal that it received: nothing runs after this.
             opened.push_async_callback(run_in_threadpool, _close_traces)
             await run_in_threadpool(door.ready)
             watching = asyncio.create_task(door.watch())
@@ -114,7 +116,7 @@ def create_app(settings: Settings) -> FastAPI:
             await compose(app, settings, opened, reads)
             yield
 
-    # FastAPI's own pages load their scripts from elsewhere, and the hub runs without the Internet.
+    # FastAPI's own pages load scripts from the Internet, which the hub must not need.
     app = FastAPI(title="Event hub", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(HubError, on_hub_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
@@ -122,7 +124,7 @@ def create_app(settings: Settings) -> FastAPI:
     own = app.openapi
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
-    # The last one that is added is asked first.
+    # The middleware added last runs first.
     app.add_middleware(FastPath, reads=reads)
     app.add_middleware(Guard, door=door)
     app.add_middleware(Traced)
@@ -138,9 +140,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: FastReads) -> None:
-    """Open what the routes share, give it to them, and have it closed in reverse order.
+    """Open shared resources, pass them to the routes, and register them to be closed in reverse order.
 
-    Kafka may be away: views are served from the store at once, everything else answers 503 until it is back.
+    Kafka may be away: views are then served from the store, and all other routes answer 503 until it is back.
     """
     cluster = own_cluster(settings)
     node = await add_registry(app, settings, cluster, opened)
@@ -197,7 +199,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
 async def add_registry(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
 ) -> RegistryNode:
-    """The schema registry at the root, where Confluent's clients look for it."""
+    """Add the schema registry at the root, where Confluent's clients expect it."""
     rules = await run_in_threadpool(LiveRules, settings.project)
     node = RegistryNode(cluster, replication_factor=settings.replication_factor, rules=rules)
     await run_in_threadpool(node.start, REGISTRY_WAIT_S)
@@ -208,7 +210,7 @@ async def add_registry(
 
 
 def open_write_guard(settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> Refuses:
-    """Why a topic's records may not be written here: every way in over HTTP asks."""
+    """Return the function that refuses records of a topic; every HTTP route that writes calls it."""
     hands = WriteGuard(settings.project / MIRRORS_FILE, cluster, access_of(own_connection(settings)))
     hands.start()
     opened.push_async_callback(run_in_threadpool, hands.stop)
@@ -218,7 +220,7 @@ def open_write_guard(settings: Settings, cluster: KafkaCluster, opened: AsyncExi
 def add_gateway(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, refuses: Refuses, opened: AsyncExitStack
 ) -> None:
-    """Records in over HTTP."""
+    """Add the routes that write records over HTTP."""
     receipts = ReceiptWriter(
         cluster, f"gateway-{uuid.uuid4().hex[:12]}", replication_factor=settings.replication_factor
     )
@@ -232,7 +234,7 @@ def add_gateway(
 
 
 def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> ConformanceResults:
-    """What the auditor, a process of its own, has found."""
+    """Add the results of the conformance check, which runs in a process of its own."""
     results = ConformanceResults(cluster)
     results.start()
     opened.push_async_callback(run_in_threadpool, results.stop)
@@ -243,7 +245,7 @@ def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> Co
 def add_completeness(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
 ) -> CountsFollower:
-    """The ledger of what was written and what is there."""
+    """Add the routes of completeness, with a follower of its counts."""
     follower = CountsFollower(cluster)
     follower.start()
     opened.push_async_callback(run_in_threadpool, follower.stop)
@@ -258,7 +260,7 @@ def add_completeness(
 def add_canaries(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, store: Store, opened: AsyncExitStack
 ) -> Canaries | None:
-    """A record a second on every way, where the settings want it."""
+    """Start the canaries, which send one record a second on every route, if the settings enable them."""
     canaries: Canaries | None = None
     if settings.canary:
         try:
@@ -287,7 +289,7 @@ def add_canaries(
 
 
 def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster, refuses: Refuses) -> None:
-    """Events that could not be taken, and what is done about them."""
+    """Add the routes of the DLQ."""
     tree = LiveTree(settings.project / "topics.yaml")
 
     def declared_key(topic: str) -> str | None:
@@ -307,7 +309,8 @@ def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster, re
 async def add_views(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, news: StoreWatch, opened: AsyncExitStack
 ) -> Watcher:
-    """Views by key, by index and by subscription, and their versions; one task that wakes every subscriber, and ``news``."""
+    """Add views by key, index and subscription, and their versions; start the task that wakes subscribers,
+    and ``news``."""
     store = await run_in_threadpool(Store, settings.store)
     opened.push_async_callback(run_in_threadpool, store.close)
     watcher = Watcher(store)
@@ -331,7 +334,7 @@ async def add_queries(
     news: StoreWatch,
     opened: AsyncExitStack,
 ) -> Ask:
-    """SQL over views and recent events; how who is within the server asks it."""
+    """Add SQL over views and recent events. Returns the function that runs queries within the server."""
     queries = await run_in_threadpool(QueryExecutor, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
     topics = TopicTables(cluster, RegistryClient(settings.registry))
@@ -357,17 +360,17 @@ def _close_traces() -> None:
 
 
 def status_of(error: HubError) -> int:
-    """The HTTP status of an error: whose fault it is decides."""
+    """Return the HTTP status of an error."""
     return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
 
 
 def body_of(error: HubError) -> dict[str, str | None]:
-    """The JSON body of an error."""
+    """Return the JSON body of an error."""
     return {"error_code": error.code, "message": error.message, "hint": error.hint, **error.details}
 
 
 async def on_hub_error(connection: HTTPConnection, error: Exception) -> JSONResponse:
-    """The error as an answer; instead of the upgrade when a WebSocket was asked for."""
+    """Return the error as a response; for a WebSocket, as the denial of the upgrade."""
     assert isinstance(error, HubError)
     status = status_of(error)
     headers = {"Retry-After": error.details.get("retry_after", "1")} if status in (429, 503) else None
@@ -378,9 +381,11 @@ async def on_hub_error(connection: HTTPConnection, error: Exception) -> JSONResp
 
 
 async def on_no_such_route(request: Request, error: Exception) -> Response:
-    """A path or a method that no route has: the body that Confluent's registry gives, for its clients read it.
+    """Return the response for an unknown path or method, with the body of Confluent's registry, which its
+    clients parse.
 
-    They ask at any path below the root, where the hub's own routes are as well."""
+    Those clients request any path below the root, where the hub's own routes are as well.
+    """
     assert isinstance(error, HTTPException)
     body = {404: NOT_FOUND.body, 405: NOT_ALLOWED.body}.get(error.status_code)
     if body is None:
@@ -391,7 +396,8 @@ async def on_no_such_route(request: Request, error: Exception) -> Response:
 
 
 async def on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
-    """A parameter or body of the wrong type: 400, naming it, in the same shape as every other error."""
+    """Return 400 for a parameter or body of the wrong type, naming it, in the same shape as every other
+    error."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])

@@ -1,6 +1,7 @@
-"""[edge] The dashboard over the store: what observability asks (its ViewSource), answered by materializers' Store.
+"""[edge] The dashboard over the store: the ViewSource of observability, implemented with the materializers'
+Store.
 
-Here, because the two are siblings and do not know each other.
+In this package because the two are siblings and do not import each other.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ from hub.schema_registry.server.node import RegistryNode
 from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
 
-# The collector asks every second and shows what it knew meanwhile: it need not wait long for an answer.
+# The collector polls every second and serves its last state meanwhile, so a short timeout is enough.
 KAFKA_TIMEOUT_S = 5.0
-# What this process calls itself, in its traces and beside the counts of others.
+# Name of this process in traces and in the counts of spans.
 SERVICE = "hub-server"
-# The newest rows are sought among so many of a partition's last changes.
+# Number of a partition's last changes that are searched for the newest rows.
 RECENT_OFFSETS = 40
 
 
 class Measurers(NamedTuple):
-    """What measures, for those who judge."""
+    """Running measuring components, as inputs of the alerts."""
 
     monitor: Monitor
     collector: Collector
@@ -82,8 +83,11 @@ def add_dashboard(
     newest: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
     contact: ContactWatch | None = None,
 ) -> Measurers:
-    """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
-    registry ``node`` all other pages, too. Returns what measures."""
+    """Add the page ``/``, its JSON and metrics, and with a registry ``node`` all other pages. Returns the
+    measuring components.
+
+    They are refreshed until ``opened`` is closed. ``counters``: other packages' metrics.
+    """
     views = StoreViews(store, subscribers, newest)
     cluster = own_cluster(settings, KAFKA_TIMEOUT_S)
     workers = opened.enter_context(ConnectWorkers(settings.connect_urls).running())
@@ -153,12 +157,16 @@ def add_dashboard(
 
 
 def alerts_for_caller(desk: AlertManager, store: Store) -> VisibleAlerts:
-    """The desk as who asks may see it: of a query's alerts what its statement reads decides."""
+    """Return the alert manager limited to the caller: a query's alerts are visible to those who may read
+    all its tables."""
     return VisibleAlerts(desk, lambda sql: readable(store.names(), sql))
 
 
 def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric:
-    """What became of spans: this server's own, and what other processes told of theirs. No sample of who keeps none."""
+    """Return the number of spans by outcome: this server's own, and those that other processes report.
+
+    A process without tracing has no sample.
+    """
     found = CounterMetricFamily(
         "hub_traces_spans",
         "Spans by the process that made them and what became of them",
@@ -176,7 +184,7 @@ def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric
 
 @dataclass
 class StoreViews:
-    """See hub.observability.overview.reports.ViewSource."""
+    """ViewSource over the store; see hub.observability.overview.reports.ViewSource."""
 
     store: Store
     open_subscriptions: Callable[[], Mapping[str, int]] = dict
@@ -186,7 +194,8 @@ class StoreViews:
         self._counts = RowCounts(self.store)
 
     def progress(self) -> Mapping[str, Mapping[str, Any]]:
-        """As the store has them; ``sources`` is what its rows cover, which may be less than what was computed."""
+        """Return the store's records; ``sources`` are the positions that its rows cover, which may be
+        behind the computed ones."""
         records: dict[str, Any] = self.newest(self.store.progress())
         tables = self.store.served_tables()
         served: dict[str, str] = {}
@@ -225,13 +234,13 @@ class StoreViews:
         since = Positions({tp: max(0, offset - RECENT_OFFSETS) for tp, offset in reached})
         rows = self.store.changes(view, since, RECENT_OFFSETS * max(1, len(reached))).rows
         ends = {tp.partition: offset for tp, offset in reached}
-        # Partitions have no common order: what is nearest to its own partition's end is taken as newest.
+        # Partitions have no common order: rows nearest to their partition's end count as newest.
         newest = sorted(rows, key=lambda row: ends[row.partition] - row.offset)
         return [row.key for row in newest if row.values is not None][:limit]
 
 
 def _of_served(told: Mapping[str, Any], served: Mapping[str, str]) -> dict[str, Any]:
-    """What is told of tables, under the names of the views that show them."""
+    """Return the reports of tables under the names of the views that serve them."""
     views = {served[table]: each for table, each in told.get("views", {}).items() if table in served}
     return {**told, "views": views}
 

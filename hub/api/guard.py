@@ -1,8 +1,9 @@
-"""[edge] ASGI: nobody gets past who may not. The one place where a request is told who it is from and what it asks for.
+"""[edge] ASGI: access control of every request. The only place that authenticates a request and selects its
+rule.
 
-A request without a rule is refused, also where a route would answer it. While there is no ``access.yaml`` everything passes but
-what another site's page has a browser send. Streams are asked again when the file changes, or comes: who may not go on hearing
-does not.
+A request without a rule is refused, even if a route would answer it. Without an ``access.yaml`` all requests
+pass except those that another site's page makes a browser send. Streams are checked again when the file
+changes or appears, and are ended when their caller no longer has access.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ Send = Callable[[Any], Awaitable[None]]
 
 READ_EVERY_S = 1.0
 _SAFE = ("GET", "HEAD", "OPTIONS")
-# Characters of an address that the sign-in page leads back to. What is asked of a page may be longer.
+# Longest address that the sign-in page leads back to, in characters. Other addresses may be longer.
 MOST_NEXT = 4_000
-# Their clients expect numbers as error codes.
+# Routes whose clients expect numeric error codes.
 _CONFLUENT = ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/", "/v3/")
 
 
 class AuthenticationContext:
-    """What the guard and the sign-in page share: the file as it is, and who checks passwords."""
+    """State shared by the guard and the sign-in page: the current access.yaml and the authenticator."""
 
     def __init__(
         self,
@@ -67,17 +68,20 @@ class AuthenticationContext:
         return Authenticator(self.access, make_key(self._home), self.proxies, EndedSessions(self._home))
 
     def require_host(self, host: str) -> None:
-        """Raise UnknownHost for a request that is for another name's server. With an access.yaml a page of another name has
-        nobody's session, so there names are checked where the settings say some."""
+        """Raise UnknownHost for a request to another host name.
+
+        With an access.yaml a page of another name has no session; names are then checked only if the settings
+        list some.
+        """
         if self._hosts is not None and (self.access.rules is None or self._hosts_said):
             self._hosts.require(host)
 
     def ready(self) -> None:
-        """Have the key and all that costs a moment, before the first request. Blocks; raises ConfigError."""
+        """Load the key and everything slow before the first request. Blocks; raises ConfigError."""
         _ = self.authenticator
 
     async def watch(self) -> None:
-        """Read the file when it changes, for ever."""
+        """Read the file when it changes, forever."""
         while True:
             await asyncio.sleep(READ_EVERY_S)
             try:
@@ -90,11 +94,11 @@ NOBODY = AuthenticatedCaller(ANONYMOUS, "nobody")
 
 
 class _StreamRevoked(Exception):
-    """A stream whose listener may not go on."""
+    """A stream whose caller has lost access."""
 
 
 class Guard:
-    """ASGI middleware."""
+    """ASGI middleware that authenticates and authorizes every request."""
 
     def __init__(
         self, app: Callable[[Scope, Receive, Send], Awaitable[None]], door: AuthenticationContext
@@ -132,7 +136,8 @@ class Guard:
             ASKER.reset(share)
 
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """While there is no file. Who reaches the port was meant, and not the sites whose pages they look at."""
+        """Handle a request while there is no access.yaml: refuse only cross-site requests that browsers
+        are made to send."""
         try:
             if method_of(scope) not in _SAFE:
                 _sent_here(auth_request_of(scope), NOBODY.way)
@@ -147,7 +152,7 @@ class Guard:
             ASKER.reset(share)
 
     def _until_controlled(self, send: Send, scope: Scope) -> Send:
-        """What is sent once there is a file is sent to who would be let in now."""
+        """Return a ``send`` that checks access from the moment at which an access.yaml appears."""
         watched: Send | None = None
 
         async def sent(message: Any) -> None:
@@ -177,7 +182,7 @@ class Guard:
         asked: AuthRequest,
         rules: AccessRules,
     ) -> tuple[RouteRule, Mapping[str, str]]:
-        """The rule, when it lets the request pass. Raises Unauthenticated, Forbidden, NotFound."""
+        """Return the rule if it admits the request. Raises Unauthenticated, Forbidden, NotFound."""
         method = method_of(scope)
         if found is None:
             if not known.who.name:
@@ -197,7 +202,7 @@ class Guard:
         known: AuthenticatedCaller,
         rules: AccessRules,
     ) -> Send:
-        """What is sent is sent for as long as it may be."""
+        """Return a ``send`` that ends the stream when its caller loses access."""
         judged = [rules]
 
         async def sent(message: Any) -> None:
@@ -211,7 +216,7 @@ class Guard:
                 await _end(message, send)
                 raise _StreamRevoked
             if message["type"] == "http.response.start" and not rule.is_open:
-                # The next one who asks a cache may be somebody else.
+                # The next reader of a cache may be another caller.
                 message = {
                     **message,
                     "headers": [*message.get("headers", ()), (b"vary", b"Authorization, Cookie")],
@@ -237,7 +242,7 @@ class Guard:
 
 
 def _asker(known: AuthenticatedCaller, asked: AuthRequest) -> str:
-    """Whose share of the server a request takes; none of the hub's own processes."""
+    """Return the key of the quota that a request counts against; "" for the hub's own processes."""
     if known.who.kind == "own":
         return ""
     return (
@@ -246,7 +251,7 @@ def _asker(known: AuthenticatedCaller, asked: AuthRequest) -> str:
 
 
 def _sent_here(asked: AuthRequest, way: str) -> None:
-    """Raises Forbidden."""
+    """Raise Forbidden for a request from another site's page."""
     if not of_this_site(asked, way):
         raise Forbidden(
             "this request was sent from another site's page",
@@ -255,7 +260,7 @@ def _sent_here(asked: AuthRequest, way: str) -> None:
 
 
 def _granted(rule: RouteRule, given: Mapping[str, str], who: Principal, rules: AccessRules) -> None:
-    """Raises Unauthenticated, Forbidden."""
+    """Raise Unauthenticated or Forbidden if the rule does not admit the principal."""
     if rule.is_open:
         return
     needs = rule.needs(given)
@@ -273,7 +278,8 @@ def _granted(rule: RouteRule, given: Mapping[str, str], who: Principal, rules: A
 def still_granted(
     rule: RouteRule, given: Mapping[str, str], known: AuthenticatedCaller, then: AccessRules, now: AccessRules
 ) -> bool:
-    """Whether somebody who was let in under ``then`` would be under ``now``: known by the same secret, and granted it."""
+    """Return whether a caller admitted under ``then`` would be under ``now``: authenticated by the same
+    secret, and granted."""
     who = known.who
     if who.kind == "token":
         old, new = then.file.tokens.get(who.name), now.file.tokens.get(who.name)
@@ -293,14 +299,14 @@ def still_granted(
 
 
 async def _end(message: Mapping[str, Any], send: Send) -> None:
-    """Close in an orderly way what has begun."""
+    """Close a response or WebSocket that has begun."""
     if message["type"] == "http.response.body":
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     elif message["type"] == "websocket.send":
         await send({"type": "websocket.close", "code": 1008, "reason": "access has changed"})
 
 
-# ---- what a request says
+# ---- parsing of requests
 
 
 def method_of(scope: Scope) -> str:
@@ -308,10 +314,12 @@ def method_of(scope: Scope) -> str:
 
 
 def come_through(scope: Scope, proxies: Proxies) -> None:
-    """Whose request it is, and how it was sent, where one of the proxies brings it: in the scope, for all that look there. All
-    behind a proxy would else be one address, and share its ten wrong passwords."""
+    """Set the scope's client and scheme from the headers of a trusted proxy.
+
+    Otherwise all clients behind a proxy would be one address and share its limit of ten wrong passwords.
+    """
     peer = scope["client"][0] if scope.get("client") else ""
-    if not proxies.trusts(peer):  # headers that anybody may write
+    if not proxies.trusts(peer):  # else anyone may have set the headers
         return
     headers = scope["headers"]
     forwarded = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-for"]
@@ -323,7 +331,7 @@ def come_through(scope: Scope, proxies: Proxies) -> None:
 
 
 def _host_of(scope: Scope) -> str:
-    """The header Host; "" for a request without one, and for /health, which tells nothing."""
+    """Return the header Host; "" for a request without one, and for /health, which is not checked."""
     if scope["path"] == "/health":
         return ""
     found = next((value for name, value in scope["headers"] if name == b"host"), b"")
@@ -331,22 +339,25 @@ def _host_of(scope: Scope) -> str:
 
 
 def auth_request_of(scope: Scope) -> AuthRequest:
-    """Its headers, cookies and address."""
+    """Return the request's headers, cookies and address."""
     headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
     cookies: dict[str, str] = {}
     for line in headers.get("cookie", ()):
-        # Not http.cookies: all programs of a host share them, and one that is odd would hide those behind it.
+        # Not http.cookies: all programs of a host share cookies, and a malformed one would hide those after
+        # it.
         cookies |= cookie_parser(line)
     client = scope.get("client")
     return AuthRequest(headers, cookies, client[0] if client else "", scope.get("hub.peer", ""))
 
 
 def of_this_site(asked: AuthRequest, way: str) -> bool:
-    """Whether a request that changes something was meant: browsers send along who is signed in, whoever's page it is.
+    """Return whether a request that changes something was intended: browsers attach credentials to any page's
+    requests.
 
-    A token is sent on purpose. A session has to show that it comes from a page of this server."""
+    A token is sent on purpose. A session must show that the request comes from a page of this server.
+    """
     if way == "token":
         return True
     site, origin, host = (asked.headers.get(name, [""])[0] for name in ("sec-fetch-site", "origin", "host"))
@@ -357,18 +368,19 @@ def of_this_site(asked: AuthRequest, way: str) -> bool:
     return way != "session"
 
 
-# ---- the answer to who may not
+# ---- refusals
 
 
 def refusal(error: HubError, scope: Scope, known: AuthenticatedCaller, rules: AccessRules | None) -> Response:
-    """In the shape that its caller expects: the sign-in page, a page, a part of one, or JSON."""
+    """Return the response in the format that the caller expects: the sign-in page, a page, a part of one,
+    or JSON."""
     headers = auth_request_of(scope).headers
     status = status_of(error)
     path, query = scope["path"], scope.get("query_string", b"").decode("latin-1")
     more = {"Retry-After": error.details["retry_after"]} if isinstance(error, TooMany) else {}
     by_browser = "sec-fetch-mode" in headers
     if status == 401:
-        # A browser would ask for the password in a window of its own, and never forget it.
+        # With Basic a browser would show its own password dialog, and never forget the password.
         more["WWW-Authenticate"] = (
             'Bearer realm="hub"' if by_browser else 'Basic realm="hub", charset="UTF-8"'
         )
@@ -425,7 +437,8 @@ def status_of(error: HubError) -> int:
 
 
 def shown_by(address: str) -> tuple[str, str]:
-    """Path and query of the page that a browser says it shows; the front page where what it says is no address.
+    """Return path and query of the page that a browser reports as its current one; the front page if it is
+    malformed.
 
     >>> shown_by("http://hub/topics?q=a"), shown_by("http://[")
     (('/topics', 'q=a'), ('/', ''))
@@ -438,7 +451,8 @@ def shown_by(address: str) -> tuple[str, str]:
 
 
 def sign_in(path: str, query: str) -> str:
-    """The address of the sign-in page that leads back: to the page alone where all that was asked of it is too long.
+    """Return the address of the sign-in page that leads back; without the query if the address would be
+    too long.
 
     >>> sign_in("/topics", "q=a")
     '/sign-in?next=%2Ftopics%3Fq%3Da'

@@ -1,13 +1,15 @@
-"""[edge] uvicorn's HTTP/1.1 by httptools, with a bound on all that a connection may have the server hold.
+"""[edge] uvicorn's HTTP/1.1 by httptools, with limits on everything that a connection can make the server
+hold.
 
-httptools (llhttp, in C) takes a request apart in a third of the time that h11 needs in Python, and reads by key are short enough
-for that to be most of their cost. What h11 refuses by itself, and llhttp leaves to its caller, is refused here: a head without end, a
-chunk's extensions or trailers without end, and a request that does not say which host it is for (RFC 9112, 3.2). So is a body
-without end, which most routes take whole before they look at it.
+httptools (llhttp, in C) parses a request in a third of the time that h11 needs in Python, and reads by key
+are short enough for parsing to be most of their cost. Requests that h11 refuses and llhttp leaves to its
+caller are refused here: an endless head, endless chunk extensions or trailers, and a request without exactly
+one host (RFC 9112, 3.2). So is an endless body, since most routes read the body whole.
 
-uvicorn ends a connection that says nothing after an answer, and no other: one that never says anything, or says a byte now and
-then, or takes nothing of its answer, it keeps. Here each is looked at every few seconds, and what the client owes has its time. An
-answer may take as long as it likes, so streams and WebSockets are ended only when nobody takes what they say.
+uvicorn ends a connection that is idle after an answer, but none that never sends anything, sends a byte now
+and then, or reads nothing of its answer. Here each connection is checked every few seconds, and heads and
+bodies that the client owes have a time limit. An answer may take as long as it likes, so streams and
+WebSockets are ended only when the client does not read.
 """
 
 from __future__ import annotations
@@ -23,29 +25,31 @@ from uvicorn.server import ServerState
 
 log = logging.getLogger(__name__)
 
-# A request's line and headers, as sent; what proxies allow is 8 to 32 KiB.
+# A request's line and headers, as sent; proxies allow 8 to 32 KiB.
 MOST_HEAD: Final = 64 << 10
-# A request's body; the largest that a route takes by itself is some 40 MiB (POST /api/audit/receipts).
+# A request's body; the largest that a route accepts is about 40 MiB (POST /api/audit/receipts).
 MOST_BODY: Final = 64 << 20
-# Requests sent on one connection before the first of them is answered: each is held with its headers.
+# Pipelined requests on one connection; each is held with its headers.
 MOST_WAITING: Final = 256
 # From a connection's beginning, or its last answer's end, to the end of the next head.
 HEAD_S: Final = 20.0
-# So long a body may take, and a second more for each so many bytes of it that are there (as Apache's mod_reqtimeout has it).
+# Time limit of a body, plus a second for each LEAST_BYTES_PER_S bytes received (as Apache's mod_reqtimeout).
 BODY_S: Final = 20.0
 LEAST_BYTES_PER_S: Final = 500
-# So long a client may take nothing of an answer that waits for it.
+# Longest time that a client may read nothing of a waiting answer.
 STUCK_S: Final = 60.0
 LOOK_S: Final = 5.0
-# A connection too many has its answer for so long before it is ended: at once, and the client would hear a reset instead.
+# Delay before a connection beyond the limit is aborted: if aborted at once, the client would see a reset, not
+# the 503.
 LINGER_S: Final = 1.0
 _TOLD_EVERY_S: Final = 60.0
-# Files and connections that a server has besides: stores, Kafka's clients, logs.
+# Other files and connections of a server: stores, Kafka's clients, logs.
 _OTHER_FILES: Final = 500
 
 
 def room_for(connections: int) -> int:
-    """How many of so many connections this process can have open: its limit of open files is raised as far as it may be."""
+    """Return the number of ``connections`` that this process can open; raises its limit of open files as
+    far as possible."""
     wanted = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -61,21 +65,24 @@ def room_for(connections: int) -> int:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection. It holds at most one read of the event loop (256 KiB) beyond the bounds above, and of bodies what uvicorn's
-    flow control lets through; the app may gather a whole one. ``limit_concurrency`` of uvicorn's settings is how many connections
-    there are at most, WebSockets too; the next ones are answered 503."""
+    """A connection with limits.
+
+    It holds at most one read of the event loop (256 KiB) beyond the limits above, and of bodies what
+    uvicorn's flow control lets through; the app may collect a whole body. ``limit_concurrency`` of uvicorn's
+    settings is the maximum number of connections, WebSockets included; further ones are answered 503.
+    """
 
     head_s, body_s, stuck_s, look_s = HEAD_S, BODY_S, STUCK_S, LOOK_S
-    _told_at = float("-inf")  # when it was last said that there are too many
+    _told_at = float("-inf")  # time of the last warning about too many connections
 
     _unread = 0  # bytes since the parser last had a whole head, a piece of a body or a whole request
     _head = 0  # bytes of the head that is being read
     _body = 0  # bytes of the body that is being read
     _hosts = 0
-    _too_large = b""  # the answer to what is
-    _asking = _headed = False  # a request has begun and is not whole yet; its head is
+    _too_large = b""  # the response to a request that is too large
+    _asking = _headed = False  # a request has begun and is incomplete; its head is complete
     _owed_at: float | None = None  # since when the client owes the rest of a head or of a body
-    _unsent = _stuck = 0  # bytes that wait for the client, and for how many looks it has taken none
+    _unsent = _stuck = 0  # bytes waiting for the client, and number of checks in which it read none
     _turned_away = False
     _next_look: asyncio.TimerHandle | None = None
 
@@ -87,7 +94,7 @@ class BoundedHttp(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        # uvicorn would answer 503 to those who are connected already, and count nobody who says nothing.
+        # uvicorn would answer 503 on existing connections, and not count idle ones.
         self._most, self.limit_concurrency = self.limit_concurrency, None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -123,7 +130,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers come here, too, and count with their head.
+        # Trailers arrive here too, and count as part of the head.
         self._count(len(name) + len(value))
         if len(name) == 4 and name.lower() == b"host":
             self._hosts += 1
@@ -145,7 +152,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unread, self._asking, self._headed = 0, False, False
-        # Answered before it was whole: the next one is owed.
+        # Answered before it was complete: the client owes the next request.
         answered = self.cycle is not None and self.cycle.response_complete
         self._owed_at = self.loop.time() if answered else None
         super().on_message_complete()
@@ -156,7 +163,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_response_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        # From here on it is another protocol's, which has a ping to know who is there; whether anybody reads is still looked at.
+        # The WebSocket protocol takes over, with pings of its own; whether the client reads is still checked.
         self._owed_at = None
         super().handle_websocket_upgrade()
 
@@ -173,14 +180,15 @@ class BoundedHttp(HttpToolsProtocol):
             raise ValueError("too large a head")
 
     def _look(self) -> None:
-        """Now and then, until the connection is closed and all that was said is sent."""
+        """Check the connection periodically until it is closed and everything is sent."""
         now, transport = self.loop.time(), self.transport
         unsent = transport.get_write_buffer_size()
         closing = transport.is_closing()
         if closing and not unsent:
             return
         self._next_look = self.loop.call_later(self.look_s, self._look)
-        # Up to its mark the app goes on writing, and what waits says nothing of who reads.
+        # Below the high-water mark the app keeps writing, so waiting bytes do not show whether the client
+        # reads.
         waits = closing or unsent > transport.get_write_buffer_limits()[1]
         self._stuck = self._stuck + 1 if waits and unsent >= self._unsent > 0 else 0
         self._unsent = unsent if waits else 0
@@ -225,7 +233,7 @@ class BoundedHttp(HttpToolsProtocol):
         begun = (
             cycle is not None and cycle.response_started and (self._body > 0 or not cycle.response_complete)
         )
-        if not begun:  # two answers to one request would be taken for one
+        if not begun:  # a second answer would be taken for the next request's
             self.transport.write(answer)
         self.transport.close()
 

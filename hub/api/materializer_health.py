@@ -1,4 +1,5 @@
-"""[shell] What this server knows beside the log of the way from the materializer to it: see hub.materializers.progress.view_states."""
+"""[shell] State of the way from materializer to server that the log does not show; see
+hub.materializers.progress.view_states."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from hub.runtime import running_hub
 def around(
     settings: Settings, store: Store, contact: ContactWatch, kafka: Callable[[], str | None]
 ) -> ServerFacts:
-    """``kafka``: why Kafka does not answer this server, None while it does."""
+    """Return the facts of this server. ``kafka``: returns why Kafka does not answer this server, None
+    while it does."""
     folder = ViewFolder(settings.project)
     return ServerFacts(
         store.served_tables,
@@ -31,12 +33,13 @@ def around(
 
 
 def process_in_words(home: Path, contact: ContactWatch, name: str) -> str:
-    """Tell whether the process of this name runs, and whether Kafka answers it, as far as this machine shows it."""
+    """Describe whether the named process runs, and whether Kafka answers it, as far as this machine shows
+    it."""
     note = next((each for each in contact.known if each.process == name), None)
     if note is not None:
         alive = f"the {name} process is alive (pid {note.pid})"
         process = worst(note)
-        if process.seconds is None:  # nothing is known of its contact with Kafka
+        if process.seconds is None:  # its contact with Kafka is unknown
             return f"the {name} process gives no sign of life: {process.why}"
         return f"{alive} and cut off from Kafka: {in_words(process)}" if is_cut_off(process) else alive
     if running_hub(home) is not None:

@@ -1,8 +1,9 @@
-"""[shell] Pushes as spans: a sampled row that a subscriber took, linked to the span that applied it.
+"""[shell] Pushes as spans: a sampled row that a subscriber received, linked to the span that applied it.
 
-Which span that was is known a moment later, when the view's progress is in the store with it (hub.materializers.applying.applier). So a
-push is noted, at most ``PER_S`` a second and view, and becomes a span when the store says so, with the times it had. What is not
-found within ``PATIENCE_S`` was not traced.
+The applying span is known a moment later, when the view's progress reaches the store with it
+(hub.materializers.applying.applier). A push is therefore noted, at most ``PER_S`` a second and view, and
+becomes a span with its original times once the store has the link. A push without one after ``PATIENCE_S``
+was not traced.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class TracedRow(Protocol):
 
 
 class Push(NamedTuple):
-    """A row at its place in the changelog, told to a subscriber between the two times."""
+    """A push of the row at this place in the changelog to a subscriber, with its start and end."""
 
     partition: int
     offset: int
@@ -44,7 +45,8 @@ class Push(NamedTuple):
 
 @dataclass
 class PushTraces:
-    """``records`` gives what the store tells by key, ``trace:<view>`` among it."""
+    """Recorder of pushes as spans. ``records``: returns the store's records by key, among them
+    ``trace:<view>``."""
 
     spans: Spans
     records: Callable[[], Mapping[str, Mapping[str, Any]]]
@@ -60,7 +62,7 @@ class PushTraces:
             yield self
 
     def sent(self, view: str, row: TracedRow, began_ns: int) -> None:
-        """A subscriber took a row. Called for each: it costs a microsecond."""
+        """Note that a subscriber received a row. Called for each row: costs a microsecond."""
         now_ns = self.now_ns()
         with self.lock:
             known = self.waiting.get(view)
@@ -68,11 +70,11 @@ class PushTraces:
                 if len(self.waiting) >= MOST_VIEWS:
                     return
                 known = self.waiting[view] = deque(maxlen=MOST_WAITING)
-            if not known or abs(now_ns - known[-1].ended_ns) >= 1e9 / PER_S:  # a clock may be set back
+            if not known or abs(now_ns - known[-1].ended_ns) >= 1e9 / PER_S:  # abs(): a clock may be set back
                 known.append(Push(row.partition, row.offset, began_ns, now_ns))
 
     def step(self) -> None:
-        """Make spans of the pushes whose batches are known by now."""
+        """Create the spans of pushes whose batches are known by now."""
         records, now_ns = self.records(), self.now_ns()
         with self.lock:
             taken = {view: list(pushes) for view, pushes in self.waiting.items()}
@@ -107,7 +109,7 @@ class PushTraces:
 
 
 def applied_by(push: Push, told: Any) -> Trace | None:
-    """The context of the batch whose stretch of the changelog has the row."""
+    """Return the context of the batch whose range of the changelog contains the row."""
     place = str(push.partition)
     for each in told:
         first, end = each["first"].get(place), each["end"].get(place)

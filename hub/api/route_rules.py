@@ -1,7 +1,9 @@
-"""[core] What each route of the server asks for: an action on what its path names. A route that stands not here is refused.
+"""[core] Access rules of the server's routes: an action on the object in the path. A route without a rule is
+refused.
 
-``listed``: for everybody who was granted anything; what may not be seen is left out behind it (hub.caller). The registry's
-paths are told apart further in, where its own router has parsed them (hub/schema_registry/http/access_rules.py).
+``listed``: open to everyone with any grant; objects that the caller may not see are filtered out later
+(hub.caller). The registry's paths are distinguished further in, after its own router has parsed them
+(hub/schema_registry/http/access_rules.py).
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ from starlette.routing import compile_path
 from hub.caller import HUB, Action, Kind, Resource
 from hub.schema_registry.http import routes as _registry_paths
 
-assert _registry_paths  # it registers the convertor ":anything"
+assert _registry_paths  # this import registers the convertor ":anything"
 
 
 @dataclass(frozen=True, slots=True)
 class RouteRule:
-    """``action`` None: whoever was granted anything (``listed``), or anybody at all (``open``). ``named``: the parameter of the
-    path that names the object. ``whole``: behind it nothing is left out."""
+    """Rule of a route.
+
+    ``action`` None: everyone with any grant (``LISTED``), or everyone (``is_open``). ``named``: the path
+    parameter that names the object. ``whole``: the answer is not filtered by caller.
+    """
 
     action: Action | None = None
     kind: Kind = Kind.hub
@@ -31,7 +36,7 @@ class RouteRule:
     whole: bool = False
 
     def needs(self, given: Mapping[str, str]) -> tuple[Action, Resource] | None:
-        """What has to be granted for these parameters of the path; None: nothing in particular."""
+        """Return the required action and object for these path parameters; None: nothing in particular."""
         if self.action is None:
             return None
         return self.action, HUB if self.kind is Kind.hub else Resource(self.kind, given[self.named])
@@ -56,9 +61,10 @@ _VIEW_READ = _on(Action.read, Kind.view, "view")
 _SUBJECT_SEEN = _on(Action.describe, Kind.subject, "subject")
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "DELETE")
 
-# Templates as the routers have them (the names of parameters are our own); methods to rules. The first that fits is taken.
+# Rules by template and method. Templates are the routers', with parameter names of our own; the first match
+# applies.
 ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
-    # the server, and the way in
+    # the server, and sign-in
     "/health": {"GET": OPEN},
     "/ui/static/{name}": {"GET": OPEN},
     "/sign-in": {"GET": OPEN, "POST": OPEN},
@@ -75,7 +81,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/schemas": dict.fromkeys(_ANY_METHOD, LISTED),
     "/compatibility/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
     "/v1/metadata/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
-    # A page for browsers, by subject; for programs schemas by their ids, which name none.
+    # For browsers a subject's page; for programs schemas by id, without a subject.
     "/schemas/{subject:path}": {"GET": LISTED},
     "/schemas/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
     "/api/schemas": {"GET": LISTED},
@@ -99,7 +105,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/v3/clusters/{cluster}": {"GET": LISTED},
     "/v3/clusters/{cluster}/topics": {"GET": LISTED},
     "/v3/clusters/{cluster}/topics/{topic}/records": {"POST": _TOPIC_WRITTEN},
-    # dead letters: the topic is the one that they lie in, which belongs to where they are from
+    # DLQs: the topic is the DLQ itself, which belongs to the topic of its events
     "/dlq": {"GET": LISTED},
     "/dlq/{topic}": {"GET": LISTED},
     "/dlq/{topic}/{partition}/{offset}": {"GET": _TOPIC_READ},
@@ -121,7 +127,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/queries/{name}": {"GET": LISTED},
     "/query/tables": {"GET": LISTED},
     "/query/topics/{topic}": {"GET": _TOPIC_SEEN},
-    # how it all goes
+    # monitoring
     "/": {"GET": LISTED},
     "/ui/overview": {"GET": LISTED},
     "/ui/lookup": {"GET": LISTED},
@@ -150,7 +156,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/connect": {"GET": _HUB_READ},
     "/mirrors": {"GET": _HUB_READ},
     "/api/mirrors": {"GET": _HUB_READ},
-    # alerts of what may be seen, silences of what may be operated: hub/api/visibility.py
+    # alerts on visible objects, silences of objects that the caller may operate: hub/api/visibility.py
     "/alerts": {"GET": LISTED},
     "/api/alerts": {"GET": LISTED},
     "/api/alerts/rules": {"GET": LISTED},
@@ -162,7 +168,7 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/alerts/silences/{id}": {"DELETE": LISTED},
     "/api/alerts/channels/{channel}/test": {"POST": _HUB_OPERATED},
 }
-# What answers browsers where nothing else does: only for those whom nobody controls.
+# The page for unknown addresses; reached only without an access.yaml.
 NOWHERE: Final = "/{rest:path}"
 
 
@@ -174,7 +180,7 @@ def _compiled() -> Mapping[str, list[tuple[re.Pattern[str], str]]]:
 
 
 def first_label(path: str) -> str:
-    """What stands between the first two slashes.
+    """Return the part between the first two slashes.
 
     >>> first_label("/topics/{topic}"), first_label("/")
     ('topics', '')
@@ -186,7 +192,7 @@ _BY_FIRST: Final = _compiled()
 
 
 def templates(path: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """The templates that fit a path, with the parameters in it."""
+    """Return the templates that match a path, with its parameters."""
     for pattern, template in _BY_FIRST.get(first_label(path), ()):
         if found := pattern.match(path):
             yield template, found.groupdict()
@@ -195,8 +201,11 @@ def templates(path: str) -> Iterator[tuple[str, Mapping[str, str]]]:
 def rule_of(
     path: str, method: str, *, metrics_open: bool = False
 ) -> tuple[RouteRule, Mapping[str, str]] | None:
-    """The rule of the first template that fits path and method (``WEBSOCKET`` is one), and the path's parameters; None: there
-    is none, and the request is refused."""
+    """Return the rule of the first template that matches path and method, and the path's parameters; None:
+    refuse.
+
+    ``method`` may be ``WEBSOCKET``.
+    """
     for template, given in templates(path):
         rule = ROUTES[template].get(method)
         if rule is not None:

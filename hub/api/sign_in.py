@@ -1,4 +1,4 @@
-"""[edge] FastAPI: the page where people sign in, and the way out."""
+"""[edge] FastAPI: sign-in page, sign-in and sign-out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hub.observability.web.pages.routes import posted
 
 
 def create_router(door: AuthenticationContext) -> APIRouter:
-    """The routes over one door."""
+    """Return the routes over one authentication context."""
     router = APIRouter()
 
     @router.get("/sign-in", include_in_schema=False)
@@ -65,7 +65,7 @@ def create_router(door: AuthenticationContext) -> APIRouter:
 
 
 def own_path(text: str) -> str:
-    r"""The address, when it is one of this server; the front page otherwise.
+    r"""Return the address if it is one of this server; else the front page.
 
     >>> own_path("/topics?q=a"), own_path("//evil.example"), own_path("/\\evil.example"), own_path("https://evil.example")
     ('/topics?q=a', '/', '/', '/')

@@ -1,6 +1,7 @@
-"""[shell] What is known of everything, as who asks may see it: topics, views, readers, alerts. Behind it nothing is left out twice.
+"""[shell] Topics, views, readers and alerts, limited to what the caller may see. Later layers filter nothing
+again.
 
-What watches in the background asks the collector and the monitor themselves: there nobody asks, and nothing is left out.
+Background tasks read the collector and the monitor directly: they have no caller, and nothing is filtered.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class HasLag(Protocol):
 
 @dataclass(frozen=True)
 class VisibleTopics:
-    """See hub.observability.web.pages.estate.HasTopics."""
+    """Topics that the caller may see; see hub.observability.web.pages.estate.HasTopics."""
 
     collector: HasTopics
 
@@ -53,7 +54,7 @@ class VisibleTopics:
 
 @dataclass(frozen=True)
 class VisibleLag:
-    """See hub.observability.export.routes.HasLagRows."""
+    """Lag that the caller may see; see hub.observability.export.routes.HasLagRows."""
 
     monitor: HasLag
 
@@ -66,7 +67,8 @@ class VisibleLag:
 
 
 def visible_overview(overview: Overview) -> Overview:
-    """The topics and views that may be seen; of a view the sources that may; Kafka Connect to who reads the hub."""
+    """Return the visible topics and views, with the visible sources of each; Kafka Connect only with a
+    read grant on the hub."""
     if CALLER.get() is None:
         return overview
     views = []
@@ -84,7 +86,8 @@ def visible_overview(overview: Overview) -> Overview:
 
 
 def visible_rows(rows: Sequence[LagRow]) -> Sequence[LagRow]:
-    """Readers of topics and views that may be seen; those of nothing at all, to who sees the hub."""
+    """Return readers of visible topics and views; readers of no topic only with a describe grant on the
+    hub."""
     if CALLER.get() is None:
         return rows
 
@@ -112,12 +115,12 @@ def visible_counts(ledger: CountedTopics) -> CountedTopics:
 
 # ---- alerts
 
-# Labels of a silence that name one thing each, which can be granted.
+# Labels of a silence that name a single object that can be granted.
 _GRANTED = {"topic": Kind.topic, "view": Kind.view}
 
 
 class UnfilteredAlerts(Protocol):
-    """The desk (hub.alerts.alert_manager)."""
+    """The alert manager (hub.alerts.alert_manager)."""
 
     def known(self) -> AlertSnapshot: ...
 
@@ -132,7 +135,8 @@ class UnfilteredAlerts(Protocol):
 
 @dataclass(frozen=True)
 class VisibleAlerts:
-    """The desk as who asks may see it. ``readable``: whether they may read all that a statement reads."""
+    """The alert manager, limited to the caller. ``readable``: whether the caller may read everything that
+    a statement reads."""
 
     desk: UnfilteredAlerts
     readable: Callable[[str], bool]
@@ -150,7 +154,7 @@ class VisibleAlerts:
     def unsilence(self, id: str) -> Silence:
         known = self.desk.known().state.silences.get(id)
         if known is None:
-            require(Action.describe, HUB)  # ids of others are nobody's business
+            require(Action.describe, HUB)  # do not reveal which ids exist
         else:
             may_silence(known.matchers)
         return self.desk.unsilence(id)
@@ -160,9 +164,11 @@ class VisibleAlerts:
 
 
 def may_silence(matchers: Matchers) -> None:
-    """Who operates topics or views silences what is about these, each by its name; everything else takes the hub.
+    """Check whether the caller may silence these matchers.
 
-    Raises CallerError, Forbidden, Unauthenticated."""
+    An operator of topics or views may silence alerts on these, each by its name; everything else needs the
+    hub. Raises CallerError, Forbidden, Unauthenticated.
+    """
     if may(Action.operate, HUB):
         return
     for label, values in matchers:
@@ -182,9 +188,12 @@ def may_silence(matchers: Matchers) -> None:
 
 
 def visible_alerts(known: AlertSnapshot, readable: Callable[[str], bool]) -> AlertSnapshot:
-    """The alerts of topics and views that may be seen, and of queries over what may be read; all of it for who reads the hub.
+    """Return the alerts on visible topics and views, and of queries over readable tables; all for readers of
+    the hub.
 
-    Numbers of a rule are of everything it looks at: to others they are not told. Nor are channels and troubles."""
+    A rule's numbers cover everything that it checks, so other callers do not get them, nor channels and
+    troubles.
+    """
     if may(Action.read, HUB):
         return known
     queries = {
@@ -215,7 +224,8 @@ def visible_alerts(known: AlertSnapshot, readable: Callable[[str], bool]) -> Ale
 
 
 def _sees(alert: Alert, queries: set[str]) -> bool:
-    """Whether who asks sees all that an alert is about, and it is about anything that can be granted."""
+    """Return whether the caller sees all objects of an alert; False for an alert on objects that cannot be
+    granted."""
     if alert.rule not in RULES:
         return alert.rule in queries
     about = dict(alert.object)

@@ -1,6 +1,7 @@
-"""[edge] The web app over the running hub: what its pages ask (hub.observability.web.pages.estate), answered by all packages.
+"""[edge] The web app over the running hub: its ports (hub.observability.web.pages.estate), implemented by all
+packages.
 
-Here, because siblings do not know each other: views are materializers', mirrors replication's.
+In this package because siblings do not import each other: views are materializers', mirrors replication's.
 """
 
 from __future__ import annotations
@@ -63,15 +64,15 @@ from hub.topics.tree.tree import LiveTree, TopicSpec
 log = logging.getLogger(__name__)
 
 MIRRORS_FOR_MS = 10_000
-# Older than that is nothing to be measured by.
+# Status older than this is not current.
 MEASURED_FOR_MS = 90_000
-# A part of a page waits for it, not the page.
+# Only a part of a page waits for it.
 DESCRIBE_S = 5.0
 
 
 @dataclass(frozen=True)
 class PageContext:
-    """What pages tell of the cluster and of latency."""
+    """Sources of the pages on cluster and latency."""
 
     health: HealthWatch
     latency: LatencyRecorder
@@ -81,7 +82,7 @@ class PageContext:
     )
 
     def asked(self) -> dict[str, Any]:
-        """As the estate names it."""
+        """Return the sources by their names in PageSources."""
         return {
             "health": self.health.known,
             "processes": self.health.processes,
@@ -104,7 +105,7 @@ def add_pages(
     desk: VisibleAlerts | None = None,
     mirrors: Mirrors | None = None,
 ) -> None:
-    """The pages, first: programs' routes at the same addresses come behind them."""
+    """Add the pages before all other routes: API routes at the same addresses come after them."""
     cluster = own_cluster(settings, DESCRIBE_S)
     registry = RegistryClient(settings.registry, DESCRIBE_S)
 
@@ -128,7 +129,7 @@ def add_pages(
         alerts=desk,
         **around.asked(),
     )
-    # Behind all others they would never be asked: the addresses of some are a program's, too.
+    # Moved to the front: some addresses are those of API routes too, which would match first.
     routes, others = app.router.routes, len(app.router.routes)
     app.include_router(create_router(estate))
     routes[:] = routes[others:] + routes[:others]
@@ -136,7 +137,7 @@ def add_pages(
 
 
 def counted_topics(follower: CountsFollower) -> CountedTopics:
-    """What the follower of the ledger knows, as the heat map asks it."""
+    """Return the state of the counts' follower as the heat map needs it."""
     known = follower.known()
     topics = [TopicCountsRow(each.topic, each.state, each.cause, each.audited_at_ms) for each in known.audits]
     error = None if known.error == NOT_READ else known.error
@@ -145,7 +146,7 @@ def counted_topics(follower: CountsFollower) -> CountedTopics:
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """See hub.observability.web.pages.estate.HasViews."""
+    """Facts about views; see hub.observability.web.pages.estate.HasViews."""
 
     store: Store
     newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
@@ -176,15 +177,17 @@ class StoreFacts:
 
 @dataclass
 class Mirrors:
-    """The status of all mirrors, asked in a thread of its own when somebody looks and what is known is old. Alerts look all
-    the time: what was read is kept, and only what came since is read."""
+    """Status of all mirrors, read in a thread of its own when it is requested and the last one is old.
+
+    Alerts request it all the time: what was read is kept, and only later records are read.
+    """
 
     path: Path
     timeout_s: float
     own: KafkaCluster
     _now: MirrorFacts = field(default_factory=MirrorFacts)
-    _topics: dict[str, list[str]] = field(default_factory=dict)  # by mirror, as last told
-    _ids: dict[str, str] = field(default_factory=dict)  # Kafka's own name of a cluster, by address
+    _topics: dict[str, list[str]] = field(default_factory=dict)  # by mirror, as last reported
+    _ids: dict[str, str] = field(default_factory=dict)  # Kafka's cluster id, by address
     _asking: threading.Lock = field(default_factory=threading.Lock)
     _file: MirrorsFile | None = None
     _reached: Mapping[str, ClusterHandle] = field(default_factory=dict)
@@ -193,25 +196,26 @@ class Mirrors:
     _ways_back: dict[str, Link | None] = field(default_factory=dict)  # by mirror, while they carry anything
 
     def known(self) -> MirrorFacts:
-        """What was last heard, at once."""
+        """Return the last known status at once; start a refresh if it is old."""
         if not self.path.exists():
             return MirrorFacts(declared=False)
         now = self._now
-        # Asked in the future: the clock was set back since.
+        # A time in the future: the clock was set back since.
         old = now.asked_at_ms is None or not 0 <= wall_clock_ms() - now.asked_at_ms <= MIRRORS_FOR_MS
         if old and self._asking.acquire(blocking=False):
             threading.Thread(target=self._ask, name="mirrors", daemon=True).start()
         return now
 
     def readers(self, now_ms: int) -> Iterator[MirrorReader]:
-        """Mirrors as readers of their sources, as last heard; a file that cannot be read leaves what it said before unknown."""
+        """Return mirrors as readers of their sources, from the last status; unknown while mirrors.yaml
+        cannot be read."""
         now = self.known()
         if now.declared:
             at_ms = now.asked_at_ms if now.error is None else None
             yield from readers_of(MirrorStatuses(now.mirrors, now.here, now.clusters, at_ms), now_ms)
 
     def families(self) -> Iterator[Metric]:
-        """The series of mirrors, as last heard; none while nobody knows."""
+        """Yield the series of mirrors, from the last status; none while it is unknown."""
         now = self.known()
         if not now.declared:
             return
@@ -219,7 +223,7 @@ class Mirrors:
         yield from families(now.mirrors if good else (), known=None if now.asked_at_ms is None else good)
 
     def seen(self, tree: Mapping[str, TopicSpec], changes: RuleChanges) -> list[RuleObservations]:
-        """What alerts' rules see of mirrors, as last heard; nothing where there is no mirrors.yaml."""
+        """Return the observations of the mirror rules, from the last status; empty without a mirrors.yaml."""
         now = self.known()
         if not now.declared:
             return []
@@ -228,12 +232,13 @@ class Mirrors:
         return observe_mirrors(now.mirrors, tree, changes, self._trouble(now))
 
     def resting(self) -> frozenset[str]:
-        """Mirrors that are meant to carry nothing, as last heard: paused, outside their schedule, or handed over."""
+        """Return mirrors that are meant to carry nothing, from the last status: paused, outside their
+        schedule, or handed over."""
         return frozenset(str(each["mirror"]) for each in self.known().mirrors if each.get("state") in RESTING)
 
     @staticmethod
     def _trouble(now: MirrorFacts) -> str | None:
-        """Why what was heard is not of now."""
+        """Return why the last status is not current, or None."""
         if now.error is not None or now.asked_at_ms is None:
             return now.error
         age_ms = wall_clock_ms() - now.asked_at_ms
@@ -245,7 +250,7 @@ class Mirrors:
         except (HubError, OSError) as error:
             message = error.message if isinstance(error, HubError) else str(error)
             self._now = replace(self._now, asked_at_ms=wall_clock_ms(), error=message)
-        except Exception as error:  # a page must not say "asking" for ever
+        except Exception as error:  # a page must not say "asking" forever
             log.exception("mirrors could not be asked")
             message = f"{type(error).__name__}: {error}"
             self._now = replace(self._now, asked_at_ms=wall_clock_ms(), error=message)
@@ -269,7 +274,8 @@ class Mirrors:
         return MirrorFacts(status, wall_clock_ms(), here=here, clusters=clusters)
 
     def _is_own(self, cluster: KafkaCluster) -> bool:
-        """By an address, else by what Kafka calls itself, as far as it answers."""
+        """Return whether a cluster is this server's: by an address, else by Kafka's cluster id if both
+        answer."""
         if share_address(cluster.bootstrap, self.own.bootstrap):
             return True
         try:
@@ -288,7 +294,7 @@ class Mirrors:
             found.append(forward)
             if control is not None:
                 self._ways_back[name] = back_of(file, declared[name], self._topics[name], control)
-            # What was known of a target that does not answer now: somebody has to hear that its way back is late.
+            # Kept while the target does not answer, so that a late reverse link is still reported.
             if (back := self._ways_back.get(name)) is not None:
                 found.append(self._of(file, back, reached)[0])
         return found
@@ -296,7 +302,8 @@ class Mirrors:
     def _of(
         self, file: MirrorsFile, link: Link, reached: Mapping[str, ClusterHandle]
     ) -> tuple[Mapping[str, Any], Control | None]:
-        """One direction's status, as its target tells; and who acts for whom, None while it does not answer."""
+        """Return one direction's status, as reported at its target, and the ownership state; None while it
+        does not answer."""
         try:
             if link.target not in self._readers:
                 self._readers[link.target] = StatusReader(reached[link.target])
@@ -318,7 +325,7 @@ class Mirrors:
 
 
 def mirrors_of(settings: Settings) -> Mirrors:
-    """Those of the project's mirrors.yaml."""
+    """Return the status reader for the project's mirrors.yaml."""
     own = own_cluster(settings, DESCRIBE_S)
     return Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s, own)
 

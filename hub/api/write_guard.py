@@ -1,7 +1,8 @@
-"""[shell] Which topics this server may take records for, by mirrors.yaml: what another cluster owns, or acts for by now, it may not.
+"""[shell] Write guard: which topics this server may accept records for, by mirrors.yaml. Topics that another
+cluster owns are refused.
 
-Who acts for whom stands in ``_hub.mirror.control`` of this very cluster, where a change of hands writes it: the answer
-needs no other cluster. What was written while this one was cut off is a tail (docs/mirrors.md).
+Ownership is in ``_hub.mirror.control`` of this cluster, where a transfer writes it: the answer needs no other
+cluster. Records written while this cluster was cut off are a tail (docs/mirrors.md).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CATCH_UP_S = 5.0
 
 @dataclass(frozen=True)
 class _OwnCluster:
-    """What the file says, and which of its clusters this is."""
+    """Content of mirrors.yaml, and the name of this cluster in it."""
 
     file: MirrorsFile
     here: str
@@ -39,8 +40,10 @@ class _OwnCluster:
 
 
 class WriteGuard(threading.Thread):
-    """``start`` before use, ``stop`` after. ``own``: this server's cluster, by either client. Without a mirrors.yaml nothing is
-    refused."""
+    """Thread that follows ownership. Call ``start`` before use, ``stop`` after.
+
+    ``own``: this server's cluster. Without a mirrors.yaml nothing is refused.
+    """
 
     def __init__(
         self,
@@ -56,11 +59,11 @@ class WriteGuard(threading.Thread):
         self._heard = False
         self._stamp: tuple[int, int] | None = None
         self._unplaced: MirrorsFile | None = None
-        self._ask_at_s: float | None = None  # None: its clusters were not asked yet
+        self._ask_at_s: float | None = None  # None: its clusters were not queried yet
         self._halt = threading.Event()
 
     def start(self) -> None:
-        self._look()  # before the first record: its address alone mostly says which cluster this is
+        self._look()  # before the first record: the address alone usually identifies this cluster
         super().start()
 
     def stop(self) -> None:
@@ -80,7 +83,7 @@ class WriteGuard(threading.Thread):
                 return
 
     def refusal(self, topic: str) -> HubError | None:
-        """Why no record of the topic may be written here now; None: it may."""
+        """Return why no record of the topic may be written here now; None: it may be."""
         place, unplaced = self._place, self._unplaced
         if unplaced is not None and self._ask_at_s is None and home_of(unplaced, topic) is not None:
             return PeerError(
@@ -90,7 +93,9 @@ class WriteGuard(threading.Thread):
             )
         if place is None or home_of(place.file, topic) is None:
             return None
-        if not self._heard:  # yesterday's owner must not write because nobody has read on yet
+        if (
+            not self._heard
+        ):  # a former owner must not write because the control topic was not read up to its end
             try:
                 place.listener.catch_up(_CATCH_UP_S)
             except HubError as error:
@@ -101,7 +106,7 @@ class WriteGuard(threading.Thread):
     # ---- which cluster this is
 
     def _look(self) -> None:
-        """The file again, when it has changed; one that is wrong leaves the former one."""
+        """Read the file again when it has changed; an invalid file leaves the previous one in effect."""
         stamp = stamp_of(self.path)
         if stamp == self._stamp:
             return
@@ -124,7 +129,8 @@ class WriteGuard(threading.Thread):
             self._leave()
 
     def _ask(self) -> None:
-        """By what Kafka calls itself, where no address fits: again and again, as one of them may be away now."""
+        """Identify this cluster by Kafka's cluster id when no address matches; repeated, since a cluster
+        may be away now."""
         file = self._unplaced
         if file is None or (self._ask_at_s is not None and time.monotonic() < self._ask_at_s):
             return

@@ -1,4 +1,4 @@
-"""Numbers about the hub, as Prometheus and other packages take them.
+"""Metrics of the hub, for Prometheus and for other packages.
 
 ``gauges.py`` builds one family of gauges from samples. ``histogram.py`` counts durations into fixed buckets.
 """

@@ -1,4 +1,5 @@
-"""[edge] prometheus-client: one family of gauges out of its samples. What is not known has none: a zero would lie."""
+"""[edge] prometheus-client: a family of gauges from samples. Unknown values have no sample: a zero would
+be wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 def gauge(
     name: str, said: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float | None]]
 ) -> Metric:
-    """``samples``: the labels' values in the order of ``labels``, and the number; None: not known."""
+    """Return a family of gauges. ``samples``: label values in the order of ``labels``, and the number;
+    None: unknown."""
     family = GaugeMetricFamily(name, said, labels=labels)
     for values, number in samples:
         if number is not None:

@@ -1,7 +1,8 @@
-"""[core] Spans of time counted into fixed buckets: bounded memory, and sums over processes and minutes stay exact.
+"""[core] Durations counted into fixed buckets: bounded memory, and exact sums over processes and minutes.
 
-An edge belongs to the bucket below it (Prometheus' ``le``). An objective is made an edge, so the share of events within
-it is counted, not interpolated. Quantiles are interpolated within a bucket, as PromQL's ``histogram_quantile`` does.
+An edge belongs to the bucket below it (Prometheus' ``le``). An objective becomes an edge, so the share of
+events within it is counted, not interpolated. Quantiles are interpolated within a bucket, as PromQL's
+``histogram_quantile`` does.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-# What ends so much before it began is of clocks that do not fit: how long it took is not known. Clocks that are kept differ by less.
+# A duration below -SKEW_MS comes from clocks that disagree and is unknown; synchronized clocks differ by
+# less.
 SKEW_MS = 1_000
 EDGES_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
-@lru_cache(maxsize=1_000)  # asked of each change that each subscriber takes
+@lru_cache(maxsize=1_000)  # called for each change that each subscriber receives
 def edges_with(*objectives_s: float | None) -> tuple[float, ...]:
-    """The default edges and each objective, ascending.
+    """Return the default edges and each objective, ascending.
 
     >>> edges_with(2.0, None)[4:8]
     (1.0, 2.0, 2.5, 5.0)
@@ -29,7 +31,8 @@ def edges_with(*objectives_s: float | None) -> tuple[float, ...]:
 
 @dataclass(slots=True)
 class Histogram:
-    """``counts[i]`` spans were at most ``edges[i]`` seconds and more than the edge before; the last count has no edge."""
+    """Durations by bucket. ``counts[i]``: durations up to ``edges[i]`` seconds and above the edge before;
+    the last count has no edge."""
 
     edges: tuple[float, ...] = EDGES_S
     counts: list[int] = field(default_factory=list)
@@ -52,7 +55,8 @@ class Histogram:
         return Histogram(self.edges, list(self.counts), self.sum_s)
 
     def since(self, before: Histogram | None) -> Histogram:
-        """What was added after ``before``, an earlier state of it. All of it when it was begun anew meanwhile."""
+        """Return the counts added after ``before``, an earlier state; all counts if the histogram was
+        reset meanwhile."""
         if before is None or before.edges != self.edges:
             return self.copy()
         added = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
@@ -61,8 +65,11 @@ class Histogram:
         return Histogram(self.edges, added, max(0.0, self.sum_s - before.sum_s))
 
     def quantile(self, share: float) -> float | None:
-        """The span that ``share`` of all stay within, interpolated; None of none. Beyond the last edge: that edge, which
-        is then a lower bound (``beyond``)."""
+        """Return the duration that the share ``share`` stays within, interpolated; None for an empty
+        histogram.
+
+        Beyond the last edge it is that edge, as a lower bound (``beyond``).
+        """
         total = self.count
         if total == 0:
             return None
@@ -74,17 +81,18 @@ class Histogram:
         return self.edges[-1]
 
     def beyond(self, share: float) -> bool:
-        """Whether that quantile lies beyond the last edge: all that is known of it is that it is more."""
+        """Return whether that quantile is beyond the last edge, so that only a lower bound is known."""
         return self.count > 0 and sum(self.counts[:-1]) < share * self.count
 
     def within(self, seconds: float) -> float | None:
-        """The share of spans that were at most so long; None of none, and for what is no edge (it was not counted)."""
+        """Return the share of durations up to ``seconds``; None for an empty histogram, or if ``seconds``
+        is not an edge."""
         if seconds not in self.edges or self.count == 0:
             return None
         return sum(self.counts[: self.edges.index(seconds) + 1]) / self.count
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus' buckets: (le, how many are at most that)."""
+        """Return Prometheus' buckets: (le, number of durations up to it)."""
         found, seen = [], 0
         for edge, count in zip([*map(_le, self.edges), "+Inf"], self.counts, strict=True):
             seen += count
@@ -96,7 +104,7 @@ class Histogram:
 
 
 def histogram_of(body: Mapping[str, Any]) -> Histogram:
-    """The histogram in a body. Raises ValueError when it is none."""
+    """Return the histogram in a body. Raises ValueError when the body is invalid."""
     try:
         edges: Sequence[float] = body["edges"]
         counts = [int(each) for each in body["counts"]]

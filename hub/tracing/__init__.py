@@ -1,19 +1,20 @@
-"""Traces: where an event was on its way from a producer to a subscriber, as W3C trace contexts and OpenTelemetry spans.
+"""Tracing of events from a producer to a subscriber, with W3C trace contexts and OpenTelemetry spans.
 
 ::
 
     client ─ traceparent (HTTP) ─▶ server ─▶ gateway ─ traceparent (record header) ─▶ Kafka
-                                                                                        ⋮ link
-    subscriber ◀─ push ··· link ··· apply ··· link ··· process: one span a told batch of a view, links to a few of its events
+                                                                                       ⋮ link
+    subscriber ◀─ push ··· link ··· apply ··· link ··· process: one span per batch of a view, with links
 
-An event's own trace goes from its producer to its record. Behind that events are folded many at a time: the spans there are of
-batches, with *links* to the contexts of a few of their events, each to the one before it. A mirror copies headers byte for byte.
+An event's own trace spans from its producer to its record. After that, events are processed many at a time:
+those spans are of batches, with *links* to the contexts of a few of their events, each span to the one before
+it. A mirror copies headers byte for byte.
 
-Off, unless a collector is named (``otlp_endpoint``, or OpenTelemetry's own variables): then nothing of OpenTelemetry is imported
-and ``spans()`` is None. Contexts are passed on either way.
+Off unless a collector is configured (``otlp_endpoint``, or OpenTelemetry's own variables): nothing of
+OpenTelemetry is imported then, and ``spans()`` is None. Contexts are passed on either way.
 
     context.py  [core] traceparent and tracestate in and out of headers
-    otel.py     [edge] OpenTelemetry's SDK: spans begun, linked and ended; a bounded outbox to the collector
+    otel.py     [edge] OpenTelemetry's SDK: spans begun, linked and ended; a bounded queue to the collector
     asgi.py     [edge] the server's requests as spans, by route
 """
 

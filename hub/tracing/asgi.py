@@ -1,6 +1,7 @@
-"""[edge] Requests as spans: an incoming ``traceparent`` is continued, spans are named by route, never by raw path.
+"""[edge] Requests as spans: an incoming ``traceparent`` is continued; spans are named by route, never by raw
+path.
 
-A stream of events, or a WebSocket, is one span until its answer begins: it may be open for days.
+The span of an event stream or WebSocket ends when its answer begins, since it may be open for days.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-# Asked every second by pages and monitors.
+# Requested every second by pages and monitors.
 _QUIET = ("/ui/", "/health", "/metrics")
 
 
 class Traced:
-    """ASGI middleware; while tracing is off it passes everything through."""
+    """ASGI middleware. While tracing is off it does nothing."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.app = app

@@ -1,6 +1,6 @@
-"""[core] W3C Trace Context (https://www.w3.org/TR/trace-context/): what ``traceparent`` and ``tracestate`` say.
+"""[core] W3C Trace Context (https://www.w3.org/TR/trace-context/): ``traceparent`` and ``tracestate``.
 
-What is no valid header is none at all: a trace begins anew, no request or record is refused for it.
+An invalid header counts as none: a new trace begins, and no request or record is refused for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _MOST_STATE = 512
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A place in a trace: 32 and 16 hexadecimal digits. ``sampled``: whoever began it wants it recorded."""
+    """A position in a trace: ids of 32 and 16 hexadecimal digits. ``sampled``: the initiator wants it
+    recorded."""
 
     trace_id: str
     span_id: str
@@ -31,17 +32,17 @@ class Trace:
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """As headers of HTTP."""
+        """Return the HTTP headers."""
         state = ((TRACESTATE, self.state),) if self.state else ()
         return ((TRACEPARENT, self.traceparent), *state)
 
 
-# The trace of the request that is answered now.
+# The trace of the current request.
 ACTIVE: ContextVar[Trace | None] = ContextVar("hub.trace", default=None)
 
 
 def parse(traceparent: str | bytes | None, tracestate: str | bytes | None = None) -> Trace | None:
-    """The context that headers say; None when they say none that is valid.
+    """Return the context in the headers; None without a valid one.
 
     >>> parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").trace_id[:8]
     '4bf92f35'
@@ -51,7 +52,7 @@ def parse(traceparent: str | bytes | None, tracestate: str | bytes | None = None
     if found is None:
         return None
     version, trace_id, span_id, flags, more = found.groups()
-    # Of later versions what comes behind is not ours to judge.
+    # Later versions may append fields, which are not checked.
     if version == "ff" or (version == "00" and more) or not int(trace_id, 16) or not int(span_id, 16):
         return None
     state = _text(tracestate).strip()
@@ -59,16 +60,18 @@ def parse(traceparent: str | bytes | None, tracestate: str | bytes | None = None
 
 
 def of_headers(headers: Iterable[tuple[str, bytes | None]]) -> Trace | None:
-    """The context of a record; of several the last, as Kafka's clients read headers."""
+    """Return the context of a record; if a header is repeated the last one counts, as in Kafka's clients."""
     told = dict(headers)
     return parse(told.get(TRACEPARENT), told.get(TRACESTATE))
 
 
 def with_trace(headers: Headers, trace: Trace | None) -> Headers:
-    """A record's headers with the context, once: headers that name one already are the application's, and stay."""
+    """Return a record's headers with the context. A context that the application has set stays."""
     if trace is None or any(name == TRACEPARENT for name, _ in headers):
         return headers
-    kept = tuple(each for each in headers if each[0] != TRACESTATE)  # of no trace: it would be read as ours
+    kept = tuple(
+        each for each in headers if each[0] != TRACESTATE
+    )  # without a traceparent it would be taken as part of this context
     return (*kept, *((name, value.encode()) for name, value in trace.headers()))
 
 

@@ -1,8 +1,10 @@
-"""[edge] OpenTelemetry: spans begun, linked, ended, and sent to a collector over OTLP/HTTP, from a bounded outbox.
+"""[edge] OpenTelemetry: spans begun, linked, ended, and sent to a collector over OTLP/HTTP from a bounded
+queue.
 
-The outbox never waits: what there is no room for, and what the collector does not take, is counted and gone. OpenTelemetry's own
-variables hold: endpoint, headers, timeout (``OTEL_EXPORTER_OTLP_*``), sampler (``OTEL_TRACES_SAMPLER``), ``OTEL_SERVICE_NAME``,
-``OTEL_BSP_SCHEDULE_DELAY``, ``OTEL_BSP_MAX_QUEUE_SIZE``, ``OTEL_SDK_DISABLED``. Nothing is imported before there is an endpoint.
+The queue never blocks: spans that find no room, and spans that the collector does not accept, are counted and
+dropped. OpenTelemetry's own variables apply: endpoint, headers, timeout (``OTEL_EXPORTER_OTLP_*``), sampler
+(``OTEL_TRACES_SAMPLER``), ``OTEL_SERVICE_NAME``, ``OTEL_BSP_SCHEDULE_DELAY``, ``OTEL_BSP_MAX_QUEUE_SIZE``,
+``OTEL_SDK_DISABLED``. Nothing is imported without an endpoint.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ class _Exporter(Protocol):
 
 
 class SpanQueue:
-    """Ended spans on their way to the collector (OpenTelemetry's SpanProcessor). ``accepted`` says whether an export was."""
+    """Bounded queue of ended spans to the collector, as OpenTelemetry's SpanProcessor.
+
+    ``exported``, ``failed`` and ``dropped`` count the spans by outcome.
+    """
 
     def __init__(self, exporter: _Exporter, most: int = MOST_WAITING, pause_s: float = _PAUSE_S) -> None:
         self.exported = self.failed = self.dropped = 0
@@ -74,7 +79,7 @@ class SpanQueue:
             self._wake.set()
 
     def shutdown(self) -> None:
-        """What waits gets two seconds."""
+        """Send the waiting spans, for at most two seconds, then stop."""
         self._stop = True
         self._wake.set()
         self._thread.join(_CLOSE_S)
@@ -103,7 +108,7 @@ class SpanQueue:
             if not batch:
                 return
             well = False
-            with contextlib.suppress(Exception):  # whatever it is: spans are never worth a failure
+            with contextlib.suppress(Exception):  # any failure: tracing must not break the program
                 well = self._exporter.export(batch).name == "SUCCESS"
             if well:
                 self.exported += len(batch)
@@ -119,7 +124,7 @@ class SpanQueue:
 
 @dataclass(slots=True)
 class Span:
-    """One span. ``trace`` is what is passed on; ``end`` it once."""
+    """One span. ``trace``: the context to pass on. Call ``end`` once."""
 
     _span: otel.Span
     links: int = 0
@@ -135,7 +140,7 @@ class Span:
         )
 
     def put(self, **attributes: str | float | bool) -> None:
-        """Attributes; ``__`` stands for a dot."""
+        """Set attributes; ``__`` in a name stands for a dot."""
         for name, value in attributes.items():
             self._span.set_attribute(name.replace("__", "."), value)
 
@@ -143,13 +148,13 @@ class Span:
         self._span.update_name(name)
 
     def link(self, trace: Trace) -> None:
-        """At most ``MOST_LINKS``; more are left out."""
+        """Add a link; links beyond ``MOST_LINKS`` are omitted."""
         if self.links < MOST_LINKS:
             self.links += 1
             self._span.add_link(_context_of(trace))
 
     def end(self, error: str = "", at_ns: int | None = None) -> None:
-        """``error``: what kind it failed with (``error.type``)."""
+        """End the span. ``error``: the kind of a failure (``error.type``)."""
         if error:
             from opentelemetry.trace import Status, StatusCode
 
@@ -159,7 +164,7 @@ class Span:
 
 
 class Spans:
-    """Begins spans. Thread safe."""
+    """Factory of spans. Thread safe."""
 
     def __init__(self, tracer: otel.Tracer, outbox: SpanQueue | None = None, provider: Any = None) -> None:
         self._tracer, self.outbox, self._provider = tracer, outbox, provider
@@ -174,7 +179,7 @@ class Spans:
         attributes: Attributes | None = None,
         at_ns: int | None = None,
     ) -> Span:
-        """A span; without ``parent`` the program's current one is it, if there is any."""
+        """Start a span; without ``parent`` its parent is the program's current span, if there is one."""
         from opentelemetry.trace import NonRecordingSpan, SpanKind, set_span_in_context
 
         context = None if parent is None else set_span_in_context(NonRecordingSpan(_context_of(parent)))
@@ -192,21 +197,21 @@ class Spans:
         return made
 
     def current(self) -> Trace | None:
-        """The span that the program is in, where it uses OpenTelemetry itself."""
+        """Return the current span of a program that uses OpenTelemetry itself, else None."""
         from opentelemetry.trace import get_current_span
 
         found = get_current_span()
         return Span(found).trace if found.get_span_context().is_valid else None
 
     def counters(self) -> dict[str, int]:
-        """Spans by what became of them."""
+        """Return the number of spans by outcome."""
         outbox = self.outbox
         if outbox is None:
             return {}
         return {"exported": outbox.exported, "failed": outbox.failed, "dropped": outbox.dropped}
 
     def close(self) -> None:
-        """Twice is harmless; two seconds at most."""
+        """Idempotent. Blocks for at most 2 s."""
         if self._provider is not None:
             self._provider.shutdown()
             self._provider = None
@@ -217,13 +222,16 @@ _spans: Spans | None = None
 
 
 def spans() -> Spans | None:
-    """This process's; None: no collector is named, nothing is traced here."""
+    """Return this process's spans; None: no collector is configured and nothing is traced."""
     return _spans
 
 
 def begin(service: str, endpoint: str | None = None) -> Spans | None:
-    """Trace this process as ``service`` from now on, if a collector is named: by ``endpoint`` (a base URL,
-    http://127.0.0.1:4318) or by OpenTelemetry's variables. Closed when the process ends."""
+    """Start tracing this process as ``service`` if a collector is configured.
+
+    ``endpoint``: a base URL (http://127.0.0.1:4318); without it OpenTelemetry's variables apply. Closed when
+    the process ends.
+    """
     global _spans
     with _lock:
         if _spans is None and wanted(endpoint):
@@ -233,7 +241,7 @@ def begin(service: str, endpoint: str | None = None) -> Spans | None:
 
 
 def wanted(endpoint: str | None = None) -> bool:
-    """Whether the settings and variables name a collector and nothing turns it off."""
+    """Return whether the settings and variables name a collector and nothing disables tracing."""
     off = (
         os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         or os.environ.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() == "none"
@@ -242,7 +250,8 @@ def wanted(endpoint: str | None = None) -> bool:
 
 
 def of_client() -> Spans | None:
-    """What a program's client traces with: the provider that the program has set, else a collector named by variables."""
+    """Return the spans of a client library: from the provider that the program has set, else from
+    OpenTelemetry's variables."""
     api = sys.modules.get("opentelemetry.trace")
     if api is not None and "opentelemetry.sdk.trace" in sys.modules:
         from opentelemetry.sdk.trace import TracerProvider
@@ -257,7 +266,7 @@ def _made(service: str, endpoint: str | None) -> Spans:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-    # One line when it begins and one when it ends is ours; each export that fails would be theirs.
+    # The hub logs when failures begin and end; the SDK would log every failed export.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None)
     outbox = SpanQueue(
@@ -267,7 +276,7 @@ def _made(service: str, endpoint: str | None) -> Spans:
     )
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
-    provider.add_span_processor(outbox)  # type: ignore[arg-type]  # it is one by its methods
+    provider.add_span_processor(outbox)  # type: ignore[arg-type]  # it has the methods of a SpanProcessor
     return Spans(provider.get_tracer("hub"), outbox, provider)
 
 

@@ -1,8 +1,8 @@
 """[core] Health of the cluster as plain values: brokers, partitions without a leader or with too few
 replicas, disks.
 
-A broker that partitions name and that has no address is away. Unknown values are None, which is never the
-same as 0. While Kafka does not answer, its last values are kept, with ``error``.
+A broker that partitions name and that the cluster's list of brokers lacks is away. Unknown values are None,
+which is never the same as 0. While Kafka does not answer, its last values are kept, with ``error``.
 """
 
 from __future__ import annotations

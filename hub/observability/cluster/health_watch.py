@@ -75,7 +75,7 @@ class HealthWatch:
             yield self
 
     def pause_s(self) -> float:
-        """Return the pause before the next poll. A poll without an answer adds no pause, so that recovery
+        """Return the pause before the next poll: ``every_s`` after one without an answer, so that recovery
         is noticed soon."""
         return max(self.every_s, self._took_s / _BUSY_SHARE - self._took_s)
 

@@ -1,4 +1,4 @@
-"""[core] A row of a view as a card: fields as text, and which event of each source was the latest."""
+"""[core] A row of a view as a card: its fields as text, and the latest event of each source."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import orjson
 
 from hub.observability.format import UNKNOWN, count
 
-# A row's version counts its events, and above them the recomputations of its view (materializers.dataframes).
+# Mask of a row's version: the low bits count its events, the high bits the recomputations of its view
+# (materializers.dataframes).
 _EVENTS_OF_VERSION = (1 << 40) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``kind`` is number, flag, time, text, nested or none: how the style sheet sets it."""
+    """A field of the card. ``kind``: number, flag, time, text, nested or none; selects the style."""
 
     name: str
     text: str
@@ -27,7 +28,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The latest event of a source that is folded into the row. ``timestamp_ms`` is epoch milliseconds."""
+    """Latest event of a source that is included in the row. ``timestamp_ms``: epoch milliseconds."""
 
     source: str
     topic: str
@@ -38,7 +39,8 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """``deleted``: the row was there and is not any more. ``events``: how many were folded into it."""
+    """A row as a card. ``deleted``: the row existed and was deleted. ``events``: number of events folded
+    into it."""
 
     events: int | None
     deleted: bool
@@ -47,7 +49,7 @@ class Card:
 
 
 def card(row: Mapping[str, Any]) -> Card:
-    """The card of a served row."""
+    """Return the card of a served row."""
     version = row.get("_version")
     names = [name for name in row if name != "key" and not name.startswith("_")]
     return Card(
@@ -63,7 +65,7 @@ def card(row: Mapping[str, Any]) -> Card:
 
 
 def field_of(name: str, value: object) -> Field:
-    """A field as people read it."""
+    """Return a field formatted for people."""
     if value is None:
         return Field(name, UNKNOWN, "none")
     if isinstance(value, bool):
@@ -78,12 +80,13 @@ def field_of(name: str, value: object) -> Field:
 
 
 def _float(value: float) -> str:
-    """Two digits after the point; of what these would say nothing, three that do."""
+    """Format with two decimals, or three significant digits below 0.1."""
     return f"{value:.3g}" if 0 < abs(value) < 0.1 else f"{value:,.2f}".replace(",", "\u202f")
 
 
 def _nested(value: object) -> str:
-    """As JSON. What orjson cannot say (numbers beyond 64 bits, half surrogates, hundreds of levels) must not take the page along."""
+    """Format as JSON. Values that orjson rejects (numbers beyond 64 bits, lone surrogates, deep nesting)
+    do not fail the page."""
     try:
         return orjson.dumps(value, default=str).decode()
     except TypeError:
@@ -95,12 +98,13 @@ def _nested(value: object) -> str:
 
 
 def _names_a_number(name: str) -> bool:
-    """Years and identifiers are numbers that nobody groups by thousands."""
+    """Return whether a field is a year or an identifier, which is not grouped by thousands."""
     return name in ("year", "id") or name.endswith(("_year", "_id"))
 
 
 def _readable(time: str) -> str:
-    """An ISO time without the signs that are for programs; what is not UTC keeps its offset."""
+    """Format an ISO time for people: without ``T``, ``Z`` and zero milliseconds. Offsets other than UTC
+    are kept."""
     return time.replace("T", " ").removesuffix("Z").removesuffix("+00:00").removesuffix(".000")
 
 
@@ -119,6 +123,6 @@ def _provenance(source: str, event: Mapping[str, Any]) -> Provenance:
     if isinstance(timestamp, str):
         try:
             timestamp = round(datetime.fromisoformat(timestamp).timestamp() * 1000)
-        except (ValueError, OverflowError):  # of a year that Python has no date for
+        except (ValueError, OverflowError):  # a year out of Python's range
             timestamp = None
     return Provenance(source, event["topic"], event["partition"], event["offset"], timestamp)

@@ -1,6 +1,6 @@
-"""[core] What all pages share: the sections of the navigation, and where a page's JSON is.
+"""[core] Elements that all pages share: the sections of the navigation, paging, and addresses.
 
-The JSON of a page is at its own address with ``/api`` before it, with the same parameters.
+The JSON of a page is at its own address prefixed with ``/api``, with the same parameters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from hub.caller import HUB, Action, may
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """An entry of the navigation; ``shortcut`` is the letter after ``g``. ``of_hub``: it takes a grant over the hub itself."""
+    """An entry of the navigation. ``shortcut``: the key after ``g``. ``of_hub``: visible only with a grant
+    on the hub itself."""
 
     key: str
     title: str
@@ -41,13 +42,13 @@ SECTIONS = (
 
 
 def visible_sections() -> tuple[Section, ...]:
-    """Those that who asks may open."""
+    """Return the sections that the caller may open."""
     return tuple(each for each in SECTIONS if not each.of_hub or may(Action.read, HUB))
 
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """Which part of a list is shown: page ``number`` (from 1) of ``pages``, of ``total`` entries."""
+    """Part of a list that is shown: page ``number`` (from 1) of ``pages``, of ``total`` entries."""
 
     number: int
     pages: int
@@ -57,7 +58,7 @@ class Pager:
 
 
 def paged(total: int, number: int, size: int) -> Pager:
-    """The page of that number, or the nearest there is.
+    """Return the page with that number, or the nearest existing one.
 
     >>> paged(230, 3, 100)
     Pager(number=3, pages=3, total=230, first=200, last=230)
@@ -68,7 +69,8 @@ def paged(total: int, number: int, size: int) -> Pager:
 
 
 def address(path: str, parameters: Mapping[str, object], /, **changes: object) -> str:
-    """The path with its parameters and some of them changed; empty ones are left out, of several each stands."""
+    """Return the path with its parameters, some of them changed. Empty ones are omitted; multiple values
+    are repeated."""
     said = {**parameters, **changes}
     text = urlencode(
         {name: value for name, value in said.items() if value not in ("", None, 0, ())}, doseq=True

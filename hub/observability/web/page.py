@@ -1,4 +1,5 @@
-"""[edge] Jinja2: templates, filters, and the addresses of static files (with a hash, so they may be cached for ever)."""
+"""[edge] Jinja2: templates, filters, and addresses of static files (with a hash, so that they can be
+cached forever)."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def _environment() -> Environment:
 
 
 def render(template: str, /, **values: Any) -> str:
-    """The template's HTML; every value is escaped."""
+    """Return the template's HTML; every value is escaped."""
     return (
         _environment()
         .get_template(template)
@@ -66,7 +67,7 @@ def render(template: str, /, **values: Any) -> str:
 
 
 def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:
-    """The template as an answer, with the policy that it loads nothing from elsewhere and runs nothing inline."""
+    """Return the template as a response, with a policy that forbids external resources and inline scripts."""
     return HTMLResponse(
         render(template, **values).encode("utf-8", "backslashreplace"),
         answer,
@@ -74,26 +75,27 @@ def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:
             "Content-Security-Policy": POLICY,
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",
-            # With "no-referrer" a form of this very site says "Origin: null", as one of another site does.
+            # With "no-referrer" a form of this site sends "Origin: null", as one of another site does.
             "Referrer-Policy": "same-origin",
             "Vary": "Accept",
         },
     )
 
 
-# What Java's own HTTP client says when nobody tells it what to say. Who uses it, as registry clients do, reads JSON.
+# Default header of Java's own HTTP client, which registry clients use; they expect JSON.
 _JAVA = "text/html, image/gif, image/jpeg, "
 
 
 def takes_html(accept: str) -> bool:
-    """Whether an ``Accept`` header is of somebody who looks at pages."""
+    """Return whether an ``Accept`` header is a browser's."""
     return "text/html" in accept and not accept.startswith(_JAVA)
 
 
 def is_of(origin: str, host: str) -> bool:
-    """Whether an ``Origin`` header is that of a page of this ``host`` (RFC 6454, 7.1: ``scheme://host[:port]``, or ``null``).
+    """Return whether an ``Origin`` header (RFC 6454, 7.1: ``scheme://host[:port]``, or ``null``) is a page of
+    ``host``.
 
-    Compared as text: what takes addresses apart raises where there is none, and who sends that is to be refused.
+    Compared as text: parsing a malformed address would raise, and such a request is to be refused.
 
     >>> is_of("https://hub:8088", "hub:8088"), is_of("http://[", "hub:8088"), is_of("null", "")
     (True, False, False)
@@ -103,7 +105,7 @@ def is_of(origin: str, host: str) -> bool:
 
 @cache
 def static_files() -> dict[str, tuple[Path, str]]:
-    """Every file the page may load: name → (path, media type). Nothing else is served."""
+    """Return every file that the page may load: name → (path, media type). No other file is served."""
     files = {path.name: path for path in (_HERE / "static").iterdir() if path.suffix in _SUFFIXES}
     package = find_spec("django_htmx")
     if package is None or package.origin is None:
@@ -115,6 +117,7 @@ def static_files() -> dict[str, tuple[Path, str]]:
 
 @cache
 def address(name: str) -> str:
-    """``/ui/static/live.css?v=1a2b3c4d``: the address changes when the file does."""
+    """Return the address of a static file: ``/ui/static/live.css?v=1a2b3c4d``. It changes when the file
+    does."""
     path, _ = static_files()[name]
     return f"/ui/static/{name}?v={hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"

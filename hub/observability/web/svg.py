@@ -1,4 +1,4 @@
-"""[core] Sparklines as the points of an SVG path: drawn by the server, coloured by the style sheet."""
+"""[core] Sparklines as the points of an SVG path: drawn by the server, colored by the style sheet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ WIDTH, HEIGHT = 96, 22
 
 
 def line(values: Sequence[float], width: int = WIDTH, height: int = HEIGHT, steps: int = 40) -> str:
-    """The path's ``d``: from zero at the bottom to the greatest value; newest at the right. Empty when flat at zero."""
+    """Return the path's ``d``, scaled from zero to the maximum, newest at the right; empty when all values
+    are zero."""
     top = max(values, default=0.0)
     if len(values) < 2 or top <= 0:
         return ""
@@ -22,7 +23,7 @@ def line(values: Sequence[float], width: int = WIDTH, height: int = HEIGHT, step
 
 
 def area(values: Sequence[float], width: int = WIDTH, height: int = HEIGHT, steps: int = 40) -> str:
-    """The same line closed along the bottom."""
+    """Return the path of ``line``, closed along the bottom."""
     path = line(values, width, height, steps)
     left = width - width / (steps - 1) * (len(values) - 1)
     return f"{path}L{width} {height}L{left:.1f} {height}Z" if path else ""

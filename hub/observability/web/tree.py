@@ -1,4 +1,4 @@
-"""[core] Topics as a tree by their labels, for reading: ``crm`` over ``customers`` and ``consent``."""
+"""[core] Topics as a tree by their labels, for display: ``crm`` over ``customers`` and ``consent``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hub.observability.overview.overview import TopicLine
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Topics below one first label, with their sums. ``leaves`` are (the rest of the name, topic)."""
+    """Topics below one first label, with their sums. ``leaves``: (rest of the name, topic)."""
 
     label: str
     leaves: tuple[tuple[str, TopicLine], ...]
@@ -30,7 +30,7 @@ class Branch:
 
 
 def branches(topics: Iterable[TopicLine]) -> tuple[Branch, ...]:
-    """By first label, in order; changelogs of views (label ``views``) come last."""
+    """Group topics by their first label, in order; changelogs of views (label ``views``) come last."""
     grouped: dict[str, list[tuple[str, TopicLine]]] = {}
     for topic in topics:
         label, _, rest = topic.name.partition(".")

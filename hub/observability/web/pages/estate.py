@@ -1,4 +1,4 @@
-"""[shell] What the pages ask, by ports: filled in by the app (hub.api.web), or by a test."""
+"""[shell] Ports that the pages read: provided by the app (hub.api.web) or by a test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class HasTopics(Protocol):
-    """The collector: everything from memory."""
+    """Topics and views from the collector's memory."""
 
     def overview(self) -> Overview: ...
 
@@ -43,7 +43,7 @@ class HasTopics(Protocol):
     def names(self) -> Sequence[str]: ...
 
     def batches(self, view: str) -> Sequence[BatchSummary]:
-        """The last ones that were seen, the newest first."""
+        """Return the last observed batches of a view, newest first."""
 
 
 class HasRegistry(Protocol):
@@ -55,41 +55,44 @@ class HasRegistry(Protocol):
     def ready(self) -> bool: ...
 
     def read(self, question: Callable[[Registry], T]) -> T:
-        """Raises PeerError while it is not ready."""
+        """Return the result of ``question``. Raises PeerError while the node is not ready."""
 
 
 class HasViews(Protocol):
-    """What is known of views beside their reports. Each raises NotFound, PeerError."""
+    """Facts about views besides their reports. Each method raises NotFound, PeerError."""
 
     def describe(self, view: str) -> Mapping[str, Any]: ...
 
     def versions(self, view: str) -> Mapping[str, Any]: ...
 
     def kept(self) -> Mapping[str, ViewStorage]:
-        """Of every view, where it is kept."""
+        """Return the storage of every view."""
 
     def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
-        """Which columns of which topics the columns of these views are made of, as far as it is known."""
+        """Return, by view and column, the topics' columns that it is made of, as far as known."""
 
 
 class HasAlerts(Protocol):
-    """The desk of alerts (hub.alerts.alert_manager)."""
+    """The alert manager (hub.alerts.alert_manager)."""
 
     def known(self) -> KnownAlerts: ...
 
     def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
-        """Raises CallerError, Conflict, PeerError."""
+        """Create a silence. Raises CallerError, Conflict, PeerError."""
 
     def unsilence(self, id: str) -> Silence:
-        """Raises NotFound, Conflict, PeerError."""
+        """End a silence. Raises NotFound, Conflict, PeerError."""
 
 
 @dataclass(frozen=True)
 class PageSources:
-    """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds; ``mirrors`` answers
-    at once with what was last heard, as do ``health``, ``processes`` (of the hub, on the server's machine), ``canary`` (None: there
-    are none) and ``latency``. ``unmeasured``: why no row of ``lag`` does not mean that nobody reads ("": readers are looked at for the
-    first time); None: it does."""
+    """Sources of all pages.
+
+    ``describe``: queries Kafka for one topic, within a few seconds. ``mirrors``, ``health``, ``processes``
+    (the hub's, on the server's machine), ``canary`` (None: not enabled) and ``latency`` return the last known
+    values at once. ``unmeasured``: why missing rows in ``lag`` do not mean that nobody reads ("": readers are
+    being measured for the first time); None: they do.
+    """
 
     topics: HasTopics
     rows: ViewSource
@@ -112,7 +115,8 @@ class PageSources:
 
 
 def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:
-    """Its answer, at once: while the registry has not read its log yet a page says so and does not wait."""
+    """Return the answer to ``question`` at once. Raises PeerError (HUB-3034) while the registry has not
+    read its log."""
     if not registry.ready:
         raise PeerError(
             "the registry has not read its log yet", hint="is Kafka well? hub doctor tells", code="HUB-3034"
@@ -122,7 +126,8 @@ def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:
 
 @dataclass(frozen=True)
 class NodeSchemas:
-    """A registry node as the browser of messages asks it (hub.topics.browse.browse.BrowseSchemas)."""
+    """A registry node as the schema source of the message browser
+    (hub.topics.browse.browse.BrowseSchemas)."""
 
     node: RegistryNode
 

@@ -1,4 +1,4 @@
-"""[shell] The words of all subjects, read once each: a search asks them, and only changed subjects are read again."""
+"""[shell] Search index over all subjects; only subjects that changed are read again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hub.schema_registry.registry.state_machine import Registry
 
 @dataclass
 class SearchIndex:
-    """Thread safe. ``entries`` are up to date with the node when it is asked."""
+    """Search index, thread safe. ``entries`` brings it up to date with the node."""
 
     registry: HasRegistry
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -23,7 +23,10 @@ class SearchIndex:
     _known: dict[str, tuple[tuple[int, int], SearchEntry]] = field(default_factory=dict)
 
     def entries(self) -> list[SearchEntry]:
-        """One entry a subject with a version that who asks may see, by name. Raises PeerError while the registry is not ready."""
+        """Return one entry for each subject with a version that the caller may see, by name.
+
+        Raises PeerError while the registry is not ready.
+        """
         with self._lock:
             if self._position != self.registry.position:
                 self._refresh()
@@ -43,7 +46,7 @@ class SearchIndex:
 
 
 def latest_of(registry: Registry) -> list[SchemaStored]:
-    """The newest version of every subject that has one, by name."""
+    """Return the newest version of every subject that has one, by name."""
     return [
         registry.subjects[subject][numbers[-1]]
         for subject in sorted(registry.subjects)
@@ -52,7 +55,7 @@ def latest_of(registry: Registry) -> list[SchemaStored]:
 
 
 def version_of(stored: SchemaStored) -> SubjectVersion:
-    """A stored version as plans and searches have it."""
+    """Convert a stored version for plans and searches."""
     return SubjectVersion(
         stored.version,
         stored.schema,

@@ -1,7 +1,8 @@
-"""[edge] FastAPI: the pages for browsers, and the same facts as JSON at the same addresses below ``/api``.
+"""[edge] FastAPI: the pages for browsers, and their JSON at the same addresses below ``/api``.
 
-A page's address may be a program's too (``/topics``, ``/views/{view}``): who asks for HTML gets the page, all others what
-they always got. Errors of pages are pages. Parts that ask Kafka are loaded after the page, from ``/ui``.
+A page may share its address with an API route (``/topics``, ``/views/{view}``): requests that accept HTML get
+the page, all others the API's answer. Errors of pages are pages. Parts that query Kafka load after the page,
+from ``/ui``.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ TAILS_AT_ONCE = 20
 TAIL_S = 900.0
 TICK_S = 0.5
 _ALIVE_S = 10.0
-# For the first answer of mirrors' clusters, where no page waits.
+# Longest wait for the first answer of the mirrors' clusters, where an answer without them would be wrong.
 _MIRRORS_S = 10.0
 
 Facts = Callable[..., Any]
@@ -77,7 +78,8 @@ Text = Annotated[str, Query(max_length=500)]
 
 
 class ForBrowsers(APIRoute):
-    """Answers only who asks for HTML, so that programs reach what is behind at the same address."""
+    """Route that matches only requests that accept HTML, so that programs reach the API route at the same
+    address."""
 
     def matches(self, scope: MutableMapping[str, Any]) -> tuple[Match, Any]:
         if scope["type"] != "http" or not wants_html(scope) or scope["path"].startswith(_PROGRAMS):
@@ -85,17 +87,18 @@ class ForBrowsers(APIRoute):
         return super().matches(scope)
 
 
-# Addresses of the registry that look like a subject's page.
+# Registry addresses that look like a subject's page.
 _PROGRAMS = ("/schemas/ids/", "/schemas/guids/", "/schemas/types")
 
 
 def wants_html(scope: MutableMapping[str, Any]) -> bool:
-    """Whether a request says that it takes HTML, as browsers do."""
+    """Return whether a request accepts HTML, as browsers do."""
     return any(name == b"accept" and takes_html(value.decode("latin-1")) for name, value in scope["headers"])
 
 
 def status_of(error: HubError) -> int:
-    """404 for what is not there, 400 for what is asked wrongly, 503 for a peer that is away, 500 for the hub's own."""
+    """Return the status of an error: 404 not found, 403 or 401 access, 400 invalid request, 503 peer away,
+    else 500."""
     if isinstance(error, NotFound) or (isinstance(error, RequestRefused) and error.status == 404):
         return 404
     if isinstance(error, Forbidden | Unauthenticated):
@@ -107,12 +110,12 @@ def status_of(error: HubError) -> int:
 
 @dataclass(frozen=True)
 class Frame:
-    """What a page is put into: health, the navigation, where it is and where its JSON is."""
+    """Renderer of pages with their frame: health, navigation, own address and address of the JSON."""
 
     estate: PageSources
 
     def shown(self, template: str, request: Request, answer: int = 200, /, **values: Any) -> Response:
-        """A page."""
+        """Return a page."""
         overview = self.estate.topics.overview()
         path = request.url.path
         query = f"?{request.url.query}" if request.url.query else ""
@@ -128,7 +131,7 @@ class Frame:
         return html(template, answer, **{**common, **values})
 
     def failed(self, request: Request, error: HubError, section: str) -> Response:
-        """An error as a page, or as the part that was asked for: htmx shows only what came with 200."""
+        """Return an error as a page, or as a part of one, with status 200 since htmx shows no other."""
         status = status_of(error)
         if request.url.path.startswith("/ui/"):
             return html("trouble.html", error=error)
@@ -137,7 +140,7 @@ class Frame:
 
 @dataclass
 class MessagesAsked:
-    """What may be asked of a topic's messages, as parameters of an address."""
+    """Query parameters for a topic's messages."""
 
     partition: Text = ""
     start: Annotated[str, Query(alias="from", max_length=100)] = ""
@@ -147,7 +150,7 @@ class MessagesAsked:
     limit: int = 50
 
     def of(self, topic: str, now_ms: int) -> MessageQuery:
-        """The same of a topic. Raises CallerError."""
+        """Return the query for a topic. Raises CallerError."""
         return messages.wanted_of(
             topic,
             now_ms,
@@ -161,7 +164,7 @@ class MessagesAsked:
 
 
 def nowhere(estate: PageSources) -> APIRouter:
-    """The page for addresses that nothing answers. To be included behind everything else."""
+    """Return the page for unknown addresses. Include it after all other routes."""
     router = APIRouter(route_class=ForBrowsers)
     frame = Frame(estate)
 
@@ -178,7 +181,7 @@ def nowhere(estate: PageSources) -> APIRouter:
 def create_router(
     estate: PageSources, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 ) -> APIRouter:
-    """The pages over one estate. To be included before the routes of programs at the same addresses."""
+    """Return the routes of all pages. Include it before the API routes at the same addresses."""
     router = APIRouter()
     reading = anyio.Semaphore(READING_AT_ONCE)
     tail_threads = anyio.CapacityLimiter(TAILS_AT_ONCE)
@@ -198,8 +201,11 @@ def create_router(
         for_programs: bool = False,
         more: Callable[[Request, Any], Mapping[str, Any]] = lambda _request, _facts: {},
     ) -> Callable[[Facts], Facts]:
-        """Two routes: the page, and its facts as JSON. ``twin`` False: something else answers there. ``for_programs``:
-        JSON at the page's own address, too. ``more``: what the template alone needs."""
+        """Register two routes: the page, and its JSON.
+
+        ``twin`` False: another route serves the JSON. ``for_programs``: serve JSON at the page's own address
+        too. ``more``: values that only the template needs.
+        """
 
         class Route(ForBrowsers):
             def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -238,10 +244,10 @@ def create_router(
 
         return register
 
-    # ---- everything
+    # ---- search
 
     def entries(words: str) -> tuple[list[SearchEntry], tuple[str, ...]]:
-        """The registry's words, or why they are not known."""
+        """Return the registry's search entries, or why they are unavailable."""
         try:
             return (index.entries() if words else []), ()
         except HubError as error:
@@ -274,7 +280,7 @@ def create_router(
         request: Request, subject: str, version: int | None = None, against: int | None = None
     ) -> schemas.SubjectPage:
         """One subject at a ``version`` (the newest), and what changed since ``against`` (the one before)."""
-        # Here, not at the door: there the same address may be a program's, which names no subject.
+        # Checked here, not in the guard: there the same address may be an API route that names no subject.
         require(Action.describe, Resource(Kind.subject, subject))
         taken = ask(estate.registry, lambda registry: schemas.take(registry, subject, version, against))
         comparison = schemas.compared(taken)
@@ -440,7 +446,7 @@ def create_router(
             known = alerts.alerts_page(None if desk is None else desk.known(), alerts.AlertsFilter())
             values = {"form": {**form, "error": wrong}, "narrow": alerts.narrow}
             status = status_of(error) if isinstance(error, HubError) else 400
-            # The page that it was sent from: what it is refreshed from, too.
+            # The page that sent the form, and from which it is refreshed.
             return shown(
                 "alerts_page.html",
                 request,
@@ -467,7 +473,8 @@ def create_router(
     # ---- lineage
 
     def graph(wait_s: float = 0.0) -> tuple[Lineage, tuple[str, ...], MirrorStatuses]:
-        """``wait_s``: for mirrors that were not asked yet, at most."""
+        """Return the lineage that the caller may see. ``wait_s``: longest wait for mirrors that were not
+        read yet."""
         kept: Mapping[str, ViewStorage] = {}
         missing: tuple[str, ...] = ()
         try:
@@ -502,7 +509,7 @@ def create_router(
         ``steps`` each way, with the live lag on each edge; why it is late, and what a view's columns are made of."""
         whole, missing, _ = graph()
         if of and lineage.ASKING in missing and not whole.knows(of.strip()):
-            whole, missing, _ = graph(_MIRRORS_S)  # it may be a mirror's
+            whole, missing, _ = graph(_MIRRORS_S)  # it may be the name of a mirror
         return lineage.lineage_page(whole, of.strip(), steps, columns_of, missing, estate.unmeasured())
 
     @router.get("/api/openlineage", tags=["pages"], response_model=None)
@@ -642,12 +649,12 @@ def create_router(
         return PeerError(f"{TAILS_AT_ONCE} people watch messages already", hint="try again later")
 
     async def ticks(request: Request, wanted: MessageQuery) -> AsyncIterator[Any]:
-        """What comes, twice a second, until who listens goes."""
+        """Yield new messages twice a second until the client disconnects."""
 
         async def run(work: Callable[..., Any], *given: Any) -> Any:
             return await anyio.to_thread.run_sync(work, *given, limiter=tail_threads)
 
-        if tails[0] >= TAILS_AT_ONCE:  # many came at the same moment
+        if tails[0] >= TAILS_AT_ONCE:  # several arrived at the same moment
             raise too_many_tails()
         tails[0] += 1
         tail = None
@@ -709,7 +716,7 @@ def create_router(
 
 
 def map_of(_request: Request, facts: completeness.CompletenessPage) -> Mapping[str, Any]:
-    """What the heat map's template needs beside its facts."""
+    """Return the values of the heat map's template besides its facts."""
     branches = [(name, list(rows)) for name, rows in groupby(facts.rows, lambda row: row.branch)]
     return {
         "branches": branches,
@@ -724,8 +731,11 @@ MOST_POSTED = 20_000
 
 
 async def posted(request: Request) -> Mapping[str, str]:
-    """A form's values, of a page of this very server: another site's page cannot send one in its reader's name.
-    Raises CallerError."""
+    """Return the values of a form sent from this server's own page; another site cannot submit one on the
+    user's behalf.
+
+    Raises CallerError.
+    """
     site, origin, host = (request.headers.get(name, "") for name in ("sec-fetch-site", "origin", "host"))
     if not (site == "same-origin" if site else is_of(origin, host)):
         raise CallerError(
@@ -740,14 +750,15 @@ async def posted(request: Request) -> Mapping[str, str]:
 
 
 def sse(event: str, text: str) -> bytes:
-    """One server-sent event of however many lines."""
-    # Not splitlines(): it knows line ends that the standard does not, and JSON may have them within a text.
+    """Format one server-sent event; the text may have several lines."""
+    # Not splitlines(): it also splits at characters that the standard does not, and JSON may contain these.
     lines = "".join(f"data: {line}\n" for line in re.split(r"\r\n|\r|\n", text))
     return f"event: {event}\n{lines}\n".encode()
 
 
 def json_of(facts: Any) -> Response:
-    """The facts as they are. Texts that are no Unicode (half surrogates in a schema) are escaped as JSON can."""
+    """Return the facts as JSON. Strings that are not valid Unicode (lone surrogates in a schema) are
+    escaped."""
     try:
         body = orjson.dumps(facts, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:

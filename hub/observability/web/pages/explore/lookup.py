@@ -1,4 +1,4 @@
-"""[shell] The live lookup: which view and key are shown, and the row. On the overview and on a view's own page."""
+"""[shell] Live lookup of a row by view and key. On the overview and on a view's own page."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ SUGGESTIONS = 8
 
 
 class Lookup:
-    """The live lookup: which view and key are shown, and the row."""
+    """Live lookup of a row by view and key."""
 
     def __init__(self, views: ViewSource, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.views = views
         self.now_ms = now_ms
 
     def facts(self, overview: Overview, view: str, key: str) -> dict[str, Any]:
-        """What the lookup's template needs. With nothing chosen it shows what changed last."""
+        """Return the values of the lookup's template. Without a view or key it uses the first view and its
+        latest row."""
         names = [each.name for each in overview.views]
         view = view or (names[0] if names else "")
         keys = self.recent(view) if view in names else []
@@ -33,7 +34,7 @@ class Lookup:
         return {**shown, "view_names": names, "known": view in names, "keys": keys}
 
     def card(self, view: str, key: str) -> dict[str, Any]:
-        """One row as a card; ``card`` None: there is none, ``trouble``: why it cannot be told."""
+        """Return one row as a card. ``card`` None: it does not exist; ``trouble``: why it cannot be read."""
         facts = self._nothing(view, key)
         try:
             row = self.views.row(view, key)
@@ -45,8 +46,8 @@ class Lookup:
         return {"view": view, "key": key, "card": None, "trouble": None, "now_ms": self.now_ms()}
 
     def recent(self, view: str) -> Sequence[str]:
-        """Keys that changed last."""
+        """Return keys of the most recently changed rows."""
         try:
             return self.views.recent_keys(view, SUGGESTIONS)
         except HubError:
-            return []  # the view has no table yet, or the store is away: the card says which
+            return []  # the view has no table yet, or the store is away: the card shows the reason

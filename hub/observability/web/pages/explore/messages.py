@@ -1,4 +1,5 @@
-"""[core] Messages of a topic as a part of its page: what the address asks for, and what the answer covers, in words."""
+"""[core] Messages of a topic as a part of its page: parsing of the address, and a summary of the scanned
+range."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _HINT = "an offset (with a partition), a time such as 2026-01-31T12:00, or how l
 
 @dataclass(frozen=True, slots=True)
 class MessagesPart:
-    """``said`` is what was looked at, in words; ``older`` and ``newer`` are values of the parameter of that name."""
+    """Values of the page's part. ``said``: summary of the scanned range. ``older`` and ``newer``: values
+    of the parameters ``before`` and ``after``."""
 
     topic: str
     messages: tuple[Message, ...]
@@ -44,9 +46,11 @@ def wanted_of(
     words: str = "",
     limit: int = 50,
 ) -> MessageQuery:
-    """What the address asks for: ``start`` is what a person typed, ``before`` and ``after`` go on from a page.
+    """Parse the address into a query. ``start``: typed by a person; ``before`` and ``after``: continue from a
+    page.
 
-    Raises CallerError."""
+    Raises CallerError.
+    """
     number: int | None = None
     if partition:
         if not partition.isdecimal() or len(partition) > 6:
@@ -80,7 +84,7 @@ def _time(text: str, now_ms: int) -> int:
 
 
 def places(text: str) -> dict[int, int]:
-    """``0:12,1:40`` as offsets by partition. Raises CallerError."""
+    """Parse ``0:12,1:40`` into offsets by partition. Raises CallerError."""
     found: dict[int, int] = {}
     for each in text.split(","):
         partition, _, offset = each.partition(":")
@@ -91,7 +95,7 @@ def places(text: str) -> dict[int, int]:
 
 
 def placed(offsets: Mapping[int, int] | None) -> str | None:
-    """The other way round."""
+    """Format offsets by partition; the inverse of ``places``."""
     if offsets is None:
         return None
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
@@ -100,7 +104,7 @@ def placed(offsets: Mapping[int, int] | None) -> str | None:
 def messages_part(
     wanted: MessageQuery, found: FoundMessages, bounds: BrowseBounds, now_ms: int
 ) -> MessagesPart:
-    """The facts of what was found."""
+    """Return the values of the page's part."""
     return MessagesPart(
         wanted.topic,
         found.messages,

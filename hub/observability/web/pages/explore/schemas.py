@@ -1,4 +1,5 @@
-"""[core] The registry as pages: all subjects, and one with its versions, what changed between two, and which rules hold."""
+"""[core] Registry pages: all subjects, and one subject with its versions, a diff of two versions, and its
+rules."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _MOST_NEEDED = 500
 
 @dataclass(frozen=True, slots=True)
 class SubjectRow:
-    """A subject in the list. ``where`` tells what the words were found in."""
+    """A subject in the list. ``where``: where the search words matched."""
 
     subject: str
     topic: str
@@ -50,7 +51,7 @@ class SubjectRow:
 
 @dataclass(frozen=True, slots=True)
 class SubjectsPage:
-    """``of`` subjects are there, ``total`` fit."""
+    """The list of subjects. ``of``: number of all subjects; ``total``: number of matches."""
 
     q: str
     type: str
@@ -73,7 +74,7 @@ class VersionLine:
 
 @dataclass(frozen=True, slots=True)
 class AppliedRule:
-    """A rule that holds, who set it, and how it came about on the way down the tree."""
+    """An effective rule, who set it, and how it was inherited down the tree."""
 
     key: str
     value: str
@@ -83,7 +84,8 @@ class AppliedRule:
 
 @dataclass(frozen=True, slots=True)
 class SubjectComparison:
-    """``against`` → ``version`` in words. ``trouble``: why they cannot be compared. ``touched``: paths of what readers notice."""
+    """Differences between versions ``against`` and ``version``. ``trouble``: why they cannot be compared.
+    ``touched``: paths of changes that readers notice."""
 
     against: int
     version: int
@@ -97,8 +99,11 @@ class SubjectComparison:
 
 @dataclass(frozen=True, slots=True)
 class ViewImpact:
-    """A view that reads the topic: its columns with the fields of it that they are made of ("" is which rows there are); ``touched``
-    are the columns of which a field is another one between the two versions that are compared."""
+    """A view that reads the topic: its columns with the fields that they are made of ("" stands for the
+    choice of rows).
+
+    ``touched``: columns made of a field that differs between the two compared versions.
+    """
 
     view: str
     state: str
@@ -108,8 +113,11 @@ class ViewImpact:
 
 @dataclass(frozen=True, slots=True)
 class SubjectImpact:
-    """Whom a change of the subject touches: views, other readers as (kind, name, state), and mirrors that carry the topic. What is
-    beyond the first hundred of each is counted in ``more``."""
+    """Impact of a change of the subject: views, other readers as (kind, name, state), and mirrors that carry
+    the topic.
+
+    ``more``: number of entries beyond the first hundred of each.
+    """
 
     views: tuple[ViewImpact, ...] = ()
     readers: tuple[tuple[str, str, str], ...] = ()
@@ -146,7 +154,7 @@ class SubjectPage:
 def subjects_page(
     registry: Registry, matches: Sequence[Match] | None, q: str, schema_type: str, number: int
 ) -> SubjectsPage:
-    """The list; ``matches`` are those that have the words, None when none were asked for."""
+    """Return the list. ``matches``: subjects that have the search words; None: no search."""
     every = [each for each in latest_of(registry) if sees_subject(each.subject)]
     where = None if matches is None else {each.subject: each.where for each in matches}
     if where is None:
@@ -182,7 +190,7 @@ def _row(registry: Registry, stored: SchemaStored, where: tuple[str, ...]) -> Su
 
 @dataclass(frozen=True, slots=True)
 class SubjectInputs:
-    """What of the registry a subject's page needs; taken while it does not change, worked on after."""
+    """Registry data for a subject's page: copied while the registry does not change, processed afterwards."""
 
     stored: SchemaStored
     against: SchemaStored | None
@@ -191,7 +199,7 @@ class SubjectInputs:
 
 
 def take(registry: Registry, subject: str, version: int | None, against: int | None) -> SubjectInputs:
-    """The subject at ``version`` (default: the newest). Raises NotFound with the nearest name."""
+    """Copy the subject at ``version`` (default: the newest). Raises NotFound with the nearest name."""
     numbers = registry.numbers(subject, deleted=True)
     if not numbers:
         guess = nearest(subject, filter(sees_subject, registry.subjects))
@@ -259,7 +267,7 @@ def _set_by_text(by: str) -> str:
 
 
 def needed(registry: Registry, of: Sequence[SchemaStored]) -> RegistryState:
-    """These versions with all that they refer to, however far."""
+    """Return these versions with all their references, transitively."""
     found: dict[tuple[str, int], SchemaStored] = {}
     left = list(of)
     while left and len(found) < _MOST_NEEDED:
@@ -280,7 +288,7 @@ def needed(registry: Registry, of: Sequence[SchemaStored]) -> RegistryState:
 
 
 def compared(taken: SubjectInputs) -> SubjectComparison | None:
-    """What changed, and who can read whom; None when there is nothing to compare with."""
+    """Return the changes and the read compatibility in both directions; None without an older version."""
     old, new = taken.against, taken.stored
     if old is None:
         return None
@@ -309,7 +317,7 @@ def impact_of(
     rows: Sequence[LagRow],
     mirrors: Sequence[Mapping[str, Any]],
 ) -> SubjectImpact:
-    """Who reads the topic now, and what of the views is made of which of its fields."""
+    """Return the topic's current readers, and by view the columns made of the topic's fields."""
     if not topic:
         return SubjectImpact()
     reading = [view for view in views if any(source.topic == topic for source in view.sources)]
@@ -348,7 +356,7 @@ def impact_of(
 
 
 def _meets(path: str, changed: str) -> bool:
-    """Whether one of two places in a schema is the other or lies in it; "" is the schema itself.
+    """Return whether one of two paths in a schema equals or contains the other; "" is the whole schema.
 
     >>> _meets("item.qty", "item"), _meets("item", "items")
     (True, False)

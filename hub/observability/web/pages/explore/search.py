@@ -1,4 +1,4 @@
-"""[core] Everything by words: topics, subjects with their fields, views."""
+"""[core] Full-text search of topics, subjects with their fields, and views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WEIGHTS = {"name": 100, "owner": 40, "tag": 40, "doc": 10}
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something that has all the words; ``where`` tells where, ``doc`` what it is."""
+    """An object that matches all words. ``where``: the matching parts; ``doc``: its description."""
 
     kind: str
     name: str
@@ -28,7 +28,8 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """``groups``: (kind, how many were found, the best of them). ``missing``: what could not be searched, and why."""
+    """Search results. ``groups``: (kind, number of hits, best hits). ``missing``: kinds that could not be
+    searched, and why."""
 
     q: str
     total: int
@@ -43,7 +44,7 @@ def search_page(
     entries: Iterable[SearchEntry],
     missing: tuple[str, ...] = (),
 ) -> SearchPage:
-    """What has every word of ``q``, whatever the case."""
+    """Return the objects that match every word of ``q``, ignoring case."""
     words = q.lower().split()[:20]
     if not words:
         return SearchPage(q, 0, (), missing)

@@ -1,4 +1,4 @@
-"""[core] One topic as a page: what it is, whose, how it flows, its schemas, who reads it, what is made of it."""
+"""[core] Page of one topic: owner, throughput, schemas, readers, and the views made of it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,11 @@ class TopicReadingView:
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """``made_by`` is the view whose changelog it is; ``dead_letters`` the topic of its dead letters, when there is one;
-    ``missing`` says which parts could not be told, and why. ``unmeasured``: see Estate."""
+    """Values of the page.
+
+    ``made_by``: the view whose changelog it is. ``dead_letters``: its DLQ, if one exists. ``missing``: parts
+    that could not be read, and why. ``unmeasured``: see PageSources.
+    """
 
     name: str
     crumbs: tuple[tuple[str, str], ...]
@@ -80,7 +83,7 @@ def topic_page(
     missing: tuple[str, ...] = (),
     unmeasured: str | None = None,
 ) -> TopicPage:
-    """The page's facts; ``names`` are all topics."""
+    """Return the page's values. ``names``: all topics."""
     name = line.name
     steps = name.split(".")
     made_by = name.partition(".")[2] if line.kind is TopicKind.changelog else None
@@ -129,7 +132,7 @@ def topic_page(
 
 
 def subjects_of(registry: Registry, topic: str) -> tuple[SubjectLine, ...]:
-    """The topic's subjects by its name: values first."""
+    """Return the topic's subjects, values first."""
     found = []
     for subject in (f"{topic}-value", f"{topic}-key"):
         numbers = registry.numbers(subject)
@@ -151,6 +154,7 @@ def subjects_of(registry: Registry, topic: str) -> tuple[SubjectLine, ...]:
 
 
 def near(name: str, names: Sequence[str]) -> str | None:
-    """The topic most like a name, among those that begin alike: comparing with all of a large estate takes long."""
+    """Return the most similar topic among those with the same beginning: comparing a whole large estate
+    takes long."""
     alike = [each for each in names if each[:_ALIKE] == name[:_ALIKE]] or names
     return nearest(name, alike[:_MOST_COMPARED])

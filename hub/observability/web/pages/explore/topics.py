@@ -1,7 +1,8 @@
-"""[core] The tree of topics as a page: one level, or all of it when it is small; or a list by rate or size.
+"""[core] Page of all topics: as a tree (one level, or all of it when it is small), or as a list by rate or
+size.
 
-Labels that lead to one place only are joined (``nyc.jfk`` when ``nyc`` has nothing else). Sums are of what the filter
-lets through. 10,000 topics are one pass over their lines.
+Labels with a single child are joined (``nyc.jfk`` when ``nyc`` has nothing else). Sums cover the topics that
+match the filter. One pass over the lines, also for 10,000 topics.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hub.observability.web.layout import Pager, paged
 from hub.topics.tree.tree import TopicSpec
 
 PAGE = 100
-# Fewer topics than this are shown at once, with all their labels open.
+# Up to this number, topics are shown at once, with all labels expanded.
 OPEN_ALL = 150
 _MOST_CHOICES = 300
 
@@ -23,8 +24,11 @@ _OwnerOf = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What the address says. ``under`` is a place in the tree; ``q`` words that name, owner, tags or doc must have;
-    ``order`` "tree", or "rate", "events", "undecodable" for a list, greatest first."""
+    """Parameters of the address.
+
+    ``under``: a place in the tree. ``q``: words that name, owner, tags or doc must contain. ``order``:
+    "tree", or "rate", "events", "undecodable" for a list in descending order.
+    """
 
     under: str = ""
     q: str = ""
@@ -40,8 +44,11 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class TopicListRow:
-    """A topic, a label with topics below, or both. ``label`` is what of ``path`` the row above does not say;
-    ``topics`` counts those at or below it, and the sums are theirs."""
+    """A topic, a label with topics below, or both.
+
+    ``label``: the part of ``path`` below the parent row. ``topics``: number of topics at or below it, to
+    which the sums refer.
+    """
 
     path: str
     label: str
@@ -62,7 +69,8 @@ class TopicListRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """The page. ``of`` topics are there, ``total`` fit the filter. ``crumbs``: (label, path) from the root down."""
+    """Values of the page. ``of``: number of all topics; ``total``: matches. ``crumbs``: (label, path) from
+    the root down."""
 
     filter: Filter
     rows: tuple[TopicListRow, ...]
@@ -79,7 +87,7 @@ class TopicListing:
 
 @dataclass(slots=True)
 class _TopicTotals:
-    """What is added up of topics."""
+    """Sums over topics."""
 
     topics: int = 0
     partitions: int = 0
@@ -114,7 +122,7 @@ def listing(
     wanted: Filter,
     number: int = 1,
 ) -> TopicListing:
-    """The page of that number. ``others`` are lines of kinds that the overview leaves out."""
+    """Return the page with that number. ``others``: lines of kinds that the overview omits."""
     lines = [*overview.topics, *others]
     view_owners = {f"views.{view.name}": view.owner for view in overview.views}
 
@@ -178,7 +186,7 @@ def _fits(line: TopicLine, spec: TopicSpec | None, owner: str, wanted: Filter) -
 def _rows(
     lines: Sequence[TopicLine], under: str, depth: int, tree: Mapping[str, TopicSpec], owner_of: _OwnerOf
 ) -> list[TopicListRow]:
-    """The rows below a place; lines are in the order of their labels."""
+    """Return the rows below a place; ``lines`` must be ordered by their labels."""
     opened = len(lines) <= OPEN_ALL if depth == 0 else True
     found: list[TopicListRow] = []
     for path, group in _groups(lines, under):
@@ -216,7 +224,7 @@ def _rows(
 
 
 def _groups(lines: Sequence[TopicLine], under: str) -> Iterator[tuple[str, Sequence[TopicLine]]]:
-    """Topics by the next place below ``under``; a place that leads to one place only is passed."""
+    """Group topics by the next place below ``under``; a place with a single child is skipped."""
     skip = len(under) + 1 if under else 0
     grouped: dict[str, list[TopicLine]] = {}
     for line in lines:
@@ -225,7 +233,7 @@ def _groups(lines: Sequence[TopicLine], under: str) -> Iterator[tuple[str, Seque
     for label, group in grouped.items():
         if (
             not label
-        ):  # the place itself, when it is a topic; ".a" and "a..b", which Kafka allows, are no place's
+        ):  # the place itself, when it is a topic; ".a" and "a..b" (legal in Kafka) belong to no place
             yield from ((line.name, [line]) for line in group)
             continue
         path = f"{under}.{label}" if under else label

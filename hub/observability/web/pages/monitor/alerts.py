@@ -1,4 +1,5 @@
-"""[core] Alerts as a page: what fires, what was, rules, silences, channels; filtered by severity, owner and rule."""
+"""[core] Page of alerts: firing and past alerts, rules, silences, channels; filtered by severity, owner
+and rule."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AlertsFilter:
-    """An empty one lets everything through."""
+    """A filter; an empty one matches everything."""
 
     severity: str = ""
     owner: str = ""
@@ -40,8 +41,12 @@ class AlertsFilter:
 
 @dataclass(frozen=True, slots=True)
 class AlertsPage:
-    """``on`` False: the settings say `alerts: false`. ``error``: why nothing is watched now. ``firing`` None: not known.
-    ``pager`` and ``past_pager``: which part of each list its rows are. ``whole`` False: shown is what who asks may see."""
+    """Values of the page.
+
+    ``on`` False: the settings have `alerts: false`. ``error``: why alerts are not evaluated now. ``firing``
+    None: unknown. ``pager`` and ``past_pager``: the shown part of each list. ``whole`` False: only alerts
+    that the caller may see.
+    """
 
     filter: AlertsFilter
     on: bool = True
@@ -65,7 +70,8 @@ class AlertsPage:
 def alerts_page(
     known: AlertSnapshot | None, wanted: AlertsFilter, number: int = 1, past: int = 1
 ) -> AlertsPage:
-    """The page over a desk's knowledge; None: there is no desk. Of each list the page of that number."""
+    """Return the page from the alert manager's snapshot; None: alerts are off. ``number`` and ``past``:
+    pages of the lists."""
     if known is None:
         return AlertsPage(wanted, on=False)
     every, rules = known.listing, rules_of(known)
@@ -96,12 +102,14 @@ def _fitting(those: Sequence[ListedAlert], wanted: AlertsFilter) -> Sequence[Lis
     return [each for each in those if wanted.fits(each)] if wanted.is_narrow else those
 
 
-# What stands between matchers and between values of one; groups, connectors and rows of queries may have them in their names.
+# Separators of matchers and of values; names of groups, connectors and query rows may contain them.
 _SEPARATORS = str.maketrans(",|", "??")
 
 
 def narrow(row: Row) -> str:
-    """The matchers of this alert and no other, as the form of silences takes them. A separator in a name is written as ``?``, which
-    any one character fits."""
+    """Return the matchers of exactly this alert, in the format of the silence form.
+
+    A separator in a name becomes ``?``, which matches any single character.
+    """
     own = [name for name in row["labels"] if name not in ("severity", "owner", "node", "kind")]
     return ", ".join(f"{name}={row['labels'][name].translate(_SEPARATORS)}" for name in own)

@@ -1,5 +1,5 @@
-"""[core] The cluster as a page: brokers and their disks, partitions in trouble, the registry, Kafka Connect, canaries, and the hub's
-own processes."""
+"""[core] Page of the cluster: brokers and disks, partitions in trouble, registry, Kafka Connect, canaries,
+and the hub's own processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ MOST_BROKERS = 200
 
 @dataclass(frozen=True, slots=True)
 class RegistryLine:
-    """``state``: ready, or waiting while its log is not read. ``position``: what it has read of it. ``subjects`` None: not known."""
+    """State of the registry: ready, or waiting while its log has not been read. ``position``: offset up to
+    which it has.
+
+    ``subjects`` None: unknown.
+    """
 
     state: str
     position: int
@@ -26,7 +30,7 @@ class RegistryLine:
 
 @dataclass(frozen=True, slots=True)
 class ConnectLine:
-    """Numbers of Kafka Connect; None: not known."""
+    """Numbers of Kafka Connect; None: unknown."""
 
     state: str
     connectors: int | None
@@ -35,9 +39,12 @@ class ConnectLine:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPage:
-    """``state`` as the health has it. Counts are None while nothing was ever heard; with ``error`` they are of ``answered_at_ms``.
-    ``more_brokers`` and ``more_troubles`` are not among those listed. ``connect`` None: no worker is named; ``canary`` None: there
-    are none."""
+    """Values of the page.
+
+    ``state``: as in ``Health``. Counts are None before the first answer; with ``error`` they are of
+    ``answered_at_ms``. ``more_brokers`` and ``more_troubles``: number of entries not listed. ``connect``
+    None: no worker is configured. ``canary`` None: not enabled.
+    """
 
     state: str
     error: str | None
@@ -68,7 +75,8 @@ def cluster_page(
     canary: Mapping[str, Any] | None,
     sees: Callable[[str], bool] = lambda _topic: True,
 ) -> ClusterPage:
-    """The page's facts. ``sees``: whose topics' names may be shown; of the others the number stands there."""
+    """Return the page's values. ``sees``: whether a topic's name may be shown; other topics are only
+    counted."""
     heard = health.answered_at_ms is not None
     sizes = [size for each in health.brokers if (size := each.bytes) is not None]
     troubles = tuple(each for each in health.troubles if sees(each.topic))[:MOST_TROUBLES]

@@ -1,8 +1,9 @@
-"""[core] Completeness as a heat map: topics × stretches of time, a cell each, worst topics first; one cell looked at closely.
+"""[core] Page of completeness: a heat map of topics × time ranges, worst topics first, and details of one
+cell.
 
-What the ledger says comes in as values (``MinuteGrid``), made by hub.completeness.minutes. A cell speaks of the records that were
-audited; where nothing was, it is unknown, never empty. Topics are sorted and counted by what the ledger says of them at all
-times, and only the rows of one page get their cells, so a page costs the same with 10,000 topics.
+The counts come as values (``MinuteGrid``) from hub.completeness.minutes. A cell covers audited records;
+without an audit it is unknown, never empty. Topics are sorted and counted by their overall state, and only
+the rows of one page get cells, so a page costs the same with 10,000 topics.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ PAGE = 25
 MINUTE_MS = 60_000
 MOST_DIFFERING = 60
 _MOST_COMMANDS = 5
-_LATEST_MS = 253_370_764_800_000  # in the year 9999, the last that a date can say: no map reaches further
-# What the ledger says of a topic, worst first; NEVER: it says nothing.
+_LATEST_MS = 253_370_764_800_000  # in the year 9999, the last year of a datetime
+# States of a topic, worst first; NEVER: it was never audited.
 STATES = ("SHORT", "MISMATCH", "EXCESS", "UNEXPLAINED", "UNKNOWN", "OPEN", "BALANCED", "NEVER")
 _TROUBLE = STATES[:4]
 ORDERS = ("worst", "tree")
@@ -39,7 +40,7 @@ RANGES = {
 
 
 class CellState(StrEnum):
-    """Worst first. EMPTY: audited, and there is no record of that time."""
+    """State of a cell, worst first. EMPTY: audited, without a record of that time."""
 
     GAP = "GAP"
     DUPLICATES = "DUPLICATES"
@@ -49,7 +50,7 @@ class CellState(StrEnum):
     EMPTY = "EMPTY"
 
 
-# What each means, for the key below the map.
+# Meanings, for the legend below the map.
 MEANING = {
     CellState.COMPLETE: "the same records everywhere",
     CellState.EXPLAINED: "offsets without a record, explained: aborted, compacted, control",
@@ -63,8 +64,11 @@ _RANK = {state: rank for rank, state in enumerate(CellState)}
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """Who was compared: ``kind`` source (receipts), mirror or view (its store). ``there`` None: not compared. ``waiting``:
-    records that are not compared yet. ``state`` as the ledger has it, ``why`` when it cannot be told."""
+    """A side that was compared: ``kind`` source (receipts), mirror or view (its store).
+
+    ``there`` None: not compared. ``waiting``: records not compared yet. ``state``: as in the counts; ``why``:
+    the reason if it is unknown.
+    """
 
     kind: str
     instance: str
@@ -79,7 +83,8 @@ class ComparedSide:
 
 @dataclass(frozen=True, slots=True)
 class MinuteRange:
-    """A minute of a topic, or several: records in its log, offsets that hold none by reason, records that were there before."""
+    """Counts of a topic over one minute or several: records, offsets without a record by reason, and
+    repeated records."""
 
     records: int = 0
     markers: int = 0
@@ -92,8 +97,11 @@ class MinuteRange:
 
 @dataclass(frozen=True, slots=True)
 class MinuteGrid:
-    """A topic minute by minute. What was audited reaches from ``since_ms`` (None: the log's beginning) to ``until_ms``, without
-    ``gaps``, when there are none; ``unplaced``: offsets and repeats of older entries, which name no minute."""
+    """Counts of a topic by minute.
+
+    ``since_ms`` (None: the log's beginning) and ``until_ms``: the audited range. ``gaps``: unaudited offsets
+    in it. ``unplaced``: offsets and repeats of older entries, which name no minute.
+    """
 
     minutes: Mapping[int, MinuteRange]
     since_ms: int | None
@@ -105,7 +113,7 @@ class MinuteGrid:
 
 @dataclass(frozen=True, slots=True)
 class TopicCountsRow:
-    """A topic as the ledger has it at all times."""
+    """Overall state of a topic."""
 
     topic: str
     state: str
@@ -115,7 +123,7 @@ class TopicCountsRow:
 
 @dataclass(frozen=True, slots=True)
 class CountedTopics:
-    """All that the ledger knows, the worst first. ``error``: why nothing newer is known. ``read`` False: nothing is, yet."""
+    """All counted topics, worst first. ``error``: why they are not updated. ``read`` False: not read yet."""
 
     topics: Sequence[TopicCountsRow] = ()
     error: str | None = None
@@ -125,7 +133,8 @@ class CountedTopics:
 
 @dataclass(frozen=True, slots=True)
 class GridFilter:
-    """What the address says. ``topics``: words of a name, or a pattern with ``*`` and ``?`` for the whole of it."""
+    """Parameters of the address. ``topics``: part of a name, or a pattern with ``*`` and ``?`` for the
+    whole name."""
 
     topics: str = ""
     state: tuple[str, ...] = ()
@@ -140,7 +149,7 @@ class GridFilter:
 
 @dataclass(frozen=True, slots=True)
 class CompletenessCell:
-    """``records`` None: not known. ``why`` in words, empty when there is nothing to say."""
+    """A cell of the map. ``records`` None: unknown. ``why``: the reason as text, may be empty."""
 
     at_ms: int
     state: CellState
@@ -150,9 +159,12 @@ class CompletenessCell:
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """A topic; ``branch`` is its first label, ``label`` the rest. ``elsewhere_ms``: the newest trouble outside of the range, and
-    ``elsewhere_until`` the end of a map that shows it, as in an address: none where no map does. ``said``: trouble that is of no
-    time, as that of a store's rows."""
+    """A row of the map: one topic.
+
+    ``branch``: its first label; ``label``: the rest. ``elsewhere_ms``: the newest trouble outside the range,
+    and ``elsewhere_until`` the end of a map that shows it, as in an address ("" if no map does). ``said``:
+    trouble without a time, such as that of a store's rows.
+    """
 
     topic: str
     branch: str
@@ -167,7 +179,7 @@ class GridRow:
 
 @dataclass(frozen=True, slots=True)
 class SelectedCell:
-    """One cell looked at closely: all that is known of [at_ms, end_ms)."""
+    """Details of one cell: everything known of [at_ms, end_ms)."""
 
     topic: str
     at_ms: int
@@ -185,7 +197,8 @@ class SelectedCell:
 
 @dataclass(frozen=True, slots=True)
 class CompletenessPage:
-    """``counts``: (state, topics) without the filter on states. ``rows`` by branch, those of the worst topic first."""
+    """Values of the page. ``counts``: (state, topics) without the filter on states. ``rows``: by branch,
+    worst topic first."""
 
     filter: GridFilter
     read: bool
@@ -214,8 +227,11 @@ def completeness_page(
     topic: str = "",
     at: str = "",
 ) -> CompletenessPage:
-    """The page of that number; ``names`` are the topics there are, ``topic`` and ``at`` (epoch ms or ISO 8601) the cell that is
-    looked at. Raises CallerError, NotFound."""
+    """Return the page with that number.
+
+    ``names``: all topics. ``topic`` and ``at`` (epoch ms or ISO 8601): the selected cell. Raises CallerError,
+    NotFound.
+    """
     checked(wanted)
     step_ms, many = RANGES[wanted.range]
     last_ms = until_of(wanted.until, now_ms)
@@ -271,7 +287,7 @@ def completeness_page(
 
 
 def checked(wanted: GridFilter) -> None:
-    """Raises CallerError."""
+    """Check the filter's values. Raises CallerError."""
     for each in wanted.state:
         if each not in STATES:
             raise CallerError(f'"{each[:30]}" is no state', hint=f"one of: {', '.join(STATES)}")
@@ -282,7 +298,7 @@ def checked(wanted: GridFilter) -> None:
 
 
 def until_of(text: str, now_ms: int) -> int:
-    """A time as it stands in an address, in epoch ms; empty: now. Raises CallerError."""
+    """Parse a time of an address into epoch ms; empty: now. Raises CallerError."""
     if not text:
         return now_ms
     at_ms = at_of(text)
@@ -294,7 +310,7 @@ def until_of(text: str, now_ms: int) -> int:
 
 
 def at_of(text: str) -> int:
-    """A cell's time as it stands in an address, in epoch ms: any that ``minute`` may write. Raises CallerError."""
+    """Parse a cell's time into epoch ms, in any format that ``minute`` writes. Raises CallerError."""
     try:
         if number := re.fullmatch(r"(\d{1,15})|(\d{1,19})ms", text):
             return int(number[1] or number[2])
@@ -308,8 +324,10 @@ def at_of(text: str) -> int:
 
 
 def minute(at_ms: int) -> str:
-    """As ``hub audit missing`` takes it: 2026-01-31T12:30Z. A time that no date can say, as of producers that
-    write microseconds for milliseconds: 1790000000000000ms."""
+    """Format a time for ``hub audit missing``: 2026-01-31T12:30Z.
+
+    Times out of range, such as those of producers that write microseconds, become 1790000000000000ms.
+    """
     try:
         return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%MZ}"
     except (ValueError, OverflowError, OSError):
@@ -317,7 +335,7 @@ def minute(at_ms: int) -> str:
 
 
 def tick(at_ms: int, step_ms: int) -> str:
-    """What stands above a column: a time of the day, a date; of most columns nothing."""
+    """Return the label above a column: a time of day, a date, or "" for most columns."""
     every_ms = {60_000: 10, 600_000: 6, 1_800_000: 6, 10_800_000: 8, 43_200_000: 10}[step_ms] * step_ms
     if at_ms % every_ms:
         return ""
@@ -326,7 +344,7 @@ def tick(at_ms: int, step_ms: int) -> str:
 
 
 def fitting(text: str) -> Callable[[str], bool]:
-    """Whether a topic's name fits: ``shop.*`` the whole of it, ``shop`` anywhere in it."""
+    """Return a predicate for topic names: ``shop.*`` matches the whole name, ``shop`` any part of it."""
     text = text.strip()
     if any(each in text for each in "*?"):
         pattern = re.compile(translate(text.replace("[", "[[]")))
@@ -342,7 +360,7 @@ def _never(topics: Sequence[TopicCountsRow], names: Iterable[str]) -> Iterator[T
 
 
 def by_branch(topics: Sequence[TopicCountsRow]) -> list[TopicCountsRow]:
-    """Those with the same first label together, where the first of them is."""
+    """Group topics with the same first label, in the order of the first of each group."""
     branches: dict[str, list[TopicCountsRow]] = {}
     for each in topics:
         branches.setdefault(each.topic.partition(".")[0], []).append(each)
@@ -350,7 +368,7 @@ def by_branch(topics: Sequence[TopicCountsRow]) -> list[TopicCountsRow]:
 
 
 def row_of(audited: TopicCountsRow, heat: MinuteGrid | None, columns: Sequence[int], step_ms: int) -> GridRow:
-    """A topic's cells. ``heat`` None: the ledger says nothing of it."""
+    """Return a topic's row. ``heat`` None: nothing is known of the topic."""
     branch, _, rest = audited.topic.partition(".")
     by_column: dict[int, list[MinuteRange]] = {}
     elsewhere = None
@@ -380,7 +398,7 @@ def row_of(audited: TopicCountsRow, heat: MinuteGrid | None, columns: Sequence[i
 def cell_of(
     heat: MinuteGrid | None, those: Sequence[MinuteRange], at_ms: int, step_ms: int
 ) -> CompletenessCell:
-    """A cell of the minutes that something is known of."""
+    """Return a cell from the minutes that it covers."""
     if heat is None:
         return CompletenessCell(at_ms, CellState.UNKNOWN, None, "never audited")
     if those:
@@ -398,7 +416,7 @@ def cell_of(
 
 
 def joined(those: Sequence[MinuteRange]) -> MinuteRange:
-    """Several minutes as one: numbers added up, the worst state of each side."""
+    """Combine several minutes: sums of the numbers, the worst state of each side."""
     sides: dict[tuple[str, str], ComparedSide] = {}
     for stretch in those:
         for side in stretch.sides:
@@ -436,7 +454,7 @@ _THERE = {"source": "not in the log", "mirror": "not at the target", "view": "no
 
 
 def state_of(stretch: MinuteRange) -> tuple[CellState, str]:
-    """The worst that is known of a stretch, and why."""
+    """Return the worst known state of a time range, and the reason."""
     for side in stretch.sides:
         who = f"{'producer' if side.kind == 'source' else side.kind} {side.instance}"
         if side.state == "SHORT":
@@ -479,7 +497,7 @@ def _records(number: int) -> str:
 
 
 def chosen_of(audited: TopicCountsRow, heat: MinuteGrid | None, at_ms: int, step_ms: int) -> SelectedCell:
-    """A cell with its counts at every tier, and the commands that name records or count anew."""
+    """Return a cell with its counts at every tier, and the commands that list its records or count again."""
     those = {at: each for at, each in heat.minutes.items() if at_ms <= at < at_ms + step_ms} if heat else {}
     cell = cell_of(heat, list(those.values()), at_ms, step_ms)
     whole = joined(list(those.values()))

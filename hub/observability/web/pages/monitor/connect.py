@@ -1,4 +1,4 @@
-"""[core] Kafka Connect as a page: its connectors with their tasks, the worst first, and the workers that are asked."""
+"""[core] Page of Kafka Connect: its connectors with their tasks, worst first, and its workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TASKS = 200
 
 @dataclass(frozen=True, slots=True)
 class ConnectFacts:
-    """What is asked, and whether any of it answers."""
+    """Configured workers, and their combined state."""
 
     state: str
     workers: tuple[ConnectWorker, ...]
@@ -22,8 +22,11 @@ class ConnectFacts:
 
 @dataclass(frozen=True, slots=True)
 class ConnectPage:
-    """``connect`` None: no worker is named in the settings. ``of``: connectors in all, None while that is not known.
-    ``counts``: (state, how many) of what fits without the filter on states."""
+    """Values of the page.
+
+    ``connect`` None: no worker is configured. ``of``: number of all connectors; None: unknown. ``counts``:
+    (state, number) of the matches without the filter on states.
+    """
 
     connect: ConnectFacts | None
     q: str
@@ -37,7 +40,7 @@ class ConnectPage:
 
 
 def connect_page(connect: Connect | None, q: str, state: str, number: int = 1) -> ConnectPage:
-    """The page of that number. Raises CallerError."""
+    """Return the page with that number. Raises CallerError."""
     if state and state not in set(ConnectState):
         raise CallerError(f'"{state[:30]}" is no state', hint=f"one of: {', '.join(ConnectState)}")
     every = connect.connectors if connect is not None else ()

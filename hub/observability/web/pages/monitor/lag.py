@@ -1,4 +1,5 @@
-"""[core] Who reads what and how late it is, as a page: rows worst first, by state, owner, kind and topic."""
+"""[core] Page of lag: consumers and how late they are, worst first, filtered by state, owner, kind and
+topic."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ KINDS = ("group", "view", "applier", "mirror")
 
 @dataclass(frozen=True, slots=True)
 class LagFilter:
-    """As ``/api/lag`` has it: an empty one lets everything through. ``prefix`` is of topics."""
+    """Filter as in ``/api/lag``; an empty one matches everything. ``prefix``: of topic names."""
 
     state: tuple[str, ...] = ()
     owner: str = ""
@@ -33,8 +34,11 @@ class LagFilter:
 
 @dataclass(frozen=True, slots=True)
 class LagPage:
-    """``counts``: (state, how many) of what fits without the filter on states. ``measured_at_ms``: the newest reading.
-    ``unmeasured``: see Estate."""
+    """Values of the page.
+
+    ``counts``: (state, number) of the matches without the filter on states. ``measured_at_ms``: time of the
+    newest reading. ``unmeasured``: see PageSources.
+    """
 
     filter: LagFilter
     rows: tuple[LagRow, ...]
@@ -49,7 +53,7 @@ class LagPage:
 
 
 def checked(states: Iterable[str]) -> tuple[str, ...]:
-    """States that there are, empty ones left out. Raises CallerError."""
+    """Return the states without empty ones. Raises CallerError for an unknown state."""
     wanted = tuple(each for each in states if each)
     for each in wanted:
         if each not in SEVERITY:
@@ -58,7 +62,7 @@ def checked(states: Iterable[str]) -> tuple[str, ...]:
 
 
 def fitting(rows: Iterable[LagRow], wanted: LagFilter) -> list[LagRow]:
-    """The rows that the filter lets through, in their order."""
+    """Return the rows that match the filter, in their order."""
     return [
         row
         for row in rows
@@ -73,7 +77,7 @@ def fitting(rows: Iterable[LagRow], wanted: LagFilter) -> list[LagRow]:
 def lag_page(
     rows: Sequence[LagRow], wanted: LagFilter, number: int = 1, unmeasured: str | None = None
 ) -> LagPage:
-    """The page of that number; ``rows`` come worst first."""
+    """Return the page with that number; ``rows`` must be ordered worst first."""
     anyhow = fitting(rows, LagFilter((), wanted.owner, wanted.prefix, wanted.name, wanted.kind))
     counts = Counter(row.state for row in anyhow)
     fit = fitting(anyhow, LagFilter(wanted.state))

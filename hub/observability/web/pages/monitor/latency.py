@@ -1,4 +1,4 @@
-"""[core] From event to view, as a page: stages of every view, by view, stage and origin."""
+"""[core] Page of latency from event to view: the stages of every view, by view, stage and origin."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hub.observability.lag.status import SEVERITY, LagState
 from hub.observability.latency.latency import STAGES, LatencyRow
 from hub.observability.web.layout import Pager, paged
 
-# Views on a page.
+# Views per page.
 PAGE = 50
 ORIGINS = ("live", "replay")
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyFilter:
-    """As ``/api/latency`` has it: an empty one lets everything through."""
+    """Filter as in ``/api/latency``; an empty one matches everything."""
 
     view: str = ""
     stage: str = ""
@@ -30,7 +30,8 @@ class LatencyFilter:
 
 @dataclass(frozen=True, slots=True)
 class LatencyPage:
-    """``rows`` by view, those whose state is worst first. ``views`` of ``of`` fit; ``pager`` counts views."""
+    """Values of the page. ``views``: rows by view, worst state first. ``total`` of ``of`` views match;
+    ``pager`` counts views."""
 
     filter: LatencyFilter
     views: tuple[tuple[str, tuple[LatencyRow, ...]], ...]
@@ -41,7 +42,7 @@ class LatencyPage:
 
 
 def checked(wanted: LatencyFilter) -> LatencyFilter:
-    """The filter, when it names stages and origins that there are. Raises CallerError."""
+    """Return the filter. Raises CallerError for an unknown stage or origin."""
     for what, said, known in (("stage", wanted.stage, STAGES), ("origin", wanted.origin, ORIGINS)):
         if said and said not in known:
             raise CallerError(f'"{said[:30]}" is no {what}', hint=f"one of: {', '.join(known)}")
@@ -49,7 +50,7 @@ def checked(wanted: LatencyFilter) -> LatencyFilter:
 
 
 def latency_page(rows: Sequence[LatencyRow], wanted: LatencyFilter, number: int) -> LatencyPage:
-    """The page's facts."""
+    """Return the page's values."""
     by_view: dict[str, list[LatencyRow]] = {}
     for row in rows:
         if (

@@ -1,4 +1,4 @@
-"""[core] Lineage as a page: a picture of what events go through, why a node is late, and what its columns are made of."""
+"""[core] Page of lineage: a drawing of the graph, why a node is late, and the origins of a view's columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_NODES = 120
 MOST_STEPS = 9
 _SHORT = 24
 
-# What is missing while mirrors' clusters are asked for the first time.
+# Entry of ``missing`` until the mirrors' clusters have been read once.
 ASKING = "mirrors: their clusters are being asked"
 
 ColumnsOf = Callable[[Collection[str]], Mapping[str, Columns]]
@@ -22,8 +22,11 @@ ColumnsOf = Callable[[Collection[str]], Mapping[str, Columns]]
 
 @dataclass(frozen=True, slots=True)
 class LineagePage:
-    """The graph around ``of``, so many ``steps`` each way; of everything when it is None. ``late`` and ``columns`` (of a
-    view) belong to ``of``; ``cut``: there is more; ``total``: nodes in all; ``missing``: what could not be told. ``unmeasured``: see Estate."""
+    """Values of the page: the graph around ``of``, up to ``steps`` each way; None: the whole graph.
+
+    ``late`` and ``columns`` (of a view) belong to ``of``. ``cut``: there is more. ``total``: number of all
+    nodes. ``missing``: parts that could not be read. ``unmeasured``: see PageSources.
+    """
 
     of: LineageNode | None
     steps: int
@@ -45,7 +48,7 @@ def lineage_page(
     missing: tuple[str, ...] = (),
     unmeasured: str | None = None,
 ) -> LineagePage:
-    """The page's facts. Raises NotFound, CallerError."""
+    """Return the page's values. Raises NotFound, CallerError."""
     if not 1 <= steps <= MOST_STEPS:
         raise CallerError(f"steps: {steps} is not from 1 to {MOST_STEPS}", hint="steps=3 shows most of it")
     node = graph.find(of) if of else None
@@ -65,7 +68,7 @@ def lineage_page(
 
 
 def unreported_mirrors(mirrors: MirrorFacts) -> tuple[str, ...]:
-    """What cannot be said of mirrors, and why."""
+    """Return the mirrors whose state is unknown, and why."""
     if mirrors.error is not None:
         return (f"mirrors: {mirrors.error}",)
     silent = [each for each in mirrors.mirrors if "partitions" not in each]
@@ -73,7 +76,7 @@ def unreported_mirrors(mirrors: MirrorFacts) -> tuple[str, ...]:
 
 
 def short(name: str, most: int = _SHORT) -> str:
-    """The end of a name tells it from its neighbours, so the beginning goes.
+    """Shorten a name at the beginning, since its end distinguishes it from its neighbors.
 
     >>> short("nyc.jfk.departures", 12)
     '….departures'
@@ -82,7 +85,7 @@ def short(name: str, most: int = _SHORT) -> str:
 
 
 def home_of(node: LineageNode) -> str:
-    """The address of the page of what a node is."""
+    """Return the address of a node's own page."""
     if node.kind == "mirror" or node.cluster:
         return "/mirrors"
     if node.kind == "topic":

@@ -1,4 +1,5 @@
-"""[core] Mirrors as a page: how each goes, and whether its target could take over now, point by point."""
+"""[core] Page of mirrors: the state of each mirror, and a checklist whether its target could take over
+now."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ MOST_PARTITIONS = 100
 MOST_GROUPS = 100
 MOST_LOST = 10
 SILENT_S = 10.0
-HEARD_S = 60.0  # the source is asked for its ends every few seconds
+HEARD_S = 60.0  # the source's ends are read every few seconds
 
 
 @dataclass(frozen=True, slots=True)
 class ChecklistItem:
-    """A point of the checklist: "ok", "bad", or "unknown"; and in words."""
+    """A point of the checklist. ``state``: "ok", "bad" or "unknown"."""
 
     state: str
     what: str
@@ -26,7 +27,7 @@ class ChecklistItem:
 
 @dataclass(frozen=True, slots=True)
 class MirrorCommand:
-    """What it is for, the command, and what people do before and after it."""
+    """A command, its purpose, and ``around``: the steps for people before and after it."""
 
     what: str
     command: str
@@ -35,9 +36,13 @@ class MirrorCommand:
 
 @dataclass(frozen=True, slots=True)
 class MirrorCard:
-    """``status`` is what ``hub mirror status -o json`` tells; its partitions, worst first, are cut here. ``back_of``: the mirror
-    whose way back it is, which nobody declares. ``handed_over``: the target acts for the source. ``commands``: those that
-    are not refused as things are. ``lost``: what the failover that the target acts by left behind, a line each."""
+    """Values of one mirror.
+
+    ``status``: as in ``hub mirror status -o json``, with its partitions limited, worst first. ``back_of``:
+    the mirror of which this is the reverse link, which is not declared itself. ``handed_over``: the target
+    owns the source's topics. ``commands``: commands that would be accepted now. ``lost``: lines on the
+    records that the last failover left behind.
+    """
 
     name: str
     status: Mapping[str, Any]
@@ -54,8 +59,11 @@ class MirrorCard:
 
 @dataclass(frozen=True, slots=True)
 class MirrorFacts:
-    """What was last heard. ``declared`` False: there is no mirrors.yaml. ``asked_at_ms`` None: not yet. ``here``: the file's
-    names of this very cluster; ``clusters``: the first address of each."""
+    """Last known status of all mirrors.
+
+    ``declared`` False: there is no mirrors.yaml. ``asked_at_ms`` None: not read yet. ``here``: the names of
+    this cluster in the file; ``clusters``: the first address of each.
+    """
 
     mirrors: Sequence[Mapping[str, Any]] = ()
     asked_at_ms: int | None = None
@@ -67,7 +75,7 @@ class MirrorFacts:
 
 @dataclass(frozen=True, slots=True)
 class MirrorsPage:
-    """``asked_at_ms`` None: the clusters are being asked for the first time."""
+    """Values of the page. ``asked_at_ms`` None: the clusters are being read for the first time."""
 
     declared: bool
     asked_at_ms: int | None
@@ -76,7 +84,7 @@ class MirrorsPage:
 
 
 def mirrors_page(known: MirrorFacts) -> MirrorsPage:
-    """The page's facts."""
+    """Return the page's values."""
     return MirrorsPage(
         known.declared,
         known.asked_at_ms,
@@ -86,7 +94,8 @@ def mirrors_page(known: MirrorFacts) -> MirrorsPage:
 
 
 def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None) -> MirrorCard:
-    """One mirror; ``status`` may be as short as that of a cluster that does not answer. ``clusters``: addresses by name."""
+    """Return one mirror's values. ``status``: may be the short one of a cluster that does not answer.
+    ``clusters``: addresses by name."""
     name = str(status["mirror"])
     declared = str(status.get("declared", name))
     partitions = sorted(
@@ -110,7 +119,8 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
 
 
 def left_behind_lines(status: Mapping[str, Any], most: int | None = None) -> Iterator[str]:
-    """Return the lines that say which records the last failover left at the source and what to do; ``most`` partitions."""
+    """Return lines on the records that the last failover left at the source, and how to recover them; of
+    at most ``most`` partitions."""
     lost, known, source = status.get("lost", ()), status.get("lost_known", True), status.get("source")
     rows = [row for row in lost if row["end"] > row["first"]]
     yield from (_lost_line(status, row) for row in rows[:most])
@@ -150,14 +160,17 @@ def _clock(at_ms: int) -> str:
 
 
 def _handed_over(status: Mapping[str, Any]) -> bool:
-    """Whether the target of a declared mirror acts for its source."""
+    """Return whether the target of a declared mirror owns the source's topics."""
     acting = status.get("acting", {})
     is_back = str(status.get("declared", status["mirror"])) != status["mirror"]
     return not is_back and "source" in status and acting.get(status["source"]) == status["target"]
 
 
 def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[MirrorCommand, ...]:
-    """What can be done now. Others would be refused: who acts already cannot take over, who owns has nothing to get back."""
+    """Return the commands that are possible now.
+
+    Others would be refused: an owner cannot take over, and a cluster that owns its topics cannot fail back.
+    """
     declared = str(status.get("declared", status["mirror"]))
     if "workers" not in status:
         return (
@@ -213,7 +226,8 @@ def _address(cluster: str, clusters: Mapping[str, str]) -> str:
 
 
 def checks(status: Mapping[str, Any]) -> tuple[ChecklistItem, ...]:
-    """Could the target take over now? Of one that acts already: does it."""
+    """Return the checklist whether the target could take over now; for one that has taken over, that it
+    has."""
     if "workers" not in status:
         return (ChecklistItem("bad", f"The target does not answer: {status.get('reason', '')}"),)
     if _handed_over(status):
@@ -333,7 +347,8 @@ def checks(status: Mapping[str, Any]) -> tuple[ChecklistItem, ...]:
 
 
 def _ends_of_now(status: Mapping[str, Any]) -> bool:
-    """Return whether the lag is by the source's ends of now: it was asked, or workers look and nothing stands still."""
+    """Return whether the lag is based on current source ends: they were just read, or workers run and no
+    partition is blocked."""
     rows = [row for row in status.get("partitions", ()) if row["state"] != "left"]
     if rows and all(row.get("source_end_s") == 0 for row in rows):
         return True
@@ -341,7 +356,7 @@ def _ends_of_now(status: Mapping[str, Any]) -> bool:
 
 
 def _unreported(status: Mapping[str, Any]) -> list[ChecklistItem]:
-    """The partitions that no worker reports, as a point of the checklist."""
+    """Return a checklist item for the partitions that no worker reports, or []."""
     rows = [row for row in status.get("partitions", ()) if row["state"] == "unknown"]
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""[core] Views as pages: all of them, and one with its sources, stores, versions and the ways to ask it."""
+"""[core] Pages of views: the list, and one view with its sources, stores, versions and access examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hub.observability.overview.overview import RUNNING, BatchSummary, Overview,
 
 @dataclass(frozen=True, slots=True)
 class ViewsPage:
-    """``views`` that fit, those that need eyes first. ``of`` are there; ``error``: why the store cannot be read."""
+    """Values of the list. ``views``: matches, those not running first. ``of``: number of all views.
+    ``error``: why the store cannot be read."""
 
     q: str
     owner: str
@@ -28,7 +29,7 @@ class ViewsPage:
 
 @dataclass(frozen=True, slots=True)
 class AccessExample:
-    """A way to ask the view: what it is for, and the command."""
+    """An example of reading the view: its purpose and the command."""
 
     what: str
     command: str
@@ -36,9 +37,12 @@ class AccessExample:
 
 @dataclass(frozen=True, slots=True)
 class ViewPage:
-    """``stores``, ``versions`` as ``GET /views`` and ``GET /view-versions`` have them; ``text`` is the served version's
-    file. ``batches``: the last ones that were seen, the newest first. ``missing``: what could not be told, and why. ``recomputed``: what the last
-    computation from the sources found, that was made to be compared."""
+    """Values of one view's page.
+
+    ``stores``, ``versions``: as in ``GET /views`` and ``GET /view-versions``. ``text``: the served version's
+    file. ``batches``: the last observed ones, newest first. ``missing``: parts that could not be read, and
+    why. ``recomputed``: result of the last recomputation from the sources for comparison.
+    """
 
     line: ViewLine
     fields: tuple[str, ...]
@@ -58,7 +62,7 @@ class ViewPage:
 
 
 def views_page(overview: Overview, q: str, owner: str, state: str) -> ViewsPage:
-    """The list; every word of ``q`` must be in a view's name, doc, owner or the names of its topics."""
+    """Return the list. Every word of ``q`` must be in a view's name, doc, owner or its topics' names."""
     words = q.lower().split()
 
     def fits(view: ViewLine) -> bool:
@@ -91,7 +95,8 @@ def view_page(
     base: str,
     missing: tuple[str, ...] = (),
 ) -> ViewPage:
-    """The page; ``base`` is the hub's own address as the reader has it. Raises NotFound with the nearest name."""
+    """Return the page. ``base``: the hub's address as the browser sees it. Raises NotFound with the
+    nearest name."""
     line = next((view for view in overview.views if view.name == name), None)
     if line is None:
         guess = nearest(name, [view.name for view in overview.views])
@@ -120,7 +125,7 @@ def view_page(
 
 
 def ways(view: str, indexes: Sequence[str], key: str, base: str) -> tuple[AccessExample, ...]:
-    """How to ask a view, as commands that can be pasted."""
+    """Return examples of reading a view, as commands to paste."""
     at = f"{base.rstrip('/')}/views/{quote(view)}"
     found = [AccessExample("One row", f"curl -s {shlex.quote(f'{at}/{quote(key)}')}")]
     if indexes:
