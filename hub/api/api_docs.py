@@ -59,9 +59,8 @@ def _operation(document: Mapping[str, Any], method: str, path: str, item: Mappin
     ]
     summary, description = said.get("summary", ""), said.get("description", "")
     if description and said.get("operationId", "").startswith(summary.lower().replace(" ", "_")):
-        summary, _, description = description.partition(
-            "\n"
-        )  # FastAPI's default summary is the function's name
+        # FastAPI's default summary is the function's name.
+        summary, _, description = description.partition("\n")
     return ApiOperation(
         method.upper(),
         path,

@@ -4,10 +4,10 @@
 
     client ─ traceparent (HTTP) ─▶ server ─▶ gateway ─ traceparent (record header) ─▶ Kafka
                                                                                        ⋮ link
-    subscriber ◀─ push ··· link ··· apply ··· link ··· process: one span per batch of a view, with links
+    subscriber ◀─ push ··· link ··· apply ··· link ··· process: one span per reported batch
 
 An event's own trace spans from its producer to its record. After that, events are processed many at a time:
-those spans are of batches, with *links* to the contexts of a few of their events, each span to the one before
+those spans are of a view's batches, with *links* to the contexts of a few of their events, each span to the one before
 it. A mirror copies headers byte for byte.
 
 Off unless a collector is configured (``otlp_endpoint``, or OpenTelemetry's own variables): nothing of

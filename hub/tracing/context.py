@@ -69,9 +69,8 @@ def with_trace(headers: Headers, trace: Trace | None) -> Headers:
     """Return a record's headers with the context. A context that the application has set stays."""
     if trace is None or any(name == TRACEPARENT for name, _ in headers):
         return headers
-    kept = tuple(
-        each for each in headers if each[0] != TRACESTATE
-    )  # without a traceparent it would be taken as part of this context
+    # Drop a tracestate without a traceparent: it would be taken as part of this context.
+    kept = tuple(each for each in headers if each[0] != TRACESTATE)
     return (*kept, *((name, value.encode()) for name, value in trace.headers()))
 
 

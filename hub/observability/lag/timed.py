@@ -121,9 +121,8 @@ def next_question(
         gaps = [(known.after_ms, answers[index][0]), (answers[past - 1][0], until_ms)]
     for low_ms, high_ms in gaps:
         middle_ms = (low_ms + high_ms) // 2
-        if now_ms - low_ms > 4 * (
-            now_ms - high_ms
-        ):  # geometric mean of the ages: half of fifty years is a bad guess
+        if now_ms - low_ms > 4 * (now_ms - high_ms):
+            # Geometric mean of the ages: half of fifty years is a bad guess.
             middle_ms = now_ms - round(sqrt((now_ms - low_ms) * max(_S, now_ms - high_ms)))
         if (
             high_ms - low_ms > narrow_ms / len(gaps)

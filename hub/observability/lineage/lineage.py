@@ -477,9 +477,8 @@ _COLUMNS = "https://openlineage.io/spec/facets/1-2-0/ColumnLineageDatasetFacet.j
 _OWNERS = "https://openlineage.io/spec/facets/1-0-1/OwnershipJobFacet.json"
 _PRODUCER = "event-hub"
 
-Columns = Mapping[
-    str, Sequence[tuple[str, str]]
-]  # by column of a view: the (topic, column) pairs that it is made of
+# By column of a view: the (topic, column) pairs that it is made of.
+Columns = Mapping[str, Sequence[tuple[str, str]]]
 
 
 def open_lineage(
