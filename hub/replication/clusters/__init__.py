@@ -4,8 +4,8 @@ clusters.py                 [edge]  clients of both sides; what the planner comp
 control_state.py            [core]  the control topic, folded: workers, links, pauses
 control_follower.py         [shell] the control topic, followed
 written_state.py            [core]  what mirrors wrote into a cluster, folded: positions, gaps, maps
-offset_map_compaction.py    [core]  the map kept short and exact
+offset_map_compaction.py    [core]  compaction of the offset map, which stays exact
 registries.py registry_side.py     [edge]  schema registries of both sides
-schemas_first.py            [edge]  no event arrives before its schema
+schemas_first.py            [edge]  schemas arrive before the events that name them
 apply_plan.py               [edge]  steps of a plan, each idempotent
 """

@@ -1,7 +1,7 @@
-"""[edge] The plan of a link made from real clusters, and its steps carried out, each safe to do twice.
+"""[edge] Make the plan of a link from real clusters, and carry out its steps, each idempotent.
 
-``planned`` reads both sides and what was synced last, and lets planning/plan.py decide; ``carry_out`` does one step. The command
-line and the workers use the very same two.
+``planned`` reads both sides and the last synced state, and lets planning/plan.py decide; ``carry_out``
+executes the steps. The command line and the workers use the same two functions.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ _SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
-    """A link's plan with what it was made from. ``own``: topics of the mirrors themselves that are missing at the
-    target (and at the source: what is said of owners stands on both sides). ``rights``: the source's rules about writing, where
-    they differ from those that were recorded; None: nothing to record."""
+    """A link's plan with its inputs. ``own``: the mirrors' own topics that are missing at the target and at
+    the source (owners are recorded on both sides). ``rights``: the source's write ACLs, where they differ
+    from those that were recorded; None: nothing to record.
+    """
 
     link: Link
     own: tuple[tuple[str, CreateTargetTopic], ...]
@@ -77,24 +78,24 @@ class LinkPlan:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What people want to see: every step but what is only remembered."""
+        """Steps to show to people: all except those that only record state."""
         said = [f"+ topic {step.topic} at {where}  (the mirrors' own)" for where, step in self.own]
         return (*said, *(str(step) for step in self.made.steps if not isinstance(step, Remember)))
 
     @property
     def shapes(self) -> dict[str, str]:
-        """By topic what is done to its records on the way, where anything is."""
+        """Rewriting rules by topic, of the topics that have any."""
         ids = self.made.own_ids
         found = {topic: shape_of(self.link.mirror, topic, rewrites=topic in ids) for topic in self.topics}
         return {topic: str(shape) for topic, shape in found.items() if shape is not None}
 
     @property
     def source_places(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Offsets [begin, end) of every partition of the source's topics that the link is about."""
+        """Offsets [begin, end) of every partition of the link's source topics."""
         return {tp: (self.source.begins.get(tp), end) for tp, end in self.source.ends}
 
     def carries(self, now_ms: int) -> LinkContents:
-        """What the workers shall carry, once the steps are done."""
+        """Return what the workers shall carry once the steps are done."""
         found: dict[str, CarriedTopic] = {}
         for topic in self.topics:
             here = self.source.topics.get(topic)
@@ -122,11 +123,11 @@ def planned(
     secrets: Mapping[str, str] | None = None,
     registries: Mapping[str, RegistryReader] | None = None,
 ) -> LinkPlan:
-    """What a link needs now. ``board`` and what ``read`` gives are the target's, ``other`` is what mirrors wrote at the
-    source. Progress is read after the target's ends: what stands there by then has its checkpoint. Ends that are before their
-    checkpoint are asked for once more.
-    ``secrets``: the keys of masks that are at hand, by reference. ``registries``: readers by cluster of whoever plans again
-    and again.
+    """Make the plan of a link from the current state. ``board`` and the result of ``read`` are the target's,
+    ``other`` is what mirrors wrote at the source. Progress is read after the target's ends: records before
+    those ends have their checkpoint by then. Ends that are before their checkpoint are requested once more.
+    ``secrets``: the available keys of masks, by reference. ``registries``: cached readers by cluster, for
+    callers that plan repeatedly.
 
     Raises PeerError when a cluster, or its registry, does not answer.
     """
@@ -157,7 +158,7 @@ def planned(
     if unmarked:
         void = without_records(target, unmarked)
         there = replace(there, void=void)
-        if unmarked - void:  # they may be our own, committed since progress was read
+        if unmarked - void:  # they may be the mirror's own, committed since progress was read
             progress = read()
             marks = progress.of(link.name)
     there = _reached_by(there, marks, target)
@@ -199,7 +200,9 @@ def _with_registries(
     synced: Iterable[str],
     registries: Mapping[str, RegistryReader] | None,
 ) -> tuple[ClusterSide, ClusterSide]:
-    """Both sides with what their registries have, where both have one: all versions, and settings of the link's subjects."""
+    """Add the registries' contents to both sides, if both have a registry: all versions, and settings of the
+    link's subjects.
+    """
     if source[0].registry is None or target[0].registry is None:
         return source[1], target[1]
     readers = registries or {
@@ -222,8 +225,9 @@ def _with_registries(
 def _reached_by(
     there: ClusterSide, marks: Mapping[TopicPartition, Checkpoint], target: ClusterHandle
 ) -> ClusterSide:
-    """The target with ends asked for again where a checkpoint is beyond: a busy mirror wrote on since the first look. What
-    ends before its checkpoint even now has lost records."""
+    """Request the target's ends again where a checkpoint is beyond them: a busy mirror wrote more since the
+    first request. A partition that still ends before its checkpoint has lost records.
+    """
     beyond = {
         tp.topic for tp, mark in marks.items() if mark.target_next > there.ends.get(tp, mark.target_next)
     }
@@ -242,7 +246,9 @@ def _came_from_here(
     marks: Mapping[TopicPartition, Checkpoint],
     other: WrittenState | None,
 ) -> dict[TopicPartition, Checkpoint]:
-    """Partitions whose data at the target was mirrored from there: the way back begins in spite of it."""
+    """Return checkpoints of partitions whose records at the target were mirrored from there, so that the way
+    back may begin although the target has records.
+    """
     found: dict[TopicPartition, Checkpoint] = {}
     if other is None:
         return found
@@ -263,7 +269,9 @@ def carry_out(
     target: ClusterHandle,
     said: Callable[[Step], None] = lambda step: None,
 ) -> dict[str, HubError]:
-    """Do the steps in their order; the topics of which one failed, and why: their later steps are left out."""
+    """Carry out the steps in order; return the topics whose step failed, with the error. Later steps of these
+    topics are skipped.
+    """
     failed: dict[str, HubError] = {}
     for step in steps:
         if step.topic in failed:
@@ -280,15 +288,17 @@ def carry_out(
 def rules_from_now(
     link: Link, target: ClusterHandle, secrets: Mapping[str, str]
 ) -> dict[TopicPartition, tuple[int, FilterVersion]]:
-    """Let records be made under the rules of the file from where each partition is now, of which some were made under
-    others. By partition the source offset and the rules. Written under each shard's own fence, so that no worker goes on
-    by former rules; the same again does nothing. ``secrets``: all keys of the mirror's masks."""
+    """Put the file's current rules into force from each partition's current offset on, where earlier records
+    were made under other rules. Returns by partition the source offset and the rules. Written under each
+    shard's own fence, so that no worker continues with former rules. Idempotent. ``secrets``: all keys of the
+    mirror's masks.
+    """
     begun: dict[TopicPartition, tuple[int, FilterVersion]] = {}
     known = read_progress(target, maps=False)
     for number in sorted({shard_of(*tp, link.mirror.shards) for tp in _otherwise(link, known, secrets)}):
         writer = target.kafka.writer(Shard(link.name, number).transactional_id)
         try:
-            # Read again: what was under way is aborted now, and nothing comes later.
+            # Read again: the former owner's open transaction is aborted now, and it can write nothing more.
             due = _otherwise(link, read_progress(target, maps=False), secrets)
             place = checkpoint_partition(
                 link.name, number, target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
@@ -309,7 +319,7 @@ def rules_from_now(
 
 
 def _now(link: Link, topic: str, secrets: Mapping[str, str], then: FilterVersion) -> FilterVersion:
-    """The rules of the file. Ids that the mirror itself put in as needed it puts in from now on too."""
+    """Return the rules of the file. A mirror that already replaced schema ids as needed continues to do so."""
     rewrites = link.mirror.ids == "auto" and then.shape is not None and then.shape.rewrites_ids
     return FilterVersion.now(link.mirror, topic, secrets, rewrites=rewrites)
 
@@ -317,7 +327,7 @@ def _now(link: Link, topic: str, secrets: Mapping[str, str], then: FilterVersion
 def _otherwise(
     link: Link, progress: WrittenState, secrets: Mapping[str, str]
 ) -> dict[TopicPartition, Checkpoint]:
-    """The partitions of which records were made under other rules than those of the file."""
+    """Return the partitions with records that were made under rules other than those of the file."""
     found: dict[TopicPartition, Checkpoint] = {}
     for tp, mark in progress.of(link.name).items():
         if not link.mirror.selects(tp.topic):
@@ -329,13 +339,13 @@ def _otherwise(
 
 
 def record_rights(made: LinkPlan, target: ClusterHandle) -> None:
-    """Write down who may write at the source, where that changed: it may be gone when somebody has to know."""
+    """Record who may write at the source, if that changed: the source may be down when it is needed."""
     if made.rights is not None:
         _remember(made.rights.record(), target)
 
 
 def make_own(own: Iterable[tuple[str, CreateTargetTopic]], clusters: Mapping[str, ClusterHandle]) -> None:
-    """The mirrors' own topics; one that somebody else makes at the same time is made."""
+    """Create the mirrors' own topics; a topic that somebody else creates at the same time counts as created."""
     for where, step in own:
         _create(step, clusters[where])
 
@@ -364,7 +374,7 @@ def _do(step: Step, source: ClusterHandle, target: ClusterHandle) -> None:
             kafka.add_rules(rule_of(each) for each in step.add)
             kafka.remove_rules(rule_of(each) for each in step.remove)
         case NewGeneration():
-            pass  # whoever holds a shard begins it, under the shard's own fence
+            pass  # the worker that holds a shard begins it, under the shard's own fence
         case Remember():
             _remember(step.synced.record(), target)
 
@@ -385,7 +395,7 @@ def _create(step: CreateTargetTopic, at: ClusterHandle) -> None:
             config=step.config,
             replication_factor=step.replication_factor,
         )
-    # Made, but maybe by another: offsets can be asked for once its partitions have leaders.
+    # Created, perhaps by another: offsets can be requested once its partitions have leaders.
     deadline = time.monotonic() + _SETTLE_S
     while True:
         try:

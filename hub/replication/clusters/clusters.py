@@ -1,7 +1,8 @@
-"""[edge] The clusters of mirrors.yaml as they are: clients of both kinds, what the planner compares, what mirrors wrote.
+"""[edge] Clusters of mirrors.yaml: their clients, what the planner compares, and what mirrors wrote there.
 
-``ClusterHandle`` is one cluster with its clients: confluent-kafka's for what is rare (topics, settings, rules, groups, records
-of the hub's own topics), the wire's for batches. TLS and SASL go to both alike.
+``ClusterHandle`` is one cluster with its clients: confluent-kafka's for rare calls (topics, settings, ACLs,
+groups, records of the hub's own topics), the hub's own protocol client for batches. TLS and SASL settings
+apply to both.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
     STATUS_TOPIC: (1, STATUS_CONFIG),
 }
 _MOST_REPLICAS = 3
-# Beside the variables of the environment: the address of the hub's own server, with who asks it.
+# Key in ``environ`` next to the environment's variables: the address of the hub's own server, with
+# credentials.
 OWN_REGISTRY = "hub.registry"
 _LARGEST_BATCH, _LARGEST_RECORD = "hub.largest_batch_mb", "hub.largest_record_mb"
 REFUSED = "HUB-3012"
@@ -58,7 +60,9 @@ _POLL = 5_000
 
 @dataclass
 class ClusterHandle:
-    """One cluster of the file. ``kafka`` is thread safe; ``access`` is for wire.Cluster and BatchEngine."""
+    """One cluster of the file. ``kafka`` is thread safe; ``access`` is for ``broker_client.BrokerCluster``
+    and BatchEngine.
+    """
 
     name: str
     kafka: KafkaCluster
@@ -69,8 +73,9 @@ class ClusterHandle:
 def reach(
     file: MirrorsFile, name: str, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
 ) -> ClusterHandle:
-    """Clients for a cluster; connects to nothing yet. Raises ConfigError: HUB-1602 for a secret that is not set, HUB-1603 for
-    a file that cannot be read."""
+    """Create the clients of a cluster; connects to nothing yet. Raises ConfigError: HUB-1602 for a secret
+    that is not set, HUB-1603 for a file that cannot be read.
+    """
     how = connection(file, name, environ, folder)
     check_files(how, f'cluster "{name}": tls')
     security = how.librdkafka()
@@ -82,7 +87,7 @@ def reach(
 
 
 def own_environ(settings: Settings) -> dict[str, str]:
-    """The process's environment, with what mirrors take from the hub's settings."""
+    """Return the process's environment, with the hub's settings that mirrors use."""
     bounds = {
         _LARGEST_BATCH: str(settings.largest_batch_mb),
         _LARGEST_RECORD: str(settings.largest_record_mb),
@@ -98,7 +103,9 @@ def _bounds_in(environ: Mapping[str, str]) -> UnpackedBounds:
 
 
 def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> str | None:
-    """A registry's address with ``${NAME}`` filled in; that of the hub's own server with who asks it. Raises ConfigError."""
+    """Return a registry's address with ``${NAME}`` filled in; for the hub's own server, with credentials.
+    Raises ConfigError.
+    """
     if url is None:
         return None
     own = environ.get(OWN_REGISTRY)
@@ -120,18 +127,18 @@ def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> st
 def reach_all(
     file: MirrorsFile, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
 ) -> dict[str, ClusterHandle]:
-    """All clusters that mirrors name."""
+    """Create the handles of all clusters that mirrors name."""
     wanted = {end for mirror in file.mirrors.values() for end in (mirror.source, mirror.target)}
     return {name: reach(file, name, environ, folder, timeout_s) for name in sorted(wanted)}
 
 
 def share_address(bootstrap: str, other: str) -> bool:
-    """Whether two lists of addresses have one in common: then it is one cluster."""
+    """Return whether two bootstrap lists have an address in common, and so are the same cluster."""
     return not set(bootstrap.split(",")).isdisjoint(other.split(","))
 
 
 def name_by_address(file: MirrorsFile, own: KafkaCluster) -> str | None:
-    """What the file calls our own cluster, of which it has one of the addresses; None: it has none."""
+    """Return the file's name of our own cluster, matched by address; None: no address matches."""
     return next(
         (name for name, each in file.clusters.items() if share_address(each.bootstrap, own.bootstrap)), None
     )
@@ -140,8 +147,9 @@ def name_by_address(file: MirrorsFile, own: KafkaCluster) -> str | None:
 def name_by_id(
     file: MirrorsFile, own: KafkaCluster, environ: Mapping[str, str], folder: Path, timeout_s: float
 ) -> tuple[str | None, Mapping[str, HubError]]:
-    """(what the file calls our own cluster, by what Kafka calls itself; why those asked before it did not tell). Asks one after
-    the other, each ``timeout_s`` at most."""
+    """Find the file's name of our own cluster by Kafka's cluster id. Returns (name or None, errors of the
+    clusters asked before). Asks one cluster after the other, at most ``timeout_s`` each.
+    """
     silent: dict[str, HubError] = {}
     for name in file.clusters:
         try:
@@ -155,7 +163,7 @@ def name_by_id(
 def access_of(
     how: ClusterConnection, client_id: str = "hub-mirror", bounds: UnpackedBounds = DEFAULT_BOUNDS
 ) -> ClusterAccess:
-    """The same for the wire's connections."""
+    """Return the settings of the hub's own protocol client for a connection."""
     tls, sasl = how.tls, how.sasl
     made = ClusterAccess(
         bootstrap=",".join(how.bootstrap), security_protocol=how.protocol, client_id=client_id, bounds=bounds
@@ -192,13 +200,14 @@ def _tokens(how: ClusterConnection) -> Callable[[], str]:
 
 
 def topics_of(reached: ClusterHandle) -> dict[str, TopicDescription]:
-    """The cluster's topics without their settings, ids as Kafka spells them (URL-safe base64)."""
+    """Return the cluster's topics without their settings; ids as Kafka spells them (URL-safe base64)."""
     return {name: replace(each, topic_id=each.kafkas_id) for name, each in reached.kafka.topics().items()}
 
 
 def side(reached: ClusterHandle, names: Iterable[str], *, rules: bool = True) -> ClusterSide:
-    """The cluster as the planner wants it, without its registry: all topics, and of those named also settings and ends. A
-    topic that the user may not ask about is in ``refused``. ``rules`` False: access rules are not asked for.
+    """Return the cluster as the planner needs it, without its registry: all topics; settings and ends of
+    those in ``names``. A topic that the user may not describe is in ``refused``. ``rules`` False: ACLs are
+    not read.
 
     Raises PeerError when the cluster does not answer.
     """
@@ -221,7 +230,9 @@ def side(reached: ClusterHandle, names: Iterable[str], *, rules: bool = True) ->
 def _configs(
     kafka: KafkaCluster, names: Sequence[str]
 ) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
-    """The settings of the topics that one may ask about, and why not of the others: one must not keep all waiting."""
+    """Return the settings of the topics that may be described, and the reason for each of the others, so that
+    one topic does not block all.
+    """
     try:
         return dict(kafka.topic_config(names)), {}
     except PeerError as error:
@@ -240,8 +251,9 @@ def _configs(
 
 
 def _example(topics: Mapping[str, TopicDescription]) -> list[str]:
-    """One topic to learn the brokers' defaults from, when none of those in question is there yet: one of the mirrors' own
-    where there is one, which their user may surely ask about."""
+    """Return one topic from which to learn the brokers' defaults, when none of the wanted ones exists yet:
+    one of the mirrors' own if possible, because their user may certainly describe it.
+    """
     return sorted(topics, key=lambda name: (name not in _OWN, name))[:1]
 
 
@@ -258,7 +270,7 @@ def rule_of(acl: Acl) -> AccessRule:
 
 
 def own_topics(reached: ClusterHandle, names: Sequence[str] = tuple(_OWN)) -> list[CreateTargetTopic]:
-    """Those of the mirrors' own topics that the cluster does not have yet, as steps."""
+    """Return the steps that create those of the mirrors' own topics that the cluster lacks."""
     there = reached.kafka.topics()
     replicas = min(_MOST_REPLICAS, len(reached.kafka.brokers()))
     return [
@@ -267,8 +279,10 @@ def own_topics(reached: ClusterHandle, names: Sequence[str] = tuple(_OWN)) -> li
 
 
 def keep_short(reached: ClusterHandle) -> None:
-    """Those of the mirrors' own topics that an earlier hub made get the settings that it did not know; what somebody has
-    set stays. Where the user may not, they are read all the same, only longer. Raises PeerError without an answer."""
+    """Add missing settings to the mirrors' own topics that an earlier release created; existing settings
+    stay. If the user may not alter them, the topics still work, but reading them takes longer. Raises
+    PeerError when the cluster does not answer.
+    """
     there = sorted(_OWN.keys() & reached.kafka.topics().keys())
     known, refused = _configs(reached.kafka, there)
     for name, config in known.items():
@@ -284,7 +298,7 @@ def keep_short(reached: ClusterHandle) -> None:
 
 
 def map_lag_ms(reached: ClusterHandle) -> int:
-    """How long the map topic keeps what was replaced, at least; 0 where nobody has set that or one may not ask."""
+    """Return ``min.compaction.lag.ms`` of the map topic; 0 where it is not set or may not be read."""
     config, _ = _configs(reached.kafka, [MAP_TOPIC])
     return int(config.get(MAP_TOPIC, {}).get("min.compaction.lag.ms", 0))
 
@@ -295,7 +309,7 @@ def map_lag_ms(reached: ClusterHandle) -> int:
 def read_to_end(
     reached: ClusterHandle, topics: Sequence[str], take: Callable[[Record], None], timeout_s: float = 30.0
 ) -> None:
-    """Every committed record of these topics, up to the ends as they are now, open transactions waited for.
+    """Read every committed record of these topics up to their present ends; waits for open transactions.
 
     Topics that are not there are passed over. Raises PeerError when nothing comes on for ``timeout_s``.
     """
@@ -319,7 +333,9 @@ def read_to_end(
 
 
 def _read_until(reader: Reader, ends: Positions, take: Callable[[Record], None], timeout_s: float) -> bool:
-    """All records up to ``ends``. False when for ``timeout_s`` nothing came on: a long map takes its time."""
+    """Read all records up to ``ends``. Returns False after ``timeout_s`` without progress; reading a long map
+    may take longer.
+    """
     deadline = time.monotonic() + timeout_s
     while not (at := reader.position()).covers(ends):
         if time.monotonic() > deadline:
@@ -332,7 +348,7 @@ def _read_until(reader: Reader, ends: Positions, take: Callable[[Record], None],
 
 
 def read_control_state(reached: ClusterHandle, *, status: bool = True) -> ControlState:
-    """What people and workers told each other in a cluster, read now."""
+    """Read the control state of a cluster once."""
     board = ControlState()
     now_s, now_ms = time.monotonic(), int(time.time() * 1000)
     read_to_end(
@@ -344,9 +360,11 @@ def read_control_state(reached: ClusterHandle, *, status: bool = True) -> Contro
 
 
 def without_records(reached: ClusterHandle, topics: Iterable[str], timeout_s: float = 10.0) -> frozenset[str]:
-    """Those of the topics in which no committed record is to be read now; what is not known in time is not among them.
+    """Return the topics that have no committed record now; topics that are not decided within ``timeout_s``
+    are left out.
 
-    Offsets do not tell: markers and aborted records have some, too. Stops when each topic has shown a record or its end.
+    Offsets do not decide it: markers and aborted records have offsets, too. Stops when each topic has shown a
+    record or its end.
     """
     kafka, names = reached.kafka, frozenset(topics)
     begins, ends = kafka.beginning_offsets(sorted(names)), kafka.end_offsets(sorted(names))
@@ -368,7 +386,9 @@ def without_records(reached: ClusterHandle, topics: Iterable[str], timeout_s: fl
 
 
 class OnwardReader:
-    """Reads some topics on and on: each time what came since, open transactions waited for. Not thread safe."""
+    """Incremental reader: each call reads the records since the last one and waits for open transactions. Not
+    thread safe.
+    """
 
     def __init__(self, reached: ClusterHandle, topics: Sequence[str], take: Callable[[Record], None]) -> None:
         self.reached, self.topics, self._take = reached, topics, take
@@ -376,8 +396,9 @@ class OnwardReader:
         self._assigned = False
 
     def read_on(self, timeout_s: float = 20.0) -> Positions:
-        """Up to the ends as they are now, which are returned. Raises PeerError after ``timeout_s`` in which nothing came on,
-        NotFound without the topics."""
+        """Read up to the present ends and return them. Raises PeerError after ``timeout_s`` without progress,
+        NotFound without the topics.
+        """
         ends = self.reached.kafka.end_offsets(self.topics, committed=False)
         if not self._assigned:
             begins = self.reached.kafka.beginning_offsets(self.topics)
@@ -396,8 +417,9 @@ class OnwardReader:
 
 
 class WrittenStateReader:
-    """Keeps a ``WrittenState`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long.
-    ``also`` is given every record after it was taken in."""
+    """Incremental reader of a ``WrittenState``. Not thread safe. ``only``: the links whose maps are kept; for
+    long-lived readers. ``also`` is called with every record after it was applied.
+    """
 
     def __init__(
         self,
@@ -417,7 +439,9 @@ class WrittenStateReader:
         self._onward = OnwardReader(reached, topics, take)
 
     def refresh(self, timeout_s: float = 20.0) -> WrittenState:
-        """Read on up to the ends as they are now. Raises PeerError after ``timeout_s``, NotFound without the topics."""
+        """Read up to the present ends. Raises PeerError after ``timeout_s`` without progress, NotFound
+        without the topics.
+        """
         self._onward.read_on(timeout_s)
         return self.progress
 
@@ -426,7 +450,7 @@ class WrittenStateReader:
 
 
 class StatusReader:
-    """Keeps what mirrors and people told in a cluster up to date, without the maps. Not thread safe."""
+    """Incremental reader of a cluster's control state and written state, without the maps. Not thread safe."""
 
     def __init__(self, reached: ClusterHandle) -> None:
         self.reached = reached
@@ -436,19 +460,21 @@ class StatusReader:
         self._board, self._progress = ControlState(), WrittenState()
 
     def refresh(self, timeout_s: float = 30.0) -> tuple[ControlState, WrittenState]:
-        """Both as they are now; empty where the cluster has none of the mirrors' topics. Raises PeerError."""
+        """Return both, current as of the call; empty where the cluster has none of the mirrors' topics.
+        Raises PeerError.
+        """
         try:
             ends = self._read_on(timeout_s)
             if not ends.covers(
                 self._ends
-            ):  # a topic was deleted and made again: what was read is another one's
+            ):  # a topic was deleted and recreated: the state is that of the former one
                 self.close()
                 ends = self._read_on(timeout_s)
             self._ends = ends
         except NotFound:
             self.close()
         except HubError:
-            self.close()  # what was polled and not taken in would be missing
+            self.close()  # records that were polled and not applied would be missing
             raise
         return self._board, self._progress
 
@@ -472,7 +498,7 @@ class StatusReader:
 
 
 def read_progress(reached: ClusterHandle, *, maps: bool = True) -> WrittenState:
-    """``WrittenState`` read once; empty when the cluster has none of the mirrors' topics."""
+    """Read a ``WrittenState`` once; empty when the cluster has none of the mirrors' topics."""
     reader = WrittenStateReader(reached, maps=maps)
     try:
         return reader.refresh()

@@ -1,7 +1,7 @@
-"""[shell] What is said in one cluster's control and status topics, followed by a thread of its own.
+"""[shell] Follower of one cluster's control and status topics, in a thread of its own.
 
-A cluster that does not answer keeps nobody waiting but this thread. ``catch_up`` is for who must not act on yesterday's
-word: it returns when everything that was written before the call has been read.
+A cluster that does not answer blocks only this thread. ``catch_up`` is for callers that need current state:
+it returns when everything that was written before the call has been read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _POLL_S = 0.2
 
 
 class ControlFollower(threading.Thread):
-    """Thread safe. ``status`` False: only the control topic (of a cluster that no mirror of this worker leads to)."""
+    """Thread that folds the topics into a ``ControlState``. Thread safe. ``status`` False: only the control
+    topic (of a cluster that no mirror of this worker leads to).
+    """
 
     def __init__(self, reached: ClusterHandle, *, status: bool = True) -> None:
         super().__init__(name=f"listener.{reached.name}", daemon=True)
@@ -42,7 +44,7 @@ class ControlFollower(threading.Thread):
 
     @property
     def caught_up(self) -> bool:
-        """Whether it has read everything there was when it began."""
+        """Whether everything was read that the topics had at the start."""
         return self._caught_up
 
     @property
@@ -51,12 +53,16 @@ class ControlFollower(threading.Thread):
             return self._board.control
 
     def ask(self, question: Callable[[ControlState], T]) -> T:
-        """An answer out of the board, while nothing is written into it. The answer must not hold parts that change."""
+        """Evaluate ``question`` on the control state under the lock. The result must not refer to mutable
+        parts of it.
+        """
         with self._news:
             return question(self._board)
 
     def catch_up(self, timeout_s: float = 10.0) -> None:
-        """Wait until all that was written before now is read. Raises PeerError. A cluster without the topics is read."""
+        """Wait until everything that was written before the call is read. Raises PeerError. A cluster without
+        the topics counts as read.
+        """
         try:
             wanted = self.reached.kafka.end_offsets([CONTROL_TOPIC], committed=False)
         except NotFound:
@@ -75,7 +81,7 @@ class ControlFollower(threading.Thread):
                     )
 
     def reconnect(self) -> None:
-        """Read on over a new connection: the one there is gives neither records nor errors."""
+        """Continue over a new connection: the current one gives neither records nor errors."""
         self._anew = True
 
     def stop(self) -> None:
@@ -89,7 +95,7 @@ class ControlFollower(threading.Thread):
                 backoff.reset()
             except HubError as error:
                 self.trouble = error.message
-                if not isinstance(error, NotFound):  # its topics are made by the first plan
+                if not isinstance(error, NotFound):  # the first plan creates its topics
                     log.warning("%s: %s", self.name, error.message)
                 self._halt.wait(
                     min(1.0, backoff.next_s()) if isinstance(error, NotFound) else backoff.next_s()
@@ -109,7 +115,7 @@ class ControlFollower(threading.Thread):
                     for record in records:
                         try:
                             self._board.apply(record, now_s, now_ms)
-                        except HubError as error:  # one strange record must not stop every mirror
+                        except HubError as error:  # an invalid record must not stop every mirror
                             log.error("%s", error.message)
                     self._position = reader.position()
                     self._caught_up = self._caught_up or self._position.covers(ends)

@@ -1,21 +1,22 @@
-"""[core] What workers and people tell each other, folded: who is there, what each link carries, what is paused, how it goes.
+"""[core] Control state of one cluster: workers, contents of links, pauses and status, folded from the control
+and status topics.
 
 ::
 
-    _hub.mirror.control   compact   pause|link                 a person's wish (the others: groups, failover, plan)
-                                    retry|link                 what stands still may try again
+    _hub.mirror.control   compact   pause|link                 a person paused the mirror (the others: groups, failover, plan)
+                                    retry|link                 stopped partitions may try again
                                     loss|home|epoch            what a failover left behind
     _hub.mirror.status    compact   worker|name                a heartbeat, with the shards that it holds (header
                                                                `links`: the links that it carries, as defined)
                                     carries|link               topics, partitions and generations, as last planned
-                                    ends|link                  how far the source reached when it was last heard
-                                    partition|link|topic|n     how one partition goes
-                                    group|link|group           where one group stands
+                                    ends|link                  the source's last reported ends
+                                    partition|link|topic|n     status of one partition
+                                    group|link|group           status of one group
                                     verified|link|topic|n      how far both sides of a partition were compared
 
-Heartbeats are not in the control topic, which stays small: a worker that comes reads it from its beginning. Whether a
-worker is alive is judged by when its heartbeat was heard here, not by its clock; what is much older than that when it is
-read was a worker of the past.
+Heartbeats are not in the control topic, so that it stays small: a new worker reads it from its beginning.
+Whether a worker is alive is decided by when its heartbeat was received here, not by its clock; a heartbeat
+that is already much older when it is read belongs to a former worker.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ STATUS_TOPIC = "_hub.mirror.status"
 STATUS_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
-    # It is read from its beginning by whoever wants to know: the cleaner shall keep it short.
+    # Readers read it from its beginning: the cleaner must keep it short.
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
     "delete.retention.ms": "3600000",
@@ -59,8 +60,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WorkerHeartbeat:
-    """A worker's heartbeat. ``ttl_ms``: for so long after it was heard the worker counts as alive. ``links``: the links to this
-    cluster that it carries, with their definitions; None: it is of an earlier release, which does not say.
+    """A worker's heartbeat. ``ttl_ms``: how long after its receipt the worker counts as alive. ``links``: the
+    links to this cluster that it carries, with their definitions; None: from an earlier release, which does
+    not report them.
     """
 
     worker: str
@@ -87,8 +89,9 @@ class WorkerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTopic:
-    """A topic as it is to be mirrored; ``generation`` is that of ``topic_id``. ``own_ids``: its records get the schema ids of
-    the target's registry, as the plan found."""
+    """A topic to mirror; ``generation`` is that of ``topic_id``. ``own_ids``: its records get the schema ids
+    of the target's registry, as the plan found.
+    """
 
     partitions: int
     topic_id: str
@@ -98,8 +101,10 @@ class CarriedTopic:
 
 @dataclass(frozen=True, slots=True)
 class LinkContents:
-    """What a link carries, as its chores planned it last. ``trouble``: by topic, why it is not carried. ``schemas_to``: the
-    target's registry has what the source's wrote to its log before this offset; -1 where that log cannot be followed."""
+    """Contents of a link, as its link tasks planned them last. ``trouble``: by topic, why it is not carried.
+    ``schemas_to``: the target's registry has the schemas that the source's wrote to its log before this
+    offset; -1 where that log cannot be followed.
+    """
 
     link: str
     topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
@@ -123,18 +128,19 @@ class LinkContents:
         return NewRecord(STATUS_TOPIC, f"carries|{self.link}".encode(), orjson.dumps(body), headers)
 
     def shards(self, number: int) -> dict[Shard, tuple[TopicPartition, ...]]:
-        """Its shards with their partitions."""
+        """Return its shards with their partitions."""
         every = [TopicPartition(name, at) for name, t in self.topics.items() for at in range(t.partitions)]
         return shards_of(self.link, every, number)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """How one partition goes, as its worker saw it. Offsets are next-to-read; -1 and None: not known.
+    """Status of one partition, as reported by its worker. Offsets are next-to-read; -1 and None: unknown.
 
-    ``lag_bytes`` is the lag in records times the mean size of what was mirrored. ``lag_s``: how long ago the source
-    reached the offset that the mirror is at, to the worker's knowledge. ``restarts``: how often its shard was begun anew
-    because it did not get on, since it did last. ``source_heard_at_ms``: when ``source_end`` was heard; 0: not known.
+    ``lag_bytes`` is the lag in records times the mean size of the mirrored records. ``lag_s``: seconds since
+    the source reached the mirror's offset, as far as the worker knows. ``restarts``: restarts of its shard by
+    the watchdog since it last made progress. ``source_heard_at_ms``: when ``source_end`` was read, epoch
+    milliseconds; 0: unknown.
     """
 
     link: str
@@ -181,17 +187,18 @@ _STATUS_FIELDS = (
     "bytes_per_s",
     "committed_at_ms",
     "restarts",
-    # The time last: a status that differs in it alone is not written again at once.
+    # The time is last: a status that differs only in it is not sent immediately.
     "at_ms",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEnds:
-    """Offsets [begin, end) of a link's source topics, those that are paused or refused too, as a worker heard them last.
+    """Offsets [begin, end) of a link's source topics, paused and refused ones included, as a worker read them
+    last.
 
-    The worker that plans the link asks every few seconds, whether or not anything is carried. ``at_ms``: just before it
-    asked, epoch milliseconds.
+    The worker that plans the link reads them every few seconds, whether or not anything is carried.
+    ``at_ms``: just before the request, epoch milliseconds.
     """
 
     link: str
@@ -206,8 +213,9 @@ class SourceEnds:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
-    """One group in one partition: see groups.Carried. ``unread_lost`` and ``redelivered``: what a failover would cost it
-    now, in offsets that it never gets and records that it gets twice."""
+    """One group in one partition: see groups.Carried. ``unread_lost`` and ``redelivered``: the cost of a
+    failover now, in offsets that the group never gets and records that it gets twice.
+    """
 
     topic: str
     partition: int
@@ -246,9 +254,10 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRange:
-    """How far both sides of a partition were compared, in source offsets: ``compared`` records up to ``to``, without the
-    ``skipped`` offsets that there was no time for. ``differs_at``: the first at which they differed. ``copy``: which topic's
-    copy that is about, see ``copy_of``."""
+    """Range of a partition that was compared on both sides, in source offsets: ``compared`` records up to
+    ``to``, without the ``skipped`` offsets for which there was no time. ``differs_at``: the first offset at
+    which the sides differed. ``copy``: identity of the copy, see ``copy_of``.
+    """
 
     link: str
     topic: str
@@ -279,25 +288,26 @@ class VerifiedRange:
 
 
 def copy_of(mark: Checkpoint) -> str:
-    """The two topics that a checkpoint is about, by their ids."""
+    """Return the identity of a copy: the ids of the two topics of a checkpoint."""
     return f"{mark.topic_id}>{mark.target_topic_id}"
 
 
 def pause_record(link: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
-    """A person's wish that a mirror stands still, or goes on."""
+    """Return the control record that pauses or resumes a mirror."""
     body = orjson.dumps({"by": by, "at_ms": at_ms}) if paused else None
     return NewRecord(CONTROL_TOPIC, f"pause|{link}".encode(), body)
 
 
 def retry_record(link: str, at_ms: int) -> NewRecord:
-    """What stands still on this mirror may try again."""
+    """Return the control record that lets stopped partitions of a mirror try again."""
     return NewRecord(CONTROL_TOPIC, f"retry|{link}".encode(), orjson.dumps({"at_ms": at_ms}))
 
 
 @dataclass
 class ControlState:
-    """The fold of both topics of one cluster. ``heard_s``: when each worker's last heartbeat was heard, by the reader's
-    own clock."""
+    """The fold of both topics of one cluster. ``heard_s``: when each worker's last heartbeat was received, by
+    the reader's own clock.
+    """
 
     control: Control = field(default_factory=Control)
     beats: dict[str, WorkerHeartbeat] = field(default_factory=dict)
@@ -317,7 +327,7 @@ class ControlState:
     declared: dict[str, FailoverRecord] = field(default_factory=dict)  # by home, the newest epoch's
 
     def apply(self, record: Record, now_s: float, now_ms: int) -> None:
-        """Take in a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
+        """Apply a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
         kind, _, rest = (record.key or b"").decode("utf-8", "replace").partition("|")
         try:
             if record.value is None:
@@ -379,10 +389,10 @@ class ControlState:
                 if said.home not in self.declared or said.epoch >= self.declared[said.home].epoch:
                     self.declared[said.home] = said
             case _:
-                pass  # what a newer hub tells
+                pass  # written by a newer release
 
     def _take_headers(self, kind: str, rest: str, record: Record) -> None:
-        """Take in what earlier releases do not write."""
+        """Apply headers, which earlier releases do not write."""
         if kind == "worker":
             self.beats[rest] = replace(self.beats[rest], links=_links_of(record))
         elif kind == "carries" and (own := _header(record, _OWN_IDS)) is not None:
@@ -440,11 +450,11 @@ class ControlState:
                 pass
 
     def heard(self, link: str, place: TopicPartition) -> ReportedEnd | None:
-        """Return the last end offset of a source partition that a worker heard; None: never heard."""
+        """Return the last end offset of a source partition that a worker reported; None: never reported."""
         found = []
         status, ends = self.partitions.get((link, *place)), self.ends.get(link)
         if status is not None and status.source_end >= 0:
-            # Earlier versions do not record when the end was heard: not later than the status itself.
+            # Earlier versions do not record when the end was read: not later than the status itself.
             found.append(ReportedEnd(status.source_end, status.source_heard_at_ms or status.at_ms))
         if ends is not None and place in ends.places:
             found.append(ReportedEnd(ends.places[place][1], ends.at_ms))
@@ -453,7 +463,7 @@ class ControlState:
         return ReportedEnd(max(each.end for each in found), max(each.at_ms for each in found))
 
     def alive(self, now_s: float) -> frozenset[str]:
-        """The workers that were heard of in time."""
+        """Return the workers whose last heartbeat is within its TTL."""
         return frozenset(
             name for name, at_s in self.heard_s.items() if (now_s - at_s) * 1000 < self.beats[name].ttl_ms
         )
@@ -464,7 +474,7 @@ class ControlState:
         return {name: links for name, links in beats if links is not None}
 
     def leases(self, now_s: float) -> tuple[Lease, ...]:
-        """Who holds what, as each says; on the reader's clock, in milliseconds."""
+        """Return the leases as the living workers report them; on the reader's clock, in milliseconds."""
         return tuple(
             Lease(shard, name, int(self.heard_s[name] * 1000) + self.beats[name].ttl_ms)
             for name in sorted(self.alive(now_s))
@@ -473,7 +483,7 @@ class ControlState:
 
 
 def _made(kind: Callable[..., T], body: Mapping[str, Any], **more: Any) -> T:
-    """One of the dataclasses above out of a record's body; fields of a newer hub are passed over."""
+    """Build one of the dataclasses above from a record's body; ignores fields of a newer release."""
     known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in body.items() if name in known}, **more)
 
@@ -487,7 +497,7 @@ def _header(record: Record, wanted: str) -> bytes | None:
 
 
 def _links_of(record: Record) -> Mapping[str, LinkDefinition] | None:
-    """The links that a heartbeat names; None: it is an earlier release's."""
+    """Return the links that a heartbeat names; None: from an earlier release."""
     said = _header(record, _LINKS)
     if said is None:
         return None
@@ -498,7 +508,9 @@ def _links_of(record: Record) -> Mapping[str, LinkDefinition] | None:
 
 
 def joined(boards: Iterable[Control]) -> Control:
-    """The control of several clusters: for each home the highest epoch, and the operation that is furthest on."""
+    """Merge the control of several clusters: for each home the highest epoch, and the most advanced
+    operation.
+    """
     owners: dict[str, Ownership] = {}
     operations: dict[str, OwnershipChange] = {}
     for control in boards:

@@ -85,7 +85,7 @@ class Registries:
 def registries(
     source: ClusterHandle, target: ClusterHandle, *, registers: bool = True, deleted: bool = True
 ) -> Registries | NoSchemas:
-    """Of two clusters; connects to nothing yet."""
+    """Return the registries of two clusters; connects to nothing yet."""
     if source.registry is None:
         return NoSchemas()
     there = None if target.registry is None else RegistryClient(target.registry)
@@ -93,7 +93,9 @@ def registries(
 
 
 def carry_schema(source: ClusterHandle, target: ClusterHandle, schema_id: int, subject: str) -> int:
-    """Have one schema at the target, not deleted, with an id of its own there. Raises NotFound, CallerError, PeerError."""
+    """Register one schema at the target, not deleted, with an id of the target's; return that id. Raises
+    NotFound, CallerError, PeerError.
+    """
     made = registries(source, target, deleted=False)
     if isinstance(made, NoSchemas):
         raise PeerError(f"cluster {source.name} has no registry")

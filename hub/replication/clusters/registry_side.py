@@ -1,7 +1,8 @@
-"""[edge] One registry as the planner wants it, kept while it cannot have changed; and its part of the plan carried out.
+"""[edge] One registry as the planner needs it, cached while it cannot have changed; and the plan's steps for
+it.
 
-All versions come with two requests. Settings and modes are asked for a subject at a time, so a reader that asks again and
-again keeps what it has until ``forget`` is called, and settings for ``keep_s``.
+All versions take two requests. Settings and modes are requested per subject, so a reader that reads
+repeatedly caches them until ``forget`` is called, and settings for ``keep_s``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _LEVELS = ("compatibility", "compatibilityLevel")
 
 
 class RegistryReader:
-    """For one thread; close it. ``keep_s``: how long settings are kept, and versions at the longest; 0: never."""
+    """Cached reader of one registry. Use from one thread; close it. ``keep_s``: how long settings are cached,
+    and versions at the longest; 0: never.
+    """
 
     def __init__(self, url: str, keep_s: float = 0.0) -> None:
         self._remote = RemoteRegistry(url)
@@ -40,27 +43,27 @@ class RegistryReader:
         self._settings: dict[str, tuple[float, SubjectSettings]] = {}
 
     def versions(self) -> tuple[SchemaVersion, ...]:
-        """Every version of the default context. Raises PeerError, CallerError."""
+        """Return every version of the default context. Raises PeerError, CallerError."""
         return self._read()[1]
 
     def read(self, subjects: Iterable[str]) -> RegistrySide:
-        """Every version, and the settings of ``subjects``. Raises PeerError, CallerError."""
+        """Return every version, and the settings of ``subjects``. Raises PeerError, CallerError."""
         _, versions, level = self._read()
         settings = {subject: self._of(subject) for subject in dict.fromkeys(subjects)}
         none = SubjectSettings()
         return RegistrySide(versions, {name: each for name, each in settings.items() if each != none}, level)
 
     def forget(self) -> None:
-        """Ask for everything anew next time."""
+        """Drop the cache; the next call requests everything."""
         self._versions = None
         self._settings.clear()
 
     def forget_versions(self) -> None:
-        """Ask for versions anew next time."""
+        """Drop the cached versions."""
         self._versions = None
 
     def forget_settings(self, subject: str) -> None:
-        """Ask for the settings of one subject anew next time."""
+        """Drop the cached settings of one subject."""
         self._settings.pop(subject, None)
 
     def _read(self) -> tuple[float, tuple[SchemaVersion, ...], str]:

@@ -1,8 +1,10 @@
-"""[edge] What is written to the log of a source's registry, so that no event arrives before the schema that it names.
+"""[edge] Follower of the log of a source's schema registry, so that no event arrives before the schema that
+it names.
 
-An event that names a schema was written after the registration was acknowledged, which by then stood in ``_schemas``. So
-whoever has fetched events asks afterwards how far that log goes, and commits them once the target's registry has what it
-tells up to there: no event is looked into. A registry that keeps its log in another cluster cannot be followed so.
+An event that names a schema was written after the registration was acknowledged, and the registration was in
+``_schemas`` by then. So the engine asks for the end of that log after it has fetched events, and commits them
+once the target's registry has the schemas up to there; events are not inspected. A registry that keeps its
+log in another cluster cannot be followed in this way.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ _POLL_RECORDS = 1_000
 
 
 class SchemaNews:
-    """The log from its present end on. For one thread; close it.
+    """New schemas in the log, from its present end on. Use from one thread; close it.
 
-    Raises NotFound when the cluster has no such log, PeerError when it does not answer or may not be asked.
+    Raises NotFound when the cluster has no such log, PeerError when it does not answer or denies access.
     """
 
     def __init__(self, source: ClusterHandle) -> None:
@@ -37,21 +39,21 @@ class SchemaNews:
             raise NotFound(f'cluster "{source.name}" has no topic "{SCHEMAS_TOPIC}"')
         self._reader: KafkaReader = source.kafka.reader(queue_kb=1_024)
         self._reader.assign(Positions({SCHEMAS_LOG: ends.get(SCHEMAS_LOG)}))
-        # (subject, version) with when we were told: a registry may read its log later than we do.
+        # (subject, version) → time it was read here: a registry may read its log later than this reader.
         self._awaited: dict[tuple[str, int], float] = {}
 
     @property
     def read_to(self) -> int:
-        """The next offset to read."""
+        """Next offset to read."""
         return self._reader.position().get(SCHEMAS_LOG)
 
     @property
     def awaits(self) -> bool:
-        """Whether versions were told of that were not found in the registry yet."""
+        """Whether the log has versions that were not found in the registry yet."""
         return bool(self._awaited)
 
     def poll(self, timeout_s: float) -> None:
-        """Read what is new; wait for it."""
+        """Read new records; wait for them up to ``timeout_s``."""
         for record in self._reader.poll(_POLL_RECORDS, timeout_s):
             match fact_of(record):
                 case SchemaStored(subject=subject, version=version):
@@ -63,8 +65,10 @@ class SchemaNews:
                         del self._awaited[each]
 
     def settle(self, matters: Callable[[str], bool], found: Collection[tuple[str, int]] = ()) -> None:
-        """Stop awaiting versions of subjects that do not matter, and those that are ``found``. What a registry does not know
-        for long is another's: this log is not the one it keeps."""
+        """Stop awaiting versions of subjects that do not matter, and those that are ``found``. A version that
+        the registry lacks for ``_AWAITED_S`` is dropped with a warning: the log is probably that of another
+        registry.
+        """
         now_s = time.monotonic()
         for each, since_s in list(self._awaited.items()):
             if not matters(each[0]) or each in found:

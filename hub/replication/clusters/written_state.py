@@ -1,4 +1,6 @@
-"""[core] What mirrors wrote beside their records into one cluster, folded: how far, what is lost, and the maps."""
+"""[core] Written state of one cluster: positions, gaps and offset maps, folded from what mirrors wrote next
+to their records.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ from hub.replication.rewriting.filter_history import FilterPeriod, is_ruled, rul
 
 @dataclass
 class WrittenState:
-    """What mirrors wrote beside their records into one cluster: how far, what is lost, and the maps.
+    """Checkpoints, gaps and offset maps that mirrors wrote into one cluster.
 
-    A transaction's end is marked in one partition after the other: a checkpoint may be seen before the map that belongs
-    to it. ``table`` gives a map only when it reaches as far as its checkpoint.
+    Transaction end markers are written to one partition after the other: a checkpoint may be visible before
+    the map that belongs to it. ``table`` returns a map only when it reaches its checkpoint.
     """
 
     checkpoints: dict[tuple[str, str, int], Checkpoint] = field(default_factory=dict)
@@ -43,8 +45,10 @@ class WrittenState:
     _tables: dict[tuple[str, str, int], tuple[Checkpoint, OffsetMap]] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
-        """Take in a record of the checkpoints or of the map. A tombstone is about its own partition of those topics only:
-        between partitions there is no order, and what was forgotten in one may have begun anew in another."""
+        """Apply a record of the checkpoints or of the map. A tombstone affects only its own partition of
+        those topics: there is no order between partitions, and a key deleted in one may be in use again in
+        another.
+        """
         if record.key is None:
             return
         if record.topic == MAP_TOPIC:
@@ -81,8 +85,8 @@ class WrittenState:
         if self.only is None:
             keys = self.keys.setdefault(of, set())
             (keys.discard if record.value is None else keys.add)((record.partition, key))
-        # What a table has taken in already stays there: a tombstone follows a fold, whose longer value has the runs, or
-        # the whole link is forgotten, and its tables with its checkpoints.
+        # A table keeps the runs it has taken: a tombstone follows either a compaction, whose longer value has
+        # the runs, or the removal of the whole link, whose tables are removed with its checkpoints.
         found, waiting = map_record_of(record), self._waiting.setdefault(of, {})
         if found is None:
             waiting.pop((record.partition, key), None)
@@ -90,7 +94,7 @@ class WrittenState:
             waiting[record.partition, key] = found
 
     def _judge(self, key: bytes, places: dict[int, Checkpoint | Gap]) -> None:
-        """What a key stands for, of all partitions in which it stands."""
+        """Update the state of a key from all partitions of the topic in which it exists."""
         marks = newest(each for each in places.values() if isinstance(each, Checkpoint))
         gap = next((each for each in places.values() if isinstance(each, Gap)), None)
         self.checkpoints |= marks
@@ -106,7 +110,7 @@ class WrittenState:
             self._tables.pop((link, topic, int(partition)), None)
 
     def of(self, link: str) -> dict[TopicPartition, Checkpoint]:
-        """The checkpoints of a link."""
+        """Return the checkpoints of a link."""
         return {
             TopicPartition(topic, partition): found
             for (name, topic, partition), found in self.checkpoints.items()
@@ -125,7 +129,9 @@ class WrittenState:
         )
 
     def rules_at(self, link: str, place: TopicPartition) -> tuple[FilterPeriod, ...]:
-        """Under which rules one partition's records were made, of the topic that its checkpoint is about; oldest first."""
+        """Return the rules under which one partition's records were made, of its checkpoint's topic; oldest
+        first.
+        """
         mark = self.checkpoints.get((link, *place))
         if mark is None:
             return ()
@@ -134,7 +140,7 @@ class WrittenState:
         return tuple(sorted(every, key=lambda each: each.first))
 
     def rules_of(self, link: str) -> list[FilterPeriod]:
-        """The same of everything that a link ever mirrored and was not told to forget."""
+        """Return ``rules_at`` of everything that a link ever mirrored, except what was deleted since."""
         return [
             each
             for of, known in self._rules.items()
@@ -144,9 +150,9 @@ class WrittenState:
         ]
 
     def table(self, link: str, place: TopicPartition) -> OffsetMap | None:
-        """The map of one partition; None while there is none, or not all of it is readable yet.
+        """Return the map of one partition; None while there is none, or not all of it is readable yet.
 
-        It grows by what was read since it was asked for last, and what it has taken in is not kept beside it.
+        The map is updated incrementally with the records since the last call; their originals are not kept.
         """
         key = (link, *place)
         found = self.checkpoints.get(key)
@@ -175,13 +181,15 @@ class WrittenState:
         return table
 
     def table_back(self, link: str, there: Checkpoint) -> OffsetMap | None:
-        """The map of a link that goes back, where it is about the topics that ``there`` is about; None as in ``table``."""
+        """Return the map of the opposite link, if it is about the same topics as ``there``; None as in
+        ``table``.
+        """
         place = TopicPartition(there.topic, there.partition)
         found = self.checkpoints.get((link, *place))
         return self.table(link, place) if found is not None and found.goes_back(there) else None
 
     def _known(self, key: tuple[str, str, int], found: Checkpoint) -> OffsetMap | None:
-        """The table so far, when the checkpoint is of the same beginning."""
+        """Return the table so far, if the checkpoint has the same start."""
         before, table = self._tables.get(key, (None, None))
         return table if before is not None and _beginning(before) == _beginning(found) else None
 

@@ -12,8 +12,9 @@
     mirrors:
       nyc-lon: {source: nyc, target: lon, topics: ["nyc.*", "**.chat"]}
 
-A topic has the same name everywhere. Secrets are named, never written: ``${NAME}`` is taken from the environment when
-a connection is made. Which mirror carries which topic is decided in topology.py.
+A topic has the same name in every cluster. The file contains references to secrets, never their values:
+``${NAME}`` is read from the environment when a connection is made. topology.py decides which mirror carries
+which topic.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class _MirrorsModel(BaseModel):
 
 
 class ClusterConfig(_MirrorsModel):
-    """Where a cluster is, how to get in, and the label patterns that only it may write (``owns``)."""
+    """A cluster: its address, its credentials, and the label patterns that only it may write (``owns``)."""
 
     bootstrap: str
     owns: list[Pattern] = Field(default_factory=list)
@@ -104,7 +105,9 @@ class ClusterConfig(_MirrorsModel):
 
 
 class Window(_MirrorsModel):
-    """When a mirror may run: ``from`` until before ``to``, local time; over midnight when ``to`` is the earlier."""
+    """A time window in which a mirror may run: from ``from`` until before ``to``, local time; it spans
+    midnight when ``to`` is earlier.
+    """
 
     days: list[Day] = Field(default_factory=lambda: list(_DAYS), min_length=1)
     begins: str = Field("00:00", alias="from")
@@ -113,7 +116,7 @@ class Window(_MirrorsModel):
     @field_validator("begins", "ends", mode="before")
     @classmethod
     def _clock(cls, value: object) -> object:
-        if isinstance(value, int):  # YAML 1.1 reads 22:30 as a number to the base of sixty
+        if isinstance(value, int):  # YAML 1.1 reads 22:30 as a base-60 number
             value = f"{value // 60:02}:{value % 60:02}"
         if not _CLOCK.fullmatch(str(value)):
             raise ValueError(f'"{value}" is not a time such as "22:30"')
@@ -135,13 +138,13 @@ class Schedule(_MirrorsModel):
 
 
 class LimitsConfig(_MirrorsModel):
-    """What a mirror may take. Bytes as they are on the wire, compressed."""
+    """Rate limits of a mirror. Bytes are counted as they are on the wire, compressed."""
 
     bytes_per_second: SizeBytes | None = None
 
 
 class CommitConfig(_MirrorsModel):
-    """A transaction ends at whichever of these comes first."""
+    """Limits of a transaction, which ends at whichever is reached first."""
 
     interval: DurationMs = 100
     size: SizeBytes = 32 << 20
@@ -158,7 +161,9 @@ class StartConfig(_MirrorsModel):
 
 
 class GroupsConfig(_MirrorsModel):
-    """Which consumer groups are carried over; ``force`` moves a group back when the source's was reset."""
+    """Selection of the consumer groups that are carried over; ``force`` moves a group back when the source's
+    was reset.
+    """
 
     include: list[Pattern] = Field(default_factory=lambda: ["**"])
     exclude: list[Pattern] = Field(default_factory=list)
@@ -167,7 +172,9 @@ class GroupsConfig(_MirrorsModel):
 
 
 class AclsConfig(_MirrorsModel):
-    """WRITE is not copied unless asked: who writes at the source does not write to the copy."""
+    """Copying of ACLs. WRITE is copied only if ``write`` is set: a writer at the source does not write to the
+    copy.
+    """
 
     copy_: bool = Field(True, alias="copy")
     write: bool = False
@@ -178,7 +185,7 @@ Comparable = str | int | float | bool | None
 
 
 class RecordCondition(_MirrorsModel):
-    """Which records are wanted: by a header, or by a field of the value. A header or field that is missing is null."""
+    """Condition on a header, or on a field of the value. A missing header or field counts as null."""
 
     header: str | None = None
     field: str | None = Field(None, min_length=1)
@@ -198,7 +205,9 @@ class RecordCondition(_MirrorsModel):
         return self
 
     def accepts(self, said: Sequence[object]) -> bool:
-        """Whether values that stand there (of several fields of an array, say) make the record a wanted one."""
+        """Return whether the condition accepts these values: one, or several where the field is inside an
+        array.
+        """
         listed = {(isinstance(each, bool), each) for each in self.in_ or self.not_in or ()}
         found = any(
             (isinstance(each, bool), each) in listed
@@ -219,7 +228,7 @@ class RecordFilterConfig(_MirrorsModel):
 
 
 class MaskRule(_MirrorsModel):
-    """Fields of values by their paths, with dots; ``key`` is a hash's secret."""
+    """Mask for fields of values. ``fields``: dotted paths; ``key``: the secret of a hash."""
 
     topics: list[Pattern] = Field(min_length=1)
     fields: list[Annotated[str, Field(pattern=r"^[^.]+(\.[^.]+)*$")]] = Field(min_length=1)
@@ -239,13 +248,15 @@ class MaskRule(_MirrorsModel):
 
 
 class Mirror(_MirrorsModel):
-    """What goes from where to where. ``owner`` None: "source" when the source owns anything, else "any".
+    """A mirror: the topics it copies between two clusters, and how. ``owner`` None: "source" when the source
+    owns anything, else "any".
 
-    ``schema_ids`` auto: kept, and the target's where the same ids mean other schemas there. ``record_subjects``: which subjects
-    go along that no topic's name is in (RecordNameStrategy).
+    ``schema_ids`` auto: ids are kept, or replaced by the target's where the same ids mean other schemas
+    there. ``record_subjects``: the subjects without a topic's name in them that are copied, too
+    (RecordNameStrategy).
 
-    ``owner`` source: only what the source owns. transit: also what came to the source through other mirrors, never what
-    the target owns. any: whatever fits, for one-way copies.
+    ``owner`` source: only topics that the source owns. transit: also topics that came to the source through
+    other mirrors, never those that the target owns. any: every topic that fits, for one-way copies.
     """
 
     source: str
@@ -280,20 +291,22 @@ class Mirror(_MirrorsModel):
 
     @property
     def ids(self) -> Literal["auto", "keep", "rewrite"]:
-        """``schema_ids``; batches that stay as they are keep their ids."""
+        """``schema_ids`` in effect; batches that are copied unchanged keep their ids."""
         return "keep" if self.schema_ids == "auto" and self.engine == "batch" else self.schema_ids
 
     @property
     def rewrites(self) -> bool:
-        """Return whether the file has records left out of the copy, or changed in it."""
+        """Return whether the file filters or changes records of the copy."""
         return bool(self.only or self.mask) or self.schema_ids == "rewrite"
 
     def masks(self, topic: str) -> bool:
-        """Whether the copy has values that are not the originals."""
+        """Return whether the copy of the topic has masked values."""
         return any(matches(pattern, topic) for each in self.mask for pattern in each.topics)
 
     def selects(self, topic: str) -> bool:
-        """Whether the name fits; the hub's and Kafka's own topics never do."""
+        """Return whether the patterns select the topic; topics of the hub and of Kafka itself are never
+        selected.
+        """
         return (
             not topic.startswith("_")
             and any(matches(pattern, topic) for pattern in self.topics)
@@ -313,13 +326,17 @@ class MirrorsFile(_MirrorsModel):
     mirrors: dict[Name, Mirror] = Field(default_factory=dict, max_length=_MOST_MIRRORS)
 
     def rule(self, mirror: str) -> OwnerRule:
-        """The mirror's owner rule, as said or as it follows from what its source owns."""
+        """Return the mirror's owner rule: the configured one, or the default by whether its source owns
+        anything.
+        """
         found = self.mirrors[mirror]
         return found.owner or ("source" if self.clusters[found.source].owns else "any")
 
 
 def stamp_of(path: Path) -> tuple[int, int] | None:
-    """By which a change of the file is seen without reading it; None: it is not there."""
+    """Return (modification time in ns, size) of the file, to detect changes without reading it; None: no such
+    file.
+    """
     try:
         found = path.stat()
     except OSError:
@@ -328,7 +345,9 @@ def stamp_of(path: Path) -> tuple[int, int] | None:
 
 
 def load(path: Path) -> MirrorsFile:
-    """The file, with the clusters that its mirrors name. Raises ConfigError with file, line and column."""
+    """Read the file and check the clusters that its mirrors name. Raises ConfigError with file, line and
+    column.
+    """
     file = load_model(path, MirrorsFile)
     for name, mirror in file.mirrors.items():
         for end, cluster in (("source", mirror.source), ("target", mirror.target)):
@@ -363,7 +382,9 @@ def load(path: Path) -> MirrorsFile:
 def connection(
     file: MirrorsFile, cluster: str, environ: Mapping[str, str], folder: Path = Path()
 ) -> ClusterConnection:
-    """How to reach a cluster of the file. Raises ConfigError (HUB-1602) naming the variable that is not set."""
+    """Return how to connect to a cluster of the file. Raises ConfigError (HUB-1602) naming the variable that
+    is not set.
+    """
     found = file.clusters[cluster]
     hint = "export {}=… where the workers run"
     secrets = secrets_of(found.tls, found.sasl, environ, f'cluster "{cluster}"', hint)
@@ -383,7 +404,9 @@ def principals_of(cluster: ClusterConfig) -> frozenset[str] | None:
 
 
 def mask_secrets(file: MirrorsFile, environ: Mapping[str, str]) -> dict[str, str]:
-    """The keys of hashes by their references. Raises ConfigError (HUB-1602) naming the variable that is not set."""
+    """Return the keys of hashes by their references. Raises ConfigError (HUB-1602) naming the variable that
+    is not set.
+    """
     found: dict[str, str] = {}
     for name, mirror in file.mirrors.items():
         for rule in mirror.mask:
@@ -401,7 +424,7 @@ def mask_secrets(file: MirrorsFile, environ: Mapping[str, str]) -> dict[str, str
 
 
 def is_open(schedule: Schedule | None, now: datetime) -> bool:
-    """Whether a mirror may run at a moment (an aware time). Without a schedule always."""
+    """Return whether the schedule lets a mirror run at ``now`` (an aware time). Without a schedule always."""
     if schedule is None:
         return True
     local = now.astimezone(ZoneInfo(schedule.zone))
@@ -410,7 +433,9 @@ def is_open(schedule: Schedule | None, now: datetime) -> bool:
 
 
 def opens_at(schedule: Schedule, now: datetime) -> datetime | None:
-    """The next minute at which a window opens, within a week; ``now`` itself when one is open."""
+    """Return the next minute at which a window opens, within 8 days; ``now`` itself when one is open; else
+    None.
+    """
     if is_open(schedule, now):
         return now
     minute = now.replace(second=0, microsecond=0)
@@ -425,7 +450,7 @@ def _open(window: Window, weekday: int, minute: int) -> bool:
     begins, ends = _minutes(window.begins), _minutes(window.ends)
     if begins < ends:
         return _DAYS[weekday] in window.days and begins <= minute < ends
-    # Over midnight: the night belongs to the day on which it begins.
+    # Across midnight: the night belongs to the day on which it begins.
     evening = _DAYS[weekday] in window.days and minute >= begins
     return evening or (_DAYS[weekday - 1] in window.days and minute < ends)
 

@@ -1,15 +1,17 @@
-"""[core] Which mirror carries which topic, and why no record can go round in a circle.
+"""[core] Topology: which mirror carries which topic, and the proof that no record travels in a cycle.
 
-A topic has at most one owner: the cluster whose ``owns`` fits it most closely. For one topic, the mirrors that carry it
-must be a tree that grows out of its owner: none leads into the owner, at most one into each other cluster, each begins
-where the topic is. Then every record crosses every link once and comes back to nobody, whatever the links between the
-clusters are like: rings and full meshes included.
+A topic has at most one owner: the cluster whose ``owns`` fits it most closely. For one topic, the mirrors
+that carry it must form a tree rooted at its owner: none leads into the owner, at most one into each other
+cluster, and each begins where the topic exists. Then every record crosses every link once and never returns,
+for any links between the clusters, including rings and full meshes.
 
-This is decided before any topic exists. All that matters of a topic's name is which of the file's patterns it fits, and
-there are finitely many such cases: ``representatives`` makes one name for each of them (product of automata, one label a
-letter), and each is checked. So the answer is exact, not a guess about patterns that look alike.
+This is decided before any topic exists. Only the set of the file's patterns that fit a topic's name matters,
+and the number of such sets is finite: ``representatives`` makes one name for each of them (product of
+automata, one label per input symbol), and each is checked. So the result is exact, not a guess about patterns
+that look alike.
 
-After a failover a cluster acts for another (``acting``), and what the one owned is checked as if the other owned it.
+After a failover a cluster has the ownership of another one (``acting``); topics of the former owner are
+checked as if the new one owned them.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _UNSEEN = "x"
 
 @dataclass(frozen=True, slots=True)
 class MirrorRefusal:
-    """Why mirrors may not run as the file has them: about ``mirrors``, shown by ``topic``, and the way out."""
+    """Reason why mirrors may not run as configured: the ``mirrors``, an example ``topic``, and a hint."""
 
     mirrors: tuple[str, ...]
     topic: str
@@ -43,8 +45,9 @@ class MirrorRefusal:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """The mirrors that carry one topic; ``owner`` None: nobody owns it. ``left_out``: mirrors whose patterns fit
-    and that do not carry it, and why."""
+    """The mirrors that carry one topic. ``owner`` None: no cluster owns it. ``left_out``: mirrors whose
+    patterns fit and that do not carry it, with the reason.
+    """
 
     topic: str
     owner: str | None
@@ -54,9 +57,9 @@ class TopicRoute:
 
 
 def owners(file: MirrorsFile, topic: str, acting: Acting | None = None) -> tuple[str, ...]:
-    """The clusters that own a topic: one, none, or several when their patterns fit it equally closely.
+    """Return the clusters that own a topic: one, none, or several when their patterns fit it equally closely.
 
-    ``acting``: who acts for whom since a failover.
+    ``acting``: by cluster, the one that has its ownership since a failover.
     """
     fitting = [
         (_closeness(pattern), (acting or {}).get(name, name))
@@ -71,8 +74,8 @@ def owners(file: MirrorsFile, topic: str, acting: Acting | None = None) -> tuple
 def route(
     file: MirrorsFile, topic: str, acting: Acting | None = None, at: Iterable[str] | None = None
 ) -> TopicRoute:
-    """Who carries a topic. ``at``: the clusters where it is known to have been made by others than mirrors (for topics
-    that nobody owns; None: wherever no mirror leads).
+    """Return the mirrors that carry a topic. ``at``: the clusters where others than mirrors are known to have
+    created it (for topics without an owner; None: every cluster that no mirror leads to).
     """
     found = owners(file, topic, acting)
     owner = found[0] if len(found) == 1 else None
@@ -94,7 +97,7 @@ def route(
 
 
 def routes(file: MirrorsFile, topics: Iterable[str], acting: Acting | None = None) -> dict[str, TopicRoute]:
-    """``route`` of each topic that any mirror's patterns fit."""
+    """Return ``route`` of each topic that any mirror's patterns fit."""
     return {
         topic: route(file, topic, acting)
         for topic in sorted(set(topics))
@@ -105,13 +108,13 @@ def routes(file: MirrorsFile, topics: Iterable[str], acting: Acting | None = Non
 def carried(
     file: MirrorsFile, mirror: str, topics: Iterable[str], acting: Acting | None = None
 ) -> tuple[str, ...]:
-    """The topics that a mirror carries, sorted; those with a refusal are not carried by anyone."""
+    """Return the topics that a mirror carries, sorted; topics with a refusal are carried by no mirror."""
     found = routes(file, topics, acting)
     return tuple(topic for topic, each in found.items() if mirror in each.mirrors and not each.refusals)
 
 
 def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[MirrorRefusal, ...]:
-    """Everything that is wrong with the graph, for any topics that there may ever be; each complaint once."""
+    """Return everything that is wrong with the graph, for all possible topics; each problem once."""
     found: dict[tuple[tuple[str, ...], str], MirrorRefusal] = {}
     fitting: dict[str, set[str]] = {name: set() for name in file.mirrors}
     for topic in representatives(_patterns(file)):
@@ -141,15 +144,15 @@ def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[MirrorRefusa
 
 
 def _meets(mirror: Mirror, pattern: str) -> bool:
-    """Whether there may be a topic that the mirror has and the pattern fits."""
+    """Return whether a topic can exist that the mirror selects and the pattern fits."""
     names = representatives([*mirror.topics, *mirror.exclude, pattern])
     return any(mirror.selects(name) and matches(pattern, name) for name in names)
 
 
 def representatives(patterns: Iterable[str]) -> list[str]:
-    """Names such that every name there may be fits the same patterns as one of them. Shortest first.
+    """Return names such that every possible name fits the same patterns as one of them. Shortest first.
 
-    Raises ConfigError (HUB-1604) when there are too many cases to tell apart.
+    Raises ConfigError (HUB-1604) when there are too many cases to distinguish.
     """
     parts = sorted({labels_of(pattern) for pattern in patterns})
     letters = sorted({label for part in parts for label in part} - {"*", "**"})
@@ -185,8 +188,9 @@ def representatives(patterns: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Neighborhood:
-    """What of a file decides about the topics that one mirror selects. ``mirrors``: all that select one of them, itself too.
-    ``owners``: (cluster, pattern of its ``owns``) that fit one of them."""
+    """The parts of a file that decide about the topics that one mirror selects. ``mirrors``: all mirrors that
+    select one of them, itself included. ``owners``: (cluster, pattern of its ``owns``) that fit one of them.
+    """
 
     mirrors: frozenset[str]
     owners: frozenset[tuple[str, str]]
@@ -218,7 +222,7 @@ def _patterns(file: MirrorsFile) -> Iterable[str]:
 
 
 def _closed(part: Labels, states: Iterable[int]) -> frozenset[int]:
-    """With what ``**`` may skip."""
+    """Return the states with those that ``**`` may skip to."""
     found = set(states)
     for state in sorted(found):
         at = state
@@ -241,7 +245,9 @@ def _after(part: Labels, states: frozenset[int], letter: str) -> frozenset[int]:
 
 
 def _closeness(pattern: str) -> tuple[int, int, int]:
-    """More written labels are closer, then no ``**``, then more ``*`` (each fixes the number of labels)."""
+    """Return the sort key of a pattern: more literal labels are closer, then no ``**``, then more ``*`` (each
+    fixes the number of labels).
+    """
     labels = labels_of(pattern)
     stars = labels.count("*")
     deep = labels.count("**")
@@ -264,7 +270,7 @@ def _why_not(file: MirrorsFile, name: str, owning: Sequence[str]) -> str | None:
 def _reached(
     file: MirrorsFile, carrying: Sequence[str], owner: str | None, at: Iterable[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Those that have something to carry because the topic comes to their source, and the others."""
+    """Split the mirrors into those whose source the topic reaches, and the others."""
     into = {file.mirrors[name].target for name in carrying}
     if owner is not None:
         have = {owner}
@@ -333,7 +339,7 @@ def _refused(
 
 
 def _cycle(file: MirrorsFile, carrying: Sequence[str]) -> list[str]:
-    """The mirrors of one cycle, in order; [] when there is none."""
+    """Return the mirrors of one cycle, in order; [] when there is none."""
     leaving: dict[str, list[str]] = {}
     for name in carrying:
         leaving.setdefault(file.mirrors[name].source, []).append(name)

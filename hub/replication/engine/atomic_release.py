@@ -1,4 +1,5 @@
-"""[core] Which fetched batches may become visible at the target together: no transaction of the source is cut in two.
+"""[core] Atomic release: choose the fetched batches that become visible together, without splitting a source
+transaction.
 
 A source's transaction ends in each partition by itself, and a reader of one partition waits for every open transaction
 that began before. So at one moment it may be readable in A while in B it is not::
@@ -29,9 +30,11 @@ Place = TypeVar("Place")
 
 @dataclass(frozen=True, slots=True)
 class ReleaseState:
-    """What is known of one partition. ``staged``: the transactions of each fetched piece, in order; ``beyond``: those
-    with batches after them; ``whole``: all has been looked at that the partition had when the last piece of any
-    partition arrived (a transaction that was readable then had been written everywhere by then)."""
+    """Transactions of one partition. ``staged``: those of each fetched piece, in order; ``beyond``: those
+    with batches after the staged pieces; ``whole``: everything was inspected that the partition had when the
+    last piece of any partition arrived (a transaction that was readable then had been written to every
+    partition by then).
+    """
 
     staged: Sequence[frozenset[Txn]]
     beyond: frozenset[Txn] = NONE
@@ -48,7 +51,7 @@ def transactions_of(batches: Iterable[RecordBatch]) -> frozenset[Txn]:
 
 
 def releasable(partitions: Mapping[Place, ReleaseState]) -> dict[Place, int]:
-    """How many pieces of each partition, from the first on, hold nothing but whole transactions.
+    """Count the leading pieces of each partition that belong to whole transactions only.
 
     >>> t, x = (1, 0), (2, 0)
     >>> releasable({"A": Seen([frozenset({t})]), "B": Seen([], frozenset({x, t}))})

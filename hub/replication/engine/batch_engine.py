@@ -1,19 +1,21 @@
-"""[shell] One shard of a mirror: batches of a fixed set of partitions, from the source into the target, exactly once.
+"""[shell] One shard of a mirror: copies batches of a fixed set of partitions from the source to the target,
+exactly once.
 
-A *shard* has one transactional id, ``hub.mirror.<link>.<shard>``. ``start`` fences whoever had it before, and only then
-reads how far that one came; ``step`` carries one transaction: records, the map of their offsets and the checkpoint::
+A *shard* has one transactional id, ``hub.mirror.<link>.<shard>``. ``start`` fences the previous owner and
+only then reads its checkpoints; ``step`` carries one transaction: records, the map of their offsets and the
+checkpoint::
 
     start ─▶ initialize (fences) ─▶ checkpoints up to the end offset asked for after that ─▶ positions
     step  ─▶ fetch (read_committed) ─▶ pieces ─▶ cut ─▶ patch ─▶ produce ─▶ map + checkpoint ─▶ commit
-      any doubt about the target: abort, forget all, start again from the checkpoints
-      any doubt about the source: connect again, go on at the position
+      any uncertainty about the target: abort, discard all state, start again from the checkpoints
+      any uncertainty about the source: reconnect, continue at the position
 
-Nothing is kept but what is in the target, so a kill at any moment costs time only. A partition that cannot go on (its
-log was cut, damaged, made anew, refused) says so in ``progress`` and the others go on. ``WriterFenced`` ends the engine:
-another worker has the shard, and to start again would take it back.
+All durable state is in the target, so a kill at any moment costs time only. A partition that cannot continue
+(its log was truncated, is corrupt, was recreated, or refuses writes) reports that in ``progress``; the others
+continue. ``WriterFenced`` ends the engine: another worker has the shard, and a restart would take it back.
 
-Limits: every fetch names all partitions of its broker (no fetch sessions), so a shard is for hundreds of partitions, not
-many thousands; and one shard is one thread.
+Limits: every fetch names all partitions of its broker (no fetch sessions), so a shard is for hundreds of
+partitions, not many thousands; and one shard is one thread.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ from hub.replication.rewriting.reencode import (
 
 log = logging.getLogger(__name__)
 
-_MOVED_CODES = {5, 6, 9, 13, 74, 75}  # who leads has changed, or will
+_MOVED_CODES = {5, 6, 9, 13, 74, 75}  # the leader has changed, or will
 _RECREATED_CODES = {broker_client.UNKNOWN_TOPIC, broker_client.UNKNOWN_TOPIC_ID, 103}
 _REQUEST_BYTES = 16 * 1024 * 1024
 _LOOK_EVERY_S = 0.02
@@ -92,12 +94,13 @@ _UNASKED = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """A transaction is committed when any of the three ``commit_`` limits is reached. ``on_gap``: what to do when the
-    source has deleted records before they were mirrored. ``transaction_timeout_s``: for so long a hung worker may hold
-    back the target's readers.
+    """Limits of one engine. A transaction is committed when any of the three ``commit_`` limits is reached.
+    ``on_gap``: what to do when the source has deleted records before they were mirrored.
+    ``transaction_timeout_s``: the longest time a hung worker can hold back the target's readers.
 
-    ``hold_``: a source's transaction becomes visible in all the shard's partitions at once, unless that would hold back
-    records for longer or more than this, or a partition is further behind (in offsets): then the mirror catches up first.
+    ``hold_``: a source transaction becomes visible in all partitions of the shard at once, unless that would
+    hold back records longer than ``hold_s`` or more than ``hold_bytes``, or a partition is more than
+    ``hold_lag`` offsets behind: then the mirror catches up first.
     """
 
     commit_interval_s: float = 0.1
@@ -119,9 +122,11 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """Positions are next-to-read. ``source_next`` is committed at the target; ``lag_records`` counts offsets up to the
-    source's end offset (-1 until that is known). Counts are of this engine's committed transactions. ``error``: why the
-    partition stands still. ``source_heard_at_ms``: when the source told its end, epoch milliseconds; 0: not yet."""
+    """Progress of one partition; positions are next-to-read. ``source_next`` is committed at the target;
+    ``lag_records`` counts offsets up to the source's end offset (-1 until that is known). Counters cover this
+    engine's committed transactions. ``error``: why the partition is stopped. ``source_heard_at_ms``: when the
+    source last reported its end, epoch milliseconds; 0: not yet.
+    """
 
     topic: str
     partition: int
@@ -145,12 +150,14 @@ class PartitionProgress:
 
     @classmethod
     def unknown(cls, tp: TopicPartition) -> PartitionProgress:
-        """Of a partition that no engine has begun with yet."""
+        """Return the progress of a partition that no engine has started yet."""
         return cls(*tp, -1, -1, -1, -1, 0, 0, 0, 0, 0, -1, 0, None)
 
 
 class _StagedPiece(NamedTuple):
-    """A piece on its way: as it came, or written anew. ``after``: the source position once it is in the target."""
+    """A piece between fetch and commit, unchanged or rewritten. ``after``: the source position once it is in
+    the target.
+    """
 
     piece: BatchPiece
     floor: int
@@ -167,10 +174,11 @@ class _Partition:
     target_topic_id: str = ""
     failed: HubError | None = None
     position: int = 0  # next to fetch
-    position_epoch: int = -1  # the leader's epoch of the batch before that, -1: not known
-    same_to: int = _UNASKED  # the leader's epoch under which the source has what is before the position
+    position_epoch: int = -1  # leader epoch of the batch before the position; -1: unknown
+    # leader epoch under which the source's log is known to match the mirrored records
+    same_to: int = _UNASKED
     staged: deque[_StagedPiece] = field(default_factory=deque)
-    carried: int = 0  # next after what this transaction has of it
+    carried: int = 0  # source position after what the open transaction has of this partition
     committed: Checkpoint | None = None
     generation: int = 0
     source_start: int = 0
@@ -180,16 +188,17 @@ class _Partition:
     largest: int = DEFAULT_LIMITS.largest_bytes
     runs: list[Run] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
-    ruled: FilterPeriod | None = None  # to be written with the first records that are made so
+    ruled: FilterPeriod | None = None  # written with the first records that these rules produce
     leader_epoch: int = -1
     timestamp_ms: int = -1
     source_end: int = -1
     heard_at_ms: int = 0
     stable_end: int = -1
     corrupt_at: int = -1
-    peeked_to: int = 0  # how far batches that are not readable yet have been looked at, and whose they are
+    # end of the inspected range of batches that are not readable yet; ``peeked``: their transactions
+    peeked_to: int = 0
     peeked: dict[Txn, int] = field(default_factory=dict)
-    # Of the open transaction, then of all that were committed.
+    # Counters of the open transaction (``new_``), then of all committed transactions.
     new_records: int = 0
     new_bytes: int = 0
     new_passed: int = 0
@@ -211,13 +220,15 @@ class _Partition:
 
 
 class NotYet(PeerError):
-    """Something changes at this moment: the same again will succeed."""
+    """Temporary condition; the same call will succeed later."""
 
     code = "HUB-3612"
 
 
 class _BatchesRefused(Exception):
-    """The target refuses some partitions' batches: they stop, the others' transaction is done again."""
+    """The target refused batches of some partitions: these stop, and the transaction of the others is
+    retried.
+    """
 
     def __init__(self, partitions: Sequence[_Partition], error: broker_client.BrokerRefused) -> None:
         super().__init__(error.message)
@@ -227,7 +238,7 @@ class _BatchesRefused(Exception):
 
 @dataclass(slots=True)
 class _SentBatch:
-    """One batch of a produce request and what its acknowledgement tells of."""
+    """One batch of a produce request, and what its acknowledgement confirms."""
 
     partition: _Partition | None
     runs: tuple[Run, ...]
@@ -235,7 +246,7 @@ class _SentBatch:
 
 
 class _FetchRequest(NamedTuple):
-    """A fetch under way: what was asked for, from where and under which leader's epoch, and when it is given up."""
+    """A fetch in flight: by partition the offset and leader epoch it was sent with, and its deadline."""
 
     connection: BrokerConnection
     version: int
@@ -252,14 +263,15 @@ class _Transaction:
 
 
 class BatchEngine:
-    """See the module. Use from one thread. ``partitions`` have the same names on both sides.
+    """Copy engine of one shard; see the module. Use from one thread. ``partitions`` have the same names on
+    both sides.
 
-    A partition of which records were mirrored under other rules than those of ``shapers`` stands still (HUB-1615).
+    A partition whose records were mirrored under rules other than those of ``shapers`` stops (HUB-1615).
 
-    ``foreign``: stretches of source offsets that came from the target and do not go back (maps/two_way_offset_map.py). ``shapers``: by
-    topic, what leaves records out or changes them; all batches of these topics are written anew. ``schemas_first``: called
-    before records are committed with how far the source's ``_schemas`` went after they were fetched; it returns once the
-    schemas up to there are at the target, or raises NotYet.
+    ``foreign``: ranges of source offsets that came from the target and are not sent back
+    (maps/two_way_offset_map.py). ``shapers``: rewriters by topic; all batches of these topics are rewritten.
+    ``schemas_first``: called before records are committed with the end offset that the source's ``_schemas``
+    had after they were fetched; it returns once the schemas up to there are at the target, or raises NotYet.
     """
 
     def __init__(
@@ -309,8 +321,9 @@ class BatchEngine:
         self._refresh_at: float | None = None
         self._fetching: dict[int, _FetchRequest] = {}
         self._turn = 0
-        self._frames: list[bytearray] = []  # answers of which pieces may be staged
-        self._spare: list[bytearray] = []  # answers of which all is written: the next ones go there
+        self._frames: list[bytearray] = []  # buffers of answers that staged pieces may refer to
+        # buffers of answers that are written completely, reused for the next answers
+        self._spare: list[bytearray] = []
         self._own_sequences: dict[TopicPartition, int] = {}
         self._acknowledging: deque[tuple[BrokerConnection, int, dict[TopicPartition, _SentBatch]]] = deque()
         self._transaction: _Transaction | None = None
@@ -318,7 +331,7 @@ class BatchEngine:
         self._held_at: float | None = None
         self._looked_at = 0.0
 
-    # ---- what others see
+    # ---- progress and control
 
     def progress(self) -> list[PartitionProgress]:
         return [
@@ -343,14 +356,14 @@ class BatchEngine:
         ]
 
     def retry(self) -> None:
-        """Let the partitions that stand still try again; the next step starts from the checkpoints."""
+        """Let stopped partitions try again; the next step starts from the checkpoints."""
         self._abandon()
         self._forget()
         for each in self._partitions.values():
             each.failed, each.corrupt_at = None, -1
 
     def close(self) -> None:
-        """Abort what is open, as far as the target answers; then no connection is left."""
+        """Abort the open transaction, if the target answers, and close all connections."""
         self._abandon()
         self._ready = False
         self.source.close()
@@ -359,14 +372,16 @@ class BatchEngine:
     # ---- start
 
     def start(self) -> None:
-        """Take the shard. Raises WriterFenced, NotFound (the mirror's own topics), PeerError when a cluster does not
-        answer. What is wrong with one partition is in its progress."""
+        """Take over the shard. Raises WriterFenced, NotFound (the mirror's own topics), PeerError when a
+        cluster does not answer. Errors of single partitions are in their progress.
+        """
         self._forget()
         self._metadata()
-        # A second start of this very engine must not fence the worker that took the shard since.
+        # A second start of this engine must not fence a worker that took the shard in the meantime.
         try:
             self._producer = self._transactions.initialize(self._producer)
-        except broker_client.TransactionLost as lost:  # the coordinator knows the id as another's, or no more
+        # the coordinator assigned the id to another producer, or expired it
+        except broker_client.TransactionLost as lost:
             if self._producer is broker_client.NOBODY:
                 raise
             raise WriterFenced(lost.message) from None
@@ -401,8 +416,10 @@ class BatchEngine:
 
     @staticmethod
     def _step_back(each: _Partition) -> None:
-        """To what is committed. One that failed is not begun anew with the others, and what it had sent was aborted: if it
-        kept its position, the next transaction's checkpoint would pass over records that are nowhere."""
+        """Reset a partition to its committed state. A failed partition is not restarted with the others, and
+        the records it had sent were aborted: if it kept its position, the next transaction's checkpoint would
+        skip records that are nowhere.
+        """
         mark = each.committed
         each.same_to = _UNASKED
         if mark is None:
@@ -455,7 +472,9 @@ class BatchEngine:
             )
 
     def _resume(self, each: _Partition, found: Checkpoint | None) -> bool:
-        """Whether there is a checkpoint to go on from (or one that says that we must not)."""
+        """Restore the partition from its checkpoint; return whether there is one (also when it forbids to
+        continue).
+        """
         if found is None:
             return False
         for was, now, where in (
@@ -471,7 +490,8 @@ class BatchEngine:
                 )
                 return True
         if found.shard != self.shard:
-            # That one's transactional id is another: nothing would fence a worker that still carries it there.
+            # That shard has another transactional id: nothing would fence a worker that still carries the
+            # partition there.
             each.failed = Conflict(
                 f"{_named(each.tp)}: it was mirrored in shard {found.shard} and would be in shard {self.shard} now:"
                 " `shards` of the mirror was changed",
@@ -488,7 +508,9 @@ class BatchEngine:
         return True
 
     def _hold_to_rules(self, each: _Partition, mark: Checkpoint) -> None:
-        """What is there was made under the rules of today, or there is nothing yet; else the copy would be of two kinds."""
+        """Stop the partition if its copy was made under other rules than today's; else the copy would mix two
+        kinds.
+        """
         now = self._rules.get(each.tp.topic, AS_THEY_ARE)
         then = in_force(self._ruled.get((each.tp.topic, mark.topic_id, each.tp.partition), ()))
         each.ruled = None
@@ -510,13 +532,15 @@ class BatchEngine:
         return FilterPeriod(self.link, *each.tp, each.topic_id, first, rules, int(time.time() * 1000))
 
     def _begin_fresh(self, fresh: Sequence[_Partition]) -> None:
-        """Never mirrored: from the source's first record on, into a partition without records."""
+        """Start partitions without a checkpoint: from the source's first record, into a target partition
+        without records.
+        """
         tps = [each.tp for each in fresh]
         if not tps:
             return
         first = self.source.offsets(tps, broker_client.EARLIEST)
         target_first, target_end = self.target.offsets(tps, broker_client.EARLIEST), self.target.offsets(tps)
-        # Aborted records of a first transaction that failed are no records.
+        # Aborted records of a failed first transaction do not count as records.
         written = {tp for tp in tps if target_end[tp] > target_first[tp]}
         written = self._with_records({tp: (target_first[tp], target_end[tp]) for tp in written})
         for each in fresh:
@@ -535,7 +559,9 @@ class BatchEngine:
             each.ruled = self._ruled_from(each, each.source_start, rules) if rules is not None else None
 
     def _hold_to_target(self, partitions: Sequence[_Partition]) -> None:
-        """A copy that was cut is not written on: it would soon be as long as before, with a hole that nobody sees."""
+        """Stop partitions whose copy was truncated: appending would soon restore the length and hide the
+        missing records.
+        """
         led = [
             each
             for each in partitions
@@ -575,7 +601,7 @@ class BatchEngine:
                     rules[record.partition, record.key] = ruled
             elif record.key is not None and record.key.startswith(b"checkpoint|"):
                 found = checkpoint_of(record)
-                if found is None:  # forgotten, in this partition of the checkpoints
+                if found is None:  # tombstone, in this partition of the checkpoints topic
                     mine.pop((record.partition, record.key), None)
                 elif isinstance(found, Checkpoint) and found.link == self.link:
                     mine[record.partition, record.key] = found
@@ -596,8 +622,10 @@ class BatchEngine:
         return found
 
     def _read(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Iterable[Record]:
-        """Committed records of [start, end) of each partition of the target, waiting until open transactions in there
-        have ended. Raises PeerError after ``start_timeout_s`` without progress."""
+        """Yield the committed records of [start, end) of each partition of the target; waits until the
+        transactions that are open there have ended. Raises PeerError after ``start_timeout_s`` without
+        progress.
+        """
         positions = {tp: start for tp, (start, end) in ranges.items() if start < end}
         deadline = self._clock() + self.settings.start_timeout_s
         while positions:
@@ -647,7 +675,8 @@ class BatchEngine:
     # ---- step
 
     def step(self) -> int:
-        """Carry at most one transaction; the records committed. Waits ``fetch_wait_ms`` at most for something to carry.
+        """Carry at most one transaction and return the number of committed records. Waits at most
+        ``fetch_wait_ms`` for records.
 
         Errors of the clusters are kept in ``error`` and the next step starts again, after a pause; only WriterFenced
         (and what ``start`` raises about the mirror's own topics) is raised.
@@ -693,7 +722,7 @@ class BatchEngine:
         self._retry_at = self._clock() + pause
 
     def _abandon(self) -> None:
-        """Abort at once what is open, so that the target's readers need not wait for its time-out."""
+        """Abort the open transaction immediately, so that the target's readers need not wait for its timeout."""
         if self._transaction is not None and self._transaction.added:
             with contextlib.suppress(HubError):
                 self._transactions.end(self._producer, commit=False)
@@ -726,7 +755,7 @@ class BatchEngine:
     # ---- fetching
 
     def _send_fetches(self) -> None:
-        """One fetch under way a broker, for all its partitions that can go on."""
+        """Keep one fetch per broker in flight, for all of its partitions that can continue."""
         now = self._clock()
         if self._refresh_at is not None and now >= self._refresh_at:
             self._refresh_at = None
@@ -754,8 +783,9 @@ class BatchEngine:
                 )
         self._turn += 1
         for node, wanted in by_node.items():
-            # A broker fills its answer in the order of the question (KIP-74): another one is first each time, or what has
-            # much to catch up takes all of it and the others nothing.
+            # A broker fills its answer in the order of the request (KIP-74). Each request starts with another
+            # partition; otherwise a partition with much to catch up takes the whole answer and the others get
+            # nothing.
             first = self._turn % len(wanted)
             wanted = wanted[first:] + wanted[:first]
             try:
@@ -775,12 +805,14 @@ class BatchEngine:
             self._fetching[node] = _FetchRequest(connection, version, places, until)
 
     def _compare(self, led_anew: Sequence[tuple[_Partition, broker_client.Leader]]) -> None:
-        """Whether the log of a new leader is the one of which we have what is before the position (KIP-320). Offsets alone do
-        not tell: after an unclean election a log may have lost records, and others in their place by the time that we look."""
+        """Check that the log of a new leader contains the batch before the position (KIP-320). Offsets alone
+        do not prove it: after an unclean election a log may have lost records and have others in their place
+        when it is checked.
+        """
         by_node: dict[int, list[tuple[_Partition, broker_client.Leader]]] = {}
         for each, leader in led_anew:
             if each.position_epoch < 0 or leader.epoch < 0:
-                each.same_to = leader.epoch  # nothing is known to compare
+                each.same_to = leader.epoch  # no epoch to compare
             else:
                 by_node.setdefault(leader.node, []).append((each, leader))
         for node, those in by_node.items():
@@ -796,7 +828,7 @@ class BatchEngine:
     ) -> None:
         if isinstance(end, broker_client.BrokerRefused):
             each.failed = end
-        elif end is None or isinstance(end, HubError):  # it leads no more
+        elif end is None or isinstance(end, HubError):  # not the leader any more
             self._refresh_soon()
         elif self._is_ours(each, leader, end):
             each.same_to = leader.epoch
@@ -806,11 +838,12 @@ class BatchEngine:
     def _is_ours(self, each: _Partition, leader: broker_client.Leader, end: broker_client.EpochEnd) -> bool:
         if end.offset < each.position or end.epoch == each.position_epoch:
             return end.offset >= each.position
-        # Nothing of our epoch is there, and what is older goes further: compaction took all of that epoch before this replica was
-        # filled, or it led before that epoch and never had it. The batch before the position tells, where there is one.
+        # Our epoch has no batch there, and an older epoch ends after the position: compaction removed all of
+        # our epoch before this replica was filled, or the replica led before that epoch and never had it. The
+        # batch before the position decides, if there is one.
         part = self._glance(each, leader, each.position - 1)
         if part.error == broker_client.OFFSET_OUT_OF_RANGE:
-            return True  # taken by retention; whether too early, the fetch tells
+            return True  # removed by retention; the fetch finds out whether that was too early
         broker_client.raise_for(part.error, f"{_named(each.tp)} in the source: look back")
         batch = next(batches_in(part.buffer, part.start, part.end), None)
         return (
@@ -818,7 +851,9 @@ class BatchEngine:
         )
 
     def _glance(self, each: _Partition, leader: broker_client.Leader, at: int) -> Fetched:
-        """What is there from an offset on, readable or not. Raises as ``raise_for`` does, but for what is wrong with the partition."""
+        """Fetch from an offset on, uncommitted records included. Raises as ``raise_for`` does, except for
+        errors of the partition.
+        """
         size = self.settings.fetch_partition_bytes
         connection = self.source.connection(leader.node, "peek")
         version = broker_client.send_fetch(
@@ -835,7 +870,7 @@ class BatchEngine:
         return part
 
     def _receive_fetches(self, wait_s: float) -> None:
-        """Take the answers that are there; wait for the first of them."""
+        """Process the answers that have arrived; wait up to ``wait_s`` for the first."""
         self._give_up_fetches()
         if not self._fetching:
             time.sleep(min(wait_s, 0.05))
@@ -863,21 +898,23 @@ class BatchEngine:
                 continue
             self._source_failures = 0
             self.error = None
-            # Who was behind these is first next: where many have much to catch up, an answer has room for a few.
+            # The next request starts after the partitions of this answer: where many have much to catch up,
+            # an answer has room for a few.
             self._turn += max(0, sum(part.end > part.start for part in parts) - 1)
             for part in parts:
                 each = self._partitions.get(part.tp)
                 if each is None or each.failed is not None:
                     continue
-                # Under an earlier leader the same position may have been before other records.
+                # Under an earlier leader the same position may have preceded other records.
                 if asked.get(part.tp) == (each.position, each.same_to):
                     self._take(each, part)
-        # The next batches travel while these are written.
+        # Fetch the next batches while these are written.
         self._send_fetches()
 
     def _give_up_fetches(self) -> None:
-        """A link that is half open gives neither an answer nor an error; and a mirror that had caught up has no lag to
-        show for it."""
+        """Drop fetches past their deadline. A half-open connection gives neither an answer nor an error, and
+        a mirror that had caught up shows no lag.
+        """
         now = self._clock()
         for node, asked in [each for each in self._fetching.items() if now > each[1].until]:
             del self._fetching[node]
@@ -949,7 +986,9 @@ class BatchEngine:
                 self._refresh_soon()
 
     def _out_of_range(self, each: _Partition) -> None:
-        """The source does not have the position (any more): a gap is told, never jumped over in silence."""
+        """Handle a position that the source does not have (any more): report a gap or stop the partition,
+        never skip silently.
+        """
         try:
             first = self.source.offsets([each.tp], broker_client.EARLIEST)[each.tp]
             end = self.source.offsets([each.tp])[each.tp]
@@ -1010,7 +1049,9 @@ class BatchEngine:
                 )
 
     def _source_failed(self, node: int, error: HubError) -> None:
-        """The target's transaction is not touched: what was fetched can be committed."""
+        """Record a failure of the source and schedule a retry. The target's transaction is kept: fetched
+        records can be committed.
+        """
         self.error = error
         pause = min(_RETRY_MOST_S, _RETRY_FIRST_S * 2 ** min(self._source_failures, 10))
         self._source_failures += 1
@@ -1020,7 +1061,7 @@ class BatchEngine:
     # ---- producing
 
     def _release(self) -> None:
-        """Write what may be written now, one batch a partition a request, in rounds."""
+        """Write the pieces that may be written now, in rounds of one batch per partition and request."""
         waiting = [each for each in self._partitions.values() if each.staged and each.failed is None]
         if not waiting:
             return
@@ -1050,14 +1091,17 @@ class BatchEngine:
                 self._produce(node, batches, sent[node])
 
     def _recycle(self) -> None:
-        """Nothing refers to the answers once all that was staged of them is written. While some is held back they are let
-        go one by one, as their pieces are."""
+        """Reuse the buffers of answers once no staged piece refers to them. While some pieces are held back,
+        their buffers are freed one by one with them.
+        """
         if self._frames and not any(each.staged for each in self._partitions.values()):
             self._spare = self._frames
         self._frames = []
 
     def _cut(self, waiting: Sequence[_Partition]) -> dict[TopicPartition, int]:
-        """How many staged pieces of each may go now: whole transactions of the source, as far as holding back is due."""
+        """Count the staged pieces of each partition that may be written now: whole source transactions,
+        within the hold limits.
+        """
         everything = {each.tp: len(each.staged) for each in waiting}
         if not any(staged.transactions for each in waiting for staged in each.staged):
             self._held_at = None
@@ -1087,7 +1131,9 @@ class BatchEngine:
         return counts
 
     def _look(self, live: Sequence[_Partition]) -> dict[TopicPartition, ReleaseState] | None:
-        """What the source has beyond what was fetched: whose batches they are. None when it does not answer now."""
+        """Read which transactions have batches at the source beyond those that were fetched. None when the
+        source does not answer now.
+        """
         try:
             ends = self.source.offsets([each.tp for each in live])
             seen = {}
@@ -1104,7 +1150,9 @@ class BatchEngine:
         return seen
 
     def _peek(self, each: _Partition, end: int) -> bool:
-        """Look at headers from the position up to ``end``, a bounded way at a time; whether all is seen."""
+        """Inspect batch headers from the position up to ``end``, in at most ``_PEEKS`` fetches; return
+        whether all were inspected.
+        """
         each.peeked = {txn: last for txn, last in each.peeked.items() if last >= each.position}
         at = max(each.position, each.peeked_to)
         leader = self.source.leader(each.tp)
@@ -1124,7 +1172,7 @@ class BatchEngine:
         return at >= end
 
     def _payloads(self, each: _Partition, count: int) -> deque[tuple[memoryview, _SentBatch]]:
-        """The first ``count`` pieces that are staged, as batches of this producer's, in order."""
+        """Take the first ``count`` staged pieces as batches of this producer, in order."""
         payloads: deque[tuple[memoryview, _SentBatch]] = deque()
         producer = self._producer
         for _ in range(count):
@@ -1168,7 +1216,9 @@ class BatchEngine:
         return made
 
     def _without_unread(self, each: _Partition, batches: list[RecordBatch]) -> list[RecordBatch]:
-        """Those that may be unpacked. The others cannot be judged or written anew by anybody: they are left out, told as gaps."""
+        """Return the batches that may be unpacked. The others cannot be filtered or rewritten: they are left
+        out and recorded as gaps.
+        """
         kept: list[RecordBatch] = []
         for batch in batches:
             why = unread_reason(batch, self.settings.bounds)
@@ -1194,17 +1244,19 @@ class BatchEngine:
         return self._transaction
 
     def _add(self, tps: Iterable[TopicPartition]) -> None:
-        """Into the transaction before anything is written; our own two partitions come along with the first."""
+        """Add partitions to the transaction before anything is written; the checkpoint and map partitions
+        come with the first.
+        """
         transaction = self._open()
         new = {*tps, self._own(CHECKPOINTS_TOPIC), self._own(MAP_TOPIC)} - transaction.added
         if new:
             before = frozenset(transaction.added)
-            transaction.added |= new  # before the answer: what is in doubt is aborted too
+            transaction.added |= new  # before the answer: a partition with an unknown result is aborted, too
             try:
                 self._transactions.add(self._producer, sorted(new))
             except broker_client.PartitionsRefused as refused:
                 mine = [self._partitions[tp] for tp in refused.places if tp in self._partitions]
-                if not mine:  # our own topics: nothing can be carried at all
+                if not mine:  # the mirror's own topics: no record can be carried
                     raise
                 transaction.added = set(before)
                 raise _BatchesRefused(mine, refused) from None
@@ -1247,7 +1299,9 @@ class BatchEngine:
     # ---- committing
 
     def _commit(self) -> int:
-        """Map and checkpoint of everything that moved, then the end of the transaction."""
+        """Write map and checkpoint of every partition that moved, then end the transaction; return the
+        committed records.
+        """
         while self._acknowledging:
             self._acknowledge()
         now_ms = int(time.time() * 1000)
@@ -1256,7 +1310,7 @@ class BatchEngine:
         records, maps = [], []
         for each in self._partitions.values():
             if not each.staged and each.failed is None:
-                # What was left out at the end is done too.
+                # Batches left out at the end count as carried.
                 each.carried, each.leader_epoch = each.position, each.position_epoch
             before = each.committed.source_next if each.committed is not None else -1
             if each.carried == before or (each.committed is None and each.carried == each.source_start):
@@ -1300,7 +1354,9 @@ class BatchEngine:
         return done
 
     def _schemas_end(self) -> int:
-        """Asked for while the target writes, and after all that is to be committed was fetched."""
+        """Return the end of the source's schema log, or -1. Called while the target writes, after every
+        record to commit was fetched.
+        """
         if self._schemas_first is None:
             return -1
         return self.source.offsets([SCHEMAS_LOG], isolation=broker_client.READ_COMMITTED)[SCHEMAS_LOG]
@@ -1360,7 +1416,7 @@ def _lost_records(each: _Partition, end: broker_client.EpochEnd) -> PeerError:
 
 
 def _first(flags: Sequence[bool]) -> int:
-    """The index of the first that is true, or their number."""
+    """Return the index of the first true flag, or the number of flags."""
     return flags.index(True) if True in flags else len(flags)
 
 

@@ -1,7 +1,8 @@
-"""[core] How late a mirror is: in seconds out of what was seen, rates, and what a failover would cost each group now.
+"""[core] Rates and lag in seconds of a mirror.
 
-A worker sees the source's end again and again. ``Arrivals`` keeps when it reached what; the lag in seconds is the time
-since it was first past the mirror's position. No clock of the records is asked: events may be years old.
+A worker observes the source's end offset repeatedly. ``Arrivals`` keeps when it reached which offset; the lag
+in seconds is the time since the end was first past the mirror's position. Record timestamps are not used:
+events may be years old.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-_PARTS = 100  # as fine as a hundredth of the time that the samples span; so they are some hundreds, over months too
+# resolution: 1/100 of the time that the samples span; limits them to some hundreds, over months too
+_PARTS = 100
 
 
 @dataclass
 class Arrivals:
-    """When the source's end was first seen at which offset; times in seconds of one clock."""
+    """Times at which the source's end offset was first observed; seconds of one clock."""
 
     samples: deque[tuple[float, int]] = field(default_factory=deque)
 
     def see(self, now_s: float, end: int) -> None:
         samples = self.samples
         if samples and end < samples[-1][1]:
-            samples.clear()  # it is another log: made anew, or cut
+            samples.clear()  # another log: the topic was recreated or truncated
         if samples and end == samples[-1][1]:
             return
         if len(samples) > 1 and now_s - samples[-2][0] < (now_s - samples[0][0]) / _PARTS:
@@ -29,8 +31,9 @@ class Arrivals:
         samples.append((now_s, end))
 
     def lag_s(self, now_s: float, position: int) -> float:
-        """How long ago the source was first seen past ``position``, to a hundredth; 0 when it has not been. At least that,
-        where nobody looked so long ago."""
+        """Return the seconds since the source was first seen past ``position``, to 1/100; 0 when it was never
+        seen there. A lower bound when nobody observed the source that long ago.
+        """
         while len(self.samples) > 1 and self.samples[0][1] <= position:
             self.samples.popleft()
         late = [at_s for at_s, end in self.samples if end > position]
@@ -39,14 +42,14 @@ class Arrivals:
 
 @dataclass
 class Rate:
-    """Of a count that only grows: its growth a second over about the last ``window_s``."""
+    """Growth per second of a counter, over about the last ``window_s``."""
 
     window_s: float = 10.0
     samples: deque[tuple[float, float]] = field(default_factory=deque)
 
     def see(self, now_s: float, count: float) -> float:
         if self.samples and count < self.samples[-1][1]:
-            self.samples.clear()  # it began anew
+            self.samples.clear()  # the counter was reset
         self.samples.append((now_s, count))
         while len(self.samples) > 2 and now_s - self.samples[1][0] >= self.window_s:
             self.samples.popleft()
@@ -56,7 +59,7 @@ class Rate:
 
 @dataclass
 class Bucket:
-    """A limit of bytes a second that lets one step through at a time: what a step took too much is waited for.
+    """Byte rate limit that lets one step through at a time; a step that exceeded it is waited for afterwards.
 
     ``most_s``: how much of what was not taken may be taken at once later.
     """
@@ -66,6 +69,6 @@ class Bucket:
     _free_at_s: float = 0.0
 
     def took(self, now_s: float, size: int) -> float:
-        """A step took ``size`` bytes; the seconds to wait before the next one."""
+        """Account for a step of ``size`` bytes; return the seconds to wait before the next one."""
         self._free_at_s = max(self._free_at_s, now_s - self.most_s) + size / self.bytes_per_s
         return max(0.0, self._free_at_s - now_s)

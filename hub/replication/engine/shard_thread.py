@@ -1,14 +1,16 @@
-"""[shell] One shard of a link on this worker: a thread that steps its engine, one transaction after the other.
+"""[shell] One shard of a link on this worker: a thread that steps its engine, one transaction after the
+other.
 
 ::
 
     held back? (pause, schedule) ─▶ idle
-    taken      ─▶ seed what begins otherwise than at the source's start ─▶ engine.start (fences) ─▶ may it still? ─▶ step …
+    taken      ─▶ seed partitions that do not begin at the source's start ─▶ engine.start (fences) ─▶ still allowed? ─▶ step …
     fenced     ─▶ over: another worker has the shard
-    a partition stands still ─▶ the others go on; it is tried again later, or when a person says ``resume``
+    a partition is stopped ─▶ the others continue; it is retried later, or when a person runs ``resume``
 
-A step is one transaction at most, so that threads share the processor fairly; memory is bounded by what an engine may
-fetch at once, which the worker divides by the number of its shards. Rate limits are waited for between steps.
+A step is one transaction at most, so that threads share the processor fairly; memory is bounded by what an
+engine may fetch at once, which the worker divides by the number of its shards. Rate limits are waited for
+between steps.
 """
 
 from __future__ import annotations
@@ -48,8 +50,10 @@ _SCHEMAS_S, _SCHEMAS_LOOK_S = 0.3, 0.02
 
 @dataclass(frozen=True, slots=True)
 class ShardAssignment:
-    """What a shard shall carry: partitions by topic, and the topics' identities. ``schemas_first``: only behind the schemas
-    that the source's registry has by then. A new wish is a new start."""
+    """Assignment of a shard: its partitions, and the identities of their topics. ``schemas_first``: commit
+    records only after the schemas that the source's registry had when they were fetched. A changed assignment
+    restarts the engine.
+    """
 
     partitions: tuple[TopicPartition, ...] = ()
     topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
@@ -59,10 +63,11 @@ class ShardAssignment:
 
 
 class ShardRun(threading.Thread):
-    """See the module. ``wish`` is set by the fleet, everything else is read by it.
+    """Thread of one shard; see the module. The fleet sets ``wish`` and reads everything else.
 
-    ``may``: which of some topics may be carried now, asked of both clusters' control topics, current as of the call.
-    ``carries``: what the link's chores said last. ``secrets``: the keys of masks by their references.
+    ``may``: returns which of the given topics may be carried now, by the control topics of both clusters,
+    current as of the call. ``carries``: returns the last report of the link tasks. ``secrets``: keys of masks
+    by their references.
     """
 
     def __init__(
@@ -87,7 +92,7 @@ class ShardRun(threading.Thread):
         self.ticked_at_s = time.monotonic()
         self.throttled = False
         self._may, self._carries = may, carries
-        self._schemas_to: int | None = None  # what a commit waited for in vain
+        self._schemas_to: int | None = None  # schema log end that a commit waited for in vain
         self._secrets = secrets or {}
         self._schemas: Registries | NoSchemas = NoSchemas()
         self._halt = threading.Event()
@@ -99,13 +104,13 @@ class ShardRun(threading.Thread):
         self._retry_at_s = 0.0
         self._retry_backoff = Backoff(_RETRY_FIRST_S, _RETRY_MOST_S)
 
-    # ---- what the fleet does
+    # ---- called by the fleet
 
     def stop(self) -> None:
         self._halt.set()
 
     def restart(self) -> None:
-        """Begin anew; a thread that waits on a socket is woken by closing it."""
+        """Restart the engine; a thread that waits on a socket is woken by closing the socket."""
         self._again = True
         engine = self._engine
         if engine is not None:
@@ -136,7 +141,7 @@ class ShardRun(threading.Thread):
                 log.warning("%s: %s", self.name, error.message)
                 self._halt.wait(backoff.next_s())
             except Exception:
-                # A broken promise of the engine must not take the worker's other shards with it.
+                # A bug in one engine must not stop the worker's other shards.
                 self._close()
                 self.state, self.reason = "trouble", "an error of the hub itself: see the worker's log"
                 log.exception("%s", self.name)
@@ -144,7 +149,7 @@ class ShardRun(threading.Thread):
         self._close()
 
     def _stands(self) -> bool:
-        """Whether there is nothing to do now; waits a moment if so."""
+        """Return whether there is nothing to do now; if so, waits for ``_IDLE_S``."""
         held = self.held or _closed(self.link.mirror)
         wish = self.wish
         if self._engine is not None and (held or self._again or wish != self._of or self._due()):
@@ -162,7 +167,7 @@ class ShardRun(threading.Thread):
         return True
 
     def _due(self) -> bool:
-        """Whether partitions that stand still shall try again."""
+        """Return whether stopped partitions are due for a retry."""
         return 0 < self._retry_at_s <= time.monotonic()
 
     def _open(self) -> BatchEngine:
@@ -191,7 +196,8 @@ class ShardRun(threading.Thread):
         )
         try:
             engine.start()
-            # Only after it has fenced: a change of hands came before, and is seen now, or comes later, and fences us.
+            # Checked after fencing: a change of ownership either came before and is seen now, or comes later
+            # and fences us.
             if self._may(self.link, topics) != allowed:
                 raise NotYet("hands were changed meanwhile: beginning anew")
         except BaseException:
@@ -215,7 +221,7 @@ class ShardRun(threading.Thread):
             schemas.close()
 
     def _shapers(self, wish: ShardAssignment, topics: Sequence[str]) -> dict[str, RecordRewriter]:
-        """What leaves out or changes records, of the topics of which the file says so."""
+        """Return the rewriters of the topics for which the file filters or changes records."""
         shapes = {
             topic: shape
             for topic in topics
@@ -228,9 +234,11 @@ class ShardRun(threading.Thread):
     # ---- schemas before the events that name them
 
     def _await_schemas(self, end: int) -> None:
-        """What is to be committed may name schemas that the source's log has before ``end``. Most are of other topics, which
-        is soon said. Else the transaction is done again once they are there: while it is open, who reads the target waits,
-        and the chores that carry schemas do."""
+        """Wait briefly until the target has the schemas that the source's log has before ``end``. Records to
+        be committed may name them, although most schemas belong to other topics. Raises NotYet after
+        ``_SCHEMAS_S``: the transaction is then retried once the schemas are there, because an open
+        transaction blocks the readers of the target, and so the link tasks that carry schemas.
+        """
         self._schemas_to = end
         deadline = time.monotonic() + _SCHEMAS_S
         while why := self._lacks_schemas():
@@ -249,7 +257,7 @@ class ShardRun(threading.Thread):
             )
 
     def _lacks_schemas(self) -> str:
-        """What is missing at the target of what a commit asked for last; empty when nothing is."""
+        """Return why the last commit still waits for schemas at the target; empty when it does not."""
         if self._schemas_to is None or not self.wish.schemas_first:
             return ""
         carried = self._carries()
@@ -288,9 +296,11 @@ class ShardRun(threading.Thread):
     def _foreign(
         self, wish: ShardAssignment, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, list[tuple[int, int]]], dict[TopicPartition, int]]:
-        """What of the source came from the target, by the map of the other direction, where that has carried anything; and
-        from where on the rest was born at the source: before that are copies that are in no map. Where either topic was made
-        anew since, the target has nothing of what that map is about: all goes there."""
+        """Return the ranges of source offsets that came from the target, by the map of the other direction,
+        and by partition the offset from which on records were born at the source: copies before it are in no
+        map. If either topic was recreated since, the target has nothing of that map's records, and everything
+        is sent. Only partitions that the other direction has carried are listed.
+        """
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
         born: dict[TopicPartition, int] = {}
         if not any(tp.topic in wish.opposites for tp in partitions):
@@ -314,7 +324,7 @@ class ShardRun(threading.Thread):
         return found, born
 
     def _copied(self) -> dict[tuple[str, str, int], ImportedCopy]:
-        """What imports noted at the source."""
+        """Return the notes that imports left at the source."""
         found: dict[bytes, ImportedCopy | None] = {}
 
         def take(record: Record) -> None:
@@ -330,8 +340,8 @@ class ShardRun(threading.Thread):
         partitions: Sequence[TopicPartition],
         brought: Mapping[TopicPartition, int],
     ) -> None:
-        """Checkpoints for partitions that begin elsewhere than an engine would by itself: written under the shard's
-        own fence, so that no other worker's newer ones are overwritten.
+        """Write checkpoints for partitions that do not begin where an engine would begin by itself. They are
+        written under the shard's own fence, so that newer checkpoints of another worker are not overwritten.
 
         ``brought``: the other direction has carried it, so the target has records of its own; and from where on what the
         source has is its own. Of all else a target that
@@ -392,7 +402,8 @@ class ShardRun(threading.Thread):
             if before is None:
                 first = max(first, starts.get(tp, 0), brought.get(tp, 0))
             else:
-                # Where the former copy ended: what follows was born there while it acted, and must go home one day.
+                # Where the former copy ended: records after it were born there while that side had the
+                # ownership, and must return one day.
                 same = before.target_topic_id in ("", there[tp.topic].topic_id)
                 end = min(end, before.target_next) if same else there_from.get(tp)
             after = Checkpoint(
@@ -416,7 +427,9 @@ class ShardRun(threading.Thread):
         return made
 
     def _starts(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """Where a partition without a checkpoint begins, where that is not its first record."""
+        """Return the first offsets of partitions without a checkpoint, where these do not start at their
+        first record.
+        """
         start = self.link.mirror.start
         if start == "earliest":
             return {}
@@ -428,7 +441,9 @@ class ShardRun(threading.Thread):
 
 
 def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> EngineSettings:
-    """The engine's settings for a mirror; memory divided by the shards of this worker, limits by those of the link."""
+    """Return the engine settings of a mirror; memory is divided by the shards of this worker, limits by those
+    of the link.
+    """
     defaults = EngineSettings()
     fetch = max(_LEAST_FETCH_BYTES, min(defaults.fetch_bytes, _WORKER_FETCH_BYTES // max(1, shards_here)))
     made = replace(
@@ -443,7 +458,7 @@ def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> Engine
     rate = mirror.limits.bytes_per_second
     if rate is None:
         return made
-    # A transaction of about a second's worth at most, so that the limit holds over seconds and not over minutes.
+    # A transaction of about one second at most, so that the limit holds over seconds and not over minutes.
     share = max(16_384, rate // max(1, shards_of_link))
     return replace(
         made,
@@ -454,7 +469,7 @@ def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> Engine
 
 
 def _closed(mirror: Mirror) -> str:
-    """Why the mirror's schedule does not let it run now; "" when it does."""
+    """Return why the mirror's schedule does not let it run now; "" when it does."""
     if mirror.schedule is None or is_open(mirror.schedule, datetime.now(UTC)):
         return ""
     return "outside its schedule"

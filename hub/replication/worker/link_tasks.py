@@ -1,9 +1,9 @@
-"""[shell] What one worker does for a whole link: its topics planned and made, its groups carried over, its copies compared,
-its map kept short.
+"""[shell] Link tasks, the background work of a whole link: plan and create topics, carry groups, verify
+copies, compact the map.
 
-Whoever holds the link's shard ``-1`` does it, in a thread of its own: a source that does not answer keeps only this link
-waiting. Marks of groups and folds of the map go through a writer with that shard's transactional id, so a worker that
-stood still cannot write one, and without its mark commits nothing.
+The worker that holds the link's shard ``-1`` runs them, in a separate thread: a source that does not answer
+delays only this link. Marks of groups and compactions of the map go through a writer with that shard's
+transactional id, so a worker that was suspended cannot write one, and commits nothing without its mark.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ _LONGEST_READ_MS = 600_000  # of a whole map
 
 
 class LinkTasks(threading.Thread):
-    """See the module. ``control``: the owners and operations of both clusters; ``ask``: the target's board."""
+    """Thread of a link's tasks; see the module. ``control``: owners and operations of both clusters;
+    ``marks``: a copy of the target's control state.
+    """
 
     def __init__(
         self,
@@ -115,9 +117,9 @@ class LinkTasks(threading.Thread):
         while not self._halt.is_set():
             self.ticked_at_s = time.monotonic()
             try:
-                # Hands that change are not kept waiting: nobody may write meanwhile.
+                # Changes of ownership come first: nobody may write meanwhile.
                 control = self._control()
-                # Nor are events that may name a schema which is new.
+                # So do events that may name a new schema.
                 if self.ticked_at_s >= plan_at_s or control != planned_for or self._new_schemas():
                     self._plan(control)
                     planned_for, plan_at_s = control, self.ticked_at_s + PLAN_EVERY_S
@@ -129,7 +131,8 @@ class LinkTasks(threading.Thread):
                         continuous_check.EVERY_S if self._verify() else PLAN_EVERY_S
                     )
                 if self.ticked_at_s >= fold_at_s and not self.held:
-                    fold_at_s = self.ticked_at_s + FOLD_EVERY_S  # when it fails, the rest goes on meanwhile
+                    # set first: if it fails, the other tasks continue
+                    fold_at_s = self.ticked_at_s + FOLD_EVERY_S
                     if self._fold():
                         fold_at_s = self.ticked_at_s + _FOLD_MORE_S
                 backoff.reset()
@@ -164,7 +167,7 @@ class LinkTasks(threading.Thread):
 
     def _plan(self, control: Control) -> None:
         known = self._board()
-        if self.carries is None:  # what cannot be planned now goes on as another planned it
+        if self.carries is None:  # topics that cannot be planned now keep the plan of the previous worker
             self.carries = known.carries.get(self.link.name)
         if self._progress is None:
             self._progress = self._open_progress()
@@ -229,7 +232,7 @@ class LinkTasks(threading.Thread):
         return self._registries
 
     def _done(self, step: Step) -> None:
-        """A step of the plan is carried out."""
+        """Handle a completed step of the plan."""
         log.info("%s: %s", self.name, step)
         reader = self._registries.get(self.target.name)
         if reader is not None and isinstance(step, ImportSchema | RegisterTargetSchema | DeleteSchema):
@@ -242,7 +245,9 @@ class LinkTasks(threading.Thread):
         return is_carried(subject, self.link.mirror, *self._carried)
 
     def _open_progress(self) -> WrittenStateReader:
-        """What mirrors wrote at the target, and beside it what of this link's map may be folded: both as of one place."""
+        """Open a reader of what mirrors wrote at the target, which also feeds the map compaction of this
+        link: both see the same offset.
+        """
         self._folding = OffsetMapCompaction(self.link.name)
         only = frozenset({self.link.name})
         return WrittenStateReader(self.target, only=only, also=self._folding.apply)
@@ -250,7 +255,9 @@ class LinkTasks(threading.Thread):
     # ---- the map kept short
 
     def _fold(self) -> bool:
-        """A part of one partition's map as fewer records; whether anything was folded. Why it is safe: clusters/offset_map_compaction.py."""
+        """Compact a part of one partition's map into fewer records; return whether anything was compacted.
+        See clusters/offset_map_compaction.py for why it is safe.
+        """
         if self._progress is None or not self._folding.due:
             return False
         self._no_folds = ""
@@ -262,7 +269,8 @@ class LinkTasks(threading.Thread):
             return False
         if self._writer is None:
             self._writer = self.target.kafka.writer(self.shard.transactional_id)
-        # Only after it has fenced: nobody else has forgotten or folded anything since, or the write is refused.
+        # Read after fencing: if anybody else has tombstoned or compacted anything since, the write is
+        # refused.
         new = self._folding.step(self._progress.refresh())
         if self.held:
             return False
@@ -272,7 +280,7 @@ class LinkTasks(threading.Thread):
     # ---- schemas before the events that name them
 
     def _open_news(self) -> None:
-        """Follow the source's registry, where ids go along as they are."""
+        """Follow the source's registry, if schema ids are copied unchanged."""
         self._no_news = ""
         registries = self.source.registry, self.target.registry
         if self._news is not None or None in registries or self.link.mirror.schema_ids == "rewrite":
@@ -288,7 +296,7 @@ class LinkTasks(threading.Thread):
             )
 
     def _new_schemas(self) -> bool:
-        """Whether there are versions that the target's registry may lack."""
+        """Return whether there are versions that the target's registry may lack."""
         if self._news is None or self.carries is None:
             return False
         self._news.poll(0.0)
@@ -300,7 +308,7 @@ class LinkTasks(threading.Thread):
         return False
 
     def _rest(self) -> None:
-        """A moment; less when there is news."""
+        """Wait ``_SHORTEST_S``; less when schemas arrive."""
         if self._news is None:
             self._halt.wait(_SHORTEST_S)
             return
@@ -310,7 +318,9 @@ class LinkTasks(threading.Thread):
             self._failed(error.message)
 
     def _others(self, control: Control) -> WrittenState | None:
-        """What mirrors wrote at the source: only after a change of hands is there anything of the other direction."""
+        """Return what mirrors wrote at the source. None before the first change of ownership: the other
+        direction has written nothing.
+        """
         if not control.operations:
             return None
         if self._other is None:
@@ -320,10 +330,10 @@ class LinkTasks(threading.Thread):
             self._other = WrittenStateReader(self.source, only=every)
         return self._other.refresh()
 
-    # ---- both sides compared
+    # ---- continuous verification
 
     def _verify(self) -> bool:
-        """A bit of one partition; whether there was anything to compare."""
+        """Compare a bounded part of one partition; return whether there was anything to compare."""
         if self._progress is None or self.carries is None or not self.link.mirror.verify:
             return False
         control = self._control()
@@ -359,7 +369,7 @@ class LinkTasks(threading.Thread):
         return found is not None
 
     def _newer(self, place: TopicPartition) -> OffsetMap | None:
-        """The map of a partition as it is now."""
+        """Return the current map of a partition."""
         return None if self._progress is None else self._progress.refresh().table(self.link.name, place)
 
     # ---- groups
@@ -367,7 +377,7 @@ class LinkTasks(threading.Thread):
     def _carry_groups(self) -> None:
         if self._progress is None or self.carries is None:
             return
-        board = self._board()  # what was written before is known now: who acts for whom, too
+        board = self._board()  # read after everything written before, so current in ownership, too
         control = self._control()
         topics = carries(self.file, self.link, self.carries.topics, control)
         if not topics:
@@ -389,8 +399,9 @@ class LinkTasks(threading.Thread):
             self._carry_groups()
 
     def _commit(self, found: Sequence[Found]) -> bool:
-        """False where the shard was only taken now: a change of hands may have placed the groups since they were looked at, so
-        they are looked at again."""
+        """Commit marks and group offsets. Returns False if the shard was only taken now: an ownership change
+        may have placed the groups since they were read, so they are read again.
+        """
         if not any_to_commit(found):
             return True
         if self._writer is None:

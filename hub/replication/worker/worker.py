@@ -2,20 +2,21 @@
 
 ::
 
-    Worker ─ one Listener a cluster: control and status topics, folded
+    Worker ─ one ControlFollower a cluster: control and status topics, folded
            └ one Fleet a target cluster ─ heartbeat, leases ─┬ ShardRun  a shard: an engine, in a thread
-                                                             └ Chores    a link's shard -1: topics, groups
+                                                             └ LinkTasks a link's shard -1: topics, groups
 
-Shards are leased by heartbeats in the target's status topic, not by membership of a consumer group: a group's rebalance
-would pause everybody, its protocol knows one kind of lease (partitions of a subscribed topic) and its coordinator one
-time-out, while here each target has its own fleet, and what a worker keeps is decided by the pure ``shards.moves``. A
-lease only spares workers from fencing each other; that a shard has one writer is up to its transactional id.
+Shards are leased by heartbeats in the target's status topic, not by membership of a consumer group: a group's
+rebalance would pause every worker, its protocol knows one kind of lease (partitions of a subscribed topic)
+and its coordinator one timeout. Here each target has its own fleet, and the pure ``shards.moves`` decides
+what a worker keeps. A lease only spares workers from fencing each other; the transactional id guarantees that
+a shard has one writer.
 
-Each heartbeat names the links that its worker carries, and their definitions (ownership/link_definitions.py): workers with different files
-share a target, and a changed file is rolled out worker by worker.
+Each heartbeat names the links that its worker carries, and their definitions (ownership/link_definitions.py):
+workers with different files share a target, and a changed file is rolled out worker by worker.
 
-A worker that stood still for longer than its heartbeats count drops everything it holds before it says another word.
-The file is read again when it changes; one that is wrong is said to be so, and the former one stays.
+A worker that was suspended for longer than its heartbeats are valid releases everything it holds before it
+sends anything. A changed file is read again; if it is invalid, the worker logs that and keeps the former one.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
             stamp = now
             try:
                 changed = checked(load(path))
-                # A variable or a file that it names may not be there yet: all of it is tried before anything is taken.
+                # A variable or a file that it names may not exist yet: everything is tried before anything is
+                # replaced.
                 reached = reach_all(changed, environ, path.parent, timeout_s)
                 file, clusters, secrets = changed, reached, mask_secrets(changed, environ)
                 log.info("%s has changed: beginning anew with it", path)
@@ -98,7 +100,7 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
 
 
 class Worker:
-    """All fleets of one process. ``start`` and ``stop`` from one thread."""
+    """All fleets of one process. Call ``start`` and ``stop`` from one thread."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class Worker:
         secrets: Mapping[str, str] | None = None,
         since_ms: int | None = None,
     ) -> None:
-        """``since_ms``: modification time of the file, epoch milliseconds; None: now."""
+        """Create the fleets. ``since_ms``: modification time of the file, epoch milliseconds; None: now."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         every = links(file)
         defined = definitions(file, int(time.time() * 1000) if since_ms is None else since_ms)
@@ -135,7 +137,7 @@ class Worker:
         log.info("worker %s: %d fleets", self.name, len(self.fleets))
 
     def stop(self, timeout_s: float = 15.0) -> None:
-        """Give everything back and end; what hangs is left to its time-outs."""
+        """Release everything and end; threads that hang are left to their timeouts."""
         deadline = time.monotonic() + timeout_s
         for fleet in self.fleets:
             fleet.stop()
@@ -148,7 +150,7 @@ class Worker:
 
 
 class Fleet(threading.Thread):
-    """This worker's part in all links that lead to one cluster."""
+    """The part of this worker in all links that lead to one cluster."""
 
     def __init__(
         self,
@@ -197,7 +199,8 @@ class Fleet(threading.Thread):
                         "%s: stood still for %.1f s: everything is given back", self.name, now_s - last_s
                     )
                     self._drop_everything()
-                    # By what was heard before, everybody else is dead; they were not heard, that is all.
+                    # By the heartbeats read before, all other workers are dead; in fact, only nothing was
+                    # read meanwhile.
                     self.listener.catch_up()
                     now_s = time.monotonic()
                 last_s = now_s
@@ -222,7 +225,7 @@ class Fleet(threading.Thread):
         self._leave()
 
     def _first(self) -> None:
-        """The mirrors' own topics, before anybody can say anything in them."""
+        """Create the mirrors' own topics before anybody writes to them."""
         if self.listener.is_alive() and self.listener.trouble:
             target = self.clusters[self.target]
             missing = own_topics(target)
@@ -231,7 +234,7 @@ class Fleet(threading.Thread):
     # ---- leases
 
     def _lead(self, now_s: float) -> bool:
-        """Take and give back what the leases say; whether anything changed."""
+        """Take and release shards by the leases; return whether anything changed."""
         held = {name: self._held(link) for name, link in self.links.items()}
         wanted = self._wanted(held)
         due = Moves() if self._deaf(now_s) else self._moves(wanted, now_s)
@@ -253,8 +256,9 @@ class Fleet(threading.Thread):
         return bool(due.take or due.release)
 
     def _deaf(self, now_s: float) -> bool:
-        """Whether this worker has not heard even itself for a while: by what it hears everybody else is dead, and is not. It
-        takes nothing then, and listens over a new connection."""
+        """Return whether this worker has not received its own heartbeats for ``TTL_S``: it then wrongly sees
+        all others as dead. It takes no shards meanwhile, and reconnects its follower.
+        """
         heard_s = self.listener.ask(lambda board: board.heard_s.get(self.worker, 0.0))
         if self._first_beat_s is None or now_s - max(heard_s, self._first_beat_s) < TTL_S:
             self._relistened_s = 0.0
@@ -269,7 +273,7 @@ class Fleet(threading.Thread):
         return True
 
     def _wanted(self, held: Mapping[str, str]) -> dict[Shard, ShardAssignment]:
-        """Every shard of every link with what it shall carry now."""
+        """Return every shard of every link with its current assignment."""
         control = self.control()
         found: dict[Shard, ShardAssignment] = {}
         for name, link in self.links.items():
@@ -294,7 +298,9 @@ class Fleet(threading.Thread):
         return found
 
     def _opposites(self, link: Link, topics: set[str], control: Control) -> dict[str, str]:
-        """The other direction's link of each topic whose home ever changed hands: what it brought does not go back."""
+        """Return by topic the opposite link, for links whose ownership ever changed: records that the
+        opposite link brought are not sent back.
+        """
         if not control.operations:
             return {}
         return {topic: back for topic in topics if (back := opposite(self.file, link, topic)) is not None}
@@ -304,7 +310,7 @@ class Fleet(threading.Thread):
         claims = {**said, self.worker: self.defined}
         self._compare_definitions(in_force(claims))
         mine = {*self._runs, *self._chores, *self._ending}
-        # What we hold is known here better than by what we said a moment ago.
+        # What this worker holds is known here better than from its last heartbeat.
         others = [lease for lease in leases if lease.worker != self.worker]
         own = [Lease(shard, self.worker, int((now_s + TTL_S) * 1000)) for shard in mine]
         due = moves_by_crew(self.worker, crews(claims), wanted, [*others, *own], int(now_s * 1000))
@@ -361,7 +367,7 @@ class Fleet(threading.Thread):
             self._ending[shard] = thread
 
     def _reap(self, now_s: float) -> None:
-        """Threads that ended, because they were told to or because another worker has their shard."""
+        """Remove threads that ended, because they were stopped or because another worker has their shard."""
         for shard, thread in list(self._ending.items()):
             if not thread.is_alive():
                 del self._ending[shard]
@@ -390,10 +396,10 @@ class Fleet(threading.Thread):
         except HubError as error:
             log.info("%s: no farewell: %s", self.name, error.message)
 
-    # ---- what is asked
+    # ---- state for the threads
 
     def control(self) -> Control:
-        """Owners and operations, as all clusters of the file say."""
+        """Return owners and operations, as reported by all clusters of the file."""
         return joined(listener.control for listener in self.listeners.values())
 
     def _may(self, link: Link, topics: Sequence[str]) -> frozenset[str]:
@@ -405,19 +411,21 @@ class Fleet(threading.Thread):
         if link.mirror.paused:
             return "paused in the file"
         by = self.listener.ask(lambda board: board.paused.get(link.declared))
-        if by is None:  # a way back is paused with its mirror, whose wish stands at the other target
+        if by is None:  # a way back is paused with its mirror, whose pause is recorded at the other target
             there = self.listeners[link.source].ask(lambda board: board.paused.get(link.declared))
             by = there
         return "" if by is None else f"paused by {by}"
 
     def _carries_now(self, link: str) -> LinkContents | None:
-        """What its chores said last; of those that are here, before they have told others."""
+        """Return the last report of the link tasks; of tasks on this worker, also before it is published."""
         chores = self._chores.get(Shard(link, CHORES))
         here = chores.carries if chores is not None else None
         return here or self.listener.ask(lambda board: board.carries.get(link))
 
     def _snapshot(self, link: str) -> ControlState:
-        """What a link's chores may hold on to, as of now."""
+        """Return a copy of the control state of one link, current as of the call, that its link tasks may
+        keep.
+        """
         self.listener.catch_up()
 
         def copy(board: ControlState) -> ControlState:
@@ -434,7 +442,7 @@ class Fleet(threading.Thread):
 
         return self.listener.ask(copy)
 
-    # ---- what is told
+    # ---- heartbeats and status
 
     def _send(self, new: NewRecord) -> None:
         if self._sender is None:
@@ -485,22 +493,24 @@ class Fleet(threading.Thread):
                     stuck.restarts + 1, now_s, stuck.alarmed or verdict == "alarm"
                 )
                 run.restart()
-            # A thread that hung is well again only when it ticks: its progress is what it was.
+            # A thread that hung has recovered only when it ticks: its progress is outdated until then.
             elif verdict == "well" and run.ticked_at_s > self._stuck.get(shard, _NOT_STUCK).at_s:
                 self._stuck.pop(shard, None)
 
     def _new_schemas(self) -> bool:
-        """Whether shards on other workers may wait for what chores here have carried over."""
+        """Return whether the link tasks here have carried schemas that shards on other workers may wait for."""
         said = {shard: each.carries.schemas_to for shard, each in self._chores.items() if each.carries}
         news = said != self._schemas_said
         self._schemas_said = said
         return news
 
     def _tell(self, now_s: float) -> None:
-        """Status of what is here, when it changed, or now and then."""
+        """Publish the status of this worker's shards and link tasks, when it changed or every
+        ``STATUS_AGAIN_S``.
+        """
         records: list[NewRecord] = []
         for shard, run in self._runs.items():
-            # Without a first step too: that a shard is paused, or why it cannot begin, is to be seen.
+            # Also before the first step: it must be visible that a shard is paused, or why it cannot begin.
             for each in run.progress or map(PartitionProgress.unknown, run.wish.partitions):
                 records.append(self._status(shard, run, each, now_s).record())
         for chores in self._chores.values():
@@ -510,12 +520,14 @@ class Fleet(threading.Thread):
             if chores.ends is not None:
                 records.append(chores.ends.record())
             for seen in list(chores.verified.values()):
-                self._say(seen.record(), now_s, again=False)  # it is as true as it was
+                self._say(seen.record(), now_s, again=False)  # it does not expire
         for new in records:
             self._say(new, now_s)
 
     def _say(self, new: NewRecord, now_s: float, *, again: bool = True) -> None:
-        """Not when nothing but its time is new, unless it is some time ago (and is to be said again)."""
+        """Send a status record unless only its time changed; with ``again``, also when the last one is
+        ``STATUS_AGAIN_S`` old.
+        """
         key, body = new.key or b"", _without_times(new)
         at_s, before = self._said.get(key, (0.0, ()))
         if before != body or (again and now_s - at_s >= STATUS_AGAIN_S):
@@ -562,7 +574,9 @@ class Fleet(threading.Thread):
 
 
 def _overdue(carries: LinkContents, for_s: float) -> LinkContents:
-    """As it was planned last; with an error once the thread that plans it and carries its groups does not come round."""
+    """Return the last plan, with an error once the thread that plans and carries groups has not ticked for
+    ``HUNG_S``.
+    """
     if for_s <= HUNG_S:
         return carries
     error = f"its topics and groups were not looked at for more than {HUNG_S:.0f} s: a cluster or registry hardly answers"
@@ -570,7 +584,7 @@ def _overdue(carries: LinkContents, for_s: float) -> LinkContents:
 
 
 class WatchdogState(NamedTuple):
-    """What the watchdog did for a shard since it got on last."""
+    """Watchdog record of a shard since it last made progress."""
 
     restarts: int
     at_s: float
@@ -581,7 +595,7 @@ _NOT_STUCK = WatchdogState(0, 0.0)
 
 
 class _Meter:
-    """What one partition's figures are made of."""
+    """Inputs of one partition's metrics."""
 
     def __init__(self) -> None:
         self.arrivals, self.records, self.bytes = Arrivals(), Rate(), Rate()
@@ -589,7 +603,9 @@ class _Meter:
 
 
 def _engine_of(each: PartitionProgress) -> str:
-    """How its batches go: as they are, written anew, or some of each."""
+    """Name how batches were carried: "batch" (unchanged), "record" (rewritten), "batch+record", or "" before
+    the first.
+    """
     if not each.batches_passed and not each.batches_rewritten:
         return ""
     if not each.batches_rewritten:
@@ -598,7 +614,8 @@ def _engine_of(each: PartitionProgress) -> str:
 
 
 def _without_times(new: NewRecord) -> tuple[object, ...]:
-    """Return a record of status without the times in it: ``at_ms`` is the last field of every body, and headers may tell of
-    times, too."""
+    """Return the key fields of a status record without its times: ``at_ms`` is the last field of every body,
+    and headers may contain times, too.
+    """
     body = None if new.value is None else new.value.rpartition(b',"at_ms":')[0]
     return body, *(each for each in new.headers if not each[0].endswith("_at_ms"))
