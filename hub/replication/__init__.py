@@ -1,10 +1,13 @@
-"""Replication: topic trees mirrored between Kafka clusters, exactly once, with offsets translated exactly in both directions.
+"""Replication: topic trees mirrored between Kafka clusters, exactly once, with offsets translated exactly in
+both directions.
 
-What this package knows: ``mirrors.yaml`` (clusters, mirrors, who owns which labels), what the clusters have, and what it
-wrote itself into the target: checkpoints and the offset map, in the same transaction as the records.
+The package knows ``mirrors.yaml`` (clusters, mirrors, and the labels each cluster owns), the content of the
+clusters, and what it wrote itself into the target: checkpoints and the offset map, in the same transaction as
+the records.
 
-Facts: a topic has the same name everywhere. Each label pattern has one owner region; only there do applications write it.
-A mirror's records, its checkpoint and its map are one transaction: whatever is in the target is in the map.
+Facts: a topic has the same name in every cluster. Each label pattern has one owner region; only there do
+applications write its topics. A mirror's records, its checkpoint and its map are one transaction: every
+mirrored record in the target is in the map.
 
 Flow::
 
@@ -23,7 +26,7 @@ Flow::
     clusters/       clients of both sides; control state and written state; the plan carried out
     engine/         one shard: fetch, rewrite, write in a transaction, resume
     status/         the status of a mirror; metrics; observations for alerts
-    verification/   are both sides the same? Once, and continuously
+    verification/   compares both sides: once, and continuously
     operations/     drill, switchover, failover, failback and promotion carried out
     migration/      import from MirrorMaker 2
     worker/         ``hub mirror run``

@@ -1,20 +1,25 @@
-"""[core] What a mirror writes beside its records, in the same transaction, into topics of the target cluster.
+"""[core] Records that a mirror writes next to its copies, in the same transaction, into topics of the target
+cluster.
 
 ::
 
-    _hub.mirror.checkpoints   compact          checkpoint|link|topic|partition            how far; one a transaction
-                                               gap|link|topic|topicId|partition|from      what was lost, told once
-                                               rules|link|topic|topicId|partition|from    how records were made (rewriting/filter_history.py)
-    _hub.mirror.map           compact,delete   link|topic|topicId|partition|first source  runs of one transaction,
-                                                                                           of many once folded (clusters/offset_map_compaction.py)
-    _hub.mirror.control       compact          groups, ownership, what was last synced (ownership/group_offsets.py, ownership/failover.py, planning/plan.py)
+    _hub.mirror.checkpoints   compact          checkpoint|link|topic|partition            positions; one per transaction
+                                               gap|link|topic|topicId|partition|from      lost offsets, written once
+                                               rules|link|topic|topicId|partition|from    rules the records were made under
+                                                                                          (rewriting/filter_history.py)
+    _hub.mirror.map           compact,delete   link|topic|topicId|partition|first source  runs of one transaction, or of
+                                                                                          many after compaction
+                                                                                          (clusters/offset_map_compaction.py)
+    _hub.mirror.control       compact          groups, ownership, last synced state (ownership/group_offsets.py,
+                                               ownership/failover.py, planning/plan.py)
 
-A map record's key is never used for other runs, or compaction would eat the map. A checkpoint's key has no shard: when
-the number of shards changes, an older record may stay in another partition, and ``newest`` tells them apart.
+A map record's key is never used for other runs, or compaction would remove parts of the map. A checkpoint's
+key has no shard: when the number of shards changes, an older record may stay in another partition, and
+``newest`` selects the current one.
 
-A reader of checkpoints with ``read_committed`` stops at the first open transaction of its partition. So a link's shards
-have partitions of their own as long as there are enough; and whoever takes a shard over reads, after it has fenced the
-former owner, until its position is the end offset that it asked for after that.
+A reader of checkpoints with ``read_committed`` stops at the first open transaction of its partition. So the
+shards of a link have separate partitions as long as there are enough; and a worker that takes a shard over
+first fences the former owner, then asks for the end offset, and reads up to it.
 """
 
 from __future__ import annotations
@@ -37,27 +42,30 @@ CONTROL_TOPIC = "_hub.mirror.control"
 CHECKPOINTS_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
-    # Ten a second of each partition, and read from the beginning at every start: the cleaner shall keep it short.
+    # Ten records per second and partition, read from the beginning at every start: the cleaner must keep it
+    # short.
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
-    # Who reads stops at the end that it asked for at first: the cleaner shall not take what is replaced behind that.
+    # Readers stop at the end that they asked for at first: the cleaner must keep records that are replaced
+    # beyond it.
     "min.compaction.lag.ms": "60000",
 }
 MAP_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "compact,delete",
     "compression.type": "producer",
-    # What is forgotten of the map cannot be translated any more: folding keeps it short (clusters/offset_map_compaction.py), not time or size.
+    # Offsets whose map records are deleted cannot be translated any more: compaction of the map keeps it
+    # short (clusters/offset_map_compaction.py), not time or size.
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
-    # Longer than any read of a whole map takes: see clusters/offset_map_compaction.py.
+    # Longer than a read of the whole map takes: see clusters/offset_map_compaction.py.
     "min.compaction.lag.ms": "3600000",
 }
 CONTROL_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
-    # Marks of groups come with every commit, and everybody reads it from its beginning.
+    # Every commit of groups writes marks, and every reader starts at the beginning.
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
     "min.compaction.lag.ms": "60000",
@@ -68,12 +76,14 @@ Engine = Literal["batch", "record"]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far one partition has been mirrored: next offsets on both sides, as of one transaction.
+    """Progress of one partition: next offsets on both sides, as of one transaction.
 
-    ``topic_id`` is the source's, which changes when the topic is made again; ``generation`` counts those (and forced
-    starts from the beginning), so that of two checkpoints the newer is known. ``source_leader_epoch`` is that of the
-    last batch before ``source_next``, carried or not, -1 when unknown: a source that was cut and has grown again has another there. ``source_start`` and
-    ``target_start`` are where this generation began. ``source_timestamp_ms``: of the last mirrored record, -1: none.
+    ``topic_id`` is the source's, which changes when the topic is recreated; ``generation`` counts these
+    changes (and forced starts from the beginning), so that the newer of two checkpoints is known.
+    ``source_leader_epoch`` is that of the last batch before ``source_next``, carried or not, -1 when unknown:
+    a source that was truncated and has grown again has another epoch there. ``source_start`` and
+    ``target_start`` are where this generation began. ``source_timestamp_ms``: of the last mirrored record,
+    -1: none.
     """
 
     link: str
@@ -97,22 +107,23 @@ class Checkpoint:
         return f"checkpoint|{self.link}|{self.topic}|{self.partition}".encode()
 
     def is_of(self, topic_id: str, target_topic_id: str) -> bool:
-        """Whether it is about these two topics, as far as their ids are known."""
+        """Return whether the checkpoint is about these two topics, as far as their ids are known."""
         pairs = (self.topic_id, topic_id), (self.target_topic_id, target_topic_id)
         return all(mine == theirs for mine, theirs in pairs if mine and theirs)
 
     def goes_back(self, other: Checkpoint) -> bool:
-        """Whether two directions are about the same two topics. Where one was made anew since, the map of the other direction
-        is of another log: of a home that lost all it had, say."""
+        """Return whether two directions are about the same two topics. If one topic was recreated since, the
+        map of the other direction is that of a former log, for example of a home that lost all data.
+        """
         return self.is_of(other.target_topic_id, other.topic_id)
 
     @property
     def age(self) -> tuple[int, int]:
-        """Greater is newer: within a generation the source position only grows."""
+        """Sort key: greater is newer. Within a generation the source position only grows."""
         return self.generation, self.source_next
 
     def record(self, partition: int | None = None) -> NewRecord:
-        """``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
+        """Return the record to write. ``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
         body = {
             "shard": self.shard,
             "topic_id": self.topic_id,
@@ -132,7 +143,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Source offsets [first, end) that are not in the target and why: a loss that is told, never silent.
+    """Source offsets [first, end) that are not in the target, with the reason.
 
     ``end`` -1: everything that the topic of that id still had from ``first`` on (it was deleted).
     """
@@ -157,7 +168,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class MapRecord:
-    """The runs of one transaction in one partition (or of many, after a fold); at least one, ascending."""
+    """Runs of one transaction in one partition, or of many after compaction; at least one, ascending."""
 
     link: str
     topic: str
@@ -172,7 +183,7 @@ class MapRecord:
 
     @property
     def of(self) -> tuple[str, str, str, int]:
-        """Which map it belongs to."""
+        """Identity of the map that the record belongs to."""
         return self.link, self.topic, self.topic_id, self.partition
 
     def record(self, partition: int | None = None) -> NewRecord:
@@ -180,7 +191,8 @@ class MapRecord:
 
 
 def checkpoint_partition(link: str, shard: int, partitions: int) -> int:
-    """The partition of a shard's checkpoints (and of its map): a link's shards differ while there are enough.
+    """Return the partition of a shard's checkpoints (and of its map): a link's shards differ while there are
+    enough.
 
     >>> len({checkpoint_partition("nyc-lon", shard, 8) for shard in range(8)})
     8
@@ -189,9 +201,9 @@ def checkpoint_partition(link: str, shard: int, partitions: int) -> int:
 
 
 def checkpoint_of(record: Record) -> Checkpoint | Gap | None:
-    """What a record of the checkpoints topic says; None for a tombstone and for kinds that others write.
+    """Parse a record of the checkpoints topic; None for a tombstone and for kinds of other writers.
 
-    Raises HubFault (HUB-5603) naming partition and offset when it is not what this version of the hub writes.
+    Raises HubFault (HUB-5603) naming partition and offset when the record is not in this version's format.
     """
     if record.key is None or record.value is None:
         return None
@@ -213,8 +225,8 @@ def checkpoint_of(record: Record) -> Checkpoint | Gap | None:
 
 
 def _epoch_as_told(epoch: int) -> int:
-    """As it is written, and back. Earlier hubs wrote the epoch of the last batch that they carried: it says nothing of those that
-    were left out since, and is no negative number.
+    """Encode an epoch for the checkpoint, and decode it. Earlier hubs wrote the epoch of the last batch that
+    they carried, which ignores batches left out since: a non-negative number is such an epoch.
 
     >>> [_epoch_as_told(each) for each in (-1, 0, 5, -7)]
     [-1, -2, -7, 5]
@@ -223,7 +235,7 @@ def _epoch_as_told(epoch: int) -> int:
 
 
 def map_record_of(record: Record) -> MapRecord | None:
-    """What a record of the map topic says; None for a tombstone. Raises HubFault (HUB-5603)."""
+    """Parse a record of the map topic; None for a tombstone. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None:
         return None
     try:
@@ -237,7 +249,9 @@ def map_record_of(record: Record) -> MapRecord | None:
 
 
 def newest(checkpoints: Iterable[Checkpoint]) -> dict[tuple[str, str, int], Checkpoint]:
-    """The one that counts of each (link, topic, partition), whichever partitions they were read from."""
+    """Return the current checkpoint of each (link, topic, partition), whichever partitions they were read
+    from.
+    """
     found: dict[tuple[str, str, int], Checkpoint] = {}
     for checkpoint in checkpoints:
         place = checkpoint.link, checkpoint.topic, checkpoint.partition
@@ -247,10 +261,10 @@ def newest(checkpoints: Iterable[Checkpoint]) -> dict[tuple[str, str, int], Chec
 
 
 def offset_map(checkpoint: Checkpoint, records: Iterable[MapRecord]) -> OffsetMap:
-    """The map of a checkpoint's partition and generation, out of records that may be of any.
+    """Build the map of a checkpoint's partition and generation from records that may be of any.
 
-    It starts at the first run that is there: the retention of the map topic may have taken older ones, and what was
-    before must not look like a hole.
+    The map starts at the first available run: the retention of the map topic may have removed older ones, and
+    offsets before must not look like a hole.
     """
     wanted = checkpoint.link, checkpoint.topic, checkpoint.topic_id, checkpoint.partition
     runs = [run for record in records if record.of == wanted for run in record.runs]
@@ -267,11 +281,13 @@ def offset_map(checkpoint: Checkpoint, records: Iterable[MapRecord]) -> OffsetMa
 
 
 def folded(records: Sequence[MapRecord], partition: int, most_runs: int = 10_000) -> list[NewRecord]:
-    """Old records of one map as fewer: longer values under the first key of each, the other keys' tombstones.
+    """Compact records of one map: longer values under the first key of each group, and tombstones for its
+    other keys.
 
-    ``partition``: of the map topic, in which all of them stand: elsewhere a tombstone would remove nothing. Values come before
-    the tombstones, so that a crash between leaves runs twice, never missing. Nothing when there is nothing to fold.
-    Which may be folded, and when: clusters/offset_map_compaction.py. Raises HubFault when the records are of several maps (HUB-5604), or
+    ``partition``: the partition of the map topic that has all of the records; elsewhere a tombstone would
+    remove nothing. Values come before the tombstones, so that a crash in between leaves runs twice, never
+    missing. Empty when there is nothing to compact. For which records may be compacted, and when, see
+    clusters/offset_map_compaction.py. Raises HubFault when the records are of several maps (HUB-5604), or
     contradict each other (HUB-5601).
     """
     if len({record.of for record in records}) > 1:
@@ -299,7 +315,7 @@ def folded(records: Sequence[MapRecord], partition: int, most_runs: int = 10_000
 
 
 def not_ours(record: Record, error: object) -> HubFault:
-    """What to raise (HUB-5603) where a record of the mirrors' topics is none that this version of the hub writes."""
+    """Return the error (HUB-5603) for a record of the mirrors' topics that is not in this version's format."""
     return HubFault(
         f"{record.topic}, partition {record.partition}, offset {record.offset}: not a record of a mirror ({error})",
         hint="something else writes to this topic, or a newer hub did: upgrade every worker, or find the writer",

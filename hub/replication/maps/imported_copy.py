@@ -1,7 +1,8 @@
-"""[core] How far a copy that somebody else made reaches: noted by an import, minded when its mirror is turned round.
+"""[core] Extent of a copy that another tool made: written by an import, read when its mirror is reversed.
 
-``_hub.mirror.checkpoints`` has it beside the checkpoints, as ``copied|link|topic|partition``. The map of such a copy has
-holes where a record came twice or was not compared. Nothing of that was born there, and nothing of it goes home.
+``_hub.mirror.checkpoints`` has it next to the checkpoints, as ``copied|link|topic|partition``. The map of
+such a copy has holes where a record came twice or was not compared. No record of it was born at the target,
+and none is sent home.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ _KIND = b"copied|"
 
 @dataclass(frozen=True, slots=True)
 class ImportedCopy:
-    """What stands before offset ``end`` of the target's partition is a copy, mapped or not. ``target_topic_id``: a topic
-    made again has none of it."""
+    """A copy in the target's partition: all records before offset ``end``, mapped or not.
+    ``target_topic_id``: a recreated topic has none of it.
+    """
 
     link: str
     topic: str
@@ -33,13 +35,13 @@ class ImportedCopy:
         return f"copied|{self.link}|{self.topic}|{self.partition}".encode()
 
     def record(self, partition: int | None = None) -> NewRecord:
-        """``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
+        """Return the record to write. ``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
         body = {"target_topic_id": self.target_topic_id, "end": self.end}
         return NewRecord(CHECKPOINTS_TOPIC, self.key, orjson.dumps(body), partition=partition)
 
 
 def copied_of(record: Record) -> ImportedCopy | None:
-    """What a record says; None for a tombstone and for other kinds. Raises HubFault (HUB-5603)."""
+    """Parse a record; None for a tombstone and for other kinds. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None or not record.key.startswith(_KIND):
         return None
     try:
@@ -51,11 +53,11 @@ def copied_of(record: Record) -> ImportedCopy | None:
 
 
 def born_from(mark: Checkpoint, copied: ImportedCopy | None) -> int:
-    """The first offset of the target at which anything can have been born there, or may be told by the map. ``mark``: of the
-    mirror that leads there.
+    """Return the first target offset from which on records can be born there, or be in the map. ``mark``: of
+    the mirror that leads there.
 
-    Only what a former generation or an import left is known to be copies. What else stood there when a mirror began was
-    born there: a way home begins behind home's own records.
+    Only records from a former generation or an import are known to be copies. Other records that existed when
+    a mirror began were born there: a way home begins after home's own records.
     """
     stands = copied is not None and copied.target_topic_id == mark.target_topic_id
     if not mark.generation and not stands:

@@ -1,13 +1,15 @@
-"""[core] Where a record of the source is in the target, exactly, and back: a table of runs.
+"""[core] Offset map of one partition: a table of runs that translates offsets exactly, from source to target
+and back.
 
-Inside a run ``target = source + delta``. The delta changes at holes of the source (compaction, transaction markers,
-aborted records) and at the mirror's own commit markers, nowhere else; so a few bytes a transaction are a complete map
-and nothing is ever extrapolated::
+Inside a run ``target = source + delta``. The delta changes only at holes of the source (compaction,
+transaction markers, aborted records) and at the mirror's own commit markers; so a few bytes per transaction
+are a complete map and nothing is ever extrapolated::
 
     source   0 1 2 . . 5 6 7      runs  (0→0, 3) (5→4, 3)         "." holes: compacted, or markers
     target   0 1 2 m 4 5 6 m                                      "m" the mirror's own commit markers
 
-Positions are next-to-read. A translated position is that of the first record which a reader there has not read.
+Positions are next-to-read. A translated position is that of the first record that a reader there has not
+read.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from hub.errors import HubFault
 Kind = Literal["exact", "hole", "pending", "clamped_low", "bounded"]
 
 _FORMAT = 1
-_MOST_RUNS = 1_000_000  # in one encoded value: a transaction of 50,000 records has far fewer
+_MOST_RUNS = 1_000_000  # per encoded value: a transaction of 50,000 records has far fewer
 _LONGEST_VARINT = 10
 
 
 class Run(NamedTuple):
-    """``count`` consecutive records: the first is at offset ``source`` there and at offset ``target`` here."""
+    """``count`` consecutive records: the first is at offset ``source`` in the source and at ``target`` in the
+    target.
+    """
 
     source: int
     target: int
@@ -36,12 +40,12 @@ class Run(NamedTuple):
 
     @property
     def source_end(self) -> int:
-        """The source offset after the last record."""
+        """Source offset after the last record."""
         return self.source + self.count
 
     @property
     def target_end(self) -> int:
-        """The target offset after the last record."""
+        """Target offset after the last record."""
         return self.target + self.count
 
     @property
@@ -51,14 +55,14 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A position on the other side, and how sure it is.
+    """A position on the other side, and its precision.
 
-    - ``exact``: the record there is the very record here, or both sides are read to the end of what is mirrored;
-    - ``hole``: there is no record at this offset; the position is that of the next one that there is;
+    - ``exact``: the same record on both sides, or the end of what is mirrored on both;
+    - ``hole``: there is no record at this offset; the position is that of the next record;
     - ``pending``: ahead of the mirror by ``distance`` offsets; the position is the end of what is mirrored;
-    - ``clamped_low``: before all that is mapped, by ``distance`` offsets; the position is the first that is mapped;
-    - ``bounded``: the two logs have their records in different orders here (two_way_offset_map.py); the position is before all
-      that was not read, and ``distance`` records are read again. An OffsetMap never says so.
+    - ``clamped_low``: ``distance`` offsets before the first mapped one, which is the position;
+    - ``bounded``: the two logs have their records in different orders here (two_way_offset_map.py); the position is
+      before all unread records, and ``distance`` records are read again. An OffsetMap never returns this kind.
     """
 
     kind: Kind
@@ -68,7 +72,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One direction of the table: parallel columns, the mapped stretch [start, next) and where its ends lead."""
+    """One direction of the table: parallel columns, the mapped range [start, next), and the other side's end."""
 
     starts: array[int]
     others: array[int]
@@ -97,11 +101,11 @@ def _column() -> array[int]:
 
 @dataclass
 class OffsetMap:
-    """The runs of one partition, ascending on both sides, 24 bytes a run.
+    """The runs of one partition, ascending on both sides, 24 bytes per run.
 
-    ``source_start`` and ``target_start``: where mirroring began (or where the map was trimmed to); ``source_next``
-    and ``target_next``: everything before has been mirrored or is a hole. ``OffsetMap()`` is a mirror that has begun
-    at 0 and has carried nothing yet.
+    ``source_start`` and ``target_start``: where mirroring began (or where the map was trimmed to);
+    ``source_next`` and ``target_next``: everything before has been mirrored or is a hole. ``OffsetMap()`` is
+    a mirror that has begun at 0 and has carried nothing yet.
     """
 
     source_start: int = 0
@@ -126,7 +130,7 @@ class OffsetMap:
         source_next: int = -1,
         target_next: int = -1,
     ) -> OffsetMap:
-        """The map of runs in any order, some of them perhaps twice or as part of a longer one.
+        """Build the map from runs in any order, which may be repeated or part of a longer one.
 
         The starts default to those of the first run (0 without runs), the ends to those of the last one.
         """
@@ -142,10 +146,10 @@ class OffsetMap:
         return made
 
     def add(self, run: Run) -> None:
-        """Append a run; one that continues the last with the same delta is folded into it.
+        """Append a run; one that continues the last with the same delta is merged into it.
 
-        What is known already is left as it is. Raises HubFault (HUB-5601) when the run contradicts what is known or
-        goes back on either side: then the map and the log are not of one mirror.
+        Runs that are already in the map are ignored. Raises HubFault (HUB-5601) when the run contradicts the
+        map or goes back on either side: then the map and the log are not of one mirror.
         """
         if run.count < 1 or run.source < 0 or run.target < 0:
             raise HubFault(f"offset map: {run} is not a run of records", code="HUB-5601")
@@ -172,20 +176,22 @@ class OffsetMap:
         self.advance(run.source_end, run.target_end)
 
     def advance(self, source_next: int, target_next: int = -1) -> None:
-        """Everything before these was mirrored or is a hole (a checkpoint says so). Never goes back."""
+        """Record that everything before these offsets was mirrored or is a hole, by a checkpoint. Never goes
+        back.
+        """
         self.source_next = max(self.source_next, source_next)
         self.target_next = max(self.target_next, target_next)
 
     def translate(self, source_offset: int) -> Translation:
-        """The position in the target of a reader who is at ``source_offset`` in the source."""
+        """Return the position in the target of a reader that is at ``source_offset`` in the source."""
         return self._forward().translate(source_offset)
 
     def reverse(self, target_offset: int) -> Translation:
-        """The position in the source of a reader who is at ``target_offset`` in the target."""
+        """Return the position in the source of a reader that is at ``target_offset`` in the target."""
         return self._backward().translate(target_offset)
 
     def inverted(self) -> OffsetMap:
-        """The same pairs with the sides exchanged."""
+        """Return the map with the sides exchanged."""
         return OffsetMap(
             self.target_start,
             self.source_start,
@@ -197,7 +203,9 @@ class OffsetMap:
         )
 
     def trimmed(self, source_from: int) -> OffsetMap:
-        """Without what ends before ``source_from``: no answer for an offset from there on changes."""
+        """Return the map without runs that end before ``source_from``; translations from there on do not
+        change.
+        """
         if source_from <= self.source_start:
             return self
         at = max(0, bisect_right(self._sources, source_from) - 1)
@@ -217,15 +225,17 @@ class OffsetMap:
         )
 
     def records_between(self, source_from: int, source_to: int) -> int:
-        """How many mirrored records have a source offset in [source_from, source_to)."""
+        """Count the mirrored records with a source offset in [source_from, source_to)."""
         return self._between(self._sources, source_from, source_to)
 
     def target_records_between(self, target_from: int, target_to: int) -> int:
-        """How many mirrored records have a target offset in [target_from, target_to)."""
+        """Count the mirrored records with a target offset in [target_from, target_to)."""
         return self._between(self._targets, target_from, target_to)
 
     def read_again(self, source_offset: int, target_from: int) -> int:
-        """How many records a reader who was at ``source_offset`` in the source gets once more from ``target_from`` on."""
+        """Count the records that a reader at ``source_offset`` in the source gets again when it continues at
+        ``target_from``.
+        """
         return self.target_records_between(target_from, self.translate(source_offset).offset)
 
     @property
@@ -268,9 +278,9 @@ class OffsetMap:
 
 
 def encode_runs(runs: Sequence[Run]) -> bytes:
-    """Runs as bytes: a format byte, their number, then for each three varints, the first two zigzag.
+    """Encode runs: a format byte, their number, then three varints per run, the first two zigzag.
 
-    They are: offsets skipped in the source since the run before, offsets skipped in the target, count.
+    They are: offsets skipped in the source since the previous run, offsets skipped in the target, count.
     """
     encoded = bytearray([_FORMAT])
     _put(encoded, len(runs))
@@ -284,7 +294,7 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
 
 
 def runs_in(encoded: bytes) -> int:
-    """How many runs ``decode_runs`` would give. Raises HubFault (HUB-5602)."""
+    """Return the number of runs that ``decode_runs`` would return. Raises HubFault (HUB-5602)."""
     if not encoded or encoded[0] != _FORMAT:
         raise _corrupt("an unknown format" if encoded else "nothing")
     number, _ = _take(encoded, 1)
@@ -292,7 +302,7 @@ def runs_in(encoded: bytes) -> int:
 
 
 def decode_runs(encoded: bytes) -> tuple[Run, ...]:
-    """The runs that ``encode_runs`` was given. Raises HubFault (HUB-5602) for any other bytes."""
+    """Decode the bytes that ``encode_runs`` returned. Raises HubFault (HUB-5602) for any others."""
     if not encoded or encoded[0] != _FORMAT:
         raise _corrupt("an unknown format" if encoded else "nothing")
     number, at = _take(encoded, 1)

@@ -1,14 +1,16 @@
-"""[core] One topic that was written in turns on two sides: the maps of both directions as one table.
+"""[core] Offset map of a topic that was written on two sides in turn: the maps of both directions as one
+table.
 
-After a failover records are born at the target and mirrored back; then every record is in at most one run of either
-map, and a reader's place on the other side follows from both together::
+After a failover records are born at the target and mirrored back; then every record is in at most one run of
+either map, and a reader's position on the other side follows from both together::
 
     home  h0 h1 h2 h3 (t0 t1)            forward  (0→0, 3)         h3 was not mirrored when home failed
     away  h0 h1 h2 t0 t1 (h3)            back     (3→4, 2)         and was carried over later: forward (3→5, 1)
 
-The position on the other side is that of the first record there that the reader has not read: the smallest of the other
-offsets of all that is at or after its position here. Where both sides have the same order that is exact. Where they have
-not (home's tail above), some records are read again, none is skipped, and it is said how many.
+The position on the other side is that of the first record there that the reader has not read: the smallest of
+the other offsets of all records at or after its position here. Where both sides have the same order that is
+exact. Where they do not (home's tail above), some records are read again, none is skipped, and the number of
+repeated records is reported.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from hub.replication.maps.offset_map import OffsetMap, Run, Translation
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """Runs ascending on the near side; ``least[i]``: the smallest far offset of run i and all after it."""
+    """Runs in ascending order of the near side; ``least[i]``: the smallest far offset of run i and all after
+    it.
+    """
 
     runs: Sequence[Run]
     starts: Sequence[int]
@@ -59,7 +63,7 @@ class _Direction:
         return Translation("hole", found)
 
     def read_again(self, offset: int, far_from: int) -> int:
-        """How many records before ``offset`` here are at ``far_from`` or after it there."""
+        """Count the records before ``offset`` on this side that are at ``far_from`` or after it on the other."""
         return sum(
             max(0, min(run.source_end, offset) - run.source - max(0, far_from - run.target))
             for run in self.runs[: bisect_right(self.starts, offset)]
@@ -68,7 +72,9 @@ class _Direction:
 
 
 class TwoWayOffsetMap:
-    """Both directions of one partition. ``forward`` maps home to away, ``back`` maps away to home."""
+    """Offset map of both directions of one partition. ``forward`` maps home to away, ``back`` maps away to
+    home.
+    """
 
     def __init__(self, forward: OffsetMap, back: OffsetMap) -> None:
         runs = [*forward.runs, *(Run(run.target, run.source, run.count) for run in back.runs)]
@@ -78,26 +84,30 @@ class TwoWayOffsetMap:
         self._back = _Direction.of((Run(r.target, r.source, r.count) for r in runs), away_next, home_next)
 
     def translate(self, home_offset: int) -> Translation:
-        """The position away of a reader who is at ``home_offset`` at home."""
+        """Return the position away of a reader that is at ``home_offset`` at home."""
         return self._forward.translate(home_offset)
 
     def reverse(self, away_offset: int) -> Translation:
-        """The position at home of a reader who is at ``away_offset`` away."""
+        """Return the position at home of a reader that is at ``away_offset`` away."""
         return self._back.translate(away_offset)
 
     def read_again(self, home_offset: int, away_from: int) -> int:
-        """How many records a reader who was at ``home_offset`` at home gets once more from ``away_from`` on."""
+        """Count the records that a reader at ``home_offset`` at home gets again when it continues away at
+        ``away_from``.
+        """
         return self._forward.read_again(home_offset, away_from)
 
     def inverted(self) -> TwoWayOffsetMap:
-        """The same with home and away exchanged."""
+        """Return the map with home and away exchanged."""
         other = TwoWayOffsetMap.__new__(TwoWayOffsetMap)
         other._forward, other._back = self._back, self._forward
         return other
 
 
 def foreign_ranges(back: OffsetMap, first: int, end: int) -> list[tuple[int, int]]:
-    """The stretches of home offsets in [first, end) that the mirror back wrote: a mirror forward leaves them out."""
+    """Return the ranges of home offsets in [first, end) that the mirror back wrote: a mirror forward leaves
+    them out.
+    """
     runs = back.runs
     ends = [run.target_end for run in runs]
     found: list[tuple[int, int]] = []

@@ -1,19 +1,20 @@
-"""[core] How far somebody else's copy of a partition reaches, proven by comparing its records with the source's.
+"""[core] Alignment: proves how far another tool's copy of a partition reaches, by comparing its records with
+the source's.
 
-Two streams of (offset, fingerprint) are walked together, record by record. A copier that goes forward, and now and then
-begins again a little further back, leaves a copy that this reads as::
+Two streams of (offset, fingerprint) are compared record by record. A copier that moves forward, and sometimes
+restarts a little further back, leaves a copy that is read as::
 
     source   a b c d e f g h         runs   (0→0, 4) (4→6, 2)
     target   a b c d c d e f         "c d" came twice: no run has the second ones
                                      next at the source: g
 
-What is paired is the same bytes in the same order, so the runs are a complete map (maps/offset_map.py), and the first source
-record after the last pair is where a mirror may go on: nothing comes twice, nothing is left out. Anything else is a
-refusal: a source record that the copy lacks though it has later ones, or a record of the copy that the source does not have.
-Of a compacted topic both sides may lack records, each its own.
+Only equal bytes in the same order are paired, so the runs are a complete map (maps/offset_map.py), and a
+mirror may continue at the first source record after the last pair: nothing comes twice, nothing is left out.
+Everything else is a refusal: a source record that the copy lacks though it has later ones, or a record of the
+copy that the source does not have. Of a compacted topic each side may lack records.
 
-Limits: a stretch that came again is known as such up to ``BEHIND`` records back, one that is missing up to ``AHEAD`` on.
-Records that are equal byte by byte, time included, may be taken for each other: both copies are then the same all the same.
+Limits: repeated records are recognized up to ``BEHIND`` records back, missing ones up to ``AHEAD`` ahead.
+Records that are equal byte by byte, timestamp included, may be confused; the copy is equal all the same.
 """
 
 from __future__ import annotations
@@ -33,26 +34,28 @@ Print = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """One side of a partition. ``read`` gives its committed records of [first, end), ascending."""
+    """One side of a partition. ``read`` returns its committed records of [first, end), ascending."""
 
     begin: int
     end: int
     read: Callable[[int, int], Iterable[Print]]
 
     def first_from(self, offset: int) -> Print | None:
-        """The first record at or after an offset."""
+        """Return the first record at or after an offset."""
         return next(iter(self.read(max(offset, self.begin), self.end)), None)
 
     def find(self, fingerprint: int, end: int) -> int | None:
-        """The first offset below ``end`` with this fingerprint."""
+        """Return the first offset below ``end`` with this fingerprint."""
         return next((offset for offset, found in self.read(self.begin, end) if found == fingerprint), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """``runs`` map what both have; the mirror goes on at ``source_next``. ``duplicates``: records that the copy has twice.
+    """Result of a comparison. ``runs`` map the records of both sides; the mirror continues at
+    ``source_next``. ``duplicates``: records that the copy has twice.
 
-    ``refusal``: why nothing is proven, "" when it is. ``source_from`` and ``target_from``: where comparing began.
+    ``refusal``: why nothing is proven, "" when it is. ``source_from`` and ``target_from``: where the
+    comparison began.
     """
 
     source_next: int
@@ -75,10 +78,10 @@ def boundary(
     newest: int | None = None,
     compacted: bool = False,
 ) -> Alignment:
-    """Where a mirror may go on, and the map of what is there. ``syncs``: (source, target) offsets of one record each, as
-    the copier said, ascending; each is believed only when the two records are equal.
+    """Find where a mirror may continue, and the map of the existing copy. ``syncs``: (source, target) offsets
+    of one record each, as the copier wrote them, ascending; each is used only when the two records are equal.
 
-    ``newest``: compare only from the last sync before the newest so many offsets of the source on.
+    ``newest``: compare only from the last sync before the ``newest`` last offsets of the source on.
     """
     if syncs and syncs[-1][0] >= source.end:
         return _refused(
@@ -110,7 +113,7 @@ def _starts(
     newest: int | None,
     compacted: bool,
 ) -> Iterator[Print]:
-    """Pairs of offsets at which both sides have the same record, the most promising first."""
+    """Yield pairs of offsets at which both sides have the same record, the most promising first."""
     if newest is not None:
         wanted = source.end - newest
         last = [sync for sync in syncs if sync[0] <= wanted]
@@ -120,8 +123,8 @@ def _starts(
         yield here[0], there[0]
         found += 1
     else:
-        # One side deleted its oldest records earlier than the other (a source that has all of them did not), or the
-        # copier began late. A sync bounds the search.
+        # One side deleted its oldest records earlier than the other (a source that still has offset 0 did
+        # not), or the copier began late. A sync bounds the search.
         upper = next((sync for sync in syncs if sync[0] >= source.begin and sync[1] >= target.begin), None)
         cut = compacted or source.begin > 0
         until = target.end if upper is None else min(target.end, upper[1] + 1)
@@ -161,7 +164,7 @@ def align(
     ahead: int = AHEAD,
     behind: int = BEHIND,
 ) -> Alignment:
-    """Walk both from a record that they share to the end of the target. See the module."""
+    """Compare both from a shared record to the end of the target. See the module."""
     coming = _UnpairedRecords(iter(source))
     passed = _PairedRecords(behind)
     runs: list[Run] = []
@@ -175,7 +178,7 @@ def align(
             at = coming.find(fingerprint, ahead)
             if at is None:
                 if compacted:
-                    continue  # compaction took it from the source since
+                    continue  # compaction has removed it from the source since
                 return _refused(
                     f"offset {offset} of the copy is not at the source", source_next, runs, duplicates
                 )
@@ -207,7 +210,7 @@ class _UnpairedRecords:
         return self._read[0] if self._read else None
 
     def find(self, fingerprint: int, most: int) -> int | None:
-        """How many records ahead it is."""
+        """Return how many records ahead the fingerprint is; None: not within ``most``."""
         self._fill(most)
         if not self._known[fingerprint]:
             return None

@@ -1,13 +1,14 @@
-"""[shell] ``hub mirror import``: a mirror goes on where MirrorMaker 2 stopped, in its copies.
+"""[shell] ``hub mirror import``: lets a mirror continue MirrorMaker 2's copies where MirrorMaker stopped.
 
 ::
 
-    offset syncs, checkpoints ─▶ mirror_maker_records.py  what MirrorMaker said
-    both sides, record by record ─▶ alignment.py  the map, and where to go on; or why that is not proven
+    offset syncs, checkpoints ─▶ mirror_maker_records.py  MirrorMaker's offset pairs and group positions
+    both sides, record by record ─▶ alignment.py  the map, and where to continue; or why that is not proven
     nothing moved meanwhile, a person confirmed ─▶ map and checkpoints, one transaction a shard ─▶ groups, by the map
 
-It is the one lawful way into a target that has records and no checkpoint of the mirror. A topic is taken over whole or not
-at all. What has a checkpoint is left alone, so the same again after a crash does the rest.
+It is the only permitted way into a target that has records and no checkpoint of the mirror. A topic is
+imported completely or not at all. Partitions with a checkpoint are left alone, so a repeated run after a
+crash does the rest.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ State = Literal["ready", "has a checkpoint", "refused", "held", "renamed"]
 
 @dataclass(frozen=True, slots=True)
 class MirrorMakerState:
-    """What MirrorMaker wrote: where, and what it says by partition of the source and by group."""
+    """Records of MirrorMaker: their topics, offset pairs by partition of the source, and group checkpoints."""
 
     syncs_at: str
     syncs_topic: str
@@ -81,7 +82,8 @@ class MirrorMakerState:
 class ImportedPartition:
     """One partition, and what the import does with it. ``hint``: the way out of a refusal.
 
-    Offsets: the mirror goes on at ``source_next``, behind ``target_next``; ``source_from`` is the first that is mapped.
+    Offsets: the mirror continues at ``source_next``, after ``target_next``; ``source_from`` is the first
+    mapped one.
     """
 
     place: TopicPartition
@@ -93,15 +95,16 @@ class ImportedPartition:
 
     @property
     def mapped_to(self) -> int:
-        """The end of the map at the target. The copy may go on with a marker or with what came twice: no map reaches beyond
-        its last record, and one that does not reach its checkpoint is taken for unreadable."""
+        """The end of the map at the target. The copy may continue with a marker or with repeated records: no
+        map reaches beyond its last record, and one that does not reach its checkpoint counts as unreadable.
+        """
         runs = self.alignment.runs
         return runs[-1].target_end if runs else self.target_next
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorMakerImport:
-    """What was found and is to be done."""
+    """Result of the inspection, and the import to carry out."""
 
     told: MirrorMakerState
     places: tuple[ImportedPartition, ...] = ()
@@ -117,9 +120,10 @@ class MirrorMakerImport:
 
 
 class Importer:
-    """One call of the command. ``progress`` hears how many records more were read. Close it.
+    """One call of the command. ``progress`` is called with the number of records read since its last call.
+    Close it.
 
-    Raises CallerError for a mirror whose rules leave records out or change them: MirrorMaker's copies are whole.
+    Raises CallerError for a mirror whose rules filter or change records: MirrorMaker's copies are complete.
     """
 
     def __init__(
@@ -154,10 +158,10 @@ class Importer:
         self._here.close()
         self._there.close()
 
-    # ---- what MirrorMaker said
+    # ---- records of MirrorMaker
 
     def told(self, syncs: str | None = None, checkpoints: str | None = None) -> MirrorMakerState:
-        """Both topics read to their ends. Raises NotFound (HUB-1630) naming what looks like the one that is missing."""
+        """Read both topics to their ends. Raises NotFound (HUB-1630) with a name similar to the missing one."""
         here, there = self.source.kafka.topics(), self.target.kafka.topics()
         at_source = syncs or syncs_topic(self.link.target)
         at_target = syncs or syncs_topic(self.alias)
@@ -205,17 +209,17 @@ class Importer:
             tuple(groups[key] for key in sorted(groups)),
         )
 
-    # ---- does it still run?
+    # ---- check that MirrorMaker has stopped
 
     def watch(self, told: MirrorMakerState) -> None:
-        """Remember how far everything reaches that a MirrorMaker of this pair would write to, and nobody else."""
+        """Record the ends of all topics that only a MirrorMaker of this pair would write to."""
         ours = {tp.topic for tp in read_progress(self.target, maps=False).of(self.link.name)}
         self._copies = frozenset(self._carried()) - ours
         self._began_at = time.monotonic()
         self._ends = {name: self._reach(name, topics) for name, topics in self._watched(told).items()}
 
     def moved(self, told: MirrorMakerState, quiet_s: float) -> tuple[str, ...]:
-        """What was written to since ``watch``, which is at least ``quiet_s`` ago when this returns."""
+        """Return the topics written to since ``watch``; waits until that is at least ``quiet_s`` ago."""
         time.sleep(max(0.0, self._began_at + quiet_s - time.monotonic()))
         found = []
         for name, topics in self._watched(told).items():
@@ -247,7 +251,9 @@ class Importer:
         return reached.kafka.end_offsets(topics, committed=False) if topics else Positions()
 
     def _beats(self) -> bool:
-        """Whether a heartbeat from our source came since ``watch``: other pairs write to that topic too."""
+        """Return whether a heartbeat from our source came since ``watch``: other pairs write to that topic,
+        too.
+        """
         since_ms = (time.time() - (time.monotonic() - self._began_at)) * 1000
         found: list[bool] = []
         kafka = self.target.kafka
@@ -264,13 +270,15 @@ class Importer:
             reader.close()
         return any(found)
 
-    # ---- what is there
+    # ---- inspection
 
     def _carried(self) -> tuple[str, ...]:
         return carries(self.file, self.link, topics_of(self.source), self.control)
 
     def look(self, told: MirrorMakerState, newest: int | None = None) -> MirrorMakerImport:
-        """Every partition of the mirror, compared. Changes nothing. Raises PeerError when a cluster does not answer."""
+        """Compare every partition of the mirror. Changes nothing. Raises PeerError when a cluster does not
+        answer.
+        """
         topics = self._carried()
         here, there = topics_of(self.source), topics_of(self.target)
         known = read_progress(self.target, maps=False).of(self.link.name)
@@ -343,13 +351,13 @@ class Importer:
     def _behind(
         self, place: TopicPartition, found: Alignment, here: PartitionLog, there: PartitionLog
     ) -> tuple[str, str] | None:
-        """A group that reads before what is mapped would be moved past records that the copy has."""
+        """Refuse if a group reads before the mapped range: it would be moved past records that the copy has."""
         firsts = here.first_from(here.begin), there.first_from(there.begin)
         starts = found.source_from, found.target_from
         if not found.runs or any(
             first is not None and first[0] >= at for first, at in zip(firsts, starts, strict=True)
         ):
-            return None  # mapped from the first record of one side on: nothing is passed by
+            return None  # mapped from the first record of one side on: nothing is skipped
         for group, offset in self._positions(place.topic).get(place, {}).items():
             if offset < found.source_from:
                 return (
@@ -381,8 +389,10 @@ class Importer:
     # ---- groups
 
     def _groups(self, told: MirrorMakerState, places: Sequence[ImportedPartition]) -> Iterator[Found]:
-        """The groups that MirrorMaker told of, where they stand at the source now (or stood, where that is forgotten), and
-        what the map makes of it. Groups that it did not tell of are carried by the mirror, like these from now on."""
+        """Yield the groups of MirrorMaker's checkpoints with their present positions at the source (or the
+        recorded ones, if the group is gone there), and the decision by the map. The mirror carries other
+        groups, like these from now on.
+        """
         tables = {each.place: _table(each) for each in places if each.state == "ready"}
         if any(each.state == "has a checkpoint" for each in places):
             _, kept = complete_tables(self.target, self.link.name)
@@ -410,7 +420,9 @@ class Importer:
     # ---- writing
 
     def write(self, found: MirrorMakerImport) -> None:
-        """Maps and checkpoints, then groups. Raises Conflict (HUB-1971) when somebody wrote one since ``look``."""
+        """Write maps and checkpoints, then groups. Raises Conflict (HUB-1971) when a checkpoint was written
+        since ``look``.
+        """
         both = {each.name: each for each in (self.target, self.source)}
         make_own([(name, step) for name, each in both.items() for step in own_topics(each)], both)
         by_shard: dict[int, list[ImportedPartition]] = {}
@@ -421,7 +433,7 @@ class Importer:
         self._write_groups(found.groups)
 
     def _write_shard(self, number: int, places: Sequence[ImportedPartition]) -> None:
-        """One transaction, under the shard's own fence."""
+        """Write one transaction under the shard's own fence."""
         writer = self.target.kafka.writer(Shard(self.link.name, number).transactional_id)
         try:
             known = read_progress(self.target, maps=False).of(self.link.name)
@@ -489,7 +501,9 @@ def _table(each: ImportedPartition) -> OffsetMap:
 
 
 def _whole(places: Sequence[ImportedPartition]) -> list[ImportedPartition]:
-    """A topic's partitions, none of them ready when one is refused: the way out is the topic's."""
+    """Return a topic's partitions, none of them ready when one is refused: a topic is imported completely or
+    not at all.
+    """
     bad = next((each for each in places if each.state == "refused"), None)
     if bad is None:
         return list(places)
@@ -498,7 +512,7 @@ def _whole(places: Sequence[ImportedPartition]) -> list[ImportedPartition]:
 
 
 def _fingerprint(timestamp_ms: int, rest: bytes) -> int:
-    """Of all that a copy must keep: the time, and key, value and headers as the very bytes they are."""
+    """Hash everything that a copy must keep: the timestamp, and the bytes of key, value and headers."""
     hashed = blake2b(timestamp_ms.to_bytes(8, signed=True), digest_size=8)
     hashed.update(rest)
     return int.from_bytes(hashed.digest())

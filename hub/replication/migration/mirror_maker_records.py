@@ -1,4 +1,4 @@
-"""[core] What MirrorMaker 2 wrote beside its copies: pairs of offsets, and positions of groups.
+"""[core] Records that MirrorMaker 2 writes next to its copies: pairs of offsets, and positions of groups.
 
 ::
 
@@ -29,7 +29,9 @@ _CHECKPOINT = struct.Struct(">hqq")
 
 
 class OffsetSync(NamedTuple):
-    """One record of the source's partition ``place`` that is in the copy too, and its offsets there and here."""
+    """One record of the source's partition ``place`` that is in the copy, too: its offsets at the source and
+    in the copy.
+    """
 
     place: TopicPartition
     upstream: int
@@ -46,7 +48,8 @@ class GroupCheckpoint(NamedTuple):
 
 
 def syncs_topic(alias: str) -> str:
-    """At the source ``alias`` is the target's, at the target it is the source's.
+    """Return the name of the syncs topic; at the source ``alias`` is the target's, at the target the
+    source's.
 
     >>> syncs_topic("lon")
     'mm2-offset-syncs.lon.internal'
@@ -63,7 +66,7 @@ def checkpoints_topic(source_alias: str) -> str:
 
 
 def renamed(source_alias: str, topic: str) -> str:
-    """What DefaultReplicationPolicy calls a copy."""
+    """Return DefaultReplicationPolicy's name of a copy."""
     return f"{source_alias}.{topic}"
 
 
@@ -72,7 +75,7 @@ def is_syncs_topic(name: str) -> bool:
 
 
 def sync_of(record: Record) -> OffsetSync | None:
-    """The pair in a record of offset syncs; None for a tombstone. Raises PeerError (HUB-3620) for anything else."""
+    """Parse a record of offset syncs; None for a tombstone. Raises PeerError (HUB-3620) for anything else."""
     if record.key is None or record.value is None:
         return None
     try:
@@ -90,7 +93,9 @@ def sync_of(record: Record) -> OffsetSync | None:
 
 
 def checkpoint_of(record: Record) -> GroupCheckpoint | None:
-    """The position in a record of checkpoints; None for a tombstone. Raises PeerError (HUB-3620) for anything else."""
+    """Parse a record of group checkpoints; None for a tombstone. Raises PeerError (HUB-3620) for anything
+    else.
+    """
     if record.key is None or record.value is None:
         return None
     try:
@@ -111,7 +116,9 @@ def checkpoint_of(record: Record) -> GroupCheckpoint | None:
 
 
 def heartbeat_of(record: Record) -> str | None:
-    """The source's alias in a record of ``heartbeats`` (its key: source alias STRING, target alias STRING)."""
+    """Return the source's alias in a record of ``heartbeats`` (its key: source alias STRING, target alias
+    STRING).
+    """
     try:
         return _string(record.key or b"", 0)[0]
     except (ValueError, struct.error):
@@ -119,8 +126,9 @@ def heartbeat_of(record: Record) -> str | None:
 
 
 def usable(syncs: Iterable[OffsetSync]) -> tuple[tuple[int, int], ...]:
-    """Pairs of one partition, in the order in which they were written, without those that MirrorMaker took back: when it
-    begins again further back, what it said before of later offsets is not the newest copy any more.
+    """Return the pairs of one partition in the order of writing, without those that later ones supersede:
+    when MirrorMaker restarts further back, its earlier pairs of later offsets do not belong to the newest
+    copy any more.
 
     >>> place = TopicPartition("chat", 0)
     >>> usable([OffsetSync(place, 0, 0), OffsetSync(place, 90, 90), OffsetSync(place, 50, 140)])
@@ -135,7 +143,7 @@ def usable(syncs: Iterable[OffsetSync]) -> tuple[tuple[int, int], ...]:
 
 
 def meant(names: Iterable[str], wanted: str) -> str:
-    """For "did you mean": which of the cluster's topics looks like the one that is not there; "" when none does."""
+    """Return the topic name to suggest for a missing one in "did you mean"; "" when none is similar."""
     every = list(names)
     syncs = [name for name in every if is_syncs_topic(name)]
     groups = [name for name in every if name.endswith(f"checkpoints.{INTERNAL_SUFFIX}")]

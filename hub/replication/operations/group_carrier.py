@@ -1,8 +1,10 @@
-"""[shell] Consumer groups on both sides of a link: seen, marked and committed; what is to be done with each: ownership/group_offsets.py.
+"""[shell] Consumer groups on both sides of a link: read, mark and commit their positions.
+ownership/group_offsets.py decides.
 
-A group without members may commit at the target at any moment, and Kafka has no compare-and-set for positions. So positions go
-into a transaction, with the marks: they stand in the groups' log first, then it is checked that nobody moved since, and only
-then they count, except where somebody committed behind them (hub.log.GroupWriter).
+A group without members may commit at the target at any moment, and Kafka has no compare-and-set for
+positions. So positions are written in a transaction, with the marks: first they are in the groups' log, then
+the groups are checked for changes, and only the transaction's end makes them valid, except where a group
+committed after them (hub.log.GroupWriter).
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from hub.replication.ownership.loss_report import MirroredPartition, assess
 
 log = logging.getLogger(__name__)
 
-Found = tuple[GroupSides, tuple[CarriedPosition, ...]]  # a group, and what to do with it in each partition
+Found = tuple[GroupSides, tuple[CarriedPosition, ...]]  # a group, and the decision for each partition
 _AT_ONCE = 50  # a reader of committed positions waits for the transaction
 
 
 class GroupCarrier:
-    """The groups of a link as they are on both sides, and what is to be done with each."""
+    """The groups of a link as they are on both sides, and the decision for each."""
 
     def __init__(self, file: MirrorsFile, link: Link, source: ClusterHandle, target: ClusterHandle) -> None:
         self.file, self.link, self.source, self.target = file, link, source, target
@@ -38,7 +40,7 @@ class GroupCarrier:
     def table(
         self, tp: TopicPartition, progress: WrittenState, other: WrittenState | None
     ) -> OffsetMap | TwoWayOffsetMap | None:
-        """The map of one partition, joint with the other direction's where there is one."""
+        """Return the map of one partition, joined with the other direction's if there is one."""
         forward = progress.table(self.link.name, tp)
         if forward is None or other is None:
             return forward
@@ -51,7 +53,7 @@ class GroupCarrier:
         return None if backward is None else TwoWayOffsetMap(forward, backward)
 
     def seen(self, topics: Iterable[str]) -> list[GroupSides]:
-        """Every group that is to be carried, with its positions in these topics on both sides."""
+        """Return every group to carry, with its positions in these topics on both sides."""
         wanted = set(topics)
         here = [group for group in self.source.kafka.groups() if self.link.mirror.selects_group(group)]
         positions = self.source.kafka.positions_of_groups(here)
@@ -72,8 +74,9 @@ class GroupCarrier:
     def untouched(
         self, groups: Iterable[GroupSides], known: Container[TopicPartition]
     ) -> dict[TopicPartition, OffsetMap]:
-        """The maps of partitions of which nothing was mirrored yet (none of ``known``) and that are empty at the target. Who
-        reads them goes on there at the first record, whenever it comes: without a position, and with `latest`, behind it.
+        """Return maps of partitions that are not mirrored yet (not in ``known``) and empty at the target.
+        Their readers continue there at the first record, whenever it comes: without a position, and with
+        `latest`, they would skip it.
         """
         places = {tp for seen in groups for tp in seen.source if tp not in known}
         there = self.target.kafka.topics().keys() if places else ()
@@ -89,7 +92,7 @@ class GroupCarrier:
         marks: Mapping[str, Mapping[TopicPartition, GroupMark]],
         known: Container[TopicPartition],
     ) -> list[Found]:
-        """Each group with what to do in each partition. ``known``: those with a checkpoint."""
+        """Return each group with the decision for each partition. ``known``: partitions with a checkpoint."""
         found = []
         groups = self.seen(topics)
         untouched = self.untouched(groups, known)
@@ -107,7 +110,7 @@ class GroupCarrier:
         now_ms: int,
         other: WrittenState | None = None,
     ) -> tuple[GroupStatus, ...]:
-        """Where each stands, and what a failover now would cost it."""
+        """Return the status of each group, with the cost of a failover now."""
         places = sorted({tp for seen, _ in found for tp in seen.source})
         ends = self.source.kafka.end_offsets(sorted({tp.topic for tp in places})) if places else Positions()
         partitions = {}
@@ -143,11 +146,11 @@ def any_to_commit(found: Iterable[Found]) -> bool:
 
 
 def mark_and_commit(writer: GroupWriter, target: ClusterHandle, link: str, found: Sequence[Found]) -> None:
-    """Commit the positions that are to be written, and the marks that say so, in transactions of some groups each.
+    """Commit the positions to write, and their marks, in transactions of ``_AT_ONCE`` groups each.
 
-    ``writer``: of the link's shard -1, so who stood still meanwhile commits nothing. A group that got members or that moved
-    since it was looked at is left alone; so is one that moves at this very moment, see GroupWriter. Raises WriterFenced when
-    another has the shard.
+    ``writer``: of the link's shard -1, so a worker that was suspended meanwhile commits nothing. A group that
+    has got members or has moved since it was read is left alone; so is one that moves during the commit, see
+    GroupWriter. Raises WriterFenced when another worker has the shard.
     """
     due = [each for each in found if any_to_commit([each])]
     for first in range(0, len(due), _AT_ONCE):
@@ -173,7 +176,9 @@ def _commit(writer: GroupWriter, target: ClusterHandle, link: str, due: Sequence
 
 
 def _check_unmoved(target: ClusterHandle, due: Sequence[Found]) -> None:
-    """Raise GroupsLeftAlone when groups are not as they were seen: they have members, or other positions."""
+    """Raise GroupsLeftAlone when groups have changed since they were read: they have members, or other
+    positions.
+    """
     groups = [seen.group for seen, _ in due]
     positions, described = target.kafka.positions_of_groups(groups), target.kafka.describe_groups(groups)
     left: dict[str, str] = {}

@@ -1,8 +1,9 @@
-"""[shell] What a failover left at the old source: partitions and records that exist there only, once it answers again.
+"""[shell] Records that a failover left at the old source, counted once it answers again.
 
-While the source is away only bounds are known (``loss_report.FailoverRecord``). When it is back its end offsets are asked for and
-compared with the checkpoints of the mirror, which stand still since the failover: the difference is what was lost, exactly,
-including what was written there after the failover by producers that did not notice.
+While the source is away only bounds are known (``loss_report.FailoverRecord``). When it is back, its end
+offsets are compared with the checkpoints of the mirror, which have not moved since the failover: the
+difference is the exact loss, including records that producers wrote there after the failover without noticing
+it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def losses_now(
     board: ControlState,
     progress: WrittenState,
 ) -> tuple[Loss, ...] | None:
-    """What exists at the old source only, by partition; () when there was no failover. None: the source does not answer.
+    """Return what exists only at the old source, by partition; () when there was no failover. None: the
+    source does not answer.
 
-    Waits 3 s at most for an answer. Offsets are those a reader of committed records sees.
+    Waits at most 3 s for an answer. Offsets are those that a reader of committed records sees.
     """
     if not failed_over(board, link):
         return ()
@@ -59,7 +61,8 @@ def losses_now(
 
 
 def records(source: ClusterHandle, losses: Sequence[Loss], limit: int) -> Iterator[Record]:
-    """The first ``limit`` records that exist at the old source only, by partition and offset. Reads one partition at a time.
+    """Yield the first ``limit`` records that exist only at the old source, by partition and offset. Reads one
+    partition at a time.
 
     Raises PeerError when the source stops answering for 30 s.
     """

@@ -1,10 +1,12 @@
-"""[shell] A change of hands carried out: ownership/failover.py's steps against real clusters, each safe to do twice.
+"""[shell] Operator: carries out a change of ownership with ownership/failover.py's steps on real clusters;
+each is idempotent.
 
-Whoever runs the command does the steps; workers obey what is written. After a crash ``hub mirror resume`` goes on with
-the first step that is not done. What is written goes to the new side first, then to the old one when it is up.
+The process that runs the command does the steps; workers follow the control records. After a crash ``hub
+mirror resume`` continues with the first step that is not done. Records are written to the new side first,
+then to the old one when it is up.
 
-``report`` reads maps, ends and groups of both sides and counts what the operation would lose and deliver again; drill is
-nothing else.
+``report`` reads maps, ends and groups of both sides and counts what the operation would lose and deliver
+again; a drill consists only of that.
 """
 
 from __future__ import annotations
@@ -81,13 +83,14 @@ class Operator:
     wait_s: float = 120.0
     say: Say = lambda text: None
     _up: dict[str, bool] = field(default_factory=dict)
-    # Kept over the steps: a producer takes half a second to be ready, and nobody may write while hands change.
+    # Shared by all steps: a producer takes half a second to start, and nobody may write during a change of
+    # ownership.
     _writers: dict[str, Writer] = field(default_factory=dict)
 
-    # ---- what is there
+    # ---- state of the clusters
 
     def is_up(self, name: str) -> bool:
-        """Whether a cluster answers; asked once."""
+        """Return whether a cluster answers; asked once."""
         if name not in self._up:
             try:
                 self.clusters[name].kafka.wait_ready(3.0)
@@ -107,8 +110,9 @@ class Operator:
         return joined(board.control for board in self.boards().values())
 
     def ways(self, home: str, source: str, target: str) -> list[Link]:
-        """The links that carry what ``home`` owns from one of the two to the other; none where neither is the home: a third
-        cluster has at most a copy of what home had, and no map of what was born elsewhere."""
+        """Return the links that carry topics of ``home`` from one side to the other. Empty where neither is
+        the home: a third cluster has at most a copy of home's records, and no map of records born elsewhere.
+        """
         every = links(self.file)
         if home not in (source, target):
             return []
@@ -129,7 +133,9 @@ class Operator:
         return [name for name in topics_of(self.clusters[at]) if home_of(self.file, name) == home]
 
     def _carried(self, home: str, source: str, target: str) -> list[str]:
-        """The topics that a change from ``source`` to ``target`` waits for: none that is masked goes home."""
+        """Return the topics that a change from ``source`` to ``target`` waits for; masked topics are never
+        sent home.
+        """
         every = self._topics(home, source)
         if source == home:
             ways = self.ways(home, source, target)
@@ -137,15 +143,16 @@ class Operator:
         return [topic for topic in every if way_back(self.file, topic, home, source) is not None]
 
     def _of(self, link: Link, home: str) -> set[str]:
-        """Those of the topics of a change that one link carries."""
+        """Return the topics of a change that one link carries."""
         every = self._carried(home, link.source, link.target)
         if link.source == home:
             return {topic for topic in every if link.mirror.selects(topic)}
         return {topic for topic in every if way_back(self.file, topic, home, link.source) == link.name}
 
     def masked(self, home: str, old: str, new: str) -> list[str]:
-        """The topics of which one side has a masked copy: what is born of it away stays away, for at home it would
-        overwrite originals."""
+        """Return the topics of which one side has a masked copy: records born of it away stay away, because
+        at home they would overwrite originals.
+        """
         if home not in (old, new):
             return []
         away, at = (old, old) if new == home else (new, old)
@@ -156,7 +163,7 @@ class Operator:
     # ---- report
 
     def report(self, home: str, old: str, new: str) -> LossReport:
-        """What a change of hands from ``old`` to ``new`` would do now. Reads, and writes nothing."""
+        """Compute the effects of a change of ownership from ``old`` to ``new`` now. Writes nothing."""
         partitions: dict[TopicPartition, MirroredPartition] = {}
         groups: dict[str, GroupSides] = {}
         marks: dict[str, dict[TopicPartition, GroupMark]] = {}
@@ -187,7 +194,7 @@ class Operator:
         up = self.is_up(old)
         left = self._left(home, old, new, known, brought) if up else {}
         heard = {} if up else self._left_heard(home, old, new, board, partitions)
-        for tp in left.keys() & partitions.keys():  # made again: its end is not one of the map's offsets
+        for tp in left.keys() & partitions.keys():  # recreated: its end is not one of the map's offsets
             partitions[tp] = replace(partitions[tp], source_end=partitions[tp].table.source_next)
         return assess(
             partitions,
@@ -202,7 +209,9 @@ class Operator:
     def _left_heard(
         self, home: str, old: str, new: str, board: ControlState, mirrored: Container[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, ReportedEnd]]:
-        """``_left`` of a source that does not answer, as a worker heard it last: (first offset, last heard end)."""
+        """``_left`` of a source that does not answer, by the last report of a worker: (first offset, last
+        reported end).
+        """
         return {
             tp: (begin, ReportedEnd(end, ends.at_ms))
             for link in self.ways(home, old, new)
@@ -219,7 +228,9 @@ class Operator:
         known: Mapping[TopicPartition, str],
         brought: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """What is to be mirrored and of which nothing is: source offsets [first, end). ``known``: topic ids by partition."""
+        """Return source offsets [first, end) of partitions that should be mirrored and have no mirrored
+        records. ``known``: topic ids by partition.
+        """
         there, kafka = topics_of(self.clusters[old]), self.clusters[old].kafka
         meant = self._carried(home, old, new)
         ends, begins = kafka.end_offsets(meant), kafka.beginning_offsets(meant)
@@ -231,8 +242,10 @@ class Operator:
         }
 
     def _brought(self, home: str, away: str, there: WrittenState) -> dict[TopicPartition, int]:
-        """By partition how far the copy at ``away`` is what home has: nothing of that is to go home. ``there``: what mirrors
-        wrote at ``away``. Empty once a failback has begun: a tail may have come behind what was born there."""
+        """Return by partition the offset up to which the copy at ``away`` equals home's records, which are
+        not sent home. ``there``: what mirrors wrote at ``away``. Empty once a failback has begun: a tail may
+        follow the records born there.
+        """
         last = self.control().operations.get(home)
         if last is None or last.kind == "failback":
             return {}
@@ -247,7 +260,7 @@ class Operator:
         }
 
     def not_mirrored(self, home: str, old: str, new: str) -> dict[str, str]:
-        """Topics that go with the change and that workers cannot carry, with why, as they said last."""
+        """Return the topics of the change that workers cannot carry, with their last reported reasons."""
         board, now_ms = read_control_state(self.clusters[new]), int(time.time() * 1000)
         found: dict[str, str] = {}
         for link in self.ways(home, old, new):
@@ -282,7 +295,7 @@ class Operator:
         topics = sorted({tp.topic for tp in tables})
         if self.is_up(old):
             return GroupCarrier(self.file, link, self.clusters[old], self.clusters[new]).seen(topics)
-        # The old side does not answer: what is known of its groups is what was carried last.
+        # The old side does not answer: its groups are known as they were carried last.
         found = []
         for group, places in sorted(marks.items()):
             theirs = self.clusters[new].kafka.group_positions(group).of_topics(topics).offsets
@@ -308,7 +321,7 @@ class Operator:
         id: str,
         tail: failover.Tail = "replay",
     ) -> OwnershipChange:
-        """The operation, not written yet. Raises Conflict when it cannot begin."""
+        """Return the operation, not written yet. Raises Conflict when it cannot begin."""
         control = self.control()
         old = control.owner(home).acting
         made = failover.begin(
@@ -334,7 +347,7 @@ class Operator:
         return made
 
     def check_way(self, home: str, old: str, new: str) -> None:
-        """Raises Conflict (HUB-1965) where no mirror leads from one to the other."""
+        """Raise Conflict (HUB-1965) where no mirror leads from one side to the other."""
         if home not in (old, new):
             raise Conflict(
                 f"{old} acts for {home} now, and no mirror brought {new} what was born there",
@@ -349,9 +362,12 @@ class Operator:
             )
 
     def carry_on(self, operation: OwnershipChange) -> OwnershipChange:
-        """Do every step that is not done, and write down each that is. Raises what a step raises; then go on later.
+        """Do every step that is not done, and record each one. Raises the error of a step; then continue
+        later.
 
-        Raises Conflict when another operation is the one, before it claims anything and before it takes ownership."""
+        Raises Conflict when another operation counts instead, before it claims anything and before it takes
+        ownership.
+        """
         try:
             failover.check_stands(self.control(), operation)
             if not operation.done:
@@ -368,7 +384,7 @@ class Operator:
             self._close()
 
     def abort(self, operation: OwnershipChange) -> OwnershipChange:
-        """Undo it, while ownership has not changed. Raises Conflict (HUB-1964)."""
+        """Abort the operation, while ownership has not changed. Raises Conflict (HUB-1964)."""
         aborted, undo = failover.abort(operation)
         for name in undo:
             self.say(f"undone: {name} (workers and applications see it by the record)")
@@ -380,8 +396,9 @@ class Operator:
         return aborted
 
     def remind(self, home: str) -> bool:
-        """Tell a cluster that was down then who acts for ``home`` and how the last change ended: its gateway goes by its own
-        control topic. Whether there was anything to tell."""
+        """Write the ownership of ``home`` and the last operation to a cluster that was down during it: its
+        gateway reads only its own control topic. Returns whether anything was missing.
+        """
         boards = self.boards()
         control = joined(board.control for board in boards.values())
         owner, last = control.owner(home), control.operations.get(home)
@@ -401,7 +418,7 @@ class Operator:
         return missed
 
     def tell(self, operation: OwnershipChange, *records: NewRecord) -> None:
-        """Into the new side first, then into the old one when it is up."""
+        """Write the records to the new side first, then to the old one when it is up."""
         for name in (operation.new, operation.old):
             if self.is_up(name):
                 self._append(name, records)
@@ -419,7 +436,7 @@ class Operator:
             self._writers.popitem()[1].close()
 
     def do(self, operation: OwnershipChange, step: FailoverStep) -> None:
-        """One step, perhaps again."""
+        """Do one step, perhaps again."""
         old, new, home = operation.old, operation.new, operation.home
         match step.name:
             case "stop_writers":
@@ -431,7 +448,8 @@ class Operator:
                 if owner.epoch:
                     self.tell(operation, owner.record())
                 self._keep_out(operation, new)
-                # Since a switchover the way home is open: what it has under way would come after the tail's map was read.
+                # Since a switchover the way home is open: its open transaction would be committed after the
+                # tail's map was read.
                 self._take_over(old, new, home)
             case "settle_tail":
                 if operation.tail == "replay":
@@ -439,14 +457,14 @@ class Operator:
                 else:
                     self._discard(new, old, home)
             case "start_back":
-                self._take_over(new, old, home)  # what carried the tail, for the same reason
+                self._take_over(new, old, home)  # the link that carried the tail, for the same reason
             case "catch_up":
                 self._wait_caught_up(old, new, home, but_for=_LITTLE_LAG)
             case "drain":
                 self._wait_caught_up(old, new, home, quiet=True)
             case "fence_mirror":
                 if operation.kind == "failover" and self.is_up(old):
-                    self._keep_out(operation, old)  # or what is written from now on would be lost uncounted
+                    self._keep_out(operation, old)  # or records written from now on would be lost uncounted
                 self._fence(operation)
             case "declare_loss":
                 self._declare_loss(operation)
@@ -458,9 +476,9 @@ class Operator:
                 for link in self.ways(home, old, new):
                     forget_both(self.file, link, self.clusters)
             case "claim" | "start_mirror" | "finish":
-                pass  # the record itself is what workers and the gateway go by
+                pass  # workers and the gateway follow the record itself
 
-    # ---- who may write
+    # ---- write access
 
     def _copies_rules(self, operation: OwnershipChange) -> bool:
         ways = self.ways(operation.home, operation.old, operation.new)
@@ -481,7 +499,7 @@ class Operator:
             rules = self._rules(old)
             if rules is None:
                 return WriteAcls("", checked=False)
-            # In a planned change they are taken away before they are given at the other side.
+            # In a planned change they are revoked before they are granted at the other side.
             own = (rules - handed.denied.get(old, frozenset())) | handed.revoked.get(old, frozenset())
             return WriteAcls("", about_writing(own, self._topics(home, old)))
         board = read_control_state(self.clusters[operation.new], status=False)
@@ -539,14 +557,16 @@ class Operator:
         return self._alter(operation, change, handed.after_taking(at, change))
 
     def _give_back(self, operation: OwnershipChange) -> None:
-        """Undo what an aborted change did to the rules of the side that keeps ownership."""
+        """Undo an aborted operation's changes to the ACLs of the side that keeps ownership."""
         if self.is_up(operation.old) and self._copies_rules(operation):
             handed = self._handed(operation.home)
             change = giving_back(operation.old, handed, self._rules(operation.old))
             self._alter(operation, change, handed.after_giving(operation.old, change))
 
     def _alter(self, operation: OwnershipChange, change: AclChange, after: OwnershipAcls) -> bool:
-        """Change one cluster's rules; what the hub adds is written down before. Where the user may not, people have to."""
+        """Change one cluster's ACLs; rules that the hub adds are recorded before. If the user may not alter
+        them, people have to.
+        """
         if not change.add and not change.remove:
             return False
         self.tell(operation, after.record())
@@ -565,7 +585,9 @@ class Operator:
     def _wait_caught_up(
         self, source: str, target: str, home: str, *, but_for: int = 0, quiet: bool = False
     ) -> None:
-        """Until workers have carried everything, or all but little. ``quiet``: and nobody writes any more."""
+        """Wait until workers have carried all offsets but ``but_for``. ``quiet``: and the source's ends have
+        not moved for ``_QUIET_S``.
+        """
         deadline, say_at_s = time.monotonic() + self.wait_s, time.monotonic() + _SAY_EVERY_S
         reader = WrittenStateReader(self.clusters[target], maps=False)
         quiet_since, before = time.monotonic(), Positions()
@@ -599,13 +621,15 @@ class Operator:
     def _behind(
         self, progress: WrittenState, source: str, target: str, home: str
     ) -> tuple[dict[str, int], Positions]:
-        """By topic how many offsets are to be carried yet (none is left out), and the source's ends."""
+        """Return by topic the number of offsets still to carry (topics without any are left out), and the
+        source's ends.
+        """
         positions: dict[TopicPartition, int] = {}
         carried, there = self._carried(home, source, target), topics_of(self.clusters[source])
         for link in self.ways(home, source, target):
             for tp, mark in progress.of(link.name).items():
                 if tp.topic in there and mark.topic_id not in ("", there[tp.topic].topic_id):
-                    continue  # made again: that mark's offsets are another log's
+                    continue  # recreated: the checkpoint's offsets are of another log
                 positions[tp] = max(mark.source_next, positions.get(tp, 0))
         ends = self.clusters[source].kafka.end_offsets(sorted(carried), committed=False)
         begins = self.clusters[source].kafka.beginning_offsets(sorted(carried))
@@ -616,7 +640,9 @@ class Operator:
         return behind, ends
 
     def _take_over(self, source: str, target: str, home: str) -> None:
-        """Open every transactional id of a direction: what was under way is aborted, and nothing comes late."""
+        """Open every transactional id of a direction: open transactions are aborted, and no late write can
+        follow.
+        """
         for link in self.ways(home, source, target):
             for number in range(-1, link.mirror.shards):
                 self.clusters[target].kafka.writer(Shard(link.name, number).transactional_id).close()
@@ -642,14 +668,17 @@ class Operator:
         self.tell(operation, said.record())
 
     def _place_groups(self, operation: OwnershipChange) -> None:
-        """With the final map. Of an old side that is gone, groups stay where they were carried last."""
+        """Place the groups with the final map. If the old side is down, groups stay where they were carried
+        last.
+        """
         old, new = operation.old, operation.new
         if not self.is_up(old):
             return
         for link in self.ways(operation.home, old, new):
             found = self.groups(link, operation.home)
             if any_to_commit(found):
-                # The workers' own name: what one of them was about to commit by an older map comes to nothing.
+                # The workers' transactional id: a commit that one of them prepared with an older map is
+                # refused.
                 writer = self.clusters[new].kafka.writer(Shard(link.name, CHORES).transactional_id)
                 try:
                     mark_and_commit(writer, self.clusters[new], link.name, found)
@@ -657,7 +686,7 @@ class Operator:
                     writer.close()
 
     def groups(self, link: Link, home: str) -> list[Found]:
-        """Each group of a link with what is to be done with it now, by complete maps of both directions."""
+        """Return each group of a link with its decision, by complete maps of both directions."""
         source, target = self.clusters[link.source], self.clusters[link.target]
         progress, tables = complete_tables(target, link.name)
         other = read_progress(source)
@@ -680,11 +709,12 @@ class Operator:
         return found
 
     def _discard(self, home_side: str, away: str, home: str) -> None:
-        """Declare home's tail lost: a gap, and a checkpoint after it, in one transaction of each shard."""
+        """Declare home's tail lost: write a gap, and a checkpoint after it, in one transaction per shard."""
         source, target = self.clusters[home_side], self.clusters[away]
         for link in self.ways(home, home_side, away):
             there = topics_of(source)
-            # One that was deleted has no tail, one that was made again another's: it is mirrored as the file says.
+            # A deleted topic has no tail, a recreated one has a different log: it is mirrored as the file
+            # says.
             known = {
                 tp: mark
                 for tp, mark in read_progress(target, maps=False).of(link.name).items()
@@ -734,8 +764,10 @@ def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], p
 def forget_both(
     file: MirrorsFile, link: Link, clusters: Mapping[str, ClusterHandle], topics: Sequence[str] = ()
 ) -> int:
-    """``forget``, and what the other direction knows of the same topics: it alone would make believe that whatever is in
-    the copies was born there, and all would be mirrored into them once more. Raises PeerError; then do it again."""
+    """``forget`` a link, and the other direction's state of the same topics. That state alone would mark all
+    records of the copies as born there, and they would be mirrored into the copies again. Raises PeerError;
+    then repeat the call.
+    """
     source, target = clusters[link.source], clusters[link.target]
     known = {tp.topic for tp in read_progress(target, maps=False).of(link.name)}
     there = read_progress(source, maps=False)
@@ -745,17 +777,19 @@ def forget_both(
         if back is not None and any(tp.topic == topic for tp in there.of(back)):
             by_name.setdefault(back, []).append(topic)
     every = links(file)
-    for name, of in by_name.items():  # this side last: as long as it is there, the same can be done again
+    for name, of in by_name.items():  # this side last: as long as it exists, the call can be repeated
         forget(every[name], source, of)
     return forget(link, target, topics)
 
 
 def forget(link: Link, target: ClusterHandle, topics: Sequence[str] = ()) -> int:
-    """Take over the shards, then delete checkpoints, gaps, maps, marks and status of a link (or of some topics of it).
-    The copies stay. The number of partitions forgotten."""
+    """Take over the shards, then delete checkpoints, gaps, maps, marks and status of a link (or of some of
+    its topics). The copies stay. Returns the number of partitions.
+    """
     for number in range(link.mirror.shards):
         target.kafka.writer(Shard(link.name, number).transactional_id).close()
-    # Kept open until the map is gone: chores that open it meanwhile, to fold what they have read of it, stop us.
+    # Kept open until the map is deleted: link tasks that open it meanwhile, to compact the map they have
+    # read, fence this writer.
     chores = target.kafka.writer(Shard(link.name, -1).transactional_id)
     only = set(topics)
 
@@ -764,7 +798,7 @@ def forget(link: Link, target: ClusterHandle, topics: Sequence[str] = ()) -> int
 
     progress, board = read_progress(target), read_control_state(target)
     known = [tp for tp in progress.of(link.name) if meant(tp.topic)]
-    # By key in any partition: an older record of another number of shards may stand elsewhere.
+    # By key in any partition: a record from a time with another number of shards may be in another one.
     own = range(target.kafka.topics()[CHECKPOINTS_TOPIC].partitions)
     keys = [f"checkpoint|{link.name}|{tp.topic}|{tp.partition}".encode() for tp in known]
     keys += [gap.key for gap in progress.gaps.values() if gap.link == link.name and meant(gap.topic)]

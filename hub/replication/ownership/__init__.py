@@ -2,7 +2,7 @@
 
 failover.py           failover, switchover, failback and promotion as idempotent steps
 links.py              which link carries which topic now      link_definitions.py  which definition is in force
-group_offsets.py      where a consumer group goes on at the target
+group_offsets.py      where a consumer group continues at the target
 loss_report.py        what an operation loses and delivers again
 shards.py             partitions to shards, shards to workers, without a leader
 """

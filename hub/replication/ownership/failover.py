@@ -1,20 +1,22 @@
-"""[core] Who may write a region's topics now, and how that changes hands: operations as steps, each safe to do twice.
+"""[core] Ownership of a region's topics, and the operations that move it: sequences of idempotent steps.
 
 ::
 
-    drill       what a failover would do now, per group and partition; changes nothing
+    drill       report what a failover would do now, per group and partition; changes nothing
     switchover  both sides are up: writers stop, the mirror drains, nothing is lost or read twice
-    failover    home is gone: what was not mirrored is counted and stays behind
-    failback    home is back: what was born away goes home, then as switchover
-    promote     as switchover, and for good: the mirror is dropped
+    failover    home is gone: records that were not mirrored are counted and stay behind
+    failback    home is back: records born away are sent home, then as switchover
+    promote     as switchover, and permanently: the mirror is dropped
 
-Every change of hands has an epoch. Ownership and the running operation are records of ``_hub.mirror.control`` in both
-clusters; the highest epoch counts, whichever side has it. A mirror works under the epoch that it began with and stops at
-a higher one; its transactional ids are taken over before groups are placed, so that nothing comes late. An operation's
-record says which steps are done: whoever goes on after a crash does the first one that is not, again.
+Every change of ownership has an epoch. Ownership and the running operation are records of
+``_hub.mirror.control`` in both clusters; the highest epoch counts, whichever side has it. A mirror works
+under the epoch that it began with and stops at a higher one; its transactional ids are taken over before
+groups are placed, so that no late write can follow. An operation's record lists the completed steps: after a
+crash, the first step that is not listed is repeated.
 
-Order that matters, and is tested: the mirror is fenced before groups are placed (their map is final), ownership changes
-before writers are let in, and on a planned change writers are stopped before the mirror drains.
+Order that matters, and is tested: the mirror is fenced before groups are placed (their map is final),
+ownership changes before writers are let in, and on a planned change writers are stopped before the mirror
+drains.
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ _POINT_OF_NO_RETURN: StepName = "take_ownership"
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """``acting`` may write what ``home`` owns by its labels. Epoch 0, never written: every home acts for itself."""
+    """Ownership of the topics of ``home``: ``acting`` may write them. Epoch 0, never written: every home owns
+    its own topics.
+    """
 
     home: str
     acting: str
@@ -144,10 +148,11 @@ class FailoverStep:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipChange:
-    """A change of hands under way: what ``home`` owns goes from ``old`` to ``new`` with ``epoch``.
+    """A change of ownership: the topics of ``home`` move from ``old`` to ``new`` with ``epoch``.
 
-    ``old_is_up``: said at its begin; a failover does not need the old side. ``tail``: what a failback does with records
-    that home had and nobody mirrored. ``state`` aborted: undone before ownership changed.
+    ``old_is_up``: whether the old side answered at the start; a failover does not need it. ``tail``: what a
+    failback does with records that home had and nobody mirrored. ``state`` aborted: undone before ownership
+    changed.
     """
 
     id: str
@@ -181,8 +186,8 @@ class OwnershipChange:
 
     @property
     def steps(self) -> tuple[FailoverStep, ...]:
-        """All of them in order, in words."""
-        # On a failback the records are with the acting side, which is the old one now.
+        """All steps in order, with descriptions."""
+        # On a failback the records are with the acting side, which is the old one.
         words = {"old": self.old, "new": self.new, "now": self.old, "tail": self.tail}
         if self.kind == "failback":
             words |= {"old": self.new, "now": self.old}
@@ -207,7 +212,7 @@ class OwnershipChange:
 
     @property
     def next(self) -> FailoverStep | None:
-        """The step to do now (perhaps again); None when it is over."""
+        """The step to do now (perhaps again); None when the operation is over."""
         if self.state != "running":
             return None
         return next((step for step in self.steps if step.name not in self.done), None)
@@ -215,7 +220,7 @@ class OwnershipChange:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the control topics say: owners and the operation of each home. Changed by ``apply`` alone."""
+    """Content of the control topics: owners, and the operation of each home. Changed only by ``apply``."""
 
     owners: Mapping[str, Ownership] = field(default_factory=dict)
     operations: Mapping[str, OwnershipChange] = field(default_factory=dict)
@@ -229,11 +234,11 @@ class Control:
 
     @property
     def acting(self) -> dict[str, str]:
-        """For config/topology.py: who acts for whom, where it is not the home itself."""
+        """Clusters that have the ownership of another home, by home; for config/topology.py."""
         return {home: owner.acting for home, owner in self.owners.items() if owner.acting != home}
 
     def may_write(self, cluster: str, home: str) -> bool:
-        """Whether applications may write the topics of ``home`` in a cluster now."""
+        """Return whether applications may write the topics of ``home`` in a cluster now."""
         running = self.running(home)
         if running is not None and running.kind != "drill":
             stopped, opened = "stop_writers" in running.done, "open_writers" in running.done
@@ -242,14 +247,14 @@ class Control:
             if cluster == running.new and self.owner(home).acting == cluster and not opened:
                 return False
             if running.next is not None and running.next.name == "stop_writers" and cluster == running.old:
-                return False  # it may have been done, and only its record is missing
+                return False  # the step may have been done, with only its record missing
         return self.owner(home).acting == cluster
 
     def may_mirror(self, home: str, source: str, target: str) -> bool:
-        """Whether a mirror from ``source`` to ``target`` may carry what ``home`` owns now.
+        """Return whether a mirror from ``source`` to ``target`` may carry the topics of ``home`` now.
 
-        A worker opens its transactional ids first and asks this after: then a fence comes either before, and is seen
-        here, or after, and stops it.
+        A worker opens its transactional ids before it calls this: then a fence comes either before, and is
+        seen here, or after, and stops the worker.
         """
         acting, last = self.owner(home).acting, self.operations.get(home)
         if last is None or {source, target} != {last.old, last.new} or last.state == "aborted":
@@ -264,14 +269,15 @@ class Control:
         return due == "start_mirror" or "start_mirror" in last.done
 
     def fences(self, home: str, epoch: int) -> bool:
-        """Whether a mirror that began under ``epoch`` has to stop."""
+        """Return whether a mirror that began under ``epoch`` has to stop."""
         return self.owner(home).epoch > epoch
 
 
 def apply(control: Control, record: Record) -> Control:
-    """The state after a record of the control topic of either cluster, in any order of the two logs, and twice too.
+    """Return the state after a record of either cluster's control topic. Records may come in any order of the
+    two logs, and repeatedly.
 
-    Of two operations that claim one epoch, the first in the log is the one; the other is not there. Other kinds of
+    Of two operations that claim one epoch, the first in the log counts; the other is ignored. Other kinds of
     records change nothing. Raises HubFault (HUB-5603).
     """
     if record.key is None or record.value is None:
@@ -302,7 +308,8 @@ def _operated(control: Control, said: OwnershipChange) -> Control:
     known = control.operations.get(said.home)
     if known is not None:
         goes_on = known.id == said.id and known.state == "running" and len(said.done) >= len(known.done)
-        # A later change counts even where the end of the one before was never heard: the cluster was down when that was said.
+        # A later change counts even where the end of the former one was never read: the cluster was down when
+        # it was written.
         again = known.state == "aborted" and known.id != said.id and said.epoch == known.epoch
         next_one = said.epoch > known.epoch or again
         if not goes_on and not next_one:
@@ -322,7 +329,9 @@ def begin(
     old_is_up: bool = True,
     tail: Tail = "replay",
 ) -> OwnershipChange:
-    """The operation that would change hands; not yet written. Raises Conflict (HUB-1961 … 1963) when it cannot begin."""
+    """Return the operation that would change ownership; not written yet. Raises Conflict (HUB-1961 … 1963)
+    when it cannot begin.
+    """
     owner = control.owner(home)
     running = control.running(home)
     if running is not None and kind != "drill":
@@ -354,7 +363,8 @@ def begin(
             else "use failover when it is gone: it counts what is lost",
             code="HUB-1963",
         )
-    # One that was aborted keeps its number: a cluster that was down then, and has it as running, tells the next one from it.
+    # An aborted operation keeps its epoch: a cluster that was down then, and has it as running, can
+    # distinguish the next one.
     last = control.operations.get(home)
     epoch = max(owner.epoch, last.epoch if last is not None else 0) + 1
     return OwnershipChange(
@@ -363,8 +373,9 @@ def begin(
 
 
 def check_stands(control: Control, operation: OwnershipChange) -> None:
-    """Raises Conflict (HUB-1961, HUB-1962) where somebody else has changed hands since the operation began, or is about to: two
-    may have been asked for at the same time, and only one is the one."""
+    """Raise Conflict (HUB-1961, HUB-1962) if another operation has changed ownership since this one began, or
+    is about to. Two may be requested at the same time; only one of them counts.
+    """
     if operation.kind == "drill":
         return
     home, running, owner = operation.home, control.running(operation.home), control.owner(operation.home)
@@ -384,7 +395,7 @@ def check_stands(control: Control, operation: OwnershipChange) -> None:
 
 
 def done(operation: OwnershipChange, name: StepName) -> OwnershipChange:
-    """After a step. The same step twice changes nothing. Raises HubFault (HUB-5605) when another one was due."""
+    """Return the operation after a step. Idempotent. Raises HubFault (HUB-5605) when another step was due."""
     if name in operation.done:
         return operation
     due = operation.next
@@ -398,7 +409,9 @@ def done(operation: OwnershipChange, name: StepName) -> OwnershipChange:
 
 
 def abort(operation: OwnershipChange) -> tuple[OwnershipChange, tuple[StepName, ...]]:
-    """The operation undone, and what is to be done for that. Raises Conflict (HUB-1964) once ownership may have changed."""
+    """Return the aborted operation, and the steps that undo it. Raises Conflict (HUB-1964) once ownership may
+    have changed.
+    """
     due = operation.next
     if (
         operation.state != "running"
@@ -419,5 +432,7 @@ def abort(operation: OwnershipChange) -> tuple[OwnershipChange, tuple[StepName, 
 
 
 def ownership(operation: OwnershipChange, now_ms: int) -> Ownership:
-    """What ``take_ownership`` writes: into the new side first, then into the old one (or when it is back)."""
+    """Return the record for ``take_ownership``: written to the new side first, then to the old one (or when
+    it is back).
+    """
     return Ownership(operation.home, operation.new, operation.epoch, now_ms)

@@ -1,4 +1,5 @@
-"""[core] Consumer groups carried over: where a group goes on at the target, and whether it may be moved there.
+"""[core] Consumer groups carried over: where a group continues at the target, and whether it may be moved
+there.
 
 ::
 
@@ -7,14 +8,15 @@
                                         pending    ahead of the mirror: the end of the copy        committed
                                         clamped    before all that the target has                  committed
                         ─▶ refused:     active     the group has members at the target             left alone
-                                        moved      it went on there by itself                      left alone
-                                        behind     the source's position went back; say `force`    left alone
+                                        moved      it made progress there by itself                left alone
+                                        behind     the source's position went back; set `force`    left alone
 
-No position is ever moved past a record that the group has not read at the source and that the target has. Committed
-leader epochs are the source's own and never copied: -1 says unknown.
+No position is ever moved past a record that the group has not read at the source and that the target has.
+Committed leader epochs are the source's own and never copied: -1 means unknown.
 
-What a mirror commits it first writes down (``GroupMark``): what it is about to write, and what it found. So after a crash, and
-after a failover, its own writes are told from the group's progress: any other value was put there by the group.
+A mirror records each commit before it makes it (``GroupMark``): the offset to write, and the offset it found.
+So after a crash or a failover its own commits are distinguished from the group's progress: the group
+committed any other value.
 """
 
 from __future__ import annotations
@@ -36,14 +38,16 @@ State = Literal["exact", "bounded", "pending", "clamped", "active", "moved", "be
 
 
 class Translates(Protocol):
-    """An OffsetMap or a JointMap."""
+    """Offset translation: an OffsetMap or a TwoWayOffsetMap."""
 
     def translate(self, source_offset: int) -> Translation: ...
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMark:
-    """What a mirror wrote (or was about to write) into a group at the target, and what it had found there."""
+    """Record of a mirror's commit for a group at the target: the offset written (or to be written), and the
+    offset found before.
+    """
 
     link: str
     group: str
@@ -55,7 +59,7 @@ class GroupMark:
 
     @property
     def key(self) -> bytes:
-        # The group's name is anything that people typed: it comes last and may have bars.
+        # A group's name may contain any character, including "|": it comes last.
         return f"group|{self.link}|{self.topic}|{self.partition}|{self.group}".encode()
 
     def record(self) -> NewRecord:
@@ -63,12 +67,14 @@ class GroupMark:
         return NewRecord(CONTROL_TOPIC, self.key, orjson.dumps(body))
 
     def wrote(self, committed: int | None) -> bool:
-        """Whether a position in the target is as the mirror left it, also if it died between mark and commit."""
+        """Return whether a position in the target is as the mirror left it, also if it died between mark and
+        commit.
+        """
         return committed in (self.target_offset, self.found)
 
 
 def mark_of(record: Record) -> GroupMark | None:
-    """The mark in a record of the control topic; None for other kinds. Raises HubFault (HUB-5603)."""
+    """Parse the mark in a record of the control topic; None for other kinds. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None or not record.key.startswith(b"group|"):
         return None
     try:
@@ -96,7 +102,7 @@ class GroupSides:
     active: bool = False
 
     def joined(self, other: GroupSides | None) -> GroupSides:
-        """The same group, for the partitions of another mirror too."""
+        """Return the group with the partitions of another mirror added."""
         if other is None:
             return self
         return GroupSides(
@@ -109,9 +115,10 @@ class GroupSides:
 
 @dataclass(frozen=True, slots=True)
 class CarriedPosition:
-    """One group in one partition. ``commit`` None: nothing is to be written; else with leader epoch -1.
+    """One group in one partition. ``commit`` None: nothing to write; else written with leader epoch -1.
 
-    ``position``: where it stands at the target now or after the commit; None: nowhere yet. ``distance``: see Translation.
+    ``position``: the group's position at the target now or after the commit; None: none yet. ``distance``:
+    see Translation.
     """
 
     group: str
@@ -131,9 +138,9 @@ def carry(
     *,
     force: bool = False,
 ) -> tuple[CarriedPosition, ...]:
-    """What to do with one group, partition by partition. ``marks`` are those of this link and group.
+    """Decide what to do with one group, by partition. ``marks`` are those of this link and group.
 
-    ``force`` moves groups back and overrides what they did at the target by themselves; never while they are active.
+    ``force`` moves groups back and overrides their own progress at the target; never while they are active.
     """
     return tuple(
         _one(seen, place, offset, tables.get(place), marks.get(place), force)
@@ -142,7 +149,7 @@ def carry(
 
 
 def marks_for(link: str, carried: Iterable[CarriedPosition], seen: GroupSides) -> tuple[GroupMark, ...]:
-    """What to write down, durably, before the commits are made."""
+    """Return the marks to write durably before the commits are made."""
     return tuple(
         GroupMark(
             link,
@@ -159,7 +166,9 @@ def marks_for(link: str, carried: Iterable[CarriedPosition], seen: GroupSides) -
 
 
 def progressed(seen: GroupSides, marks: Mapping[TopicPartition, GroupMark]) -> dict[TopicPartition, int]:
-    """Positions at the target that the group itself reached there: what a failback has to take home."""
+    """Return the positions at the target that the group itself reached there, which a failback has to take
+    home.
+    """
     return {
         place: offset
         for place, offset in seen.target.items()

@@ -1,13 +1,16 @@
-"""[core] Definitions of links: which settings decide how a link is carried, and which of several definitions is in force.
+"""[core] Definitions of links: the settings that decide how a link is carried, and which of several
+definitions is in force.
 
-Workers of one target may have different files: two projects with one target, or one file that is rolled out worker by worker.
-A worker says in its heartbeat which links it carries, and the definition of each. Of a link's definitions that living workers
-have, the one of the newest file is in force. Its workers are the link's crew: they alone divide its shards, all the others
-give theirs back. When the crew is gone, the definition of the next newest file is in force. Every worker computes the same
-from the same heartbeats; that a shard has one writer is up to its transactional id.
+Workers of one target may have different files: two projects with one target, or one file that is rolled out
+worker by worker. A worker reports in its heartbeat which links it carries, and the definition of each. Of a
+link's definitions that living workers have, the one of the newest file is in force. Its workers are the
+link's crew: they alone divide its shards, all others release theirs. When the crew is gone, the definition of
+the next newest file is in force. Every worker computes the same result from the same heartbeats; the
+transactional id guarantees that a shard has one writer.
 
-A definition is what decides about topics, partitions and records: the mirror itself, the registries of its ends, and of other
-mirrors and of ``owns`` what is about topics that the mirror selects. Addresses and credentials of clusters are not part of it.
+A definition contains what decides about topics, partitions and records: the mirror itself, the registries of
+its ends, and the parts of other mirrors and of ``owns`` that concern topics of the mirror. Addresses and
+credentials of clusters are not part of it.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _ROUTING = {"source", "target", "topics", "exclude", "owner"}
 
 
 class LinkDefinition(NamedTuple):
-    """``since_ms``: modification time of the file, epoch milliseconds. ``digest``: equal for equal definitions."""
+    """Definition of one link. ``since_ms``: modification time of the file, epoch milliseconds. ``digest``:
+    equal for equal definitions.
+    """
 
     since_ms: int
     digest: str
@@ -38,17 +43,17 @@ Claims = Mapping[str, Mapping[str, LinkDefinition]]
 
 
 def definitions(file: MirrorsFile, since_ms: int) -> dict[str, LinkDefinition]:
-    """Return the definition of every link of a file, ways back too. Raises ConfigError (HUB-1604)."""
+    """Return the definition of every link of a file, including ways back. Raises ConfigError (HUB-1604)."""
     return {name: LinkDefinition(since_ms, digest) for name, digest in digests_of(file).items()}
 
 
 def digests_of(file: MirrorsFile) -> Mapping[str, str]:
-    """Return the digest of every link of a file; computed once for each file that was loaded."""
+    """Return the digest of every link of a file; computed once for each loaded file."""
     return _digests(_Loaded(file))
 
 
 class _Loaded:
-    """A file by its identity: it is frozen, and too large to be compared each time."""
+    """A file compared by identity: it is frozen, and too large to be compared by value each time."""
 
     def __init__(self, file: MirrorsFile) -> None:
         self.file = file
@@ -83,7 +88,7 @@ def _digest(file: MirrorsFile, link: Link, near: Neighborhood) -> str:
 
 
 def in_force(claims: Claims) -> dict[str, LinkDefinition]:
-    """Return the definition in force of each link that anybody carries: that of the newest file."""
+    """Return the definition in force of each link that any worker carries: that of the newest file."""
     found: dict[str, LinkDefinition] = {}
     for links_of_worker in claims.values():
         for link, definition in links_of_worker.items():

@@ -1,8 +1,9 @@
-"""[core] Which link carries which topic now: the file's mirrors, and the ways back that a change of hands needs.
+"""[core] Links: which link carries which topic now. Includes the ways back that a change of ownership needs.
 
-A declared mirror is a link of its name. When what ``home`` owns is acted for by another cluster, records born there go
-home: through a declared mirror of that direction when one fits the topic, else through ``<mirror>~back``, which nobody
-has to declare. config/topology.py says who carries what while every home acts for itself; failover.py which direction may run.
+A declared mirror is a link of the same name. When another cluster has the ownership of the topics of
+``home``, records born there are sent home: through a declared mirror of that direction when one fits the
+topic, else through ``<mirror>~back``, which needs no declaration. config/topology.py decides who carries what
+while every home owns its own topics; failover.py decides which direction may run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BACK = "~back"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction between two clusters; ``declared``: the mirror of the file that it is or goes back."""
+    """One direction between two clusters; ``declared``: the mirror of the file that it is or reverses."""
 
     name: str
     mirror: Mirror
@@ -36,12 +37,14 @@ class Link:
 
 
 def links(file: MirrorsFile) -> dict[str, Link]:
-    """Every link there may be, by name: the declared ones, and the ways back of those whose source owns anything."""
+    """Return every possible link, by name: the declared ones, and the ways back of those whose source owns
+    anything.
+    """
     found: dict[str, Link] = {}
     for name, mirror in file.mirrors.items():
         found[name] = Link(name, mirror, name)
         if file.clusters[mirror.source].owns:
-            # Home gets everything that was born away: what the copy is spared is nothing that home is spared.
+            # Home gets everything that was born away: filters and masks of the copy do not apply to home.
             turned = {
                 "source": mirror.target,
                 "target": mirror.source,
@@ -56,19 +59,23 @@ def links(file: MirrorsFile) -> dict[str, Link]:
 
 
 def _turned(principals: Mapping[str, str]) -> dict[str, str]:
-    """Names of principals for the way back; of several that have one name at the target none."""
+    """Reverse the mapping of principals for the way back; leaves out those that share a name at the target."""
     there = list(principals.values())
     return {theirs: ours for ours, theirs in principals.items() if there.count(theirs) == 1}
 
 
 def home_of(file: MirrorsFile, topic: str) -> str | None:
-    """The cluster that owns the topic by its labels, whoever acts for it now; None for nobody's."""
+    """Return the cluster that owns the topic by its labels, whoever has the ownership now; None: no single
+    owner.
+    """
     found = owners(file, topic)
     return found[0] if len(found) == 1 else None
 
 
 def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) -> Conflict | None:
-    """Why applications may not write a topic in the cluster ``here`` now (HUB-1972); None: they may, or nobody owns it."""
+    """Return why applications may not write a topic in the cluster ``here`` now (HUB-1972); None: they may,
+    or the topic has no owner.
+    """
     home = None if topic.startswith("_") else home_of(file, topic)
     if home is None or control.may_write(here, home):
         return None
@@ -89,8 +96,9 @@ def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) ->
 
 
 def way_back(file: MirrorsFile, topic: str, home: str, away: str) -> str | None:
-    """The link that takes records of a topic from ``away`` to its home; None when none leads there and back, and where
-    the copy is masked: what is born of masked values must never take the place of originals."""
+    """Return the link that takes records of a topic from ``away`` to its home. None when no link leads there
+    and back, and where the copy is masked: records made from masked values must never replace originals.
+    """
     forward = None
     if masked(file, topic, home, away):
         return None
@@ -103,7 +111,7 @@ def way_back(file: MirrorsFile, topic: str, home: str, away: str) -> str | None:
 
 
 def masked(file: MirrorsFile, topic: str, home: str, away: str) -> bool:
-    """Whether a mirror from ``home`` masks the copy of a topic that ``away`` has."""
+    """Return whether a mirror from ``home`` masks the copy of a topic that ``away`` has."""
     return any(
         (mirror.source, mirror.target) == (home, away) and mirror.selects(topic) and mirror.masks(topic)
         for mirror in file.mirrors.values()
@@ -111,7 +119,7 @@ def masked(file: MirrorsFile, topic: str, home: str, away: str) -> bool:
 
 
 def opposite(file: MirrorsFile, link: Link, topic: str) -> str | None:
-    """The link of the other direction that may have written the topic, or may in future."""
+    """Return the link of the other direction that may have written the topic, or may in the future."""
     home = home_of(file, topic)
     if home == link.source:
         return way_back(file, topic, home, link.target)
@@ -124,7 +132,7 @@ def opposite(file: MirrorsFile, link: Link, topic: str) -> str | None:
 
 
 def carries(file: MirrorsFile, link: Link, topics: Iterable[str], control: Control) -> tuple[str, ...]:
-    """The topics that a link carries now, sorted."""
+    """Return the topics that a link carries now, sorted."""
     return tuple(topic for topic in sorted(set(topics)) if _carries(file, link, topic, control))
 
 
@@ -144,26 +152,28 @@ def _carries(file: MirrorsFile, link: Link, topic: str, control: Control) -> boo
     if link.target == home:
         acts = control.owner(home).acting == link.source
         return (changing or acts) and link.name == way_back(file, topic, home, link.source)
-    # Towards the one that takes over, or is given back to, the map as it is without the change holds.
+    # Towards the new owner of a failover or failback, the routes without the change apply.
     settled = route(file, topic, None if changing and link.source == home else control.acting)
     return link.name in settled.mirrors and not settled.refusals
 
 
 def back_of(file: MirrorsFile, link: Link, topics: Iterable[str], control: Control) -> Link | None:
-    """The way back of a declared mirror that nobody has to declare, while it has any of the topics to carry; else None."""
+    """Return the undeclared way back of a declared mirror, while it has any of the topics to carry; else
+    None.
+    """
     back = links(file).get(link.name + BACK)
     return back if back is not None and carries(file, back, topics, control) else None
 
 
 def homes(file: MirrorsFile, link: Link, topics: Iterable[str]) -> frozenset[str]:
-    """The owners of the topics, where they have one."""
+    """Return the owners of those topics that have one."""
     return frozenset(home for topic in topics if (home := home_of(file, topic)) is not None)
 
 
 def checked(file: MirrorsFile) -> MirrorsFile:
-    """The file, when its mirrors cannot send a record round in a circle or write one topic twice.
+    """Return the file if its mirrors cannot send a record in a cycle or write one topic twice.
 
-    Raises ConfigError (HUB-1605) with every complaint.
+    Raises ConfigError (HUB-1605) with every problem.
     """
     found = check(file)
     if found:
@@ -176,5 +186,5 @@ def checked(file: MirrorsFile) -> MirrorsFile:
 
 
 def named(file: MirrorsFile, name: str) -> Mapping[str, Link]:
-    """The links of one declared mirror: itself, and its way back."""
+    """Return the links of one declared mirror: itself, and its way back."""
     return {key: link for key, link in links(file).items() if link.declared == name}

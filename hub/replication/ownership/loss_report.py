@@ -1,13 +1,15 @@
-"""[core] What a change of hands loses and delivers again: counted from offset maps, end offsets and group positions.
+"""[core] Loss report: what a change of ownership loses and delivers again, from offset maps, end offsets and
+group positions.
 
-A number is exact only when the source answers. When it does not, nobody knows how far its partitions reach: the report
-then has bounds, the moment at which the source was last heard, and ``None`` for each total. It never has 0 for unknown.
+A number is exact only when the source answers. When it does not, the ends of its partitions are unknown: the
+report then has bounds, the time of the source's last report, and ``None`` for each total. It never has 0 for
+unknown.
 
 ::
 
-    target has   0 ─────────────▶ source_next
-    last heard                    source_next ────▶ end      lost at least ``end - source_next`` offsets
-    since then                                      end ──▶  unknown
+    target has      0 ─────────────▶ source_next
+    last reported                    source_next ────▶ end      lost at least ``end - source_next`` offsets
+    since then                                         end ──▶  unknown
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from hub.replication.ownership.group_offsets import GroupMark, GroupSides, State
 
 @dataclass(frozen=True, slots=True)
 class ReportedEnd:
-    """The end offset of a source partition as a worker heard it last, and when (epoch milliseconds)."""
+    """End offset of a source partition as a worker read it last, and when (epoch milliseconds)."""
 
     end: int
     at_ms: int
@@ -38,8 +40,8 @@ class ReportedEnd:
 class MirroredPartition:
     """State of one mirrored partition: its offset map and the source's end offset.
 
-    ``source_end`` None: the source does not answer; ``heard`` is then what was heard last, None when nothing was ever
-    heard. ``joint``: the map of both directions, where there is one; groups are placed by it.
+    ``source_end`` None: the source does not answer; ``heard`` is then the last reported end, None when there
+    is none. ``joint``: the map of both directions, where there is one; groups are placed by it.
     """
 
     table: OffsetMap
@@ -55,10 +57,11 @@ class MirroredPartition:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Source offsets [first, end) of one partition that the target lacks. Transaction markers of the source count too.
+    """Source offsets [first, end) of one partition that the target lacks. Transaction markers of the source
+    count, too.
 
-    ``known`` False: a lower bound, because the source does not answer. ``heard_at_ms``: when that end was heard; None: the
-    source answers, or nothing of this partition was ever heard.
+    ``known`` False: a lower bound, because the source does not answer. ``heard_at_ms``: when that end was
+    read; None: the source answers, or no end of this partition was ever read.
     """
 
     place: TopicPartition
@@ -74,12 +77,13 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class GroupEffect:
-    """One group in one partition: where it goes on, what it reads again, what it never gets.
+    """Effect on one group in one partition: where it continues, which records it reads again or never gets.
 
-    ``redelivered``: mirrored records that it had read at its last known position and gets again; ``redelivered_at_most``:
-    the same if it had read everything that was mirrored. ``unread_lost``: offsets that it had not read and that the target
-    lacks. ``read_only_here``: offsets that it has read and the target lacks. ``known`` False: the source does not answer,
-    so ``redelivered`` and ``unread_lost`` are lower bounds.
+    ``redelivered``: mirrored records that it had read at its last known position and gets again;
+    ``redelivered_at_most``: that number if it had read everything that was mirrored. ``unread_lost``: offsets
+    that it had not read and that the target lacks. ``read_only_here``: offsets that it has read and the
+    target lacks. ``known`` False: the source does not answer, so ``redelivered`` and ``unread_lost`` are
+    lower bounds.
     """
 
     group: str
@@ -96,7 +100,9 @@ class GroupEffect:
 
 @dataclass(frozen=True, slots=True)
 class LossReport:
-    """What a change of hands would do now, or did. ``source_answers`` False: every total is unknown and has bounds."""
+    """Effects of a change of ownership now, or of a past one. ``source_answers`` False: every total is
+    unknown and has bounds.
+    """
 
     losses: tuple[Loss, ...]
     effects: tuple[GroupEffect, ...]
@@ -104,7 +110,7 @@ class LossReport:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the source answered, so that no number is a bound."""
+        """True if the source answered, so that no number is a bound."""
         return self.source_answers and all(each.known for each in self.losses)
 
     @property
@@ -133,14 +139,18 @@ class LossReport:
 
     @property
     def heard_at_ms(self) -> int | None:
-        """The oldest of the last moments at which the end of a partition was heard; None: exact, or never heard."""
+        """The oldest of the partitions' last reports, epoch milliseconds; None: exact, or some partition was
+        never reported.
+        """
         if self.is_exact:
             return None
         times = [each.heard_at_ms for each in self.losses if not each.known]
         return None if not times or None in times else min(time for time in times if time is not None)
 
     def words(self, source: str, now_ms: int) -> str:
-        """The report as an operator reads it before deciding: numbers where they are proven, bounds and age elsewhere."""
+        """Return the report for an operator who has to decide: numbers where they are proven, bounds and age
+        elsewhere.
+        """
         if self.is_exact:
             return f"Lost: {self.lost_at_least:,} offsets. Read again: {self.redelivered_at_least:,} records."
         return (
@@ -151,7 +161,7 @@ class LossReport:
 
 
 def last_heard_text(heard_at_ms: int | None, now_ms: int) -> str:
-    """When the source was last heard, as a clause.
+    """Return a clause with the time of the source's last report.
 
     >>> heard_words(1_000, 61_000)
     'it was last heard 60 s ago (1970-01-01 00:00:01 UTC)'
@@ -164,9 +174,10 @@ def last_heard_text(heard_at_ms: int | None, now_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailoverRecord:
-    """Audit record of a failover: what it left behind, as it was known before ownership changed.
+    """Audit record of a failover: the records left behind, as known before ownership changed.
 
-    ``exact`` False: the source did not answer, so losses and ``redelivered`` are lower bounds as of ``heard_at_ms``.
+    ``exact`` False: the source did not answer, so losses and ``redelivered`` are lower bounds as of
+    ``heard_at_ms``.
     """
 
     home: str
@@ -192,7 +203,7 @@ class FailoverRecord:
 
 
 def declared(home: str, epoch: int, report: LossReport, now_ms: int) -> FailoverRecord:
-    """The audit record of a report: every partition that lost something, or of which that is unknown."""
+    """Return the audit record of a report, with every partition that lost records, or may have."""
     return FailoverRecord(
         home,
         epoch,
@@ -206,7 +217,9 @@ def declared(home: str, epoch: int, report: LossReport, now_ms: int) -> Failover
 
 
 def declared_of(rest: str, body: Mapping[str, Any]) -> FailoverRecord:
-    """The inverse of ``record``; ``rest``: its key without the kind. Raises ValueError, TypeError, KeyError."""
+    """Parse the body of ``record``; ``rest``: its key without the kind. Raises ValueError, TypeError,
+    KeyError.
+    """
     home, _, epoch = rest.rpartition("|")
     losses = tuple(
         Loss(TopicPartition(topic, partition), first, end, known)
@@ -234,11 +247,11 @@ def assess(
     left_heard: Mapping[TopicPartition, tuple[int, ReportedEnd]] | None = None,
     source_answers: bool = True,
 ) -> LossReport:
-    """The report, from maps and ends alone. ``marks`` by group. ``left``: source offsets [first, end) of partitions of
-    which nothing was mirrored (new ones, refused ones, a topic made again): all of that would be lost. ``left_heard``: the
-    same as last heard of a source that does not answer.
+    """Compute the report from maps and ends alone. ``marks`` by group. ``left``: source offsets [first, end)
+    of partitions of which nothing was mirrored (new ones, refused ones, a recreated topic): all of them would
+    be lost. ``left_heard``: those ranges as last reported by a source that does not answer.
 
-    ``place`` False: groups stay where they were carried last (their own last sync), as if nobody placed them now.
+    ``place`` False: groups stay at their last synced position, as if they were not placed now.
     """
     losses = [_loss(at, partition) for at, partition in sorted(partitions.items())]
     tables = {at: partition.whole for at, partition in partitions.items()}

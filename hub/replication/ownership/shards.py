@@ -1,10 +1,11 @@
-"""[core] Who mirrors what, without a leader: partitions to shards, shards to workers, and when a shard is stuck.
+"""[core] Shards: partitions to shards, shards to workers without a leader, and the watchdog for stuck shards.
 
-A shard is a fixed set of partitions with one transactional id, which alone makes it safe: whoever opens it fences the
-one before. Leases only keep two workers from fencing each other for ever. Every worker computes the same assignment from
-the same members and leases (who holds keeps, within its share; the rest by rendezvous hashing), takes what is its own
-when nobody holds it any more, and gives back at a commit what is not; the shards that stay are not touched. The members are
-those of a link's crew (link_definitions.py): a worker that does not have the link is given none of it.
+A shard is a fixed set of partitions with one transactional id, which alone makes it safe: opening it fences
+the former owner. Leases only keep two workers from fencing each other forever. Every worker computes the same
+assignment from the same members and leases (a holder keeps its shards within its share; the rest goes by
+rendezvous hashing), takes its own shards when nobody holds them any more, and releases the others at a
+commit; shards that stay are not touched. The members are those of a link's crew (link_definitions.py): a
+worker without the link gets none of it.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ class Shard(NamedTuple):
 
     @property
     def transactional_id(self) -> str:
-        """Of the shard, never of a worker: that is what fences a zombie."""
+        """Transactional id of the shard, not of a worker: that is what fences a zombie."""
         return f"hub.mirror.{self.link}.{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who holds a shard, and until when without renewing it."""
+    """Lease of a shard: its holder, and when it expires unless renewed."""
 
     shard: Shard
     worker: str
@@ -41,8 +42,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What a worker does now: ``release`` at the next commit, ``take`` at once (open the transactional id, then read
-    the checkpoint), ``renew`` the rest."""
+    """Decision for a worker: ``release`` at the next commit, ``take`` immediately (open the transactional id,
+    then read the checkpoint), ``renew`` the rest.
+    """
 
     take: tuple[Shard, ...] = ()
     release: tuple[Shard, ...] = ()
@@ -50,7 +52,7 @@ class Moves:
 
 
 def shard_of(topic: str, partition: int, shards: int) -> int:
-    """The shard of a partition: the same for ever while the number of shards is.
+    """Return the shard of a partition; constant as long as the number of shards is.
 
     >>> shard_of("nyc.chat", 0, 8), shard_of("nyc.chat", 1, 8)
     (2, 7)
@@ -61,7 +63,7 @@ def shard_of(topic: str, partition: int, shards: int) -> int:
 def shards_of(
     link: str, partitions: Iterable[TopicPartition], shards: int
 ) -> dict[Shard, tuple[TopicPartition, ...]]:
-    """Those shards of a link that have partitions, with them, sorted."""
+    """Return those shards of a link that have partitions, with their partitions, sorted."""
     found: dict[Shard, list[TopicPartition]] = {}
     for each in sorted(set(partitions)):
         found.setdefault(Shard(link, shard_of(each.topic, each.partition, shards)), []).append(each)
@@ -71,11 +73,12 @@ def shards_of(
 def assign(
     members: Iterable[str], shards: Iterable[Shard], holders: Mapping[Shard, str] | None = None
 ) -> dict[Shard, str]:
-    """Each shard to a member, no two members' numbers more than one apart. A pure function, the same for every worker.
+    """Assign each shard to a member; no two members' counts differ by more than one. A pure function, the
+    same for every worker.
 
-    A shard stays with its holder as long as that one is there and within its share; the others go to whoever of those
-    with room they prefer (each shard in an order of its own). So a worker that leaves moves its own shards only, and
-    one that comes gets its share and nothing else moves.
+    A shard stays with its holder while that one is present and within its share; the others go to the member
+    with room that they prefer (each shard has its own order). So a worker that leaves moves only its own
+    shards, and a new one gets its share and nothing else moves.
     """
     present = sorted(set(members))
     wanted = sorted(set(shards))
@@ -105,18 +108,18 @@ def assign(
 
 
 def alive(heartbeats: Mapping[str, int], now_ms: int, ttl_ms: int) -> frozenset[str]:
-    """The workers that were heard of within ``ttl_ms``."""
+    """Return the workers with a heartbeat within ``ttl_ms``."""
     return frozenset(worker for worker, at_ms in heartbeats.items() if now_ms - at_ms < ttl_ms)
 
 
 def moves(
     me: str, members: Iterable[str], shards: Iterable[Shard], leases: Iterable[Lease], now_ms: int
 ) -> Moves:
-    """What ``me`` does. ``members`` are those alive, with ``me`` among them.
+    """Return the moves of ``me``. ``members`` are those alive, including ``me``.
 
-    Two may hold the same shard: one took it when it had not heard of the other for a while (it stood still), and nothing
-    fenced the other yet. It counts as the first one's, by name, for both: if each counted it as its own, they would count
-    up to different shares, and a free shard would be left to the respective other for ever.
+    Two workers may hold the same shard: one was suspended, took it as free, and nothing has fenced the other
+    yet. It counts as the holding of the first by name, for both: if each counted it as its own, they would
+    compute different shares, and a free shard would be left to the respective other forever.
     """
     present = {*members, me}
     held: dict[Shard, str] = {}
@@ -141,11 +144,13 @@ def moves_by_crew(
     leases: Iterable[Lease],
     now_ms: int,
 ) -> Moves:
-    """What ``me`` does about links that not everybody carries. ``crews``: by link, the workers that divide its shards.
+    """Return the moves of ``me`` for links that not all workers carry. ``crews``: by link, the workers that
+    divide its shards.
 
-    Links with the same crew are divided together, so that each worker has its share of all of them. What somebody outside of
-    the crew holds (a worker with another definition of the link, or of an earlier release, which names no links) is nobody's
-    until it is given back or its lease runs out. Who is not of a link's crew gives its shards back.
+    Links with the same crew are divided together, so that each worker has its share of all of them. A shard
+    held by a worker outside of the crew (with another definition of the link, or of an earlier release, which
+    names no links) stays free until it is released or its lease expires. A worker outside of a link's crew
+    releases its shards.
     """
     live = [lease for lease in leases if lease.until_ms > now_ms]
     nobody: frozenset[str] = frozenset()
@@ -171,8 +176,10 @@ def moves_by_crew(
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What the watchdog remembers of a shard: when it last got on (or had nothing to do), and how often it was helped
-    since. ``restarted_at_ms`` -1: not since then. ``moved_at_ms``: when those got on that did later than the whole."""
+    """Watchdog state of a shard: when it last made progress (or had nothing to do), and its restarts since.
+    ``restarted_at_ms`` -1: none since then. ``moved_at_ms``: when single partitions made progress later than
+    the whole shard.
+    """
 
     well_at_ms: int
     positions: Mapping[TopicPartition, int]
@@ -192,23 +199,24 @@ def watch(
     patience_ms: int,
     most_ms: int = 600_000,
 ) -> tuple[Watch, Verdict]:
-    """Judge one shard by what it has committed. ``positions``: next source offsets; ``ends``: the source's.
+    """Judge one shard by its committed positions. ``positions``: next source offsets; ``ends``: the source's.
 
-    A partition that lags and did not move keeps the whole shard from being well, however busy its others are. After
-    ``patience_ms`` in which it did not the shard is restarted, then after twice that and so on; from the second time on
-    that is an alarm, which restarts too. Many that have much to catch up move in turns: then none stands for long.
+    A partition that lags and does not move keeps the whole shard from being "well", however busy its others
+    are. After ``patience_ms`` without progress the shard is restarted, then after twice that and so on; from
+    the second restart on the verdict is "alarm", which restarts, too. Many partitions that have much to catch
+    up move in turns, so none is stuck for long.
     """
     lagging = {tp for tp, end in ends.items() if positions.get(tp, 0) < end}
     stuck = {tp for tp in lagging if positions.get(tp, 0) <= before.positions.get(tp, -1)}
     if not stuck:
         return Watch(now_ms, dict(positions)), "well"
-    # Keep the position of those that stand still, so that a slow one is judged by its own progress.
+    # Keep the positions of stuck partitions, so that a slow one is judged by its own progress.
     kept = {tp: before.positions[tp] if tp in stuck else offset for tp, offset in positions.items()}
     moved_at = {
         tp: before.moved_at_ms.get(tp, before.well_at_ms) if tp in stuck else now_ms for tp in positions
     }
     longest = min(moved_at[tp] for tp in stuck)
-    if before.restarts and longest > before.restarted_at_ms:  # all have got on since
+    if before.restarts and longest > before.restarted_at_ms:  # all have made progress since
         return Watch(before.well_at_ms, kept, moved_at_ms=moved_at), "well"
     since = max(longest, before.restarted_at_ms)
     if now_ms - since < min(most_ms, patience_ms << before.restarts):
@@ -218,7 +226,7 @@ def watch(
 
 
 def moved(before: Mapping[Shard, str], after: Mapping[Shard, str]) -> Sequence[Shard]:
-    """The shards that have another worker than before."""
+    """Return the shards that have another worker than before."""
     return sorted(shard for shard in before.keys() & after.keys() if before[shard] != after[shard])
 
 
@@ -227,5 +235,5 @@ def _wish(member: str, shard: Shard) -> int:
 
 
 def _hash(text: str) -> int:
-    # Not CRC-32: it is linear, and the low bits of neighbouring partitions are much alike.
+    # Not CRC-32: it is linear, and the low bits of neighboring partitions are similar.
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

@@ -1,10 +1,12 @@
-"""[core] What has to be done at the target before records can flow, and what forbids it: a three-way diff of topics.
+"""[core] Plan of a mirror: what has to be done at the target before records can flow, and what forbids it. A
+three-way diff.
 
-What was synced last, the source and the target are compared setting by setting. What changed at the source follows; what
-a person changed at the target stays and is told; so a deleted override does not come back, and nothing is overwritten by
-mistake. Durability is never lowered. Schemas come first, with their ids, for a record without its schema is unreadable.
+The last synced state, the source and the target are compared setting by setting. Changes at the source are
+copied; changes by a person at the target stay and are reported; so a deleted override does not come back, and
+nothing is overwritten by mistake. Durability is never lowered. Schemas come first, with their ids, because a
+record without its schema is unreadable.
 
-A refusal is about one topic: the others go on.
+A refusal concerns one topic; the others are mirrored.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from hub.replication.rewriting.record_filter import has_field, objection, shape_
 from hub.topics.tree.plan import Caution, TreeRefusal
 from hub.topics.tree.tree import collisions
 
-# What follows the source. Everything else is the target's own affair.
+# Settings that are copied from the source. All others are left to the target.
 COPIED_SETTINGS: frozenset[str] = frozenset(
     {
         "cleanup.policy",
@@ -58,7 +60,7 @@ COPIED_SETTINGS: frozenset[str] = frozenset(
         "unclean.leader.election.enable",
     }
 )
-# What the copy needs, whatever the source says: its records are as they came, and they may be old.
+# Settings that the copy needs, whatever the source has: records keep their timestamps, and may be old.
 _NEEDED: Mapping[str, str] = {
     "compression.type": "producer",
     "message.timestamp.type": "CreateTime",
@@ -73,7 +75,7 @@ PatternType = Literal["LITERAL", "PREFIXED"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """One access rule in Kafka's words. ``name`` "*" with LITERAL is everything of its kind."""
+    """One access rule in Kafka's terms. ``name`` "*" with LITERAL means every resource of its kind."""
 
     name: str
     pattern: PatternType
@@ -84,11 +86,11 @@ class Acl:
     resource: Literal["TOPIC", "TRANSACTIONAL_ID", "CLUSTER"] = "TOPIC"
 
     def holds_for(self, topic: str) -> bool:
-        """Whether it is about a topic."""
+        """Return whether the rule applies to a topic."""
         return self.resource == "TOPIC" and self.covers(topic)
 
     def covers(self, name: str) -> bool:
-        """Whether a resource of its kind with this name is among those that it is about."""
+        """Return whether the rule covers a resource of its kind with this name."""
         if self.pattern == "PREFIXED":
             return name.startswith(self.name)
         return self.name in ("*", name)
@@ -96,12 +98,12 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSide:
-    """One cluster as it is. ``topics`` have their own settings, ``defaults`` what they leave unsaid.
+    """State of one cluster. ``topics`` have their own settings, ``defaults`` the values of unset ones.
 
-    ``checks_access`` False: the cluster has no access rules at all.
-    ``registry``: all that its registry has in the default context; None where there is no registry.
-    ``begins`` and ``ends``: offsets of the topics in question, of what is not committed too. ``refused``: topics that the
-    mirror's user may not ask about. ``void``: topics that were looked through and have no committed record, whatever offsets.
+    ``checks_access`` False: the cluster has no authorizer. ``registry``: content of its registry's default
+    context; None where there is no registry. ``begins`` and ``ends``: offsets of the topics in question,
+    uncommitted records included. ``refused``: topics that the mirror's user may not describe. ``void``:
+    topics that were read through and have no committed record, whatever their offsets.
     """
 
     topics: Mapping[str, TopicDescription]
@@ -122,7 +124,7 @@ class ClusterSide:
 
 @dataclass(frozen=True, slots=True)
 class SyncedTopic:
-    """What was made equal last, of one topic: the settings as the source had them, the rules that were copied."""
+    """Last synced state of one topic: the settings of the source, and the copied rules."""
 
     mirror: str
     topic: str
@@ -138,7 +140,9 @@ class SyncedTopic:
 
 
 def synced_of(record: Record) -> SyncedTopic | None:
-    """What a record of the control topic says was synced; None for other kinds. Raises HubFault (HUB-5603)."""
+    """Parse the synced state in a record of the control topic; None for other kinds. Raises HubFault
+    (HUB-5603).
+    """
     if record.key is None or record.value is None or not record.key.startswith(b"synced|"):
         return None
     try:
@@ -177,7 +181,7 @@ class AddTargetPartitions:
 
 @dataclass(frozen=True, slots=True)
 class AlterTargetConfig:
-    """``changes``: key to (as it is, as it shall be); None is the cluster's default."""
+    """Change of settings. ``changes``: key to (present value, new value); None is the cluster's default."""
 
     topic: str
     changes: Mapping[str, tuple[str | None, str | None]]
@@ -204,7 +208,7 @@ class AlterAcls:
 
 @dataclass(frozen=True, slots=True)
 class NewGeneration:
-    """The source's topic was made again: its records follow those of the old one, with a map of their own."""
+    """The source's topic was recreated: its records follow those of the former one, with a separate map."""
 
     topic: str
     old_id: str
@@ -217,7 +221,7 @@ class NewGeneration:
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Write down what is synced now: the third side of the next diff."""
+    """Record what is synced now: the third side of the next diff."""
 
     topic: str
     synced: SyncedTopic | SyncedSubject
@@ -240,7 +244,7 @@ Step = (
 )
 
 _RANK: Mapping[type[Step], int] = {
-    SetSubject: -2,  # a level that is laxer lets the versions in; a mode is of no matter to an import
+    SetSubject: -2,  # a laxer compatibility level admits the versions; a mode does not affect an import
     ImportSchema: -1,
     RegisterTargetSchema: -1,
     DeleteSchema: 0,
@@ -255,7 +259,7 @@ _RANK: Mapping[type[Step], int] = {
 
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
-    """The steps in the order in which they are carried out. Topics with a refusal have no steps and are not mirrored.
+    """The steps in the order of execution. Topics with a refusal have no steps and are not mirrored.
 
     ``own_ids``: the topics whose records get the schema ids of the target's registry.
     """
@@ -282,9 +286,9 @@ def plan(
     secrets: Mapping[str, str] | None = None,
     synced_subjects: Mapping[str, SyncedSubject] | None = None,
 ) -> MirrorPlan:
-    """What to do for the topics that a mirror carries (config/topology.py says which). ``synced`` by topic.
+    """Plan the topics that a mirror carries (config/topology.py selects them). ``synced`` by topic.
 
-    ``ruled``: the rules under which records of a partition were made last. ``secrets``: the keys of masks that are at hand.
+    ``ruled``: the rules of each partition's newest records. ``secrets``: the available keys of masks.
     """
     known = synced or {}
     marks: dict[str, list[Checkpoint]] = {}
@@ -349,7 +353,7 @@ def plan(
 
 
 def _not_yet(found: Iterable[Step], shared: set[Step]) -> Iterator[Step]:
-    """The steps that no topic before has: several may refer to one schema."""
+    """Yield the steps that no earlier topic has: several topics may refer to one schema."""
     for step in found:
         alone = replace(step, topic="")
         if alone not in shared:
@@ -359,7 +363,7 @@ def _not_yet(found: Iterable[Step], shared: set[Step]) -> Iterator[Step]:
 
 @dataclass
 class _Registries:
-    """The registries of both sides, for the topics of one plan. Both must be there for anything to be done."""
+    """The registries of both sides, for the topics of one plan. Without both there are no steps."""
 
     link: str
     mirror: Mirror
@@ -371,9 +375,10 @@ class _Registries:
     _clash: bool | None = None
 
     def ids_of(self, topic: str, ruled: Iterable[FilterVersion]) -> tuple[bool, list[TreeRefusal]]:
-        """Whether the topic's records get the target's ids, and why it is refused where ids must stay and cannot.
+        """Return (whether the topic's records get the target's ids, refusals where ids must be kept and
+        cannot).
 
-        ``ruled``: the rules under which its records were made last: with ids that were put in once it goes on so.
+        ``ruled``: the rules of its newest records; a topic whose ids were replaced once continues so.
         """
         ids = self.mirror.ids
         if ids == "rewrite":
@@ -395,7 +400,9 @@ class _Registries:
         return False, [_refusal(topic, clash.reason, hint)]
 
     def _records_clash(self) -> bool:
-        """Whether any subject that is named after a record alone cannot keep its ids: any topic's records may carry them."""
+        """Return whether a subject that is named after a record alone cannot keep its ids: any topic's
+        records may carry them.
+        """
         if self._clash is None:
             there = self.target.versions if self.target is not None else ()
             wanted = self.found.with_references(self.found.of_records)
@@ -403,7 +410,7 @@ class _Registries:
         return self._clash
 
     def steps(self, topic: str, *, rewrites: bool) -> Iterator[Step]:
-        """What makes the topic's subjects at the target as they are at the source."""
+        """Yield the steps that make the topic's subjects at the target equal to the source's."""
         if self.source is None or self.target is None:
             return
         own = self.found.of(topic)
@@ -416,7 +423,9 @@ class _Registries:
             yield from preserving_steps(topic, wanted, self.target.versions, owned=frozenset(subjects))
 
     def record_steps(self) -> Iterator[Step]:
-        """The same for subjects that are named after a record alone; a step's topic is the subject then."""
+        """Yield the steps for subjects that are named after a record alone; the topic of such a step is the
+        subject.
+        """
         if self.source is None or self.target is None:
             return
         for subject in dict.fromkeys(each.subject for each in self.found.of_records):
@@ -450,7 +459,7 @@ class _Registries:
 
 @dataclass
 class _TopicSides:
-    """One topic, looked at from all three sides."""
+    """One topic on three sides: source, target, last synced state."""
 
     link: str
     mirror: Mirror
@@ -494,12 +503,13 @@ class _TopicSides:
             yield Remember(self.name, now)
 
     def _identity(self) -> Iterator[TreeRefusal]:
-        """Are these the topics that the checkpoints are about?"""
+        """Check that both topics are those of the checkpoints."""
         there = self.there
         if not self.marks:
             ends = [end for tp, end in self.target.ends if tp.topic == self.name]
-            # Offsets alone are nobody's data: a worker that died before its very first commit leaves aborted records,
-            # and no checkpoint. The engine looks again at each partition, once every transaction in there has ended.
+            # Offsets alone do not prove data: a worker that died before its very first commit leaves aborted
+            # records, and no checkpoint. The engine checks each partition again, once every transaction in it
+            # has ended.
             if there is not None and any(ends) and self.name not in self.target.void:
                 yield _refusal(
                     self.name,
@@ -543,7 +553,7 @@ class _TopicSides:
                 )
 
     def _limits(self, there: TopicDescription) -> Iterator[TreeRefusal]:
-        """Limits at the target that a person set there and that records would break on."""
+        """Refuse limits that a person set at the target and that the source's records would exceed."""
         for key, needed in _NEEDED.items():
             own = there.config.get(key)
             if key == "compression.type" and self.mirror.engine == "record":
@@ -639,7 +649,7 @@ class _TopicSides:
             yield AlterTargetConfig(self.name, changes)
 
     def _follows(self, key: str, there: TopicDescription, mine: str | None) -> bool:
-        """Whether a change of the source is taken over; what it would lose is told."""
+        """Return whether a change of the source is copied; reports what the change would lose."""
         after = mine if mine is not None else self.target.defaults.get(key)
         before = there.config.get(key, self.target.defaults.get(key))
         narrower = before is not None and after is not None and _narrower(key, after, before)
@@ -657,7 +667,7 @@ class _TopicSides:
         return True
 
     def _acls(self) -> tuple[tuple[Acl, ...], tuple[Acl, ...], frozenset[Acl]]:
-        """(rules to add, rules to take away, what is then ours)."""
+        """Return (rules to add, rules to remove, rules that are the hub's afterwards)."""
         ours = self.synced.acls if self.synced is not None else frozenset[Acl]()
         if not self.mirror.acls.copy_:
             return (), (), ours
@@ -669,7 +679,9 @@ class _TopicSides:
         return tuple(sorted(add)), tuple(sorted(remove)), (wanted & ours) | add
 
     def _copies(self, acl: Acl) -> Iterator[Acl]:
-        """A rule for this topic alone: one for a prefix or for all topics would give away what is not mirrored."""
+        """Yield the rule for this topic alone: a prefixed or general rule would grant access to topics that
+        are not mirrored.
+        """
         principal = self.mirror.acls.principals.get(acl.principal, acl.principal)
         for operation in _operations(acl, self.mirror.acls.write):
             yield Acl(self.name, "LITERAL", principal, acl.host, operation, acl.permission)
@@ -679,7 +691,7 @@ class _TopicSides:
         return (COPIED_SETTINGS | frozenset(self.mirror.configs)) - _NEVER
 
     def _theirs(self, key: str, there: TopicDescription) -> bool:
-        """Whether the target's setting is of a person there, not one that a step of this plan would change."""
+        """Return whether a person set the target's value, so that no step of this plan changes it."""
         last = self.synced.config.get(key) if self.synced is not None else None
         return not same_setting(there.config.get(key), last)
 
@@ -702,16 +714,16 @@ _WHY_NEEDED: Mapping[str, Callable[[str, str], tuple[str, str]]] = {
     ),
 }
 
-# Settings of which less is less durable: the target keeps the higher.
+# Settings whose lower value is less durable: the target keeps the higher.
 _RAISED_ONLY: frozenset[str] = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
-# Settings of which less deletes records.
+# Settings whose lower value deletes records.
 _LOSING: frozenset[str] = frozenset(
     {"retention.ms", "retention.bytes", "cleanup.policy", "max.message.bytes"}
 )
 
 
 def _narrower(key: str, one: str, other: str) -> bool:
-    """Whether ``one`` keeps or takes less than ``other``."""
+    """Return whether ``one`` retains or accepts less than ``other``."""
     if key == "cleanup.policy":
         return "delete" in one and "delete" not in other
     if key == "unclean.leader.election.enable":
@@ -732,7 +744,9 @@ def _whole(text: str | None) -> int | None:
 
 
 def _operations(acl: Acl, write: bool) -> Iterable[str]:
-    """What of a rule is copied. A DENY always is; of an ALLOW only what reads, and WRITE when asked for."""
+    """Return the operations of a rule that are copied. A DENY always is; of an ALLOW those that read, and
+    WRITE if requested.
+    """
     if acl.permission == "DENY":
         return (acl.operation,)
     reading = ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")
@@ -742,7 +756,7 @@ def _operations(acl: Acl, write: bool) -> Iterable[str]:
 
 
 def _mask_refusals(mirror: Mirror, topic: str, schemas: RegistryVersions) -> Iterator[TreeRefusal]:
-    """A mask that the schema of a value does not allow: better now than at the first such record."""
+    """Refuse a mask that the schema of a value does not allow, before the first record fails."""
     shape = shape_of(mirror, topic)
     if shape is None:
         return
@@ -762,7 +776,7 @@ def _mask_refusals(mirror: Mirror, topic: str, schemas: RegistryVersions) -> Ite
 def ruled_otherwise(
     now: FilterVersion, marks: Iterable[Checkpoint], ruled: Mapping[TopicPartition, FilterVersion]
 ) -> list[Checkpoint]:
-    """Of a topic's partitions those of which records were mirrored under other rules than ``now``."""
+    """Return the checkpoints of partitions with records that were mirrored under rules other than ``now``."""
     return [
         mark
         for mark in marks
@@ -778,7 +792,7 @@ def _rules_refusals(
     marks: Iterable[Checkpoint],
     ruled: Mapping[TopicPartition, FilterVersion],
 ) -> Iterator[TreeRefusal]:
-    """A copy half of which was made otherwise is nothing that anybody gets without having asked for it."""
+    """Refuse to continue a copy under other rules; a copy of two kinds needs an explicit request."""
     same_topic = [mark for mark in marks if mark.topic_id == source.topics[topic].topic_id]
     others = ruled_otherwise(now, same_topic, ruled)
     if not others:
@@ -795,7 +809,7 @@ def _rules_refusals(
 
 
 def _unknown_fields(mirror: Mirror, topics: Sequence[str], schemas: RegistryVersions) -> Iterator[Caution]:
-    """Fields that a mask names and that no schema of its topics has: spelled wrong, they would mask nothing."""
+    """Warn of mask fields that no schema of the topics has: a misspelled field masks nothing."""
     known: dict[str, tuple[str, bool]] = {}
     for topic in topics:
         shape = shape_of(mirror, topic)

@@ -1,16 +1,18 @@
-"""[core] Which subjects a mirror carries, and what is to be done so that the target's registry has them as the source's.
+"""[core] Schema plan: which subjects a mirror carries, and the steps that make the target's registry equal to
+the source's.
 
-Subjects are found by the names that Confluent's serializers give them: after a topic (TopicName, TopicRecordName), or after
-a record alone (RecordName). A record's subject may be used by any topic, so all of those go along unless the file limits
-them (``record_subjects``). Everything that a subject refers to goes along too. Contexts other than the default one do not:
-what their ids mean cannot be told from a record.
+Subjects are found by the names that Confluent's serializers give them: after a topic (TopicName,
+TopicRecordName), or after a record alone (RecordName). A record's subject may be used by any topic, so all of
+those are carried unless the file limits them (``record_subjects``). Everything that a subject refers to is
+carried, too. Contexts other than the default one are not: a record does not show what their ids mean.
 
-Ids are kept where they are free at the target. Where the target's registry has given one to another schema, which two hubs
-that both count from 1 soon do, the topic's records get the target's ids (``schema_ids: auto``, the default).
+Ids are kept where they are free at the target. Where the target's registry has given one to another schema,
+which is common for two hubs that both count from 1, the topic's records get the target's ids (``schema_ids:
+auto``, the default).
 
-States of versions and settings follow the source, three-way as topics do: what a person changed at the target since the
-last synchronization stays and is told. A version that was deleted at the target alone comes back only for subjects that are
-named after a mirrored topic, because those have one owner.
+States of versions and settings follow the source, three-way as topics do: changes by a person at the target
+since the last synchronization stay and are reported. A version that was deleted only at the target is
+restored only for subjects that are named after a mirrored topic, because those have one owner.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ _CARRIED_MODES = ("READONLY", "READONLY_OVERRIDE")  # the others are states of a
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """A version of a subject with the id that records carry; ``text`` as the registry gives it. ``references``: the versions
-    of other subjects that it takes types from. ``metadata`` and ``rule_set``: JSON text, "" for none. ``deleted``: softly."""
+    """A version of a subject with the id that records carry; ``text`` as the registry returns it.
+    ``references``: the versions of other subjects that it takes types from. ``metadata`` and ``rule_set``:
+    JSON text, "" for none. ``deleted``: softly.
+    """
 
     subject: str
     version: int
@@ -50,7 +54,7 @@ class SchemaVersion:
 
     @property
     def meaning(self) -> tuple[str, bytes]:
-        """Type and text, without the spaces that a registry puts in."""
+        """Type and text, without insignificant spaces; equal for equal schemas."""
         try:
             return self.kind, orjson.dumps(orjson.loads(self.text))
         except ValueError:
@@ -79,7 +83,9 @@ class SubjectSettings:
 
 @dataclass(frozen=True, slots=True)
 class RegistrySide:
-    """The default context of one registry. ``settings``: of subjects that have their own. ``level``: of all others."""
+    """The default context of one registry. ``settings``: of subjects that have their own. ``level``: of all
+    others.
+    """
 
     versions: tuple[SchemaVersion, ...] = ()
     settings: Mapping[str, SubjectSettings] = field(default_factory=dict)
@@ -88,7 +94,7 @@ class RegistrySide:
 
 @dataclass(frozen=True, slots=True)
 class SyncedSubject:
-    """The settings of a subject that were made equal last: the third side of the next comparison."""
+    """Last synced settings of a subject: the third side of the next comparison."""
 
     mirror: str
     subject: str
@@ -100,7 +106,7 @@ class SyncedSubject:
 
 
 def synced_subject_of(record: Record) -> SyncedSubject | None:
-    """The inverse of ``record``; None for other kinds. Raises HubFault (HUB-5603)."""
+    """Parse the result of ``record``; None for other kinds. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None or not record.key.startswith(b"subject|"):
         return None
     try:
@@ -127,7 +133,7 @@ class ImportSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegisterTargetSchema:
-    """Register a schema as any other at the target, with an id of its registry."""
+    """Register a schema at the target with an id of its registry."""
 
     topic: str
     schema: SchemaVersion
@@ -150,7 +156,7 @@ class DeleteSchema:
 
 @dataclass(frozen=True, slots=True)
 class SetSubject:
-    """Give a subject the source's settings and mode, and remember them as synced."""
+    """Give a subject the source's settings and mode, and record them as synced."""
 
     topic: str
     synced: SyncedSubject
@@ -163,11 +169,13 @@ class SetSubject:
 SchemaStep = ImportSchema | RegisterTargetSchema | DeleteSchema | SetSubject
 
 
-# ---- which subjects
+# ---- selection of subjects
 
 
 def topic_of(subject: str, topics: frozenset[str]) -> str | None:
-    """The topic that a subject is named after; None: it is named after a record alone. ``topics``: those that exist."""
+    """Return the topic that a subject is named after; None: it is named after a record alone. ``topics``:
+    those that exist.
+    """
     found = subjects.split(subject, topics)
     if found.topic in topics or subject.endswith(("-value", "-key")):
         return found.topic
@@ -175,7 +183,7 @@ def topic_of(subject: str, topics: frozenset[str]) -> str | None:
 
 
 def is_carried(subject: str, mirror: Mirror, carried: Iterable[str], topics: frozenset[str]) -> bool:
-    """Whether a mirror that carries these of the source's ``topics`` takes a subject along for its name."""
+    """Return whether a mirror that carries these of the source's ``topics`` carries a subject, by its name."""
     if names.context_of(subject) != names.DEFAULT_CONTEXT:
         return False
     topic = topic_of(subject, topics)
@@ -186,7 +194,7 @@ def is_carried(subject: str, mirror: Mirror, carried: Iterable[str], topics: fro
 
 @dataclass(frozen=True, slots=True)
 class RegistryVersions:
-    """The subjects' versions of one registry: by topic, and those that are named after a record alone."""
+    """The versions of one registry: by topic, and those that are named after a record alone."""
 
     by_topic: Mapping[str, tuple[SchemaVersion, ...]]
     of_records: tuple[SchemaVersion, ...]
@@ -196,7 +204,9 @@ class RegistryVersions:
         return self.by_topic.get(topic, ())
 
     def with_references(self, wanted: Iterable[SchemaVersion]) -> tuple[SchemaVersion, ...]:
-        """Each version behind all that it refers to: a registry takes none whose references it lacks."""
+        """Return each version after all that it refers to: a registry rejects a version whose references it
+        lacks.
+        """
         made: dict[tuple[str, int], SchemaVersion] = {}
         begun: set[tuple[str, int]] = set()
 
@@ -215,7 +225,9 @@ class RegistryVersions:
 def found_in(
     versions: Iterable[SchemaVersion], mirror: Mirror, carried: Iterable[str], topics: frozenset[str]
 ) -> RegistryVersions:
-    """The versions that a mirror takes along, sorted into topics; ``topics``: those that exist at the source."""
+    """Return the versions that a mirror carries, grouped by topic; ``topics``: those that exist at the
+    source.
+    """
     wanted, by_topic = frozenset(carried), dict[str, list[SchemaVersion]]()
     of_records: list[SchemaVersion] = []
     every = sorted(versions, key=lambda each: (each.subject, each.version))
@@ -252,7 +264,9 @@ class Collision:
 
 
 def collisions_of(wanted: Iterable[SchemaVersion], target: Iterable[SchemaVersion]) -> Iterator[Collision]:
-    """The schemas whose ids or versions mean something else in the target's registry, whatever subject has them."""
+    """Yield the schemas whose ids or versions mean something else in the target's registry, whatever subject
+    has them.
+    """
     there = tuple(target)
     ids = {each.id: each for each in there}
     versions = {(each.subject, each.version): each for each in there}
@@ -266,14 +280,15 @@ def collisions_of(wanted: Iterable[SchemaVersion], target: Iterable[SchemaVersio
             yield Collision(each, taken)
 
 
-# ---- what is to be done
+# ---- steps of the plan
 
 
 def preserving_steps(
     topic: str, wanted: Iterable[SchemaVersion], target: Iterable[SchemaVersion], *, owned: frozenset[str]
 ) -> Iterator[SchemaStep]:
-    """Steps that give the target versions with their ids, and their soft deletions after that, users before what they
-    use. ``owned``: subjects of which a version that only the target deleted comes back."""
+    """Yield steps that give the target versions with their ids, then their soft deletions, users before the
+    versions they use. ``owned``: subjects in which a version that only the target deleted is restored.
+    """
     there = {(each.subject, each.version): each for each in target}
     every = tuple(wanted)
     for each in every:
@@ -290,8 +305,9 @@ def preserving_steps(
 def own_id_steps(
     topic: str, wanted: Iterable[SchemaVersion], target: Iterable[SchemaVersion]
 ) -> Iterator[SchemaStep]:
-    """Steps for a topic whose records get the target's ids. A deleted version is registered only when a record needs it,
-    and deleted again after that."""
+    """Yield steps for a topic whose records get the target's ids. A deleted version is registered only when a
+    record needs it, and then deleted again.
+    """
     there: dict[tuple[str, tuple[str, bytes]], list[SchemaVersion]] = {}
     for each in target:
         there.setdefault((each.subject, each.meaning), []).append(each)
@@ -316,8 +332,10 @@ def settings_steps(
     *,
     owned: bool,
 ) -> tuple[list[SetSubject], list[Caution], list[SyncedSubject]]:
-    """(steps, cautions, what is equal and only to be remembered) of the settings of subjects. ``owned``: without a former
-    synchronization the source's win; else, where both sides have their own, both stay."""
+    """Return (steps, cautions, equal settings that only need to be recorded) for the settings of subjects.
+    ``owned``: without a former synchronization the source's win; else, where both sides have their own, both
+    stay.
+    """
     steps: list[SetSubject] = []
     cautions: list[Caution] = []
     remembered: list[SyncedSubject] = []
@@ -344,7 +362,7 @@ def settings_steps(
 
 
 def level_caution(source: RegistrySide, target: RegistrySide) -> Caution | None:
-    """A remark where subjects without settings of their own would have another compatibility level at the target."""
+    """Return a caution if subjects without their own settings have another compatibility level at the target."""
     if not source.level or not target.level or source.level == target.level:
         return None
     return Caution(

@@ -1,16 +1,17 @@
-"""[core] Who may write a region's topics, moved from one cluster to another when ownership changes.
+"""[core] Write access to a region's topics: moves from one cluster to another when ownership changes.
 
-A mirror does not copy the right to write: who writes at the source must not write to the copy. After a failover the same
-principals must be able to write at the new owner, and the source may be dead then. So the workers record its rules
-continuously, as a fact in the target's control topic (``WriteAcls``); a promotion grants what they say, and takes the right
-away from the side that gives up ownership, at once or when it is back::
+A mirror does not copy write access: writers at the source must not write to the copy. After a failover the
+same principals must be able to write at the new owner, and the source may be down then. So the workers record
+its rules continuously, in the target's control topic (``WriteAcls``); a change of ownership grants these
+rights there, and revokes them at the side that gives up ownership, immediately or when it is back::
 
-    rights|link     what the source's rules say about writing, as of ``at_ms``
+    rights|link     the source's rules about writing, as of ``at_ms``
     handed|home     rules that changes of ownership added: ``given`` at the acting side, ``denied`` at home
 
-At the acting side ALLOW rules are added, for each topic alone. At home rules stay as they are, for they may be about more
-than these topics; DENY rules are laid over them and taken away again by the failback. A rule that the hub did not add is
-never removed. Nobody denies ``User:*`` or the mirror's own user, which writes what comes back: that is told instead.
+At the acting side ALLOW rules are added, for each topic alone. At home rules stay, because they may cover
+more than these topics; DENY rules override them and are removed by the failback. A rule that the hub did not
+add is never removed. ``User:*`` and the mirror's own user, which writes returning records, are never denied;
+a note reports that instead.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _CLUSTER_NAME = "kafka-cluster"
 
 @dataclass(frozen=True, slots=True)
 class WriteAcls:
-    """The rules of a link's source that are about writing its topics. ``checked`` False: that cluster checks no access."""
+    """The rules of a link's source that concern writing its topics. ``checked`` False: that cluster has no
+    authorizer.
+    """
 
     link: str
     rules: frozenset[Acl] = frozenset()
@@ -49,8 +52,10 @@ class WriteAcls:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipAcls:
-    """Rules that changes of ownership of what ``home`` owns have added, by cluster. ``revoked``: those that were ``given``
-    and that a change under way has taken away again, for its abort. Of two, the one with the higher ``revision`` counts."""
+    """Rules that changes of ownership of the topics of ``home`` have added, by cluster. ``revoked``:
+    ``given`` rules that a running change has removed, for its abort. Of two records, the one with the higher
+    ``revision`` counts.
+    """
 
     home: str
     given: Mapping[str, frozenset[Acl]] = field(default_factory=dict)
@@ -67,7 +72,7 @@ class OwnershipAcls:
         return NewRecord(CONTROL_TOPIC, f"handed|{self.home}".encode(), orjson.dumps(body))
 
     def after_giving(self, at: str, change: AclChange) -> OwnershipAcls:
-        """After writers were let in at a cluster."""
+        """Return the state after writers were let in at a cluster."""
         return replace(
             self,
             given={**self.given, at: self.given.get(at, frozenset()) | change.add},
@@ -77,7 +82,7 @@ class OwnershipAcls:
         )
 
     def after_taking(self, at: str, change: AclChange) -> OwnershipAcls:
-        """After writers were kept out of a cluster."""
+        """Return the state after writers were kept out of a cluster."""
         gone = self.given.get(at, frozenset()) & change.remove
         return replace(
             self,
@@ -95,7 +100,7 @@ def _rows(rules: Iterable[Acl]) -> list[list[str]]:
 
 
 def fact_of(record: Record) -> WriteAcls | OwnershipAcls | None:
-    """The fact that a record states; None for other kinds. Raises HubFault (HUB-5603)."""
+    """Parse a record; None for other kinds. Raises HubFault (HUB-5603)."""
     if record.key is None or record.value is None:
         return None
     kind, _, rest = record.key.decode("utf-8", "replace").partition("|")
@@ -117,7 +122,9 @@ def fact_of(record: Record) -> WriteAcls | OwnershipAcls | None:
 
 
 def about_writing(rules: Iterable[Acl], topics: Iterable[str]) -> frozenset[Acl]:
-    """The rules that say who may write the topics, and how: idempotently, and under which transactional ids."""
+    """Return the rules that decide who may write the topics, including idempotent writes and transactional
+    ids.
+    """
     every, names = tuple(rules), tuple(topics)
     on_topics = {
         rule for rule in every if rule.operation in _WRITES and any(rule.holds_for(topic) for topic in names)
@@ -137,7 +144,7 @@ def about_writing(rules: Iterable[Acl], topics: Iterable[str]) -> frozenset[Acl]
 
 @dataclass(frozen=True, slots=True)
 class AclChange:
-    """Rules to add to one cluster, and to take away. ``notes``: what a person has to know or do."""
+    """Rules to add to one cluster, and to remove. ``notes``: what a person has to know or do."""
 
     at: str
     add: frozenset[Acl] = frozenset()
@@ -145,7 +152,7 @@ class AclChange:
     notes: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """The change as people read it, a line a principal and right."""
+        """Yield the change for people, one line per principal and right."""
         for sign, rules in (("+", self.add), ("-", self.remove)):
             told: dict[tuple[str, str, str], list[str]] = {}
             for rule in sorted(rules):
@@ -168,10 +175,11 @@ def letting_in(
     principals: Mapping[str, str],
     copied: frozenset[Acl] = frozenset(),
 ) -> AclChange:
-    """What lets those write at a cluster who could at the former owner. ``there``: its rules now, None: it checks no access.
+    """Return the rules that let the former owner's writers write at a cluster. ``there``: its rules now,
+    None: it has no authorizer.
 
-    ``former``: the former owner's rules, None: not known. ``copied``: DENY rules of the former owner's that may have been
-    copied here as if they were a person's. ``principals``: names that differ.
+    ``former``: the former owner's rules, None: unknown. ``copied``: DENY rules of the former owner's that may
+    have been copied here as if they were a person's. ``principals``: names that differ.
     """
     if there is None:
         return AclChange(at)
@@ -190,7 +198,7 @@ def letting_in(
 
 
 def _granted(rules: Iterable[Acl], topics: tuple[str, ...], principals: Mapping[str, str]) -> Iterator[Acl]:
-    """ALLOW rules in one operation each; on topics for each of them alone."""
+    """Yield ALLOW rules for one operation each; topic rules for each topic alone."""
     for rule in rules:
         if rule.permission != "ALLOW":
             continue
@@ -208,7 +216,7 @@ def _granted(rules: Iterable[Acl], topics: tuple[str, ...], principals: Mapping[
 
 
 def _includes(known: Acl, wanted: Acl) -> bool:
-    """Whether one ALLOW rule gives all that another does."""
+    """Return whether one ALLOW rule grants everything that another does."""
     return (
         known.resource == wanted.resource
         and known.principal in (wanted.principal, EVERYBODY)
@@ -231,8 +239,10 @@ def keeping_out(
     handed: OwnershipAcls,
     mirror_users: frozenset[str] | None,
 ) -> AclChange:
-    """What keeps applications from writing at a cluster that gives up ownership. ``there``: its rules now, None: it checks
-    no access. ``mirror_users``: principals of the mirror itself, None: not known, then nobody is denied."""
+    """Return the rules that keep applications from writing at a cluster that gives up ownership. ``there``:
+    its rules now, None: it has no authorizer. ``mirror_users``: principals of the mirror itself, None:
+    unknown, then nobody is denied.
+    """
     if there is None:
         return AclChange(at, notes=("it checks no access: stop the writers there",))
     revoked = handed.given.get(at, frozenset()) & there
@@ -264,7 +274,7 @@ def _writers(rules: Iterable[Acl], topics: tuple[str, ...]) -> Iterator[tuple[Ac
 
 
 def giving_back(at: str, handed: OwnershipAcls, there: frozenset[Acl] | None) -> AclChange:
-    """What an aborted change undoes at the side that keeps ownership."""
+    """Return the rules that undo an aborted change at the side that keeps ownership."""
     if there is None:
         return AclChange(at)
     return AclChange(

@@ -1,14 +1,16 @@
-"""[core] Under which rules (``only``, ``mask``, ``schema_ids``) a mirror's records were made, and from which offset on.
+"""[core] Filter history: the rules (``only``, ``mask``, ``schema_ids``) a mirror's records were made under,
+by source offset.
 
 ::
 
     _hub.mirror.checkpoints   compact   rules|link|topic|topicId|partition|first   from source offset ``first`` on
 
-Written in one transaction with the first records that were made so. A stretch without such a record was copied as it is.
-So a file that says something else later is noticed before a record is made under the new rules: a copy of both kinds is
-never made silently (``hub mirror apply --from-now`` does it), and ``verify`` takes each stretch by its own rules.
+Written in one transaction with the first records made under these rules. A range without such a record was
+copied unchanged. So a changed file is noticed before a record is made under the new rules: a copy of both
+kinds is never made silently (``hub mirror apply --from-now`` does it), and ``verify`` checks each range by
+its own rules.
 
-The key of a hash is never written down; a few bits that it makes are, so that another key is noticed too.
+The key of a hash is never stored; a short fingerprint of it is, so that another key is noticed, too.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ _SIGNED = b"hub mirror: the key of a mask"
 
 
 def sign_of(key: str) -> str:
-    """What tells one key from another and nothing else of it."""
+    """Return a short fingerprint that distinguishes keys and reveals nothing else."""
     return hmac.digest(key.encode(), _SIGNED, "sha256")[:_SIGN_BYTES].hex()
 
 
 @dataclass(frozen=True, slots=True)
 class FilterVersion:
-    """``shape`` None: records go as they are. ``signs``: of the keys that were known, by their references."""
+    """Rules for the records of one topic. ``shape`` None: records are copied unchanged. ``signs``:
+    fingerprints of the known keys, by their references.
+    """
 
     shape: RecordRules | None = None
     signs: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +55,9 @@ class FilterVersion:
         *,
         rewrites: bool = False,
     ) -> FilterVersion:
-        """What the file says of a topic. ``secrets`` by reference: those at hand. ``rewrites``: see ``shape_of``."""
+        """Return the file's rules for a topic. ``secrets``: the available keys, by reference. ``rewrites``:
+        see ``shape_of``.
+        """
         return cls.of(shape_of(mirror, topic, rewrites=rewrites), secrets or {})
 
     @classmethod
@@ -60,19 +66,21 @@ class FilterVersion:
         return cls(shape, {name: sign_of(secrets[name]) for name in sorted(wanted & secrets.keys())})
 
     def same_as(self, other: FilterVersion) -> bool:
-        """Whether both make the same of every record that they can read. A key that one side does not know is no difference.
+        """Return whether both produce the same result for every readable record. A key that one side does not
+        know makes them not different.
 
-        What becomes of a record that cannot be read is no rule of what is made of the others.
+        The handling of unreadable records is not compared.
         """
         if _body(self.shape) != _body(other.shape):
             return False
         return all(self.signs[name] == other.signs[name] for name in self.signs.keys() & other.signs.keys())
 
     def goes_on_from(self, then: FilterVersion) -> bool:
-        """Whether records may be made under these rules behind others that were made under ``then``.
+        """Return whether records made under these rules may follow records made under ``then``.
 
-        So where both are the same, and where ids of schemas are put in from here on because the mirror found that they
-        mean other schemas at the target (``schema_ids: auto``): the records before have ids that mean the same there.
+        This holds if both are the same, and if schema ids are replaced from here on because the mirror found
+        that they mean other schemas at the target (``schema_ids: auto``): the ids of the earlier records mean
+        the same there.
         """
         if self.same_as(then):
             return True
@@ -82,7 +90,7 @@ class FilterVersion:
         return self.same_as(replace(then, shape=former))
 
     def other_keys(self, secrets: Mapping[str, str]) -> frozenset[str]:
-        """The references of keys that are not those of then."""
+        """Return the references of keys that differ from the recorded ones."""
         return frozenset(
             name for name, sign in self.signs.items() if name in secrets and sign_of(secrets[name]) != sign
         )
@@ -96,7 +104,7 @@ AS_THEY_ARE = FilterVersion()
 
 @dataclass(frozen=True, slots=True)
 class FilterPeriod:
-    """From source offset ``first`` on, one partition's records were made under ``rules``."""
+    """Rules under which one partition's records were made from source offset ``first`` on."""
 
     link: str
     topic: str
@@ -115,18 +123,18 @@ class FilterPeriod:
         return self.link, self.topic, self.topic_id, self.partition
 
     def record(self, partition: int | None = None) -> NewRecord:
-        """``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
+        """Return the record to write. ``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
         body = {"rules": _body(self.rules.shape), "signs": dict(self.rules.signs), "at_ms": self.at_ms}
         return NewRecord(CHECKPOINTS_TOPIC, self.key, orjson.dumps(body), partition=partition)
 
 
 def is_ruled(record: Record) -> bool:
-    """Whether a record of the checkpoints topic is of this kind, its tombstone too."""
+    """Return whether a record of the checkpoints topic is of this kind, tombstones included."""
     return record.key is not None and record.key.startswith(_KIND)
 
 
 def ruled_of(record: Record) -> FilterPeriod | None:
-    """What a record says; None for a tombstone and for other kinds. Raises HubFault (HUB-5603)."""
+    """Parse a record; None for a tombstone and for other kinds. Raises HubFault (HUB-5603)."""
     if record.value is None or not is_ruled(record):
         return None
     try:
@@ -139,7 +147,7 @@ def ruled_of(record: Record) -> FilterPeriod | None:
 
 
 def in_force(ruled: Iterable[FilterPeriod]) -> FilterVersion:
-    """The rules of one partition's newest records."""
+    """Return the rules of one partition's newest records."""
     newest = max(ruled, key=lambda each: each.first, default=None)
     return newest.rules if newest is not None else AS_THEY_ARE
 
@@ -147,7 +155,7 @@ def in_force(ruled: Iterable[FilterPeriod]) -> FilterVersion:
 def stretches_of(
     ruled: Iterable[FilterPeriod], first: int, end: int
 ) -> Iterator[tuple[int, int, FilterVersion]]:
-    """The source offsets [first, end) of one partition by the rules they were made under.
+    """Split the source offsets [first, end) of one partition by the rules they were made under.
 
     >>> [(first, end, str(rules)) for first, end, rules in stretches_of([], 3, 9)]
     [(3, 9, 'as they are')]
@@ -165,7 +173,7 @@ def stretches_of(
 
 
 def history_text(stretches: Sequence[tuple[int, int, FilterVersion]]) -> str:
-    """Stretches as people read them; "" when all records are as they are.
+    """Format ranges for people; "" when all records are copied unchanged.
 
     >>> said_of([(0, 5, AS_THEY_ARE)])
     ''
@@ -177,7 +185,9 @@ def history_text(stretches: Sequence[tuple[int, int, FilterVersion]]) -> str:
 
 
 def _body(shape: RecordRules | None) -> dict[str, Any] | None:
-    """A shape as JSON, alike for shapes that do the same. Of two masks of one path the first counts, so they stay in order."""
+    """Return a shape as JSON, equal for shapes that do the same. Of two masks of one path the first counts,
+    so they keep their order.
+    """
     if shape is None:
         return None
     wanted = [

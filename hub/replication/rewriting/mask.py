@@ -1,13 +1,14 @@
-"""[core] Fields of a value replaced where they lie: JSON text, and Avro by its writer's schema. All else keeps its bytes.
+"""[core] Field masking in place: JSON text, and Avro by its writer's schema. All other bytes stay unchanged.
 
-Nothing is decoded and written again, for that would change what nobody asked to have changed (numbers beyond 64 bits, the
-spelling of text, which branch of a union). The bytes are judged as a whole first; then the values at the paths are cut out
-and others are put in their place::
+Values are not decoded and encoded again, which would change parts that no rule names (numbers beyond 64 bits,
+the spelling of text, which branch of a union). The bytes are validated as a whole first; then the values at
+the paths are cut out and replaced::
 
     {"id": 1.50, "email": "a@b", "email": "c"}   ─▶   {"id": 1.50, "email": "***", "email": "***"}
 
-A path goes through arrays to each of their elements, and into Avro's maps by their keys. A null stays null, whatever the
-mask. A hash is a keyed one (HMAC-SHA-256, RFC 2104, 128 bits of it), equal for equal text in any format.
+A path goes through arrays to each of their elements, and into Avro's maps by their keys. A null stays null
+under every mask. A hash is keyed (HMAC-SHA-256, RFC 2104, 128 bits of it), equal for equal text in any
+format.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _HASH_BYTES = 16
 
 
 class Unmaskable(Exception):
-    """The bytes cannot be read, or what would stand in a field's place does not fit its type."""
+    """The bytes cannot be read, or the replacement of a field does not fit its type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What stands in a field's place; ``key`` is the secret of a hash."""
+    """Replacement of a field; ``key`` is the secret of a hash."""
 
     how: How
     key: bytes = b""
@@ -62,7 +63,8 @@ Tree = dict[str, Any]
 
 
 def tree_of(fields: Iterable[tuple[str, Mask]]) -> Tree:
-    """Paths with dots as a tree. What is masked as a whole has no masks below; of two masks of one path the first counts.
+    """Build a tree from dotted paths. A mask of a whole value excludes masks below it; of two masks of one
+    path the first counts.
 
     >>> tree_of([("a.b", Mask("null")), ("a.b", Mask("hash"))])
     {'a': {'b': Mask(how='null', key=b'')}}
@@ -82,7 +84,7 @@ def tree_of(fields: Iterable[tuple[str, Mask]]) -> Tree:
 
 
 def _put(content: bytes, edits: Edits) -> bytes:
-    """The content with stretches replaced."""
+    """Return the content with ranges replaced."""
     if not edits:
         return content
     made = bytearray()
@@ -99,7 +101,7 @@ def _put(content: bytes, edits: Edits) -> bytes:
 
 
 def json_masking(tree: Tree) -> Masking:
-    """For values whose body is JSON text."""
+    """Return the masking of values whose body is JSON text."""
 
     def mask(value: bytes, start: int) -> bytes:
         text = value[start:]
@@ -122,7 +124,7 @@ def _gap(text: bytes, at: int) -> int:
 
 
 def _walk(text: bytes, at: int, tree: Tree | Mask, edits: Edits) -> int:
-    """One value of valid JSON that begins at ``at``; where it ends."""
+    """Mask one value of valid JSON that begins at ``at``; return where it ends."""
     opening = text[at : at + 1]
     if isinstance(tree, Mask) and not (tree.how == "hash" and opening == b"["):
         end = _end(text, at)
@@ -146,7 +148,7 @@ def _walk(text: bytes, at: int, tree: Tree | Mask, edits: Edits) -> int:
 
 
 def _below(tree: Tree | Mask, name: str) -> Tree | Mask | None:
-    """What is said of a member; one whose name has dots is what the path with these dots names."""
+    """Return the masks of a member; a name with dots matches the path with these dots."""
     node: Any = tree
     for part in name.split("."):
         node = node.get(part) if isinstance(node, dict) else None
@@ -195,7 +197,9 @@ _ZEROS: Mapping[str, bytes] = {
 
 
 def avro_masking(schema: AvroSchema, tree: Tree) -> Masking:
-    """For values of one writer's schema. Raises Unmaskable when a mask does not fit it, whatever the value."""
+    """Return the masking of values of one writer's schema. Raises Unmaskable when a mask does not fit it,
+    whatever the value.
+    """
     plain, definitions = _named(schema)
     check = checker(plain, definitions)
     walk = _AvroMasker(definitions).walker(plain, tree, "")
@@ -216,7 +220,7 @@ def avro_masking(schema: AvroSchema, tree: Tree) -> Masking:
 
 
 def _named(schema: AvroSchema) -> tuple[Any, dict[str, Any]]:
-    """The schema with all names in full and its logical types, and the named types."""
+    """Return the schema with full names and its logical types, and the named types."""
     known: dict[str, Any] = {}
     try:
         for each in schema.types:
@@ -227,7 +231,7 @@ def _named(schema: AvroSchema) -> tuple[Any, dict[str, Any]]:
 
 
 class _AvroMasker:
-    """Walkers over bytes that are known to be what the schema says; None: nothing of it is masked."""
+    """Builder of walkers over bytes that are known to match the schema; a walker of None masks nothing."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self.definitions = definitions
@@ -329,7 +333,7 @@ class _AvroMasker:
 
 
 def _blocks(item: _Walk) -> _Walk:
-    """The items of an array or a map. A block that says its size says it no more when it has changed."""
+    """Return a walker over the items of an array or a map. A changed block no longer states its size."""
 
     def walk(data: bytes, at: int, edits: Edits) -> int:
         while True:
@@ -345,7 +349,7 @@ def _blocks(item: _Walk) -> _Walk:
                 again = at
                 at = item(data, at, edits)
                 if at == again:
-                    break  # what takes no bytes once never does
+                    break  # an item without bytes never has any
             if sized and len(edits) > before:
                 edits.append((begin, start, _number(abs(count))))
 
@@ -353,7 +357,7 @@ def _blocks(item: _Walk) -> _Walk:
 
 
 def _keys(tree: Tree, above: str = "") -> Iterator[tuple[str, Tree | Mask]]:
-    """What is said of a map's keys; one that has dots is what the path with these dots names, as in JSON."""
+    """Yield the masks of a map's keys; a key with dots matches the path with these dots, as in JSON."""
     for name, below in tree.items():
         yield above + name, below
         if isinstance(below, dict):
@@ -361,7 +365,7 @@ def _keys(tree: Tree, above: str = "") -> Iterator[tuple[str, Tree | Mask]]:
 
 
 def _avro_instead(schema: Any, mask: Mask, path: str) -> _Instead:
-    """From a value's bytes to those that replace it. Raises Unmaskable when the type has none."""
+    """Return the function from a value's bytes to its replacement. Raises Unmaskable when the type has none."""
     kind = schema["type"] if isinstance(schema, dict) else schema
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     if mask.how == "null":
@@ -403,17 +407,21 @@ def _number(number: int) -> bytes:
     return bytes(made)
 
 
-# ---- what a schema tells beforehand
+# ---- checks by schema alone
 
 
 def fields_in(schema: AvroSchema, tree: Tree) -> bool:
-    """Whether the schema has any of the fields. Raises Unmaskable when a mask does not fit one of them."""
+    """Return whether the schema has any of the fields. Raises Unmaskable when a mask does not fit one of
+    them.
+    """
     plain, definitions = _named(schema)
     return _AvroMasker(definitions).walker(plain, tree, "") is not None
 
 
 def json_fields_in(schema: Any, tree: Tree | Mask, path: str = "") -> bool:
-    """The same of a JSON Schema, as far as it can be seen without following references."""
+    """Return whether a JSON Schema has any of the fields, without following references. Raises Unmaskable as
+    ``fields_in``.
+    """
     if not isinstance(schema, dict):
         return False
     if isinstance(tree, Mask):

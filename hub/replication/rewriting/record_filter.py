@@ -1,11 +1,12 @@
-"""[core] Records of a mirror that are left out or changed on the way: ``only``, ``mask`` and ``schema_ids`` of mirrors.yaml.
+"""[core] Record filter and field masking of a mirror: ``only``, ``mask`` and ``schema_ids`` of mirrors.yaml.
 
-Per record, in this order: is it wanted? mask its value's fields, then put the target's schema ids in. What is left out
-leaves a hole in the map of offsets, told exactly, as compaction does; times, order, headers and nulls stay, and so does
-every byte that no rule is about. A value that cannot be judged is never carried: its partition stops, or the record is
-left out and told as a gap (``on_unreadable: drop``).
+Per record, in this order: apply the conditions, mask fields of the value, replace schema ids by the target's.
+A record that is left out leaves a hole in the offset map, as compaction does; timestamps, order, headers and
+nulls stay, and so does every byte that no rule applies to. A value that cannot be judged is never carried:
+its partition stops, or the record is left out and recorded as a gap (``on_unreadable: drop``).
 
-A deletion (a value that is null) has no fields: a rule about a field lets it pass, or what it deletes would stay for ever.
+A deletion (a null value) has no fields: it passes conditions on fields, or the deleted values would stay
+forever.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.topics.tree.tree import matches
 
-_BODY_AT = 5  # behind the magic byte 0 and the schema's id
+_BODY_AT = 5  # after the magic byte 0 and the schema id
 
 
 class RulesNotApplicable(CallerError):
-    """A record to which the mirror's rules cannot be applied: it is not carried as it is."""
+    """The mirror's rules cannot be applied to a record, so it is not carried."""
 
     code = "HUB-1614"
 
@@ -58,20 +59,20 @@ class RecordSchemas(Protocol):
     """Schemas of both sides by the ids that records carry. Raises NotFound, CallerError, PeerError."""
 
     def source(self, schema_id: int) -> SchemaSource:
-        """The schema of a record of the source."""
+        """Return the schema of a record of the source."""
         ...
 
     def target_id(self, schema_id: int, subject: str) -> int:
-        """The id that the same schema has at the target; ``subject``: where it is looked for first."""
+        """Return the id that the same schema has at the target; ``subject``: where to search first."""
         ...
 
     def has_keys(self, topic: str) -> bool:
-        """Whether the topic's keys have schemas at the source: a number as a key looks like an id."""
+        """Return whether the topic's keys have schemas at the source: a numeric key looks like an id."""
         ...
 
 
 class NoSchemas:
-    """Where a side has no registry."""
+    """``RecordSchemas`` of a side without a registry."""
 
     def source(self, schema_id: int) -> SchemaSource:
         raise NotFound(f"schema {schema_id} is not known: the source cluster has no registry in the file")
@@ -85,9 +86,10 @@ class NoSchemas:
 
 @dataclass(frozen=True, slots=True)
 class RecordRules:
-    """What is done to the records of one topic. ``masks``: (path, how, reference of the key). ``as_needed``: ids are put in
-    because the mirror found that they mean other schemas at the target, not because the file says so: content that only
-    looks like a framed one stays as it is."""
+    """Rules for the records of one topic. ``masks``: (path, how, reference of the key). ``as_needed``: ids
+    are replaced because the mirror found that they mean other schemas at the target, not because the file
+    requests it: content that only looks like a framed value stays unchanged.
+    """
 
     topic: str
     only: tuple[RecordCondition, ...] = ()
@@ -104,11 +106,13 @@ class RecordRules:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The references, ``${NAME}``, of the keys that are needed."""
+        """References, ``${NAME}``, of the keys that are needed."""
         return frozenset(key for _, _, key in self.masks if key is not None)
 
     def tree(self, secrets: Mapping[str, str]) -> Tree:
-        """``secrets``: by reference; one that is not there is empty (for a plan, which hashes nothing)."""
+        """Return the masks as a tree. ``secrets``: by reference; a missing one counts as empty (for a plan,
+        which hashes nothing).
+        """
         found = []
         for path, how, key in self.masks:
             secret = b"" if key is None else secrets.get(key, "").encode()
@@ -122,8 +126,9 @@ class RecordRules:
 
 
 def shape_of(mirror: Mirror, topic: str, *, rewrites: bool = False) -> RecordRules | None:
-    """What the mirror does to the topic's records; None: nothing, they go as they are. ``rewrites``: its plan found that
-    the records need the target's schema ids (``schema_ids: auto``)."""
+    """Return the mirror's rules for the topic; None: its records are copied unchanged. ``rewrites``: the plan
+    found that the records need the target's schema ids (``schema_ids: auto``).
+    """
 
     def fits(patterns: Sequence[str]) -> bool:
         return any(matches(pattern, topic) for pattern in patterns)
@@ -142,7 +147,9 @@ def shape_of(mirror: Mirror, topic: str, *, rewrites: bool = False) -> RecordRul
 
 
 def objection(shape: RecordRules, kind: str, text: str) -> str | None:
-    """Why the values of one schema could not be masked; None: they can, or it will be seen with each of them."""
+    """Return why the values of one schema cannot be masked; None: they can, or each value is checked on its
+    own.
+    """
     if not shape.masks:
         return None
     if kind == "PROTOBUF":
@@ -156,12 +163,12 @@ def objection(shape: RecordRules, kind: str, text: str) -> str | None:
     except Unmaskable as error:
         return str(error)
     except (InvalidSchema, ValueError):
-        pass  # with references: its values will tell
+        pass  # with references: each value is checked on its own
     return None
 
 
 def has_field(path: str, kind: str, text: str) -> bool:
-    """Whether values of a schema have a field that a mask names, as far as the schema alone can tell."""
+    """Return whether values of a schema have a field that a mask names, as far as the schema alone shows it."""
     tree = tree_of([(path, Mask("redact"))])
     try:
         if kind == "AVRO":
@@ -173,8 +180,9 @@ def has_field(path: str, kind: str, text: str) -> bool:
 
 @dataclass
 class RecordRewriter:
-    """A Reencoder that applies a shape. For one thread. ``unreadable``: source offsets left out because they could not be
-    judged, of the batches written last."""
+    """A Reencoder that applies rules. Use from one thread. ``unreadable``: source offsets of the last call
+    that were left out because they could not be judged.
+    """
 
     shape: RecordRules
     schemas: RecordSchemas
@@ -186,17 +194,19 @@ class RecordRewriter:
         self._plain: Masking = json_masking(self._tree)
         self._maskings: dict[int, Masking] = {}
         self._decoders: dict[int, Callable[[bytes, int], Any]] = {}
-        self._keyed: bool | None = None  # not asked yet
+        self._keyed: bool | None = None  # not requested yet
         self._known: set[int] = set()
         self._subjects = f"{self.shape.topic}-key", f"{self.shape.topic}-value"
 
     # ---- the port
 
     def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
-        """See Reencoder; maybe fewer records. Raises CorruptBatch, RecordTooLarge, Unshapable; PeerError when a registry
-        does not answer."""
+        """Re-encode as ``Reencoder`` does; may return fewer records. Raises CorruptBatch, RecordTooLarge,
+        RulesNotApplicable; PeerError when a registry does not answer.
+        """
         self.unreadable.clear()
-        # A topic's first key schema may come later: before the records that name it, and these were fetched by now.
+        # A topic's first key schema may be registered later, but before the records that name it, which are
+        # fetched by now.
         self._keyed = self._keyed or None
         return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
 
@@ -225,7 +235,9 @@ class RecordRewriter:
     # ---- one record
 
     def apply(self, rest: bytes) -> bytes | None:
-        """Key, value and headers as they shall be; None: the record is not wanted. Raises Unshapable, PeerError."""
+        """Return key, value and headers after the rules; None: the record is left out. Raises
+        RulesNotApplicable, PeerError.
+        """
         found = fields_of(rest)
         if not all(self._holds(each, found) for each in self.shape.only):
             return None
@@ -243,7 +255,7 @@ class RecordRewriter:
 
     def _holds(self, where: RecordCondition, found: Fields) -> bool:
         if where.header is not None:
-            # Of several with one name the last counts, as in Kafka's own clients.
+            # Of several headers with one name the last counts, as in Kafka's own clients.
             named = [content for name, content in found.headers if name == where.header.encode()]
             said: list[Any] = [_text(named[-1]) if named else None]
             return where.accepts(said)
@@ -253,7 +265,9 @@ class RecordRewriter:
         return where.accepts(_at(self._decoded(found.value), where.field.split(".")) or [None])
 
     def _has_keys(self) -> bool:
-        """Asked once a call: a number as a key may look like an id in every record."""
+        """Return whether keys have schemas; requested once per call, because a numeric key may look like an
+        id in every record.
+        """
         if self._keyed is None:
             self._keyed = self.schemas.has_keys(self.shape.topic)
         return self._keyed
@@ -289,7 +303,7 @@ class RecordRewriter:
             if made != value:
                 try:
                     check(made, start)
-                except BrokenValue:  # what it says may quote the value
+                except BrokenValue:  # its message may quote the value
                     raise Unmaskable(f"masked, it does not fit its schema {schema_id}") from None
             return made
 
@@ -308,7 +322,8 @@ class RecordRewriter:
             raise _unshapable(f"its value is no JSON: {error}") from None
         except (InvalidSchema, Unmaskable) as error:
             raise _unshapable(f"its value cannot be read: {error}") from None
-        except BrokenValue as error:  # what it says may quote the value, and this is told in the target
+        # its message may quote the value, and this error is stored in the target
+        except BrokenValue as error:
             raise _unshapable(f"its value does not fit its schema, at byte {error.offset}") from None
 
     def _source(self, schema_id: int) -> SchemaSource:
@@ -328,18 +343,18 @@ class RecordRewriter:
         return content if there == schema_id else b"\0" + there.to_bytes(4, "big") + content[_BODY_AT:]
 
     def _is_known(self, schema_id: int) -> bool:
-        """Whether the source's registry has the id; else the content is framed by chance."""
+        """Return whether the source's registry has the id; else the content only looks framed."""
         if schema_id not in self._known:
             try:
                 self.schemas.source(schema_id)
             except NotFound:
-                return False  # asked again next time: it may be registered by then
+                return False  # requested again next time: it may be registered by then
             self._known.add(schema_id)
         return True
 
 
 def stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ascending offsets as stretches [first, end).
+    """Group ascending offsets into ranges [first, end).
 
     >>> list(stretches([3, 4, 7]))
     [(3, 5), (7, 8)]
@@ -382,7 +397,7 @@ def _text(content: bytes | None) -> str | None:
 
 
 def _at(value: Any, path: Sequence[str]) -> list[Any]:
-    """Every value at a path, through arrays."""
+    """Return every value at a path, through arrays."""
     if isinstance(value, list):
         return [found for each in value for found in _at(each, path)]
     if not path:

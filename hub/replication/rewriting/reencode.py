@@ -1,10 +1,12 @@
-"""[core] Records taken out of batches and put into new ones, for what cannot pass as it is (see hub/kafka/protocol/record_batch.py).
+"""[core] Re-encoding: take records out of batches that cannot be copied unchanged and build new batches (see
+hub/kafka/protocol/record_batch.py).
 
-Of a record only the two deltas to its batch's header change; its attributes, key, value and headers stay the very bytes
-they are. So null and empty differ, headers may repeat and their names need not be UTF-8, and a timestamp may be 0 or -1.
+In a record only the two deltas to its batch's header change; its attributes, key, value and headers keep
+their bytes. So null and empty differ, headers may repeat and their names need not be UTF-8, and a timestamp
+may be 0 or -1.
 
-``Reencoder`` is the port; ``Reencode`` the one that is here. A faster one, or one that changes records, may take its
-place: it gets batches and gives batches of the same records in the same order.
+``Reencoder`` is the port, ``Reencode`` its implementation. A faster one, or one that changes records, may
+replace it: it gets batches and returns batches of the same records in the same order.
 """
 
 from __future__ import annotations
@@ -40,13 +42,13 @@ _MOST_AT_ONCE = 16 << 20
 
 
 class RecordTooLarge(CallerError):
-    """One record alone is larger than the target takes."""
+    """One record alone is larger than the target accepts."""
 
     code = "HUB-1610"
 
 
 class RawRecord(NamedTuple):
-    """A record with its place resolved; ``rest`` is key, value and headers as they lie in a batch."""
+    """A record with absolute offset and timestamp; ``rest`` is key, value and headers as they are in a batch."""
 
     offset: int
     timestamp_ms: int
@@ -56,8 +58,9 @@ class RawRecord(NamedTuple):
 
 @dataclass(slots=True)
 class NewBatch:
-    """A finished batch but for the producer's fields, which ``batches.patch`` sets; ``runs`` count offsets of the
-    target from 0, the first record's."""
+    """A complete batch except for the producer's fields, which ``patch`` sets; ``runs`` count offsets of the
+    target from 0, the first record's.
+    """
 
     payload: bytearray
     count: int
@@ -67,16 +70,17 @@ class NewBatch:
 
 
 class Reencoder(Protocol):
-    """Writes the records of batches anew."""
+    """Port that re-encodes the records of batches."""
 
     def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
-        """All records from ``position`` on, in order, in the first batch's codec, none of the new batches larger than
-        ``largest_bytes``. Raises CorruptBatch, RecordTooLarge naming the offset."""
+        """Return all records from ``position`` on, in order, in the first batch's codec, in batches of at
+        most ``largest_bytes``. Raises CorruptBatch, RecordTooLarge naming the offset.
+        """
         ...
 
 
 class Reencode:
-    """See Reencoder."""
+    """Reencoder that keeps every record."""
 
     def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
         return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
@@ -91,8 +95,9 @@ class Reencode:
 
 
 def anew(parts: Iterable[Sequence[RawRecord]], codec: int, largest_bytes: int) -> list[NewBatch]:
-    """The records as new batches. What a few small batches hold may inflate a thousandfold: it is written as soon as it is
-    much, never in memory all at once."""
+    """Return the records as new batches. A few small batches may inflate a thousandfold: a new batch is
+    written at every ``_MOST_AT_ONCE`` bytes, so that they are never in memory together.
+    """
     made: list[NewBatch] = []
     records: list[RawRecord] = []
     size = 0
@@ -107,7 +112,7 @@ def anew(parts: Iterable[Sequence[RawRecord]], codec: int, largest_bytes: int) -
 
 
 def fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Iterator[NewBatch]:
-    """One batch when it fits, else both halves, and so on."""
+    """Yield one batch if it fits, else both halves, recursively."""
     waiting = [records] if records else []
     while waiting:
         part = waiting.pop()
@@ -128,8 +133,10 @@ def fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Ite
 
 
 def records_in(batch: RecordBatch, bounds: UnpackedBounds = DEFAULT_BOUNDS) -> Iterator[RawRecord]:
-    """The records of a batch of any format, ascending; of one that may not be unpacked one record that stands for all, the same
-    for the same bytes in every cluster (hub/kafka/protocol/bounded_frames.py). Raises CorruptBatch."""
+    """Return the records of a batch of any format, ascending. A batch that may not be unpacked gives one
+    record that represents all, the same for the same bytes in every cluster
+    (hub/kafka/protocol/bounded_frames.py). Raises CorruptBatch.
+    """
     why = unread_reason(batch, bounds)
     if why is not None:
         return iter([_stand_in(batch, why)])
@@ -173,8 +180,10 @@ def _records(batch: RecordBatch) -> Iterator[RawRecord]:
 
 
 def _legacy_records(batch: RecordBatch) -> Iterator[RawRecord]:
-    """Formats 0 and 1: a message, or one that wraps a compressed set (KIP-31, KIP-32: inner offsets of format 1 are
-    relative, the wrapper has the last one's; its broker time, if it has one, is that of all)."""
+    """Yield the records of formats 0 and 1: a message, or one that wraps a compressed set (KIP-31, KIP-32:
+    inner offsets of format 1 are relative, the wrapper has the last one's; its broker time, if it has one, is
+    that of all).
+    """
     message = _message(batch)
     if batch.codec == NONE:
         yield message.raw(batch.base_offset)
@@ -230,7 +239,7 @@ def _message(batch: RecordBatch) -> _Message:
 
 
 def batch_of(records: Sequence[RawRecord], codec: int = NONE) -> NewBatch:
-    """One batch of at least one record, ascending; its producer's fields are still empty."""
+    """Return one batch of at least one record, ascending; its producer's fields are still empty."""
     first_timestamp = records[0].timestamp_ms
     body = bytearray()
     record = bytearray()
@@ -254,7 +263,7 @@ def batch_of(records: Sequence[RawRecord], codec: int = NONE) -> NewBatch:
 
 
 def batch_of_new(records: Sequence[NewRecord], now_ms: int) -> NewBatch:
-    """Records of our own as a batch without compression, in the order given."""
+    """Return the hub's own records as a batch without compression, in the order given."""
     return batch_of(
         [
             RawRecord(
@@ -269,12 +278,12 @@ def batch_of_new(records: Sequence[NewRecord], now_ms: int) -> NewBatch:
 
 
 def patched(payload: bytearray) -> RecordBatch:
-    """The batch in the payload of a NewBatch."""
+    """Return the batch in the payload of a NewBatch."""
     return RecordBatch(payload, 0, *HEADER.unpack_from(payload, 0))
 
 
 def runs_of(offsets: Sequence[int]) -> tuple[Run, ...]:
-    """Source offsets, ascending, as runs onto 0, 1, 2 ...
+    """Map ascending source offsets as runs onto 0, 1, 2 ...
 
     >>> runs_of([5, 6, 9])
     (Run(source=5, target=0, count=2), Run(source=9, target=2, count=1))
@@ -291,7 +300,7 @@ def runs_of(offsets: Sequence[int]) -> tuple[Run, ...]:
 def rest_of(
     key: bytes | None, value: bytes | None, headers: Iterable[tuple[bytes, bytes | None]] = ()
 ) -> bytes:
-    """Key, value and headers as a record holds them."""
+    """Return key, value and headers as a record holds them."""
     rest = bytearray()
     _put_bytes(rest, key)
     _put_bytes(rest, value)
@@ -310,7 +319,7 @@ class Fields(NamedTuple):
 
 
 def fields_of(rest: bytes) -> Fields:
-    """The inverse of ``rest_of``. Raises CorruptBatch."""
+    """Parse the result of ``rest_of``. Raises CorruptBatch."""
     try:
         key, at = _take_bytes(rest, 0)
         value, at = _take_bytes(rest, at)
@@ -345,7 +354,9 @@ def _take_bytes(rest: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def varint(buffer: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits at ``at``, and where it ends. Raises IndexError at the buffer's end."""
+    """Return the zigzag varint of up to 64 bits at ``at``, and where it ends. Raises IndexError at the
+    buffer's end.
+    """
     byte = buffer[at]
     at += 1
     if byte < 0x80:

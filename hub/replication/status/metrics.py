@@ -1,8 +1,8 @@
-"""[edge] Mirrors in Prometheus' families: out of what ``hub mirror status`` tells, so that all three say the same.
+"""[edge] Prometheus metrics of mirrors, computed from the same values as ``hub mirror status``.
 
-Series: a few a mirror, three for each of its worst partitions, three for each of its worst groups, one for each topic that
-lost something. What is not known has
-no sample: a missing series can be alerted on, a zero would lie.
+Series: some per mirror, three for each of its worst partitions, three for each of its worst groups, one for
+each topic that lost records. An unknown value has no sample: a missing series can be alerted on, a zero would
+be wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATES = (
     "trouble",
     "unknown",
 )
-# Partitions, groups, and topics with gaps, of each mirror with series of their own.
+# Series limit per mirror, for partitions, for groups, and for topics with gaps.
 MOST = 200
 
 _OF_MIRROR: tuple[tuple[str, str, str], ...] = (
@@ -60,8 +60,9 @@ _OF_GROUP: tuple[tuple[str, str, str], ...] = (
 def families(
     statuses: Sequence[Mapping[str, Any]], most: int = MOST, known: bool | None = None
 ) -> Iterator[Metric]:
-    """``statuses`` as mirror_status.py makes them; of a target that does not answer the short one. ``known``: whether they could be
-    asked for; None: nobody did yet."""
+    """Yield the metric families. ``statuses`` are made by mirror_status.py; a target that does not answer has
+    the short form. ``known``: whether the statuses could be read; None: not tried yet.
+    """
     told = [each for each in statuses if "workers" in each]
     yield _gauge("known", "1 while mirrors.yaml can be read and its clusters were asked", [], [([], known)])
     yield _gauge(
@@ -103,7 +104,7 @@ def families(
         ["mirror", "topic"],
         (([each["mirror"], topic], age_s) for each in told for topic, age_s in gap_ages(each)[:most]),
     )
-    # What a mirror does not carry any more is not late: its way back tells of it, or nobody does.
+    # A topic that a mirror does not carry any more is not late: the way back reports it, if anything does.
     carried = (
         (each["mirror"], [row for row in each["partitions"] if row["state"] != "left"]) for each in told
     )
@@ -125,7 +126,9 @@ def _stands(status: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
 
 
 def gap_ages(status: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Topics of which something is lost for ever, with the age of the newest such find, in seconds; the newest first."""
+    """Return the topics with permanently lost records and the age of the newest gap, in seconds; the newest
+    first.
+    """
     found: dict[str, float] = {}
     for gap in status["gaps"]:
         found[gap["topic"]] = min(gap["found_s"], found.get(gap["topic"], gap["found_s"]))
@@ -133,7 +136,9 @@ def gap_ages(status: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def worst(rows: Iterable[Mapping[str, Any]], key: str, most: int) -> list[Mapping[str, Any]]:
-    """The rows with the highest numbers, what is not known first; as they stand where all are alike."""
+    """Return the ``most`` rows with the highest numbers, unknown ones first; rows with equal numbers keep
+    their order.
+    """
     return sorted(rows, key=lambda row: (row[key] is not None, -(row[key] or 0)))[:most]
 
 

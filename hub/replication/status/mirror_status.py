@@ -1,11 +1,13 @@
-"""[core] The status of one mirror, out of what stands in its target: state, lag, gaps, groups, RPO. Plain values for output.
+"""[core] Status of one mirror from the records in its target: state, lag, gaps, groups, RPO. Plain values for
+output.
 
-Positions and gaps are from checkpoints, which are true whatever becomes of workers; rates and reasons are what a worker saw
-last, and how long ago is said. Lag in records is the source's end, as it is asked for now, less the checkpoint: a worker that
-stands still does not freeze it. Where the source does not answer, the end is the one that a worker reported last.
+Positions and gaps are from checkpoints, which are true whatever happens to workers; rates and reasons are
+from a worker's last report, with its age. Lag in records is the source's present end minus the checkpoint: a
+worker that hangs does not freeze it. Where the source does not answer, the end is from the last report of a
+worker.
 
-A partition is reported while a worker that is alive says that it holds the partition's shard, and has told of the partition.
-Every other one is ``unknown``, and so is its mirror. Without a worker that is alive a mirror does not run.
+A partition is reported while a living worker claims the partition's shard, and has reported the partition.
+Every other one is ``unknown``, and so is its mirror. Without a living worker a mirror does not run.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ _LEFT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class SourceEndOffsets:
-    """How far a source reached when it was asked, by partition. ``begins``: the first offsets of those without a checkpoint.
-    ``error``: why it did not answer."""
+    """Present end offsets of a source, by partition. ``begins``: the first offsets of partitions without a
+    checkpoint. ``error``: why it did not answer.
+    """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -56,7 +59,7 @@ NOT_ASKED = SourceEndOffsets()
 
 
 def places_of(link: Link, board: ControlState, progress: WrittenState) -> frozenset[TopicPartition]:
-    """Every partition that a status of the link is about: planned, or mirrored before."""
+    """Return every partition that a status of the link includes: planned, or mirrored before."""
     carries = board.carries.get(link.name)
     topics = carries.topics if carries is not None else {}
     planned = {TopicPartition(name, at) for name, topic in topics.items() for at in range(topic.partitions)}
@@ -71,8 +74,9 @@ def summary_of(
     now_ms: int,
     ends: SourceEndOffsets = NOT_ASKED,
 ) -> dict[str, Any]:
-    """One mirror as ``hub mirror status`` tells it. ``ok``: nothing stands still that should not, and all of it is known.
-    ``ends``: of the source, asked after ``board`` and ``progress`` were read."""
+    """Return the status of one mirror for ``hub mirror status``. ``ok``: no part is stopped unintentionally,
+    and all parts are known. ``ends``: of the source, read after ``board`` and ``progress``.
+    """
     carries = board.carries.get(link.name)
     marks = progress.of(link.name)
     topics = carries.topics if carries is not None else {}
@@ -124,7 +128,7 @@ def summary_of(
         if gap.link == link.name
     ]
     trouble = dict(carries.trouble) if carries is not None else {}
-    # What it does not carry any more is not late: its way back tells of it, or nobody does.
+    # A topic that it does not carry any more is not late: the way back reports it, if anything does.
     carried = [row for row in partitions if row["state"] != "left" or row["topic"] in trouble]
     stopped = [row for row in partitions if row["state"] in ("stopped", "trouble")]
     unknown = [row for row in partitions if row["state"] == "unknown"]
@@ -209,13 +213,17 @@ def summary_of(
 
 
 def failed_over(board: ControlState, link: Link) -> bool:
-    """Return whether the target acts for the source since a failover that was not followed by another change."""
+    """Return whether the target has the source's ownership since a failover that was not followed by another
+    change.
+    """
     owner, said = board.control.owner(link.source), board.declared.get(link.source)
     return said is not None and owner.acting == link.target and said.epoch == owner.epoch
 
 
 def with_losses(status: dict[str, Any], losses: Sequence[Loss] | None) -> dict[str, Any]:
-    """Replace the declared losses of a mirror's status by those just counted at the source; ``losses`` None: no answer."""
+    """Replace the declared losses in a mirror's status by those just counted at the source; ``losses`` None:
+    no answer.
+    """
     if losses is None:
         return status
     rows = [lost_row(each) for each in losses]
@@ -223,7 +231,7 @@ def with_losses(status: dict[str, Any], losses: Sequence[Loss] | None) -> dict[s
 
 
 def lost_row(loss: Loss) -> dict[str, Any]:
-    """One partition of ``lost`` of a mirror's status."""
+    """Return one partition of ``lost`` of a mirror's status."""
     return {
         "topic": loss.place.topic,
         "partition": loss.place.partition,
@@ -234,7 +242,9 @@ def lost_row(loss: Loss) -> dict[str, Any]:
 
 
 def _left_behind(board: ControlState, link: Link) -> dict[str, Any]:
-    """Return the losses that the last failover declared, while its target acts for the source. ``lost_known`` False: the source did not answer, so all of it is a lower bound."""
+    """Return the losses that the last failover declared, while its target has the source's ownership.
+    ``lost_known`` False: the source did not answer, so all of it is a lower bound.
+    """
     said = board.declared.get(link.source)
     if said is None or not failed_over(board, link):
         return {"lost": [], "lost_known": True, "lost_heard_at_ms": None, "redelivered": 0}
@@ -250,7 +260,7 @@ def _left_behind(board: ControlState, link: Link) -> dict[str, Any]:
 
 
 def _heard_s(board: ControlState, link: Link, now_ms: int) -> float | None:
-    """Return the seconds since a worker last heard the source's end offsets; None: never heard."""
+    """Return the seconds since a worker last read the source's end offsets; None: never."""
     ends = board.ends.get(link.name)
     if ends is None:
         return None
@@ -258,7 +268,9 @@ def _heard_s(board: ControlState, link: Link, now_ms: int) -> float | None:
 
 
 def _rules(progress: WrittenState, link: str, place: TopicPartition) -> list[dict[str, Any]]:
-    """Under which rules a partition's records were made, where any were, by source offsets [first, end)."""
+    """Return the rules that a partition's records were made under, by source offsets [first, end); [] without
+    rules.
+    """
     mark, ruled = progress.checkpoints.get((link, *place)), progress.rules_at(link, place)
     if mark is None or not ruled:
         return []
@@ -269,7 +281,7 @@ def _rules(progress: WrittenState, link: str, place: TopicPartition) -> list[dic
 
 
 def _closed(mirror: Mirror, now_ms: int) -> str | None:
-    """Until when a schedule lets nothing through; None when it lets."""
+    """Return why the schedule holds the mirror back now, and until when; None when it does not."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     if mirror.schedule is None or is_open(mirror.schedule, now):
         return None
@@ -283,7 +295,7 @@ def _closed(mirror: Mirror, now_ms: int) -> str | None:
 def _waits_for_a_file(
     file: MirrorsFile, link: Link, board: ControlState, defined: Sequence[Mapping[str, Any]], topic: str
 ) -> bool:
-    """Return True when only the asked file has the topic in this mirror, and the workers have another file."""
+    """Return whether only the caller's file has the topic in this mirror, and the workers have another file."""
     elsewhere = bool(defined) and not defined[0]["here"]
     handed_over = board.control.acting.get(home_of(file, topic) or "") is not None
     return elsewhere and link.mirror.selects(topic) and not handed_over
@@ -298,7 +310,7 @@ def _why_left(file: MirrorsFile, board: ControlState, topic: str) -> str:
 
 
 def _alive(beat: WorkerHeartbeat, now_ms: int) -> bool:
-    """Whether a worker was heard of lately, by the clock of whoever asks."""
+    """Return whether a worker's heartbeat is recent, by the caller's clock."""
     return now_ms - beat.at_ms < max(SILENT_MS, beat.ttl_ms)
 
 
@@ -307,12 +319,12 @@ def _holds(beat: WorkerHeartbeat, link: Link) -> bool:
 
 
 def _workers(board: ControlState, link: Link, now_ms: int) -> list[str]:
-    """Those that hold anything of the link and are alive."""
+    """Return the living workers that hold any shard of the link."""
     return sorted(name for name, beat in board.beats.items() if _alive(beat, now_ms) and _holds(beat, link))
 
 
 def _holders(board: ControlState, link: Link, workers: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """By shard, the workers that are alive and say that they hold it."""
+    """Return by shard the living workers that claim it."""
     found: dict[int, tuple[str, ...]] = {}
     for name in workers:
         for shard in board.beats[name].holding:
@@ -322,7 +334,7 @@ def _holders(board: ControlState, link: Link, workers: Sequence[str]) -> dict[in
 
 
 def _last_heard(board: ControlState, link: Link, now_ms: int) -> str:
-    """Since when nobody mirrors a link, as far as its last worker tells."""
+    """Return since when nobody mirrors a link, by the last heartbeat of its workers."""
     silent = [beat for beat in board.beats.values() if _holds(beat, link)]
     if not silent:
         return "nobody mirrors it now"
@@ -332,7 +344,9 @@ def _last_heard(board: ControlState, link: Link, now_ms: int) -> str:
 
 
 def _definitions(file: MirrorsFile, link: Link, board: ControlState, now_ms: int) -> list[dict[str, Any]]:
-    """The definitions that living workers have of the link, that of the newest file first. ``here``: it is the asked file's."""
+    """Return the definitions that living workers have of the link, that of the newest file first. ``here``:
+    it is the one of the caller's file.
+    """
     claims = {
         name: {link.name: beat.links[link.name]}
         for name, beat in board.beats.items()
@@ -359,7 +373,7 @@ def _definitions(file: MirrorsFile, link: Link, board: ControlState, now_ms: int
 
 
 def _cautions(defined: Sequence[Mapping[str, Any]], ends: SourceEndOffsets, link: Link) -> list[str]:
-    """What is worth knowing of a status that is not wrong."""
+    """Return remarks on a status that is not an error."""
     found = []
     if ends.error:
         found.append(
@@ -393,7 +407,7 @@ def _heartbeat(board: ControlState, worker: str, link: str, now_ms: int) -> dict
 
 
 def _verified(known: VerifiedRange | None, mark: Checkpoint | None, now_ms: int) -> dict[str, Any] | None:
-    """How far both sides were compared; None: not yet, or it was another copy."""
+    """Return how far both sides were compared; None: not yet, or it was another copy."""
     if known is None or mark is None or known.copy != copy_of(mark):
         return None
     return {
@@ -407,7 +421,7 @@ def _verified(known: VerifiedRange | None, mark: Checkpoint | None, now_ms: int)
 
 
 def _unverified(partitions: Sequence[dict[str, Any]]) -> int:
-    """Offsets that were mirrored and not compared: passed over, or not come to yet."""
+    """Count the offsets that were mirrored and not compared: skipped, or not reached yet."""
     count = 0
     for row in partitions:
         done = row["verified"]
@@ -419,8 +433,9 @@ def _unverified(partitions: Sequence[dict[str, Any]]) -> int:
 
 
 class _SourcePartition(NamedTuple):
-    """Of a source's partition: its first offset, where a partition that was never mirrored begins there; its end; and how old
-    that is, in milliseconds. None: not known."""
+    """First offset of a source's partition, if a partition without a checkpoint begins there; its end; and
+    the age of both, milliseconds. None: unknown.
+    """
 
     begin: int | None
     end: int | None
@@ -430,12 +445,12 @@ class _SourcePartition(NamedTuple):
 def _source(
     link: Link, tp: TopicPartition, board: ControlState, asked: SourceEndOffsets, now_ms: int
 ) -> _SourcePartition:
-    """As it was asked now; else as a worker heard it last."""
+    """Return the ends just read; else those of a worker's last report."""
     known = board.ends.get(link.name)
     begin = asked.begins.get(tp)
     if begin is None and known is not None and tp in known.places:
         begin = known.places[tp][0]
-    # A way back carries only what was born away, and `latest` only what comes.
+    # A way back carries only records born away, and `latest` only new ones.
     if link.mirror.start != "earliest" or link.name != link.declared:
         begin = None
     if tp in asked.offsets:
@@ -456,7 +471,7 @@ def _partition(
     source: _SourcePartition,
     now_ms: int,
 ) -> dict[str, Any]:
-    """One row. ``holders``: the workers that hold its shard, as they report."""
+    """Return one row. ``holders``: the workers that hold its shard, as they report."""
     told = status.source_next if status is not None and status.source_next >= 0 else None
     source_next = mark.source_next if mark is not None else told
     seen_ms = now_ms - status.at_ms if status is not None else None
@@ -495,7 +510,7 @@ def _seconds(of_ms: int | None) -> float | None:
 
 
 def _not_reported(holders: Sequence[str], seen_ms: int | None) -> str:
-    """Why nothing is known of how a partition goes now."""
+    """Return why the present state of a partition is unknown."""
     ago = "never reported" if seen_ms is None else f"last reported {max(0, seen_ms) / 1000:.0f} s ago"
     if not holders:
         return f"no worker holds its shard ({ago})"
@@ -510,8 +525,10 @@ def _lag_s(
     asked: bool,
     now_ms: int,
 ) -> float | None:
-    """How late a partition is, in seconds; ``asked``: its lag is by the source's end of now. Once nobody looks any more: what
-    was there then waits since then at least, and when came what came later nobody knows."""
+    """Return the lag of a partition in seconds; ``asked``: its lag is relative to the source's present end.
+    Without a recent report: the records of the last report have waited at least since then; when later ones
+    arrived is unknown.
+    """
     if lag is None or position is None:
         return None
     if lag == 0 and (fresh or asked):
@@ -527,8 +544,9 @@ def _lag_s(
 
 
 def _group(status: GroupStatus, partitions: dict[tuple[Any, Any], dict[str, Any]]) -> dict[str, Any]:
-    """``rpo_records``: offsets that the group has not read and that the target does not have; ``rpo_s``: how old the
-    oldest of them is. What would be lost to it if the source were gone now."""
+    """Return the status of one group: its losses if the source were gone now. ``rpo_records``: offsets that
+    the group has not read and that the target lacks; ``rpo_s``: age of the oldest of them, seconds.
+    """
     rows = []
     for place in status.places:
         row = partitions.get((place.topic, place.partition), {})
@@ -558,13 +576,13 @@ def _group(status: GroupStatus, partitions: dict[tuple[Any, Any], dict[str, Any]
 
 
 def _total(rows: Sequence[dict[str, Any]], name: str) -> int | None:
-    """The sum; None while one of them is not known."""
+    """Return the sum; None while one of them is unknown."""
     known = [row[name] for row in rows]
     return None if None in known else sum(known)
 
 
 def _latest(rows: Sequence[dict[str, Any]]) -> float | None:
-    """The longest lag in seconds; None where none is known to be late and one is not known."""
+    """Return the longest lag in seconds; None if no known lag is above 0 and one is unknown."""
     known = [row["lag_s"] for row in rows if row["lag_s"] is not None]
     longest = max(known, default=None)
     return longest if len(known) == len(rows) or longest else None

@@ -1,7 +1,7 @@
-"""[core] How mirrors go against how they should: observations of alerts' rules, out of what ``hub mirror status`` tells.
+"""[core] Observations of the alert rules for mirrors, computed from the values of ``hub mirror status``.
 
-What is not known is UNKNOWN: a target that does not answer, a partition that no worker tells of. Only that this lasts is an
-alert of its own. A mirror that somebody paused, or that its schedule holds back, may stand and be late.
+Unknown values give UNKNOWN: a target that does not answer, a partition that no worker reports. Only if this
+lasts, it is a separate alert. A mirror that is paused, or held back by its schedule, may stop and be late.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hub.topics.tree.tree import TopicSpec
 
 Status = Mapping[str, Any]
 Tree = Mapping[str, TopicSpec]
-# What stands in the place of a mirror while no mirror's name is known.
+# Used in place of a mirror while no mirror's name is known.
 FILE = "mirrors.yaml"
-# States of a mirror that carries nothing, and is meant to.
+# States of a mirror that intentionally carries nothing.
 RESTING = ("paused", "handed over")
 RULES = ("mirror-trouble", "mirror-unknown", "mirror-lag", "mirror-differs", "mirror-gap")
 
@@ -27,8 +27,10 @@ RULES = ("mirror-trouble", "mirror-unknown", "mirror-lag", "mirror-differs", "mi
 def observe_mirrors(
     statuses: Sequence[Status], tree: Tree, changes: RuleChanges, error: str | None = None
 ) -> list[RuleObservations]:
-    """The five rules of mirrors. ``statuses`` as mirror_status.py makes them, the short one of a target that does not answer.
-    ``error``: why they are not of now: mirrors.yaml cannot be read, nobody could be asked."""
+    """Return the observations of the five rules of mirrors. ``statuses`` are made by mirror_status.py; a
+    target that does not answer has the short form. ``error``: why they are not current: mirrors.yaml cannot
+    be read, or no cluster could be read.
+    """
     trouble, differs, unknown = [], [], []
     late: list[Observation] = []
     lost: list[Observation] = []
@@ -59,7 +61,7 @@ def _whose(spec: TopicSpec | None, objective: str = "") -> Labels:
 
 
 def _not_known(status: Status, error: str | None) -> str | None:
-    """Why nothing is known of a mirror; None when its target told."""
+    """Return why a mirror's state is unknown; None when its target answered."""
     if error is not None:
         return error
     return None if "workers" in status else str(status["reason"])
@@ -126,7 +128,7 @@ def _differs(status: Status, error: str | None) -> Observation:
 
 
 def _late(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Iterable[Observation]:
-    """One for each topic with ``slo.lag``, and one for all the others together."""
+    """Yield one observation for each topic with ``slo.lag``, and one for all others together."""
     name = str(status["mirror"])
     why = _not_known(status, error)
     if why is not None:
@@ -160,7 +162,9 @@ def _late(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Itera
 def _lag(
     status: Status, topic: str, rows: Sequence[Mapping[str, Any]], most_ms: int, labels: Labels
 ) -> Observation:
-    """What is not told of by a worker is late by so much at least: a proof that it is too late, and none that it is not."""
+    """Return the observation of one lag limit. The lag of an unreported partition is a lower bound: it proves
+    BAD, never GOOD.
+    """
     name = str(status["mirror"])
     about = _about(name, topic)
     known = [row for row in rows if row["lag_s"] is not None]
@@ -180,8 +184,9 @@ def _lag(
 
 
 def _at_stake(status: Status, topic: str) -> str:
-    """What a failover would cost the groups now, in words, of one topic where one is named; "": nothing. Who sees a topic's
-    alert need not see who reads other ones."""
+    """Describe what a failover would cost the groups now, in one topic if given; "": nothing. Who may see a
+    topic's alert is not necessarily allowed to see the readers of others.
+    """
     losing: dict[str, int] = {}
     for group in status["groups"]:
         lost = sum(each["rpo_records"] for each in group["places"] if topic in ("", each["topic"]))
@@ -198,7 +203,9 @@ def _at_stake(status: Status, topic: str) -> str:
 
 
 def _lost(status: Status, tree: Tree, limit_ms: int, error: str | None) -> Iterable[Observation]:
-    """One for each topic of which something is lost for ever: BAD while it is news, GOOD for ever after."""
+    """Yield one observation for each topic with permanently lost records: BAD while the gap is new, GOOD
+    afterwards.
+    """
     name = str(status["mirror"])
     why = _not_known(status, error)
     gaps: Sequence[Mapping[str, Any]] = status.get("gaps", ())

@@ -1,4 +1,4 @@
-"""[shell] How far sources reach, asked by whoever looks at mirrors: what workers report of it is as old as their last word."""
+"""[shell] Present end offsets of sources, read by the caller, because the reports of workers may be old."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ REST_S = 20.0
 
 @dataclass
 class SourceEndsReader:
-    """Asks source clusters for the ends of partitions. A cluster that does not answer keeps nobody waiting for longer than
-    ``wait_s``, and is not asked again for ``rest_s``. For one thread."""
+    """Reader of partition ends from source clusters. A cluster that does not answer blocks the caller for at
+    most ``wait_s``, and is not asked again for ``rest_s``. Use from one thread.
+    """
 
     wait_s: float = WAIT_S
     rest_s: float = REST_S
@@ -37,13 +38,13 @@ class SourceEndsReader:
         if self.clock() < until_s:
             return SourceEndOffsets(error=why)
         before = self._asking.pop(source.name, None)
-        if before is not None and not before.done():  # it still waits for an answer to the last question
+        if before is not None and not before.done():  # the last request is still pending
             self._asking[source.name] = before
             return self._rests(source.name, "it does not answer")
         if not places:
             return SourceEndOffsets()
         future: Future[SourceEndOffsets] = Future()
-        # Of its own, and no pool's: a command ends without waiting for a cluster that is gone.
+        # A separate daemon thread, not of a pool: a command ends without waiting for a cluster that is gone.
         threading.Thread(
             target=_answer,
             args=(future, source, frozenset(places), frozenset(fresh)),

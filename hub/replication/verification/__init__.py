@@ -1,6 +1,6 @@
-"""Verification: are both sides of a mirror the same?
+"""Verification: compares both sides of a mirror.
 
-``verify.py`` answers once; ``continuous_check.py`` all the time, a bounded part at a time. ``comparable.py`` finds what can be
-compared, ``local_records.py`` [core] what did not come by the mirror, ``digest.py`` [core] hashes stretches, and
-``differences.py`` [core] lists what differs.
+``verify.py`` compares once; ``continuous_check.py`` all the time, a bounded part at a time. ``comparable.py``
+finds what can be compared, ``local_records.py`` [core] which records did not come by the mirror,
+``digest.py`` [core] hashes ranges, and ``differences.py`` [core] lists what differs.
 """

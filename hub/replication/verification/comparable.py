@@ -1,4 +1,4 @@
-"""[edge] What of a link can be compared or judged: its partitions with checkpoints, complete maps, gaps and ends."""
+"""[edge] Inputs of a verification: a link's partitions with checkpoints, complete maps, gaps and ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _COMPLETE_S = 15.0
 def complete_tables(
     reached: ClusterHandle, link: str, topics: Iterable[str] = ()
 ) -> tuple[WrittenState, dict[TopicPartition, OffsetMap]]:
-    """The maps of a link, each as far as its checkpoint. Raises PeerError when one does not become so in time."""
+    """Return the maps of a link, each complete up to its checkpoint. Raises PeerError when one is not
+    complete in time.
+    """
     only = set(topics)
     reader = WrittenStateReader(reached)
     deadline = time.monotonic() + _COMPLETE_S
@@ -54,7 +56,7 @@ def compared(
     control: Control,
     topics: Iterable[str] = (),
 ) -> list[ComparedPartition]:
-    """Every partition that the link has mirrored, ready for ``verify``."""
+    """Return every partition that the link has mirrored, ready for ``verify``."""
     source, target = clusters[link.source], clusters[link.target]
     progress, tables = complete_tables(target, link.name, topics)
     other = read_progress(source) if control.operations else WrittenState()
@@ -80,7 +82,7 @@ def compared(
 
 
 class _Newer:
-    """The maps of a link as they are now; read when they are asked for first, then read on."""
+    """The current maps of a link; read at the first call, then incrementally."""
 
     def __init__(self, target: ClusterHandle, link: str) -> None:
         self._target, self._link = target, link

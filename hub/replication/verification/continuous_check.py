@@ -1,8 +1,10 @@
-"""[shell] Both sides of a mirror compared all the time, a bounded bit of one partition at a time, beside the mirroring.
+"""[shell] Continuous verification: compare both sides of a mirror all the time, a bounded part of one
+partition per step.
 
-Whoever does a link's chores does this too. Where little is written all of it is compared; where much is, the newest part
-of what came since the last turn, and what was passed over is counted. So a copy that is damaged, or written to by somebody
-else, is told of within minutes and without anybody asking. ``hub mirror verify`` compares everything, and says so here too.
+The worker that runs a link's tasks runs this, too. Where little is written all of it is compared; where much
+is, the newest part of the records since the last turn, and skipped offsets are counted. So a copy that is
+corrupt, or written to by others, is reported within minutes without a request. ``hub mirror verify`` compares
+everything, and records its result here, too.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _LOOKS, _LOOK_AGAIN_S = 2, 1.0
 
 
 class ContinuousVerification:
-    """For one thread. ``close`` it. ``secrets``: keys of masks by their references."""
+    """Continuous verification of one link. Use from one thread; close it. ``secrets``: keys of masks by their
+    references.
+    """
 
     def __init__(
         self, source: ClusterHandle, target: ClusterHandle, link: str, secrets: Mapping[str, str]
@@ -42,7 +46,7 @@ class ContinuousVerification:
         self.known: dict[TopicPartition, VerifiedRange] = {}
         self._verifier: Verifier | None = None
         self._turn: Iterator[TopicPartition] = iter(())
-        self._ends: dict[TopicPartition, int] = {}  # of the copies, as far as they were looked at
+        self._ends: dict[TopicPartition, int] = {}  # end offsets of the copies up to which they were compared
 
     def close(self) -> None:
         if self._verifier is not None:
@@ -50,7 +54,7 @@ class ContinuousVerification:
             self._verifier = None
 
     def remember(self, said: Mapping[TopicPartition, VerifiedRange]) -> None:
-        """What was found before, by another worker or by ``hub mirror verify``, where it is newer."""
+        """Take in newer results of another worker or of ``hub mirror verify``."""
         for place, each in said.items():
             mine = self.known.get(place)
             if mine is None or each.at_ms > mine.at_ms:
@@ -64,10 +68,12 @@ class ContinuousVerification:
         own: Callable[[TopicPartition], Ranges] = lambda place: ALL,
         newer: Callable[[TopicPartition], OffsetMap | None] = lambda place: None,
     ) -> VerifiedRange | None:
-        """Compare a bit of the next of ``places`` that has anything new; None when none has, or it cannot be read now.
+        """Compare a part of the next of ``places`` that has news; None when none has, or it cannot be read
+        now.
 
-        ``foreign``: what of a partition came from the target; None while that is not known. ``own``: what of the target may be
-        of others (local_records.py). ``newer``: a map as it is now.
+        ``foreign``: source offsets of a partition that came from the target; None while that is unknown.
+        ``own``: target offsets that may have records of others (local_records.py). ``newer``: returns the
+        current map.
         """
         ends = self._copies_ends(progress, places)
         due = self._next(progress, places, ends)
@@ -114,14 +120,15 @@ class ContinuousVerification:
 
     def _compare(self, each: ComparedPartition, new: int) -> PartitionVerdict:
         if self._verifier is None:
-            # Whoever waits here does the link's other chores too.
+            # Short timeouts: the link's other tasks wait for this one.
             here, there = (_soon(each) for each in (self.source, self.target))
             self._verifier = Verifier(here, there, secrets=self._secrets, fetch_bytes=_FETCH_BYTES)
         verdict = self._verifier.verify(each, min(new, MOST_OFFSETS))
         for _ in range(_LOOKS):
             if verdict.differs_at is None:
                 break
-            # The end of a transaction is marked in one partition after the other: the newest may not be readable yet.
+            # Transaction end markers are written to one partition after the other: the newest records may not
+            # be readable yet.
             time.sleep(_LOOK_AGAIN_S)
             verdict = self._verifier.verify(each, min(new, MOST_OFFSETS))
         return verdict
@@ -129,7 +136,9 @@ class ContinuousVerification:
     def _copies_ends(
         self, progress: WrittenState, places: Container[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return the end offsets of the copies: somebody else may write to an idle one. Empty while the target does not answer."""
+        """Return the end offsets of the copies: others may write to an idle one. Empty while the target does
+        not answer.
+        """
         try:
             return dict(self.target.kafka.known_ends([tp for tp in progress.of(self.link) if tp in places]))
         except PeerError as error:
@@ -142,7 +151,7 @@ class ContinuousVerification:
         places: Container[TopicPartition],
         ends: Mapping[TopicPartition, int],
     ) -> tuple[TopicPartition, Checkpoint, VerifiedRange] | None:
-        """In turns, so that a busy partition does not keep the others waiting."""
+        """Return the next partition with news, in turns, so that a busy one does not delay the others."""
         marks = {tp: mark for tp, mark in progress.of(self.link).items() if tp in places}
         for tried in range(2):
             for place in self._turn:
@@ -166,7 +175,7 @@ def _soon(side: ClusterHandle) -> ClusterHandle:
 
 
 def begun(known: VerifiedRange | None, link: str, mark: Checkpoint) -> VerifiedRange:
-    """What is known of the copy that a checkpoint is about: of one that was made anew, nothing yet."""
+    """Return the known range of a checkpoint's copy; an empty range for a recreated one."""
     if (
         known is not None
         and known.copy == copy_of(mark)
@@ -177,8 +186,9 @@ def begun(known: VerifiedRange | None, link: str, mark: Checkpoint) -> VerifiedR
 
 
 def after(before: VerifiedRange, mark: Checkpoint, verdict: PartitionVerdict, now_ms: int) -> VerifiedRange:
-    """What is known once a verdict is there over the newest part of what came since. A difference stays told until a
-    comparison of everything says that there is none."""
+    """Return the range after a verdict on the newest part of the new records. A difference stays reported
+    until a comparison of everything finds none.
+    """
     if not verdict.compared:
         return replace(before, why=verdict.why, at_ms=now_ms)
     differs_at, why = (
@@ -198,7 +208,9 @@ def after(before: VerifiedRange, mark: Checkpoint, verdict: PartitionVerdict, no
 
 
 def of_everything(link: str, mark: Checkpoint, verdict: PartitionVerdict, now_ms: int) -> VerifiedRange:
-    """What is known once a partition was compared as a whole. ``verdict`` of one that was compared."""
+    """Return the range after a partition was compared completely. ``verdict`` must be of a compared
+    partition.
+    """
     return VerifiedRange(
         link, *verdict.place, copy_of(mark), verdict.end, verdict.records, 0, verdict.differs_at, verdict.why, now_ms
     )  # fmt: skip

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 
 class DifferingRecord(NamedTuple):
-    """One difference. ``source`` None: the record is foreign, and ``at`` is the source position that it stands before. ``target``
-    None: there is no such record at the target."""
+    """One difference. ``source`` None: the record is foreign, and ``at`` is the source position that it
+    precedes. ``target`` None: there is no such record at the target.
+    """
 
     at: int
     source: int | None
@@ -35,7 +36,7 @@ class Differences:
 
 
 def foreign_record(at: int, target: int) -> DifferingRecord:
-    """A record of the copy that the map does not name, at offset ``target``."""
+    """Return the difference for a record of the copy that the map does not name, at offset ``target``."""
     return DifferingRecord(
         at, None, target, f"the target has a record at offset {target} that no mirror brought"
     )

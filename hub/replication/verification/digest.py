@@ -1,12 +1,12 @@
-"""[core] Are both sides the same? Digests of stretches of a partition that can be joined, so that they roll along.
+"""[core] Digests of ranges of a partition, which can be concatenated, to compare both sides.
 
-A record's hash is over what a mirror must keep (its source offset, timestamp, key, value, headers in their order); the
-target's offsets are translated back first, so a wrong map is found as well as a wrong record. A stretch's digest is a
-polynomial of its hashes modulo a Mersenne prime (Rabin and Karp's rolling hash)::
+A record's hash covers what a mirror must keep (its source offset, timestamp, key, value, headers in their
+order); the target's offsets are translated back first, so a wrong map is found as well as a wrong record. A
+range's digest is a polynomial of its hashes modulo a Mersenne prime (Rabin and Karp's rolling hash)::
 
     D(a b) = D(a) · B^|b| + D(b)   (mod 2^127 - 1)
 
-Order and number matter, and neighbours are joined without reading them again.
+Order and number matter, and neighbors are joined without reading them again.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _NONE = b"\xff\xff\xff\xff"
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Of ``count`` records in their order."""
+    """Digest of ``count`` records in their order."""
 
     count: int = 0
     value: int = 0
 
     def then(self, other: Digest) -> Digest:
-        """The digest of these records and then those."""
+        """Return the digest of these records followed by those of ``other``."""
         moved = self.value * pow(_BASE, other.count, _PRIME)
         return Digest(self.count + other.count, (moved + other.value) % _PRIME)
 
     def add(self, hashed: int) -> Digest:
-        """With one record more, given its ``hash_of``."""
+        """Return the digest with one more record, given its ``hash_of``."""
         return Digest(self.count + 1, (self.value * _BASE + hashed) % _PRIME)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class DigestRange:
-    """The digest of the records with source offsets in [first, end)."""
+    """Digest of the records with source offsets in [first, end)."""
 
     first: int
     end: int
@@ -54,7 +54,7 @@ class DigestRange:
 
 @dataclass(frozen=True, slots=True)
 class RangeDifference:
-    """A stretch of source offsets in which the sides differ; None: that side did not look there."""
+    """A range of source offsets in which the sides differ; None: that side has no digest there."""
 
     first: int
     end: int
@@ -69,7 +69,7 @@ def hash_of(
     value: bytes | None,
     headers: Sequence[tuple[str | bytes, bytes | None]],
 ) -> int:
-    """A record as a number below the prime. Null and empty differ, and so does every order of headers."""
+    """Hash a record to a number below the prime. Distinguishes null from empty, and every order of headers."""
     hashed = blake2b(struct.pack(">qq", source_offset, timestamp_ms), digest_size=16)
     parts: list[bytes | None] = [key, value]
     for name, said in headers:
@@ -81,9 +81,11 @@ def hash_of(
 
 
 def ranges(records: Iterable[tuple[int, Record]], size: int) -> Iterator[DigestRange]:
-    """Ranges of ``size`` source offsets, aligned to it, out of (source offset, record) in ascending order.
+    """Digest (source offset, record) pairs in ascending order into ranges of ``size`` source offsets, aligned
+    to it.
 
-    Ranges without a record are left out; the last one ends where its block ends, whether or not more may come.
+    Ranges without a record are left out; the last one ends where its block ends, whether or not more may
+    come.
     """
     block: int | None = None
     digest = Digest()
@@ -98,7 +100,7 @@ def ranges(records: Iterable[tuple[int, Record]], size: int) -> Iterator[DigestR
 
 
 def joined(parts: Sequence[DigestRange]) -> DigestRange:
-    """Neighbours, in order, as one. At least one."""
+    """Concatenate adjacent ranges, in order. At least one."""
     digest = Digest()
     for part in parts:
         digest = digest.then(part.digest)
@@ -106,7 +108,9 @@ def joined(parts: Sequence[DigestRange]) -> DigestRange:
 
 
 def differences(source: Iterable[DigestRange], target: Iterable[DigestRange]) -> tuple[RangeDifference, ...]:
-    """Where the two differ, ascending; neighbouring differences are told as they are, for each has its own counts."""
+    """Return the ranges in which the two differ, ascending; adjacent ones stay separate, because each has its
+    own counts.
+    """
     here: Mapping[tuple[int, int], Digest] = {(each.first, each.end): each.digest for each in source}
     there: Mapping[tuple[int, int], Digest] = {(each.first, each.end): each.digest for each in target}
     return tuple(

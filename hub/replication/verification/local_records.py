@@ -1,8 +1,10 @@
-"""[core] Which records of a copy did not have to come by its mirror: a record that is neither mirrored nor one of these is foreign.
+"""[core] Local records of a copy: those that its mirror did not have to bring. All other unmapped records are
+foreign.
 
-The map of a link names every record that the link brought. What else stands in the target's partition was there before the link
-began, is part of a copy that an import took over, or was born there while the target acted for the topic's home. The way back
-carried that home, so its map names it. Anything else was written by somebody who may not write there.
+The map of a link names every record that the link brought. Other records in the target's partition existed
+before the link began, are part of a copy that an import took over, or were born there while the target had
+the ownership of the topic's home. The way back carried those home, so its map names them. Any other record
+was written by somebody who may not write there.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ def born_at_target(
     copied: ImportedCopy | None = None,
     back: OffsetMap | None = None,
 ) -> Ranges:
-    """Return the stretches of target offsets that may hold records of others, ascending. ``back``: the map of the way back, where
-    it is about the same two topics and can be read; without it, and where a copy is masked, nothing is judged after a change of
-    hands.
+    """Return the ranges of target offsets that may hold records of others, ascending. ``back``: the map of
+    the way back, where it is about the same two topics and can be read; without it, and where a copy is
+    masked, nothing is judged after a change of ownership.
     """
     home = home_of(file, mark.topic)
     if home == link.target:
@@ -48,7 +50,7 @@ def born_at_target(
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Ranges:
-    """Return the same stretches, sorted, with those that touch as one."""
+    """Return the ranges sorted, with adjacent ones merged."""
     found: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if found and first <= found[-1][1]:

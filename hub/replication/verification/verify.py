@@ -1,19 +1,21 @@
-"""[shell] Are both sides of a mirror the same? Committed records of both, read anew, and their digests compared.
+"""[shell] Verification of a mirror: read the committed records of both sides and compare their digests.
 
-Each partition is compared over the stretch that both sides have: from where mirroring began (or retention has come to,
-on either side) to the checkpoint. The target's offsets are translated back by the map, so a wrong map is found as well
-as a wrong record. Digests are of ranges of source offsets; in the first range that differs the records are compared one
-by one, and those that differ are listed up to a limit.
+Each partition is compared over the range that both sides have: from where mirroring began (or retention has
+reached, on either side) to the checkpoint. The target's offsets are translated back by the map, so a wrong
+map is found as well as a wrong record. Digests are of ranges of source offsets; in the ranges that differ the
+records are compared one by one, and those that differ are listed up to a limit.
 
-What compaction took on one side only is no difference: of compacted topics only what both sides have is compared.
+Records that compaction removed on one side only are no difference: of compacted topics only records of both
+sides are compared.
 
-A committed record of the target that the map does not name is *foreign*: somebody else wrote it into the copy (but see local_records.py).
-Records behind the checkpoint are looked at too; those that the mirror wrote meanwhile are named by a newer map. Transactions'
-markers and aborted records are no records.
+A committed record of the target that the map does not name is *foreign*: somebody else wrote it into the copy
+(except for local records, see local_records.py). Records after the checkpoint are checked, too; those that
+the mirror wrote meanwhile are named by a newer map. Transaction markers and aborted records are ignored.
 
-Of topics whose records are left out or changed on the way the source's records are taken as the mirror's rules make them;
-each stretch by the rules under which it was mirrored (rewriting/filter_history.py), whatever the file says now. Without the key of a hash, or
-with another one, the values of that stretch are not compared, and that is told.
+For topics with a record filter or field masking, the mirror's rules are applied to the source's records
+first; to each range the rules under which it was mirrored (rewriting/filter_history.py), whatever the file
+has now. Without the key of a hash, or with another one, the values of that range are not compared, and the
+verdict reports it.
 """
 
 from __future__ import annotations
@@ -48,9 +50,11 @@ Hashed = Iterator[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionVerdict:
-    """One partition compared over source offsets [first, end). ``differs_at``: the first source offset at which the sides
-    differ, None when they do not. ``why``: how they differ, or why the partition was not compared. ``rules``: what was done
-    to the source's records before they were compared. ``listed``: the first differences; ``more``: how many there are beside."""
+    """Result of one partition over source offsets [first, end). ``differs_at``: the first source offset at
+    which the sides differ, None when they do not. ``why``: how they differ, or why the partition was not
+    compared. ``rules``: the rules applied to the source's records before the comparison. ``listed``: the
+    first differences; ``more``: the number of others.
+    """
 
     place: TopicPartition
     first: int
@@ -72,9 +76,11 @@ class PartitionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPartition:
-    """What is to be compared: a partition with its checkpoint, map and gaps. ``foreign``: source offsets that came from
-    the target. ``compacted``: one side may have fewer records. ``ruled``: under which rules its records were made. ``own``:
-    target offsets that may have records of others (local_records.py). ``newer``: the map as it is now, None while it cannot be read."""
+    """Input of a comparison: a partition with its checkpoint, map and gaps. ``foreign``: source offsets that
+    came from the target. ``compacted``: one side may have fewer records. ``ruled``: the rules under which its
+    records were made. ``own``: target offsets that may have records of others (local_records.py). ``newer``:
+    returns the current map, None while it cannot be read.
+    """
 
     place: TopicPartition
     checkpoint: Checkpoint
@@ -89,7 +95,7 @@ class ComparedPartition:
 
 @dataclass(frozen=True, slots=True)
 class _RewriteRules:
-    """How records from source offset ``first`` on were made. ``blind``: with a key that is not at hand."""
+    """Rules for records from source offset ``first`` on. ``blind``: they need a key that is not available."""
 
     first: int
     shaper: RecordRewriter | None
@@ -97,7 +103,9 @@ class _RewriteRules:
 
 
 class Verifier:
-    """Reads both clusters. ``progress`` hears how many source offsets more were compared. Close it."""
+    """Comparison of partitions of two clusters. ``progress`` is called with the number of source offsets
+    compared since its last call. Close it.
+    """
 
     def __init__(
         self,
@@ -123,7 +131,9 @@ class Verifier:
             self._schemas.close()
 
     def verify(self, each: ComparedPartition, newest: int | None = None, limit: int = 1) -> PartitionVerdict:
-        """Compare one partition, or the ``newest`` source offsets of it; list ``limit`` differences. Raises PeerError, CallerError."""
+        """Compare one partition, or its ``newest`` source offsets; list ``limit`` differences. Raises
+        PeerError, CallerError.
+        """
         mark = each.checkpoint
         stretches = list(stretches_of(each.ruled, mark.source_start, mark.source_next))
         said = history_text(stretches)
@@ -141,7 +151,7 @@ class Verifier:
             return PartitionVerdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=said)
 
     def _way(self, first: int, rules: FilterVersion) -> tuple[_RewriteRules, list[str]]:
-        """How records of a stretch are made again, and which keys are missing for it."""
+        """Return the rules to apply to a range, and the keys that are missing for it."""
         if rules.shape is None:
             return _RewriteRules(first, None), []
         others = rules.other_keys(self._secrets)
@@ -193,7 +203,7 @@ class Verifier:
         )  # fmt: skip
 
     def _stretch(self, each: ComparedPartition) -> tuple[int, int]:
-        """The source offsets that both sides can still show."""
+        """Return the source offsets that both sides still have."""
         place, mark = each.place, each.checkpoint
         begins = self.source.offsets([place], broker_client.EARLIEST)[place]
         there = self.target.offsets([place], broker_client.EARLIEST)[place]
@@ -216,8 +226,9 @@ class Verifier:
         *,
         whole: bool = False,
     ) -> Hashed:
-        """Records of the copy by their source offsets. ``foreign`` takes those that the map does not name; ``whole``: also from
-        where the copy begins."""
+        """Yield hashes of the copy's records by their source offsets. ``foreign`` collects records that the
+        map does not name; ``whole``: also from the beginning of the copy.
+        """
         table = each.table
         blind = any(way.blind for way in self._ways)
 
@@ -230,14 +241,15 @@ class Verifier:
         begins = max(each.checkpoint.target_start if whole else table.translate(first).offset, there)
         for offset, hashed in self._read(self.target, each.place, begins, table.target_next, shaped):
             back = table.reverse(offset)
-            # What is not in the map was not brought by this mirror: of the other direction, born here, or foreign.
+            # Unmapped records did not come by this mirror: they came by the other direction, were born here,
+            # or are foreign.
             if back.kind == "exact" and first <= back.offset < end and offset < table.target_next:
                 yield back.offset, hashed(back.offset)
             elif back.kind == "hole" and foreign is not None and not within(each.own, offset):
                 foreign.add(foreign_record(back.offset, offset))
 
     def _behind(self, each: ComparedPartition, foreign: Differences) -> None:
-        """Look at the records behind the checkpoint: the mirror's of meanwhile, or foreign."""
+        """Check the records after the checkpoint: the mirror wrote them meanwhile, or they are foreign."""
         begins, place = each.table.target_next, each.place
         end = self.target.offsets([place], isolation=broker_client.READ_COMMITTED)[place]
         if end <= begins or any(first <= begins and last == EVER for first, last in each.own):
@@ -251,7 +263,8 @@ class Verifier:
             elif (back := table.reverse(raw.offset)).kind != "exact":
                 foreign.add(foreign_record(back.offset, raw.offset))
         for _ in range(_LOOKS_BEHIND):
-            # The end of a transaction is marked in one partition after the other: its map may not be readable yet.
+            # Transaction end markers are written to one partition after the other: the map may not be
+            # readable yet.
             if not left or left[-1] < table.target_next:
                 break
             time.sleep(_LOOK_AGAIN_S)
@@ -281,7 +294,7 @@ class Verifier:
         end: int,
         found: Differences,
     ) -> None:
-        """Record by record, through the ranges that differ; none where compaction alone made them so."""
+        """List differing records in the ranges that differ; skips those that compaction alone explains."""
         table = each.table
         for one in different:
             begins, ends = max(first, one.first), min(end, one.end)
@@ -309,14 +322,15 @@ class Verifier:
                     )
 
     def _shaped(self, offset: int, rest: bytes) -> bytes | None:
-        """A record of the source as the copy shall have it; None: not at all."""
+        """Return a record of the source as the copy must have it; None: the copy must not have it."""
         way = self._way_of(offset)
         if way.shaper is None:
             return rest
         try:
             made = way.shaper.apply(rest)
         except RulesNotApplicable as error:
-            # What could not be read when it was mirrored was left out and told, or its partition stopped there.
+            # An unreadable record was left out and recorded as a gap when it was mirrored, or its partition
+            # stopped there.
             if any(gap.first <= offset < gap.end for gap in self._gaps):
                 return None
             raise RulesNotApplicable(f"offset {offset}: {error.message}") from None
@@ -330,7 +344,9 @@ class Verifier:
         end: int,
         shaped: Callable[[int, bytes], bytes | None],
     ) -> Iterator[tuple[int, Callable[[int], int]]]:
-        """Committed records of [first, end): offset, and the hash given the source offset that it has or had."""
+        """Yield the committed records of [first, end): offset, and a function from the source offset to the
+        hash.
+        """
         for raw in committed_records(cluster, place, first, end, self._fetch_bytes):
             if (rest := shaped(raw.offset, raw.rest)) is not None:
                 yield raw.offset, _hasher(raw.timestamp_ms, rest)
@@ -344,7 +360,8 @@ def _without_value(rest: bytes) -> bytes:
 def committed_records(
     cluster: BrokerCluster, place: TopicPartition, first: int, end: int, fetch_bytes: int = _FETCH_BYTES
 ) -> Iterator[RawRecord]:
-    """Committed records of [first, end), ascending; fewer when the rest is not committed yet. ``cluster`` knows the topic.
+    """Yield the committed records of [first, end), ascending; fewer when the rest is not committed yet.
+    ``cluster`` must know the topic.
 
     Raises CorruptBatch, PeerError, CallerError.
     """
@@ -376,7 +393,7 @@ def committed_records(
 
 
 def _hasher(timestamp_ms: int, rest: bytes) -> Callable[[int], int]:
-    # Key, value and headers are kept as the very bytes they are: so the bytes are hashed, not what they mean.
+    # Key, value and headers keep their bytes in the copy, so the bytes are hashed, not their meaning.
     return lambda offset: hash_of(offset, timestamp_ms, None, rest, ())
 
 
@@ -393,7 +410,7 @@ def _ranges(records: Hashed) -> Iterator[DigestRange]:
 
 
 def summary(verdicts: Iterable[PartitionVerdict]) -> Mapping[str, int]:
-    """How many partitions are equal, differ, or could not be compared."""
+    """Count the partitions that are equal, differ, or could not be compared."""
     found = {"equal": 0, "different": 0, "not_compared": 0}
     for each in verdicts:
         found["equal" if each.equal else "different" if each.compared else "not_compared"] += 1
