@@ -319,7 +319,9 @@ def rules_from_now(
 
 
 def _now(link: Link, topic: str, secrets: Mapping[str, str], then: FilterVersion) -> FilterVersion:
-    """Return the rules of the file. A mirror that already replaced schema ids as needed continues to do so."""
+    """Return the rules of the file. A mirror that already replaced schema ids as needed continues
+    to do so.
+    """
     rewrites = link.mirror.ids == "auto" and then.shape is not None and then.shape.rewrites_ids
     return FilterVersion.now(link.mirror, topic, secrets, rewrites=rewrites)
 
@@ -345,7 +347,9 @@ def record_rights(made: LinkPlan, target: ClusterHandle) -> None:
 
 
 def make_own(own: Iterable[tuple[str, CreateTargetTopic]], clusters: Mapping[str, ClusterHandle]) -> None:
-    """Create the mirrors' own topics; a topic that somebody else creates at the same time counts as created."""
+    """Create the mirrors' own topics; a topic that somebody else creates at the same time counts
+    as created.
+    """
     for where, step in own:
         _create(step, clusters[where])
 

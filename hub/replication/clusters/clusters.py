@@ -450,7 +450,9 @@ class WrittenStateReader:
 
 
 class StatusReader:
-    """Incremental reader of a cluster's control state and written state, without the maps. Not thread safe."""
+    """Incremental reader of a cluster's control state and written state, without the maps. Not
+    thread safe.
+    """
 
     def __init__(self, reached: ClusterHandle) -> None:
         self.reached = reached

@@ -44,7 +44,7 @@ class ControlFollower(threading.Thread):
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything was read that the topics had at the start."""
+        """True once everything was read that the topics had at the start."""
         return self._caught_up
 
     @property

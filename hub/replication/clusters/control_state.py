@@ -3,12 +3,13 @@ and status topics.
 
 ::
 
-    _hub.mirror.control   compact   pause|link                 a person paused the mirror (the others: groups, failover, plan)
+    _hub.mirror.control   compact   pause|link                 a person paused the mirror
                                     retry|link                 stopped partitions may try again
                                     loss|home|epoch            what a failover left behind
-    _hub.mirror.status    compact   worker|name                a heartbeat, with the shards that it holds (header
-                                                               `links`: the links that it carries, as defined)
-                                    carries|link               topics, partitions and generations, as last planned
+                                    ...                        groups, ownership, synced state
+    _hub.mirror.status    compact   worker|name                a heartbeat with the worker's shards (header
+                                                               `links`: its links, as defined)
+                                    carries|link               last plan: topics, partitions, generations
                                     ends|link                  the source's last reported ends
                                     partition|link|topic|n     status of one partition
                                     group|link|group           status of one group
@@ -49,11 +50,12 @@ STATUS_CONFIG: Mapping[str, str] = {
     "delete.retention.ms": "3600000",
 }
 CHORES = -1
-"""The number of the shard that has no partitions: whoever holds it plans the link and carries its groups."""
+"""Number of the shard without partitions: its holder runs the link tasks."""
 
 _LONG_AGO_MS = 60_000
 _LINKS, _HEARD, _OWN_IDS = "links", "source_heard_at_ms", "own_ids"
-"""Headers, which earlier releases pass over: a field of the body that they do not know they refuse, and with it the record."""
+"""Headers for values that earlier releases do not know: they ignore headers, but reject a record whose body has
+an unknown field."""
 
 T = TypeVar("T")
 
@@ -213,7 +215,7 @@ class SourceEnds:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
-    """One group in one partition: see groups.Carried. ``unread_lost`` and ``redelivered``: the cost of a
+    """One group in one partition: see ``group_offsets.CarriedPosition``. ``unread_lost`` and ``redelivered``: the cost of a
     failover now, in offsets that the group never gets and records that it gets twice.
     """
 
@@ -469,7 +471,9 @@ class ControlState:
         )
 
     def claims(self, now_s: float) -> dict[str, Mapping[str, LinkDefinition]]:
-        """Return the links of every living worker that names them; workers of earlier releases are left out."""
+        """Return the links of every living worker that names them; workers of earlier releases
+        are left out.
+        """
         beats = ((name, self.beats[name].links) for name in self.alive(now_s))
         return {name: links for name, links in beats if links is not None}
 

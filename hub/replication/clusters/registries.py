@@ -1,8 +1,9 @@
-"""[edge] The schema registries of both sides of a mirror: what an id means at the source, and its schema's id at the target.
+"""[edge] Schema registries of both sides of a mirror: the source's schemas by id, and their ids at the
+target.
 
-An id is never translated by guess: the schema is looked for at the target by its text, with all that it refers to, under a
-subject that it has at the source; where it is not there yet it is registered, unless only looking was asked for. Ids never
-change their meaning, so what was found is remembered.
+An id is never translated by guess: the schema is looked up at the target by its text, with all that it refers
+to, under a subject that it has at the source; if it is missing there it is registered, unless the caller only
+looks up. Ids never change their meaning, so they are cached.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.model.facts import Reference
 
-_DEEPEST = 16  # references of references; as the registry has it
+_DEEPEST = 16  # limit for references of references; the registry has the same
 _MOST_KNOWN = 100_000
 
 
 @dataclass
 class Registries:
-    """Schemas (see rewriting/record_filter.py) of two registries. For one thread; close it. ``registers``: whether what the target does not
-    have is registered there. ``deleted``: whether a softly deleted version at the target will do, for its id."""
+    """Cached schemas of two registries (see rewriting/record_filter.py). Use from one thread; close it.
+    ``registers``: whether schemas that the target lacks are registered there. ``deleted``: whether the id of
+    a softly deleted version at the target may be used.
+    """
 
     here: RegistryClient
     there: RegistryClient | None
@@ -41,7 +44,7 @@ class Registries:
         return self._sources[schema_id]
 
     def has_keys(self, topic: str) -> bool:
-        # A topic's first key schema may come later; one that is there stays.
+        # A topic's first key schema may come later; an existing one stays.
         if not self._keys.get(topic):
             self._keys[topic] = bool(self.here.versions(f"{topic}-key"))
         return self._keys[topic]
@@ -57,7 +60,7 @@ class Registries:
         return known
 
     def _carried(self, schema_id: int, subject: str, depth: int) -> tuple[int, int]:
-        """(id, version) of the schema under the subject at the target."""
+        """Return (id, version) of the schema under the subject at the target."""
         assert self.there is not None
         if depth > _DEEPEST:
             raise NotFound(f"the references of schema {schema_id} nest deeper than {_DEEPEST}")

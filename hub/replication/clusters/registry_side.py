@@ -89,12 +89,14 @@ class RegistryReader:
 
 
 def reader_of(url: str | None, *, keep: bool = False) -> RegistryReader | None:
-    """A reader of a registry; None where there is none. ``keep``: for who asks every few seconds."""
+    """Return a reader of a registry; None where there is none. ``keep``: cache, for callers that read every
+    few seconds.
+    """
     return None if url is None else RegistryReader(url, _KEEP_S if keep else 0.0)
 
 
 def carry_out(step: ImportSchema | DeleteSchema | SetSubject, url: str) -> None:
-    """Do one step at the target's registry; the same again changes nothing. Raises PeerError (HUB-3611)."""
+    """Do one step at the target's registry. Idempotent. Raises PeerError (HUB-3611)."""
     remote = RemoteRegistry(url)
     try:
         match step:
@@ -102,7 +104,7 @@ def carry_out(step: ImportSchema | DeleteSchema | SetSubject, url: str) -> None:
                 with _importing(remote, schema.subject):
                     remote.import_version(schema.subject, _stored(schema))
             case DeleteSchema(subject=subject, version=version):
-                with suppress(NotFound):  # deleted by now
+                with suppress(NotFound):  # deleted meanwhile
                     remote.delete_version(subject, version)
             case SetSubject(synced=synced):
                 _set(remote, synced.subject, synced.settings, step.before)
@@ -118,13 +120,13 @@ def carry_out(step: ImportSchema | DeleteSchema | SetSubject, url: str) -> None:
 
 @contextmanager
 def _importing(remote: RemoteRegistry, subject: str) -> Iterator[None]:
-    """IMPORT mode for one subject; the mode that it had comes back."""
+    """Set IMPORT mode for one subject, and restore its former mode afterwards."""
     before = remote.own_mode(subject)
     remote.set_mode(subject, "IMPORT")
     try:
         yield
     finally:
-        # One that was left behind by a run that was killed is nobody's wish.
+        # An IMPORT mode left behind by a killed run is not restored.
         remote.set_mode(subject, None if before == "IMPORT" else before)
 
 
@@ -139,7 +141,7 @@ def _set(remote: RemoteRegistry, subject: str, wanted: SubjectSettings, before: 
 
 
 def _body(settings: SubjectSettings) -> dict[str, Any]:
-    """Settings as they are asked for: the level has another name in answers."""
+    """Return settings as a request body: the compatibility level has another name in answers."""
     found: Mapping[str, Any] = orjson.loads(settings.settings) if settings.settings else {}
     level = next((found[name] for name in _LEVELS if found.get(name)), None)
     rest = {name: value for name, value in found.items() if name not in _LEVELS}

@@ -49,7 +49,7 @@ class SchemaNews:
 
     @property
     def awaits(self) -> bool:
-        """Whether the log has versions that were not found in the registry yet."""
+        """True while the log has versions that were not found in the registry yet."""
         return bool(self._awaited)
 
     def poll(self, timeout_s: float) -> None:

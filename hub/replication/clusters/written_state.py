@@ -45,9 +45,8 @@ class WrittenState:
     _tables: dict[tuple[str, str, int], tuple[Checkpoint, OffsetMap]] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
-        """Apply a record of the checkpoints or of the map. A tombstone affects only its own partition of
-        those topics: there is no order between partitions, and a key deleted in one may be in use again in
-        another.
+        """Apply a record of the checkpoints or of the map. A tombstone affects only its own partition of those
+        topics: partitions have no common order, and a key deleted in one may be used again in another.
         """
         if record.key is None:
             return
@@ -140,7 +139,7 @@ class WrittenState:
         return tuple(sorted(every, key=lambda each: each.first))
 
     def rules_of(self, link: str) -> list[FilterPeriod]:
-        """Return ``rules_at`` of everything that a link ever mirrored, except what was deleted since."""
+        """Return ``rules_at`` of every partition that a link ever mirrored, except for deleted state."""
         return [
             each
             for of, known in self._rules.items()

@@ -320,7 +320,7 @@ class Mirror(_MirrorsModel):
 
 
 class MirrorsFile(_MirrorsModel):
-    """mirrors.yaml."""
+    """Content of mirrors.yaml."""
 
     clusters: dict[Name, ClusterConfig] = Field(min_length=1)
     mirrors: dict[Name, Mirror] = Field(default_factory=dict, max_length=_MOST_MIRRORS)
@@ -394,8 +394,9 @@ def connection(
 
 
 def principals_of(cluster: ClusterConfig) -> frozenset[str] | None:
-    """Return the principals that the mirror's own user may have in a cluster; None: unknown, because a certificate alone
-    identifies it and the cluster maps that to a name."""
+    """Return the principals that the mirror's own user may have in a cluster; None: unknown, because a
+    certificate alone identifies it and the cluster maps that to a name.
+    """
     if cluster.sasl is None:
         own = cluster.tls is not None and cluster.tls.certificate is not None
         return None if own else frozenset({"User:ANONYMOUS"})

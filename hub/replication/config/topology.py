@@ -197,7 +197,9 @@ class Neighborhood:
 
 
 def neighborhoods(file: MirrorsFile) -> dict[str, Neighborhood]:
-    """Return the neighborhood of every mirror, for any topics that there may ever be. Raises ConfigError (HUB-1604)."""
+    """Return the neighborhood of every mirror, for any topics that there may ever be. Raises ConfigError
+    (HUB-1604).
+    """
     mirrors: dict[str, set[str]] = {name: {name} for name in file.mirrors}
     owned: dict[str, set[tuple[str, str]]] = {name: set() for name in file.mirrors}
     for topic in representatives(_patterns(file)):

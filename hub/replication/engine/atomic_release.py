@@ -1,18 +1,18 @@
 """[core] Atomic release: choose the fetched batches that become visible together, without splitting a source
 transaction.
 
-A source's transaction ends in each partition by itself, and a reader of one partition waits for every open transaction
-that began before. So at one moment it may be readable in A while in B it is not::
+A source's transaction ends in each partition by itself, and a reader of one partition waits for every open
+transaction that began before. So at one moment it may be readable in A while in B it is not::
 
     A   t t C(t)                 readable up to the end
     B   x   t t C(t)             readable up to x, which is still open
 
-To copy what is readable would give the target half of ``t``, and after a failover it stays half. So ``t`` waits in A
-until it is readable in B; and with it what is after it in A, and what belongs to that, and so on.
+To copy what is readable would give the target half of ``t``, and after a failover it stays half. So ``t``
+waits in A until it is readable in B; and with it what is after it in A, and what belongs to that, and so on.
 
-A transaction is known by producer id and epoch. Since KIP-890 (brokers and clients of Kafka 4) every transaction has an
-epoch of its own. Older clients keep one epoch: then a producer's transactions count as one, and wait for each other;
-the engine's limits on holding back bound that.
+A transaction is known by producer id and epoch. Since KIP-890 (brokers and clients of Kafka 4) every
+transaction has an epoch of its own. Older clients keep one epoch: then a producer's transactions count as
+one, and wait for each other; the engine's limits on holding back bound that.
 """
 
 from __future__ import annotations

@@ -678,8 +678,8 @@ class BatchEngine:
         """Carry at most one transaction and return the number of committed records. Waits at most
         ``fetch_wait_ms`` for records.
 
-        Errors of the clusters are kept in ``error`` and the next step starts again, after a pause; only WriterFenced
-        (and what ``start`` raises about the mirror's own topics) is raised.
+        Errors of the clusters are kept in ``error`` and the next step starts again, after a pause; only
+        WriterFenced (and what ``start`` raises about the mirror's own topics) is raised.
         """
         if self.fenced:
             raise WriterFenced(f'transactional id "{self.transactional_id}": another worker has this shard')
@@ -722,7 +722,9 @@ class BatchEngine:
         self._retry_at = self._clock() + pause
 
     def _abandon(self) -> None:
-        """Abort the open transaction immediately, so that the target's readers need not wait for its timeout."""
+        """Abort the open transaction immediately, so that the target's readers need not wait for
+        its timeout.
+        """
         if self._transaction is not None and self._transaction.added:
             with contextlib.suppress(HubError):
                 self._transactions.end(self._producer, commit=False)

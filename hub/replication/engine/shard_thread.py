@@ -4,7 +4,7 @@ other.
 ::
 
     held back? (pause, schedule) ─▶ idle
-    taken      ─▶ seed partitions that do not begin at the source's start ─▶ engine.start (fences) ─▶ still allowed? ─▶ step …
+    taken      ─▶ seed partitions with another start ─▶ engine.start (fences) ─▶ still allowed? ─▶ step …
     fenced     ─▶ over: another worker has the shard
     a partition is stopped ─▶ the others continue; it is retried later, or when a person runs ``resume``
 
@@ -343,9 +343,9 @@ class ShardRun(threading.Thread):
         """Write checkpoints for partitions that do not begin where an engine would begin by itself. They are
         written under the shard's own fence, so that newer checkpoints of another worker are not overwritten.
 
-        ``brought``: the other direction has carried it, so the target has records of its own; and from where on what the
-        source has is its own. Of all else a target that
-        has records and no checkpoint is not begun, or what it has would come twice (a mirror that was dropped).
+        ``brought``: the other direction has carried it, so the target has records of its own; and from where
+        on what the source has is its own. Of all else a target that has records and no checkpoint is not
+        begun, or what it has would come twice (a mirror that was dropped).
         """
         known = read_progress(self.target, maps=False).of(self.shard.link)
         if not any(self._needs_seed(wish, tp, known.get(tp), tp in brought) for tp in partitions):

@@ -3,15 +3,15 @@ cluster.
 
 ::
 
-    _hub.mirror.checkpoints   compact          checkpoint|link|topic|partition            positions; one per transaction
-                                               gap|link|topic|topicId|partition|from      lost offsets, written once
-                                               rules|link|topic|topicId|partition|from    rules the records were made under
-                                                                                          (rewriting/filter_history.py)
-    _hub.mirror.map           compact,delete   link|topic|topicId|partition|first source  runs of one transaction, or of
-                                                                                          many after compaction
-                                                                                          (clusters/offset_map_compaction.py)
-    _hub.mirror.control       compact          groups, ownership, last synced state (ownership/group_offsets.py,
-                                               ownership/failover.py, planning/plan.py)
+    _hub.mirror.checkpoints   compact
+        checkpoint|link|topic|partition            positions; one record per transaction
+        gap|link|topic|topicId|partition|from      lost offsets, written once
+        rules|link|topic|topicId|partition|from    rules that records were made under (filter_history.py)
+    _hub.mirror.map           compact,delete
+        link|topic|topicId|partition|first source  runs of one transaction, or of many after compaction
+                                                   (clusters/offset_map_compaction.py)
+    _hub.mirror.control       compact
+        groups (group_offsets.py), ownership (failover.py), last synced state (planning/plan.py)
 
 A map record's key is never used for other runs, or compaction would remove parts of the map. A checkpoint's
 key has no shard: when the number of shards changes, an older record may stay in another partition, and
@@ -123,7 +123,9 @@ class Checkpoint:
         return self.generation, self.source_next
 
     def record(self, partition: int | None = None) -> NewRecord:
-        """Return the record to write. ``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
+        """Return the record to write. ``partition``: of the checkpoints topic, see
+        ``checkpoint_partition``.
+        """
         body = {
             "shard": self.shard,
             "topic_id": self.topic_id,
@@ -315,7 +317,9 @@ def folded(records: Sequence[MapRecord], partition: int, most_runs: int = 10_000
 
 
 def not_ours(record: Record, error: object) -> HubFault:
-    """Return the error (HUB-5603) for a record of the mirrors' topics that is not in this version's format."""
+    """Return the error (HUB-5603) for a record of the mirrors' topics that is not in this
+    version's format.
+    """
     return HubFault(
         f"{record.topic}, partition {record.partition}, offset {record.offset}: not a record of a mirror ({error})",
         hint="something else writes to this topic, or a newer hub did: upgrade every worker, or find the writer",

@@ -35,7 +35,9 @@ class ImportedCopy:
         return f"copied|{self.link}|{self.topic}|{self.partition}".encode()
 
     def record(self, partition: int | None = None) -> NewRecord:
-        """Return the record to write. ``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
+        """Return the record to write. ``partition``: of the checkpoints topic, see
+        ``checkpoint_partition``.
+        """
         body = {"target_topic_id": self.target_topic_id, "end": self.end}
         return NewRecord(CHECKPOINTS_TOPIC, self.key, orjson.dumps(body), partition=partition)
 

@@ -61,8 +61,9 @@ class Translation:
     - ``hole``: there is no record at this offset; the position is that of the next record;
     - ``pending``: ahead of the mirror by ``distance`` offsets; the position is the end of what is mirrored;
     - ``clamped_low``: ``distance`` offsets before the first mapped one, which is the position;
-    - ``bounded``: the two logs have their records in different orders here (two_way_offset_map.py); the position is
-      before all unread records, and ``distance`` records are read again. An OffsetMap never returns this kind.
+    - ``bounded``: the two logs have their records in different orders here (two_way_offset_map.py); the
+      position is before all unread records, and ``distance`` records are read again. An OffsetMap never returns
+      this kind.
     """
 
     kind: Kind
@@ -72,7 +73,9 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One direction of the table: parallel columns, the mapped range [start, next), and the other side's end."""
+    """One direction of the table: parallel columns, the mapped range [start, next), and the other
+    side's end.
+    """
 
     starts: array[int]
     others: array[int]

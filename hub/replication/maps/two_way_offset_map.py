@@ -5,7 +5,7 @@ After a failover records are born at the target and mirrored back; then every re
 either map, and a reader's position on the other side follows from both together::
 
     home  h0 h1 h2 h3 (t0 t1)            forward  (0→0, 3)         h3 was not mirrored when home failed
-    away  h0 h1 h2 t0 t1 (h3)            back     (3→4, 2)         and was carried over later: forward (3→5, 1)
+    away  h0 h1 h2 t0 t1 (h3)            back     (3→4, 2)         and was carried later: forward (3→5, 1)
 
 The position on the other side is that of the first record there that the reader has not read: the smallest of
 the other offsets of all records at or after its position here. Where both sides have the same order that is
@@ -63,7 +63,9 @@ class _Direction:
         return Translation("hole", found)
 
     def read_again(self, offset: int, far_from: int) -> int:
-        """Count the records before ``offset`` on this side that are at ``far_from`` or after it on the other."""
+        """Count the records before ``offset`` on this side that are at ``far_from`` or after it
+        on the other.
+        """
         return sum(
             max(0, min(run.source_end, offset) - run.source - max(0, far_from - run.target))
             for run in self.runs[: bisect_right(self.starts, offset)]

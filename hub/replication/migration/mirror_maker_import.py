@@ -4,7 +4,7 @@
 
     offset syncs, checkpoints ─▶ mirror_maker_records.py  MirrorMaker's offset pairs and group positions
     both sides, record by record ─▶ alignment.py  the map, and where to continue; or why that is not proven
-    nothing moved meanwhile, a person confirmed ─▶ map and checkpoints, one transaction a shard ─▶ groups, by the map
+    nothing moved meanwhile, a person confirmed ─▶ map and checkpoints, one transaction per shard ─▶ groups
 
 It is the only permitted way into a target that has records and no checkpoint of the mirror. A topic is
 imported completely or not at all. Partitions with a checkpoint are left alone, so a repeated run after a
@@ -69,7 +69,9 @@ State = Literal["ready", "has a checkpoint", "refused", "held", "renamed"]
 
 @dataclass(frozen=True, slots=True)
 class MirrorMakerState:
-    """Records of MirrorMaker: their topics, offset pairs by partition of the source, and group checkpoints."""
+    """Records of MirrorMaker: their topics, offset pairs by partition of the source, and group
+    checkpoints.
+    """
 
     syncs_at: str
     syncs_topic: str
@@ -161,7 +163,9 @@ class Importer:
     # ---- records of MirrorMaker
 
     def told(self, syncs: str | None = None, checkpoints: str | None = None) -> MirrorMakerState:
-        """Read both topics to their ends. Raises NotFound (HUB-1630) with a name similar to the missing one."""
+        """Read both topics to their ends. Raises NotFound (HUB-1630) with a name similar to the
+        missing one.
+        """
         here, there = self.source.kafka.topics(), self.target.kafka.topics()
         at_source = syncs or syncs_topic(self.link.target)
         at_target = syncs or syncs_topic(self.alias)
@@ -351,7 +355,9 @@ class Importer:
     def _behind(
         self, place: TopicPartition, found: Alignment, here: PartitionLog, there: PartitionLog
     ) -> tuple[str, str] | None:
-        """Refuse if a group reads before the mapped range: it would be moved past records that the copy has."""
+        """Refuse if a group reads before the mapped range: it would be moved past records that
+        the copy has.
+        """
         firsts = here.first_from(here.begin), there.first_from(there.begin)
         starts = found.source_from, found.target_from
         if not found.runs or any(

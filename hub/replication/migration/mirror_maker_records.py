@@ -2,16 +2,18 @@
 
 ::
 
-    mm2-offset-syncs.<other alias>.internal   at the source (or the target)   key    topic STRING, partition INT32
-                                                                              value  upstream INT64, downstream INT64
-    <source alias>.checkpoints.internal       at the target                   key    group STRING, topic STRING, partition INT32
-                                                                              value  version INT16, upstream INT64,
-                                                                                     downstream INT64, metadata STRING
+    mm2-offset-syncs.<other alias>.internal   at the source (or the target)
+        key    topic STRING, partition INT32
+        value  upstream INT64, downstream INT64
+    <source alias>.checkpoints.internal       at the target
+        key    group STRING, topic STRING, partition INT32
+        value  version INT16, upstream INT64, downstream INT64, metadata STRING
 
-Both are Kafka's own structs (STRING: its length as INT16, then UTF-8), of OffsetSync.java and Checkpoint.java in
-connect/mirror-client. A sync names the source's topic and one record that is at ``upstream`` there and at ``downstream``
-here: exact, but one in a hundred records at best, and the topic is compacted. A checkpoint names the target's topic, which
-DefaultReplicationPolicy renames (``nyc.chat``), and its downstream position is behind what the group has read.
+Both are Kafka's own structs (STRING: its length as INT16, then UTF-8), of OffsetSync.java and Checkpoint.java
+in connect/mirror-client. A sync names the source's topic and one record that is at ``upstream`` there and at
+``downstream`` here: exact, but one in a hundred records at best, and the topic is compacted. A checkpoint
+names the target's topic, which DefaultReplicationPolicy renames (``nyc.chat``), and its downstream position
+is behind what the group has read.
 """
 
 from __future__ import annotations

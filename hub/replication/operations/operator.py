@@ -493,7 +493,9 @@ class Operator:
         return max(known, key=lambda each: each.revision, default=OwnershipAcls(home))
 
     def _former(self, operation: OwnershipChange, handed: OwnershipAcls) -> WriteAcls | None:
-        """Return the write rules of the side that gives up ownership: as they are, or as a worker recorded them last."""
+        """Return the write rules of the side that gives up ownership: as they are, or as a worker recorded
+        them last.
+        """
         old, home = operation.old, operation.home
         if self.is_up(old):
             rules = self._rules(old)
@@ -512,7 +514,9 @@ class Operator:
         return WriteAcls("", rules, min(each.at_ms for each in known), all(each.checked for each in known))
 
     def rights(self, operation: OwnershipChange) -> list[AclChange]:
-        """Return the changes of access rules: at the new owner, then at the old one if it is up. Changes nothing."""
+        """Return the changes of access rules: at the new owner, then at the old one if it is up. Changes
+        nothing.
+        """
         if not self._copies_rules(operation):
             return [
                 AclChange(
@@ -713,8 +717,8 @@ class Operator:
         source, target = self.clusters[home_side], self.clusters[away]
         for link in self.ways(home, home_side, away):
             there = topics_of(source)
-            # A deleted topic has no tail, a recreated one has a different log: it is mirrored as the file
-            # says.
+            # A deleted topic has no tail, a recreated one has a different log: the file decides how that is
+            # mirrored.
             known = {
                 tp: mark
                 for tp, mark in read_progress(target, maps=False).of(link.name).items()

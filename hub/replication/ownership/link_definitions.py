@@ -97,7 +97,9 @@ def in_force(claims: Claims) -> dict[str, LinkDefinition]:
 
 
 def crews(claims: Claims) -> dict[str, frozenset[str]]:
-    """Return the workers of each link: those that have its definition in force, whatever file they have it from."""
+    """Return the workers of each link: those that have its definition in force, whatever file they have it
+    from.
+    """
     chosen = {link: definition.digest for link, definition in in_force(claims).items()}
     found: dict[str, set[str]] = {link: set() for link in chosen}
     for worker, links_of_worker in claims.items():

@@ -59,7 +59,9 @@ def links(file: MirrorsFile) -> dict[str, Link]:
 
 
 def _turned(principals: Mapping[str, str]) -> dict[str, str]:
-    """Reverse the mapping of principals for the way back; leaves out those that share a name at the target."""
+    """Reverse the mapping of principals for the way back; leaves out those that share a name at
+    the target.
+    """
     there = list(principals.values())
     return {theirs: ours for ours, theirs in principals.items() if there.count(theirs) == 1}
 

@@ -363,7 +363,7 @@ def _not_yet(found: Iterable[Step], shared: set[Step]) -> Iterator[Step]:
 
 @dataclass
 class _Registries:
-    """The registries of both sides, for the topics of one plan. Without both there are no steps."""
+    """The registries of both sides, for the topics of one plan. Steps need both."""
 
     link: str
     mirror: Mirror

@@ -183,7 +183,9 @@ def topic_of(subject: str, topics: frozenset[str]) -> str | None:
 
 
 def is_carried(subject: str, mirror: Mirror, carried: Iterable[str], topics: frozenset[str]) -> bool:
-    """Return whether a mirror that carries these of the source's ``topics`` carries a subject, by its name."""
+    """Return whether a mirror that carries these of the source's ``topics`` carries a subject, by
+    its name.
+    """
     if names.context_of(subject) != names.DEFAULT_CONTEXT:
         return False
     topic = topic_of(subject, topics)
@@ -362,7 +364,9 @@ def settings_steps(
 
 
 def level_caution(source: RegistrySide, target: RegistrySide) -> Caution | None:
-    """Return a caution if subjects without their own settings have another compatibility level at the target."""
+    """Return a caution if subjects without their own settings have another compatibility level at
+    the target.
+    """
     if not source.level or not target.level or source.level == target.level:
         return None
     return Caution(

@@ -3,7 +3,7 @@ by source offset.
 
 ::
 
-    _hub.mirror.checkpoints   compact   rules|link|topic|topicId|partition|first   from source offset ``first`` on
+    _hub.mirror.checkpoints   compact   rules|link|topic|topicId|partition|first   from offset ``first`` on
 
 Written in one transaction with the first records made under these rules. A range without such a record was
 copied unchanged. So a changed file is noticed before a record is made under the new rules: a copy of both
@@ -123,7 +123,9 @@ class FilterPeriod:
         return self.link, self.topic, self.topic_id, self.partition
 
     def record(self, partition: int | None = None) -> NewRecord:
-        """Return the record to write. ``partition``: of the checkpoints topic, see ``checkpoint_partition``."""
+        """Return the record to write. ``partition``: of the checkpoints topic, see
+        ``checkpoint_partition``.
+        """
         body = {"rules": _body(self.rules.shape), "signs": dict(self.rules.signs), "at_ms": self.at_ms}
         return NewRecord(CHECKPOINTS_TOPIC, self.key, orjson.dumps(body), partition=partition)
 

@@ -365,7 +365,9 @@ def _keys(tree: Tree, above: str = "") -> Iterator[tuple[str, Tree | Mask]]:
 
 
 def _avro_instead(schema: Any, mask: Mask, path: str) -> _Instead:
-    """Return the function from a value's bytes to its replacement. Raises Unmaskable when the type has none."""
+    """Return the function from a value's bytes to its replacement. Raises Unmaskable when the
+    type has none.
+    """
     kind = schema["type"] if isinstance(schema, dict) else schema
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     if mask.how == "null":

@@ -168,7 +168,9 @@ def objection(shape: RecordRules, kind: str, text: str) -> str | None:
 
 
 def has_field(path: str, kind: str, text: str) -> bool:
-    """Return whether values of a schema have a field that a mask names, as far as the schema alone shows it."""
+    """Return whether values of a schema have a field that a mask names, as far as the schema
+    alone shows it.
+    """
     tree = tree_of([(path, Mask("redact"))])
     try:
         if kind == "AVRO":

@@ -48,7 +48,9 @@ class RecordTooLarge(CallerError):
 
 
 class RawRecord(NamedTuple):
-    """A record with absolute offset and timestamp; ``rest`` is key, value and headers as they are in a batch."""
+    """A record with absolute offset and timestamp; ``rest`` is key, value and headers as they are
+    in a batch.
+    """
 
     offset: int
     timestamp_ms: int

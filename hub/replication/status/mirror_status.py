@@ -38,8 +38,8 @@ from hub.replication.rewriting.filter_history import stretches_of
 from hub.replication.rewriting.record_filter import shape_of
 
 SILENT_MS = 15_000
-"""A worker beats once a second. One that was not heard for longer is not believed any more; the clocks of machines may differ by
-some of that."""
+"""Age at which a heartbeat is too old. Workers send one per second; the limit includes clock differences between
+machines."""
 _STALE_MS = 30_000
 _LEFT_S = 60
 
@@ -295,7 +295,9 @@ def _closed(mirror: Mirror, now_ms: int) -> str | None:
 def _waits_for_a_file(
     file: MirrorsFile, link: Link, board: ControlState, defined: Sequence[Mapping[str, Any]], topic: str
 ) -> bool:
-    """Return whether only the caller's file has the topic in this mirror, and the workers have another file."""
+    """Return whether only the caller's file has the topic in this mirror, and the workers have
+    another file.
+    """
     elsewhere = bool(defined) and not defined[0]["here"]
     handed_over = board.control.acting.get(home_of(file, topic) or "") is not None
     return elsewhere and link.mirror.selects(topic) and not handed_over

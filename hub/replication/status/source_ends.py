@@ -32,8 +32,9 @@ class SourceEndsReader:
     def ask(
         self, source: ClusterHandle, places: Collection[TopicPartition], fresh: Collection[TopicPartition]
     ) -> SourceEndOffsets:
-        """Return the ends of ``places``, and the beginnings of ``fresh`` among them; with an error when the source does not
-        answer in time. Blocks for ``wait_s`` at most."""
+        """Return the ends of ``places``, and the beginnings of ``fresh`` among them; with an error when the
+        source does not answer in time. Blocks for ``wait_s`` at most.
+        """
         until_s, why = self._silent.get(source.name, (0.0, ""))
         if self.clock() < until_s:
             return SourceEndOffsets(error=why)

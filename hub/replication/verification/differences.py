@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class DifferingRecord(NamedTuple):
     """One difference. ``source`` None: the record is foreign, and ``at`` is the source position that it
-    precedes. ``target`` None: there is no such record at the target.
+    precedes. ``target`` None: the target lacks the record.
     """
 
     at: int

@@ -69,7 +69,9 @@ def hash_of(
     value: bytes | None,
     headers: Sequence[tuple[str | bytes, bytes | None]],
 ) -> int:
-    """Hash a record to a number below the prime. Distinguishes null from empty, and every order of headers."""
+    """Hash a record to a number below the prime. Distinguishes null from empty, and every order
+    of headers.
+    """
     hashed = blake2b(struct.pack(">qq", source_offset, timestamp_ms), digest_size=16)
     parts: list[bytes | None] = [key, value]
     for name, said in headers:

@@ -212,7 +212,9 @@ class LinkTasks(threading.Thread):
         self.carries = LinkContents(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
 
     def _readers(self, schemas_to: int) -> Mapping[str, RegistryReader]:
-        """Return readers of both registries; versions are read again when the source's log has grown or cannot be followed."""
+        """Return readers of both registries; versions are read again when the source's log has grown or
+        cannot be followed.
+        """
         for each in (self.source, self.target):
             if (
                 each.name not in self._registries
@@ -245,8 +247,8 @@ class LinkTasks(threading.Thread):
         return is_carried(subject, self.link.mirror, *self._carried)
 
     def _open_progress(self) -> WrittenStateReader:
-        """Open a reader of what mirrors wrote at the target, which also feeds the map compaction of this
-        link: both see the same offset.
+        """Open a reader of the target's written state, which also feeds this link's map compaction: both have
+        the same position.
         """
         self._folding = OffsetMapCompaction(self.link.name)
         only = frozenset({self.link.name})

@@ -498,7 +498,9 @@ class Fleet(threading.Thread):
                 self._stuck.pop(shard, None)
 
     def _new_schemas(self) -> bool:
-        """Return whether the link tasks here have carried schemas that shards on other workers may wait for."""
+        """Return whether the link tasks here have carried schemas that shards on other workers
+        may wait for.
+        """
         said = {shard: each.carries.schemas_to for shard, each in self._chores.items() if each.carries}
         news = said != self._schemas_said
         self._schemas_said = said
