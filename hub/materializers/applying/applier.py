@@ -578,7 +578,7 @@ class Applier:
         self.store.apply([], self._with_stops(told))
 
     def _with_stops(self, told: dict[str, Any]) -> dict[str, Any]:
-        """Return the records for the store; those of stopped views have the reason and override the engine's."""
+        """Return the store's records; those of stopped views have the reason and override the engine's."""
         stopped = {f"state:{name}": _state(each) for name, each in self.followed.items() if each.stopped}
         unsaid = stopped.keys() - self._said
         self._said = set(stopped)
@@ -663,7 +663,7 @@ class Applier:
     def _changes(
         self, followed: _AppliedView, records: Sequence[Record], decoded: _Newest | None
     ) -> list[RowChange]:
-        """Return the changes of the newest row of each key. Raises HubFault with topic, partition and offset."""
+        """Return the newest change of each key. Raises HubFault with topic, partition and offset."""
         if decoded is None or not decoded.is_of(records):
             decoded = self._newest(records)
         newest = decoded.records

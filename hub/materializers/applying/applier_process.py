@@ -104,7 +104,7 @@ class StoreThread:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Run until ``stop``. Log and retry every failure, so that no store's failure affects another store."""
+        """Run until ``stop``. Log and retry every failure: no store's failure affects another store."""
         backoff = Backoff(first_s=0.2, most_s=5.0)
         log_ = own_cluster(self.settings)
         while not stop.is_set():
@@ -163,7 +163,7 @@ class StoreThread:
         return f"hub.store.{table}" if self.name == SERVING else f"hub.store.{table}@{self.name}"
 
     def kept(self) -> list[StoredView]:
-        """Return the views that the store has and that are not stopped, each as the version that readers get."""
+        """Return the store's views that are not stopped, each as the version that readers get."""
         store, applier = self.store, self.applier
         if store is None or applier is None:
             return []

@@ -126,7 +126,7 @@ def _with_sources(record: Record, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def provenance(record: Record) -> dict[str, Any] | None:
-    """Return the events in a record's header that made or deleted its row. Raises HubFault for invalid JSON."""
+    """Return the events that made or deleted a row, from its header. Raises HubFault for invalid JSON."""
     told = record.header(SOURCES_HEADER)
     try:
         origins = orjson.loads(told) if told is not None else None

@@ -680,7 +680,7 @@ def _check_declared(
 
 
 def _check_totals(query: Query, select: exp.Select) -> None:
-    """Refuse totals without a ``grouping_id()``: a total and a row whose own value is null have the same key."""
+    """Refuse totals without a ``grouping_id()``: a total and a row with a null have the same key."""
     if _has_totals(select) and not any(
         isinstance(_unnamed(each), exp.GroupingId) for each in select.expressions
     ):
@@ -725,7 +725,7 @@ def _read_of(query: Query, inner: exp.Select, names: Iterable[str]) -> set[str]:
 
 
 def _spelled(query: Query, select: exp.Select, of: exp.Expr) -> exp.Expr:
-    """Return an expression with qualified columns (``e.id`` equals ``id``) and ``window.end`` as the call's."""
+    """Return an expression with qualified columns (``e.id`` is ``id``) and ``window.end`` as the call's."""
     scope = query.scope(select)
     calls = {name: each for each in _group(select) if (name := _window_call(each)) is not None}
 
@@ -799,7 +799,7 @@ _FINER = "-- a key's text has microseconds"
 
 
 def _computed_anew(query: Query, why: Iterable[str]) -> Query:
-    """Return the query with comments: Spark now makes other rows of the same text than earlier releases did."""
+    """Add comments to a query of whose text Spark now makes other rows than in earlier releases."""
     return replace(query, tokens=[*query.tokens, *(Token(TokenType.VAR, each) for each in why)])
 
 

@@ -20,7 +20,7 @@ from hub.materializers.planning.delta_plan import Hops
 
 
 class Handles(Protocol):
-    """Interface of the planner for selections: the stored column of a table that has an expression's values."""
+    """Interface of the planner for selections: the stored column with an expression's values."""
 
     def handle(self, table: str, of: exp.Expr) -> str: ...
 
@@ -228,7 +228,7 @@ class Select:
 def _carried(
     work: Handles, tree: Tree, passed: list[Enough], equal: list[tuple[exp.Expr, exp.Expr]]
 ) -> list[Enough]:
-    """Return the constraints that ``here = there`` gives: the passed values of there, and its leaf's values."""
+    """Return the constraints that ``here = there`` gives: passed values of there, and its leaf's."""
     found: list[Enough] = []
     for each in passed:
         pairs = tuple(
@@ -471,7 +471,7 @@ def _tie(of: exp.Expr) -> tuple[exp.Expr, Hops | None] | None:
 
 
 def _hops(spans: tuple[int, int, int]) -> Hops | None:
-    """Return the windows of this length and slide that contain a row; None when they are too many to look up."""
+    """Return the windows of this length and slide that contain a row; None for too many to look up."""
     length, slide, _ = spans
     count = -(-length // slide)
     return Hops(slide, count) if count <= _MOST_HOPS else None

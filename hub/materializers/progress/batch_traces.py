@@ -134,7 +134,7 @@ def stretches_of(before: Positions | None, after: Positions) -> Stretches:
 
 
 def chosen(stretches: Stretches, chance: random.Random) -> Stretches:
-    """Choose at most ``SAMPLES`` ranges to look at, each event equally likely. A range ends with its stretch."""
+    """Choose at most ``SAMPLES`` ranges, each event equally likely. A range ends with its stretch."""
     places: Sequence[TopicPartition] = sorted(stretches)
     weights = [stretches[tp][1] - stretches[tp][0] for tp in places]
     found: Stretches = {}

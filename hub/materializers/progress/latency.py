@@ -148,7 +148,7 @@ class Latencies:
                     unread[:] = [one._replace(rows=one.rows + other.rows) for one, other in pairs]
 
     def told(self, view: str, progress: Iterable[Progress]) -> None:
-        """Take progress that the store covers (keyed view): it gives the read times of the batches' events."""
+        """Take progress that the store covers (keyed view): it has the read times of batches."""
         with self._lock:
             for each in progress:
                 before, self._reached[view] = self._reached.get(view), each

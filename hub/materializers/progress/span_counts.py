@@ -54,7 +54,7 @@ def record(service: str, counters: Mapping[str, int], now_ms: int) -> NewRecord:
 
 
 def read_counts(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Count]:
-    """Return the counts among records of ``_hub.progress``. Records in another version's format are skipped."""
+    """Return the counts in records of ``_hub.progress``. Skips records in another version's format."""
     keys = sorted(key for key in records if key.startswith(PREFIX))
     for key in keys[:MOST_SERVICES]:
         body = records[key]

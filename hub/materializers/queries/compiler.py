@@ -120,7 +120,7 @@ def no_table(statement: ParsedStatement, name: str, known: Iterable[str]) -> Sql
 
 
 def names_of(statement: ParsedStatement) -> frozenset[str]:
-    """Return every name in the statement in lower case, and ``*`` when it contains a star other than COUNT's."""
+    """Return every name in the statement in lower case, and ``*`` for a star other than COUNT's."""
     stars = ("*" for each in statement.tree.find_all(exp.Star) if not isinstance(each.parent, exp.Count))
     return frozenset([*stars, *(each.name.lower() for each in statement.tree.find_all(exp.Identifier))])
 
@@ -231,7 +231,7 @@ def _as_sql_error(statement: ParsedStatement, act: Callable[[], _Query]) -> _Que
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A compiled SELECT or UNION: its output columns, and the number of tables that a database plans for it."""
+    """A compiled SELECT or UNION: output columns, and the number of tables that a database plans."""
 
     text: str
     columns: Mapping[str, str]

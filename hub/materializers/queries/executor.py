@@ -502,7 +502,7 @@ def _sqlite_reader(path: str) -> Engine:
 
 
 def _scratch_engine(beside: str | None) -> Engine:
-    """Return an engine with a temporary database per connection; the file ``beside`` is attached read-only."""
+    """Return an engine with a temporary database per connection, and ``beside`` attached read-only."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect("", uri=True, check_same_thread=False, isolation_level=None)

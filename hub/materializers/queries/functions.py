@@ -81,7 +81,7 @@ Handler = Callable[[SqlWriter, Any], Piece]
 
 
 def made(text: str, kind: str, *parts: Piece) -> Piece:
-    """Return a piece made of parts, with their properties (bare columns, aggregates, windows, size) combined."""
+    """Return a piece made of parts, with their bare columns, aggregates, windows and sizes combined."""
     bare = next((each.bare for each in parts if each.bare is not None), None)
     return Piece(
         text,
@@ -145,7 +145,7 @@ def _read(w: SqlWriter, value: str, kind: str, node: Any) -> Piece:
 
 
 def alike(w: SqlWriter, pieces: Sequence[Piece], nodes: Sequence[Any]) -> tuple[str, list[Piece]]:
-    """Convert pieces to one common kind (operands of a comparison, branches of a CASE); return it with them."""
+    """Convert pieces (operands of a comparison, branches of a CASE) to one kind; return kind and pieces."""
     kinds = list(dict.fromkeys(each.kind for each in pieces if each.kind != "null" and each.value is None))
     kinds = kinds or list(dict.fromkeys(each.kind for each in pieces if each.kind != "null"))
     if not kinds:
@@ -345,7 +345,7 @@ def _arithmetic(sign: str) -> Handler:
 
 
 def _time_arithmetic(w: SqlWriter, sign: str, left: Piece, right: Piece) -> Piece | None:
-    """Add and subtract times. Intervals shift times, days shift dates; a difference is milliseconds or days."""
+    """Add and subtract times. Intervals shift times, days dates; a difference is milliseconds or days."""
     kinds = (left.kind, right.kind)
     text = f"({left.text} {sign} {right.text})"
     if sign == "-" and kinds in (("timestamp", "timestamp"), ("date", "date")):
@@ -720,7 +720,7 @@ def _trim(w: SqlWriter, node: exp.Trim) -> Piece:
 
 
 def _sought(w: SqlWriter, node: Any) -> Piece:
-    """Return a text to search for; limited in length on SQLite, which searches in one uninterruptible step."""
+    """Return a text to search for; limited in length on SQLite, whose search is uninterruptible."""
     piece = string(w, node)
     return piece if w.postgres else made(f"hub_sought({piece.text})", "string", piece)
 

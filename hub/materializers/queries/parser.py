@@ -189,7 +189,7 @@ def placeholders_in(tree: exp.Expr) -> list[str]:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether the text ends with a semicolon outside literals, names and comments (for line editors)."""
+    """Return whether the text ends with a semicolon outside literals, names and comments."""
     try:
         tokens = sqlglot.tokenize(text[: MOST_CHARACTERS + 1], dialect=_DIALECT)
     except SqlglotError:

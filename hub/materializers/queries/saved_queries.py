@@ -275,7 +275,7 @@ def _mentioned(
 
 
 def columns_of(parsed: ParsedSchema) -> tuple[str, ...]:
-    """Return the columns of a topic as a table: the top-level fields of its schema; () if it is not a record."""
+    """Return the columns of a topic as a table: top-level fields of its schema; () for a non-record."""
     try:
         view = describe(parsed.schema_type, parsed.schema, parsed.named)
     except InvalidSchema:

@@ -96,7 +96,7 @@ class _BatchedReads:
         return asked[1]
 
     async def close(self) -> None:
-        """Answer requests that are not queried yet with None; finish running queries within their time limit."""
+        """Answer requests that are not queried yet with None; finish running queries."""
         for asked in self._waiting.values():
             _settle(asked, None)
         self._waiting.clear()

@@ -155,7 +155,7 @@ class SubscriberPosition:
     filters: str = ""
 
     def __str__(self) -> str:
-        """Return the text of an event's id, opaque to clients. Topic ids are base64 and may contain a slash."""
+        """Return an event's id, opaque to clients. Topic ids are base64 and may contain a slash."""
         filters = f";{self.filters}" if self.filters else ""
         key = "" if self.after is None else f"/{quote(self.after, safe='')}"
         return f"{quote(self.incarnation, safe='')}{filters}/{self.positions}{key}"

@@ -89,7 +89,7 @@ class GroupLog(Protocol):
 
 @dataclass
 class SnapshotGroup:
-    """One group. ``most``: events from one place to the next; ``pause_s``: between two polls for new events."""
+    """One group. ``most``: events from one place to the next; ``pause_s``: between polls for events."""
 
     name: str
     log: GroupLog

@@ -79,7 +79,7 @@ def as_numbers(schema: AvroType) -> AvroType:
 
 
 def to_sql(avro_type: AvroType) -> Convert | None:
-    """Return the conversion from a row's value (never None) to a column's; None when it is stored unchanged."""
+    """Return the conversion of a row's value (never None) for its column; None if stored unchanged."""
     kind = plain_type(avro_type)
     if kind in _TIMES:
         return _milliseconds_of_micros if kind == "timestamp-micros" else _milliseconds

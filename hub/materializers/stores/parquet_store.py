@@ -70,7 +70,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """State of a view at one moment. ``retired``: files that are no longer live, and since when (epoch ms)."""
+    """State of a view at one moment. ``retired``: files no longer live, and since when (epoch ms)."""
 
     view: str
     topic_id: str

@@ -125,7 +125,7 @@ def _row(statement: PreparedStatement, found: Row) -> StoredRow | None:
 
 
 class ReadsAtOnce:
-    """Reads from SQLite, whose readers wait for no lock, so a read may run in the event loop. For one thread."""
+    """Reads from SQLite without waiting for locks, so that they may run in the event loop. For one thread."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._statements = store, PreparedStatements(store)

@@ -1,4 +1,4 @@
-"""[core] Functions shared by the columnar stores: a view's types, the rule for a refill, and a batch as rows."""
+"""[core] Functions shared by the columnar stores: a view's types, the refill rule, a batch as rows."""
 
 from __future__ import annotations
 

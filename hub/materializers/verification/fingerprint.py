@@ -224,7 +224,7 @@ def verification_of(view: str, body: Mapping[str, Any]) -> VerificationStatus:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """A comparison at ``positions``. ``keys``: the first that differ, from ``walked`` of the regions that do."""
+    """A comparison at ``positions``. ``keys``: the first that differ, from ``walked`` such regions."""
 
     wanted: Fingerprint
     store: Fingerprint
@@ -259,7 +259,7 @@ def _reason(found: ComparisonResult) -> str:
 
 
 def aged(proof: VerificationStatus, every_s: float, cost_s: float, now_ms: int) -> VerificationStatus:
-    """Return OPEN for a match older than some turns. ``cost_s``: duration of a comparison, pauses included."""
+    """Return OPEN for a match older than some turns. ``cost_s``: a comparison's duration with pauses."""
     if proof.state is not VerificationState.MATCHES or proof.compared_ms is None:
         return proof
     age_s, most_s = (now_ms - proof.compared_ms) / 1000, _PAUSES * (every_s + cost_s) + STALE_S

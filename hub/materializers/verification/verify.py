@@ -205,7 +205,7 @@ class _NewestOfKeys:
         return hashes[0], version, hashes[1], key
 
     def sums(self, swept: int) -> tuple[int, int]:
-        """Return the number of live rows with a version of at least ``swept``, and the sum of their hashes."""
+        """Return the number of live rows with a version from ``swept`` on, and the sum of their hashes."""
         query = (
             f"SELECT count(*), coalesce(sum(row >> {_HALF}), 0), coalesce(sum(row & {2**_HALF - 1}), 0) FROM fold "
             "WHERE row IS NOT NULL AND version >= ?"
@@ -214,7 +214,7 @@ class _NewestOfKeys:
         return count, ((high << _HALF) + low) % _MODULUS
 
     def differing(self, rows: Iterable[KeptRow], swept: int, most: int) -> Iterator[KeyDifference]:
-        """Yield the first ``most`` differing keys: extra in the store, different in it, or missing from it."""
+        """Yield the first ``most`` keys that are extra in the store, different in it, or missing from it."""
         found = 0
         for key, version, values in rows:
             at, hashed = self.digester.row(key, version, values)

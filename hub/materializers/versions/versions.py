@@ -266,7 +266,7 @@ def decide(state: Versions | None, event: Event, view: str, now_ms: int) -> Vers
 
 
 def is_recompute_due(state: Versions, now_ms: int) -> bool:
-    """Return whether a recomputation check is due: ``recompute_ms`` after the last one or after the last swap."""
+    """Return whether a recomputation check is due: ``recompute_ms`` after the last one or last swap."""
     policy, served = state.served.definition.policy, state.served
     if (
         policy.recompute_ms is None

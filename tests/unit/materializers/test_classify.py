@@ -1,4 +1,4 @@
-"""Which class a SQL view is of, with which key and for which reason; and what is refused with which way out."""
+"""Classification of SQL views: class, key and reason; refusals and their hints."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCHEMAS: dict[str, Any] = {
 
 
 def known(sql: str, *key: str) -> Classified:
-    """Classified with the schemas of its sources, as the hub does before it runs."""
+    """Classify with the schemas of the sources, as the hub does before a view runs."""
     made = view(sql, *key)
     return classify(checked(made, {name: SCHEMAS[name] for name in made.sources}))
 
@@ -56,7 +56,7 @@ HOUR = "window(t, '1 hour')"
 WITHIN = "e.id = p.id AND p.paid_at BETWEEN e.t AND e.t + INTERVAL 1 HOUR"
 
 CASES: list[tuple[str, tuple[str, ...], str, str]] = [
-    # (SQL, key, class, words of the reason)
+    # (SQL, key, class, part of the reason)
     ("SELECT id, x FROM e", ("id",), "A", "stateless"),
     ("SELECT id, x + 1 AS y FROM e WHERE x > 3 AND kind IN ('a', 'b')", ("id",), "A", "stateless"),
     ("SELECT id, address.city AS city, tags[0] AS tag FROM e", ("id",), "A", "stateless"),
@@ -128,7 +128,7 @@ def test_the_class_and_its_reason(sql: str, key: tuple[str, ...], name: str, rea
 
 
 REFUSED: list[tuple[str, tuple[str, ...], str, str]] = [
-    # (SQL, key, words of what is wrong, words of the way out)
+    # (SQL, key, part of the message, part of the hint)
     ("SELECT id, now() AS n FROM e", ("id",), "`now` gives another value", "event's time"),
     ("SELECT id, current_timestamp AS n FROM e", ("id",), "`current_timestamp` gives another", "_timestamp"),
     ("SELECT id FROM e WHERE t > current_date() - 3", ("id",), "`current_date` gives another", "when you read"),
@@ -234,7 +234,7 @@ def test_which_events_are_late() -> None:
     ],
 )
 def test_a_name_in_group_by_that_is_a_column_is_not_the_alias(sql: str) -> None:
-    """Spark groups by the column; by the alias the rows of Oslo and oslo would have one key."""
+    """Spark groups by the column; with the alias as key, the rows of Oslo and oslo would share one."""
     with pytest.raises(ConfigError, match="may be a column or the alias") as caught:
         known(sql, *(["city"] if sql.endswith(" s") else []))
     assert caught.value.code == "HUB-2134"
@@ -275,7 +275,7 @@ def test_a_name_in_group_by_that_means_one_thing_is_taken(sql: str) -> None:
 def test_spark_gets_a_watermark_only_where_late_events_are_told(
     sql: str, key: tuple[str, ...], source: str, watermark: bool
 ) -> None:
-    """Else it drops rows that are neither in the view nor among the late."""
+    """Otherwise Spark drops rows that are neither in the view nor among the late events."""
     found = classified(sql, *key)
     time = {"e": "t", "p": "paid_at"}[source]
     assert found.watermark(source) == ((time, "10 minutes") if watermark else None)
@@ -297,7 +297,7 @@ def test_spark_gets_a_watermark_only_where_late_events_are_told(
     ],
 )  # fmt: skip
 def test_a_view_of_which_spark_dropped_events_is_computed_anew_and_no_other(sql: str, anew: bool) -> None:
-    """Its words are what the engine makes its fingerprint of."""
+    """The engine computes its fingerprint from the view's words."""
     added = classified(sql).query.tokens[len(query_of(view(sql)).tokens) :]
     assert bool(added) is anew
 
@@ -355,5 +355,5 @@ def test_a_view_whose_key_s_text_may_be_another_is_computed_anew_and_no_other(
     ],
 )
 def test_a_declared_key_is_taken_when_every_group_is_in_it(sql: str, key: tuple[str, ...]) -> None:
-    """Also within an expression: what the author says of it is not judged."""
+    """A group may also be within an expression of the key, which is not checked further."""
     assert classified(sql, *key).key == (key or ("k",))

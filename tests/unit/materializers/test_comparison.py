@@ -54,14 +54,14 @@ def test_a_row_that_one_side_alone_has_read_is_news_and_no_difference() -> None:
 
 
 def test_a_topic_that_one_side_never_reads_makes_no_row_news() -> None:
-    """A version without one of the sources, or with a topic of another name: what changes by that is what is asked."""
+    """A version that lacks a source, or reads a topic of another name: the comparison shows its effect."""
     before = side({"a": {"x": 1, "_sources": origin(3)}}, x="long")
     renamed = orjson.dumps({"s": {"topic": "new", "partition": 0, "offset": 3}}).decode()
     after = side({"a": {"x": 2, "_sources": renamed}}, Positions.of([("new", 0, 10)]), x="long")
     for one, other in ((before, after), (after, before)):
         found = compare(one, other).body()
         assert (found["differing"], found["moving"], found["same_positions"]) == (1, 0, True)
-    # Of a topic that both read a partition may be new: of that the other side knows nothing yet.
+    # A topic that both read may have a new partition: the other side has no position for it yet.
     grown = orjson.dumps({"s": {"topic": "in", "partition": 1, "offset": 0}}).decode()
     after = side({"a": {"x": 2, "_sources": grown}}, Positions.of([("in", 0, 10), ("in", 1, 1)]), x="long")
     found = compare(before, after).body()

@@ -1,4 +1,4 @@
-"""The contract of stores on the kinds that need no server, and what only they do: files, locks, merges and crashes."""
+"""Contract of the stores without a server, and their own features: files, locks, merges and crashes."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_refusals_tables_made_anew_and_progress(opened: Open) -> None:
     store_contract.the_rest(opened)
 
 
-# ---- Parquet: a kill between any two steps, merges, what readers are told to do
+# ---- Parquet: a kill between any two steps, merges, errors for readers
 
 
 class Killed(BaseException):
-    """The end of a process, as far as the code that it meets can tell."""
+    """End of the process, as seen by the code that it interrupts."""
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -184,7 +184,7 @@ def test_the_ways_of_reading_that_the_docs_tell_give_the_live_rows(tmp_path: Pat
 # ---- DuckDB: other processes
 
 
-# A process for each line of its input: what a writer imports takes longer than all that it does.
+# One process handles all lines of its input, because a writer's imports take longer than its work.
 WRITER = """
 import os
 import sys
@@ -232,7 +232,7 @@ def test_a_writer_that_is_killed_leaves_rows_and_positions_of_one_batch(kind: st
         store = open_store(url, read_only=True)
         with store.cut("v") as cut:
             ((_, at),) = cut.positions
-            assert at >= told  # what was said to be applied is
+            assert at >= told  # what was reported as applied is there
             assert {(version, values[0]) for _, version, values in cut.rows()} == {(at, at)}
         assert store.count("v") == 500
         store.close()

@@ -1,4 +1,4 @@
-"""Views of one group in a store: at its cuts or apart, and never said to be at a cut that is none."""
+"""Snapshot groups in a store: the store never claims to be at a snapshot that it is not at."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_rows_beyond_the_cut_wait_and_both_views_move_in_one_transaction(world: 
     world.fold("a", 9)
     world.progress("a")
     world.drain()
-    assert world.at() == 4  # the rows of a are there and nobody sees them
+    assert world.at() == 4  # the rows of a are there and hidden
     assert len(world.applier.followed["a"].ahead) == 5
     world.fold("b", 9)
     world.drain()
@@ -90,7 +90,7 @@ def test_a_cut_that_the_rows_are_past_already_is_none_here_and_the_next_one_is(w
     world.fold("b", 9)
     ends = {view: world.cluster.end_offsets([f"views.{view}"]) for view in "ab"}
     world.fold("a", 11)
-    world.drain()  # a is past the cut before it is told
+    world.drain()  # a is past the snapshot before it is published
     world.tell(
         GroupSnapshot(
             "shop", Positions.of([("in", 0, 9)]), {v: MemberPosition(1, ends[v], ("in",)) for v in "ab"}, 9
@@ -101,7 +101,7 @@ def test_a_cut_that_the_rows_are_past_already_is_none_here_and_the_next_one_is(w
     world.fold("b", 11)
     world.fold("a", 12)
     world.drain()
-    assert world.answer()[:2] == (11, 9)  # since it heard of a cut, it waits for the next
+    assert world.answer()[:2] == (11, 9)  # it received a snapshot and waits for the next
     world.cut(12)
     world.drain()
     assert world.at() == 12
@@ -122,7 +122,7 @@ def test_what_waits_is_bounded_and_reading_goes_on_where_it_stopped(tmp_path: Pa
     world.cut(500)
     for _ in range(100):
         world.applier.step(0)
-    # More rows than may wait: they cannot be applied at once, and are not kept from anybody for it.
+    # More rows than may wait: they cannot be applied at once, and stay visible.
     assert world.applier.paused == set()
     assert world.answer()[:2] == (500, 500)
     world.cut(505)

@@ -1,4 +1,6 @@
-"""Groups moved in step, in simulation: whatever ends, restarts, is slow or fails in between, each cut that is told is one."""
+"""Simulation of snapshot groups: through ends, restarts, delays and failures, every published snapshot is
+consistent.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,11 @@ PARTITIONS = {"orders": 3, "payments": 2}
 
 @dataclass
 class Query:
-    """A streaming query as Spark runs it: a batch's end is noted before it runs, rows are written while it runs, and a
-    batch that did not end is run again from its beginning, by the query that comes after. Its rows name their events."""
+    """A streaming query as Spark runs it; its rows name their events.
+
+    A batch's end is noted before it runs, and rows are written while it runs. The view's next query runs an
+    unfinished batch again from its beginning.
+    """
 
     world: World
     view: str
@@ -65,7 +70,7 @@ class Query:
     # ---- Spark
 
     def tick(self) -> None:
-        """A part of its work."""
+        """Do a part of the query's work."""
         chance = self.world.chance
         if self.over:
             return
@@ -98,7 +103,7 @@ class Query:
 
 @dataclass
 class View:
-    """What the materializer runs of a view; see hub.materializers.snapshot_groups.coordinator.RunningVersion."""
+    """A running view; see hub.materializers.snapshot_groups.coordinator.RunningVersion."""
 
     table: str
     group: str | None = "shop"
@@ -112,7 +117,7 @@ class View:
 
 
 class Writer(MemoryWriter):
-    """Fails now and then, before or after the record is in the log: nobody can tell which."""
+    """Fails now and then, before or after the record is in the log; the caller cannot tell which."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.cluster, None, 0)
@@ -130,7 +135,7 @@ class Writer(MemoryWriter):
 
 
 class Log:
-    """What the groups ask of Kafka, while everything else goes on."""
+    """Kafka as the groups use it, while everything else continues."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -179,7 +184,7 @@ class World:
         self.cluster.writer().append(records)
 
     def meanwhile(self) -> None:
-        """What other threads and processes do, here of all places."""
+        """Simulate the work of other threads and processes at this point."""
         for _ in range(self.chance.choice((0, 0, 0, 0, 1, 3, 40))):
             view = self.chance.choice(self.views)
             what = self.chance.random()
@@ -206,7 +211,7 @@ class World:
             view.said = ("failed", "it was planted")
 
     def begin(self, view: View) -> None:
-        """A query that reads all there is, until it is held."""
+        """Start a query that reads everything until it is held."""
         if view.query is None:
             view.query = Query(self, view.table, view.ends_made, view.committed)
 
@@ -221,7 +226,7 @@ class World:
             view.said = ("live", None)
 
     def commit(self, view: View) -> None:
-        """A report comes later than the commit."""
+        """Report a commit, which happened earlier."""
         if view.member is not None and view.committed and self.chance.random() < 0.5:
             view.member.reached = view.committed[-1]
 
@@ -239,7 +244,7 @@ def name_of(record: Record) -> bytes:
 
 
 def assert_cut(world: World, cut: GroupSnapshot) -> None:
-    """What each member had written is made of exactly the events before the cut."""
+    """Assert that each member's rows are made of exactly the events before the snapshot."""
     assert set(cut.views) == set(READS)
     for table, place in cut.views.items():
         rows = {record.value for record in world.events(Positions(), place.changelog)}
@@ -322,7 +327,7 @@ def test_a_place_is_at_most_so_many_events_on_and_starves_no_partition() -> None
     assert following.get(TopicPartition("t", 0)) == 6
     assert following.get(TopicPartition("t", 1)) == 99
     assert next_place(at, ends, 2_000_000) == ends
-    # An end may be behind for a moment (another broker answers): nobody goes back.
+    # An end may be behind for a moment (another broker answers): no position goes back.
     assert next_place(ends, at, 10) == ends
 
 

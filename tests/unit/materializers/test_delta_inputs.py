@@ -110,7 +110,7 @@ def test_the_plan_of_a_view_named_like_its_source() -> None:
 
 
 def test_a_batch_takes_of_each_source_as_much_as_is_unread_of_it() -> None:
-    """All are read after as few batches as can be, and none waits for events that come meanwhile one by one."""
+    """All sources are read in as few batches as possible, and none waits for single new events."""
     found = shares(200_000, {"bids": 138_000, "auctions": 9_000})
     assert found["bids"] >= 138_000 and found["auctions"] >= 10_000 and sum(found.values()) <= 200_000
     assert shares(1_000, {"one": 5_000_000}) == {"one": 1_000}

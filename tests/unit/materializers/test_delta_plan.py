@@ -1,4 +1,4 @@
-"""The delta operator's plans: by what each input is bound, and what is refused."""
+"""Plans of the delta operator: the bounds of each input, and refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_foreign_key_is_a_chain_through_the_table_that_has_it() -> None:
 
 
 def test_a_selection_does_not_go_into_the_side_that_nulls_replace() -> None:
-    """Rows of c that do not match are no rows of the view: a restricted c would make false ones with nulls."""
+    """Rows of c without a match are not rows of the view: a restricted c would add false rows with nulls."""
     assert said("SELECT o.order_id, c.name FROM orders o LEFT JOIN customers c ON c.id = o.cid", "order_id", "name") == [
         "view: key (order_id, name), recomputed by (order_id)",
         "0 orders: rows whose order_id = view's order_id",
@@ -59,7 +59,7 @@ BEST = (
 
 
 def test_a_window_s_end_is_as_good_as_a_column() -> None:
-    """(sqlglot by itself reads ``GROUP BY window(…)`` as the clause WINDOW, and no such view was taken.)"""
+    """sqlglot reads ``GROUP BY window(…)`` as the clause WINDOW, so such views were refused."""
     made = plan(BEST, TABLES, ["order_id"])
     first, second = made.stages
     assert (first.key, first.handle, second.handle) == (("ended",), ("ended",), ("order_id",))
@@ -120,7 +120,7 @@ def test_a_row_of_windows_that_overlap_is_tied_by_the_latest_of_them_and_those_b
         TABLES,
         ["product", "began", "ended"],
     )
-    # Not by both times: which end goes with which start is the window's business. Either tells the window.
+    # Not by both times: the pairing of ends and starts is unknown, and either identifies the window.
     assert made.view.handle == ("product", "began")
     (bound,) = (leaf.bound for leaf in made.view.leaves)
     assert bound is not None and (bound.hopping_of, bound.hops) == ("began", Hops(240_000_000, 3))
@@ -135,7 +135,9 @@ def test_a_row_of_windows_that_overlap_is_tied_by_the_latest_of_them_and_those_b
 
 
 def test_windows_that_overlap_and_windows_that_do_not_are_told_apart_though_they_store_the_same() -> None:
-    """Their latest start is one stored column: of an overlapping window it stands for two times, of the other for itself."""
+    """Their latest start is one stored column, which stands for two times of an overlapping window, else for
+    one.
+    """
     hop, tumbling = "window(ts, '10 minutes', '5 minutes')", "window(ts, '5 minutes')"
     made = plan(
         f"SELECT b, {hop}.start AS a, count(*) AS n FROM (SELECT *, {tumbling}.start AS b FROM orders) GROUP BY b, {hop}",
@@ -171,7 +173,7 @@ def test_a_function_of_what_is_grouped_by_ties_as_well() -> None:
     ],
 )
 def test_a_function_of_a_floating_group_ties_nothing(of: str, grouped: str) -> None:
-    """-0.0 and 0.0 are one group in Spark, and two texts: the rows of the one were not found by the other's."""
+    """-0.0 and 0.0 are one group in Spark but two texts: rows of one were not found by the other's."""
     with pytest.raises(ConfigError, match="can touch every row"):
         plan(
             f"SELECT {of} AS part, count(*) AS n FROM orders GROUP BY {grouped} HAVING n > 1",

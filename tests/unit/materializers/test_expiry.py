@@ -1,4 +1,4 @@
-"""Rows that are over: what a file says, what is added to a view's fold, who is due in each store, what is written and how often."""
+"""Row TTL: the view's file, the addition to its fold, due rows in each store, and the records written."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_expiries_are_events_of_golden_tests_of_views_with_a_ttl(tmp_path: Path)
         load_golden(path, {"v": view(None)})
 
 
-# ---- who is due
+# ---- due rows
 
 
 KINDS: dict[str, Callable[[Path], str]] = {
@@ -179,7 +179,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
 
 
 def stored(url: str, of: View, rows: dict[str, int | None], deleted: tuple[str, ...] = ()) -> ViewStore:
-    """A store with rows by key: their last event (epoch ms; None: no row has one)."""
+    """Return a store with rows by key: their last event (epoch ms; None: no row has one)."""
     store = open_store(url)
     fields = [{"name": LAST_EVENT_AT, "type": ["null", TIME], "default": None}]
     schema = {"type": "record", "name": "v", "fields": [*fields, {"name": "_version", "type": "long"}]}
@@ -253,7 +253,7 @@ def test_the_rows_that_are_due_are_found_by_an_index(tmp_path: Path) -> None:
     store.close()
 
 
-# ---- what is written
+# ---- records
 
 
 @given(some.integers(min_value=-(10**17), max_value=10**17 // 400))
@@ -286,7 +286,7 @@ def test_what_was_said_is_said_again_only_after_a_while_or_of_a_newer_event() ->
 
 
 class World:
-    """A log, a store and who looks; no engine."""
+    """A log, a store and an expirer; no engine."""
 
     def __init__(self, folder: Path, rows: dict[str, int | None], ttl: str = "30d") -> None:
         self.cluster = MemoryCluster()
@@ -373,7 +373,7 @@ def test_a_log_that_does_not_take_it_is_asked_again(tmp_path: Path) -> None:
     assert world.look() == 1
 
 
-# ---- what is told of it
+# ---- reports
 
 
 def test_a_view_with_a_ttl_has_a_counter_and_no_other_has() -> None:

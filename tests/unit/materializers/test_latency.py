@@ -1,4 +1,4 @@
-"""What the applier counts of events: from rows that name them, from samples of those that do not."""
+"""Latency counted by the applier: from rows that name their events, from samples for the others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_each_changed_row_counts_once_by_its_latest_event_and_old_events_apart(b
     while applier.step(0):
         pass
     counts = told(latencies)
-    # Of d nobody knows how long it took: that its clock is ahead does not make anything fast.
+    # The latency of d is unknown: a clock that is ahead makes nothing fast.
     assert counts["changelog", "live"].count == counts["readable", "live"].count == 2
     assert counts["changelog", "live"].within(0.5) == pytest.approx(1 / 2)
     assert counts["readable", "replay"].count == counts["changelog", "replay"].count == 1
@@ -157,7 +157,7 @@ def test_a_change_counts_as_read_when_its_batch_is_told_of(bench: Bench) -> None
         while applier.step(0):
             pass
 
-    write(bench, "a", 10, now_ms - 9_000, now_ms)  # of a batch before the first that is told: not known
+    write(bench, "a", 10, now_ms - 9_000, now_ms)  # of a batch before the first report: unknown
     tell(batch(4, 11, now_ms - 8_000))
     write(bench, "b", 11, now_ms - 1_500, now_ms - 1_000)
     write(bench, "c", 12, now_ms - 3_600_000, now_ms - 1_000)  # history
@@ -171,7 +171,7 @@ def test_a_change_counts_as_read_when_its_batch_is_told_of(bench: Bench) -> None
     counts = told(latencies)
     assert counts["read", "live"].count == 1 and counts["read", "replay"].count == 1
     assert counts["read", "live"].sum_s == pytest.approx(0.3)  # b; of d it is not known
-    assert latencies.counted > news  # else it would be told with the next row only
+    assert latencies.counted > news  # else it would be reported with the next row only
     assert json.loads(latencies.record(1).value or b"")["views"]["v"]["skewed"] == 3  # at each stage
     tell(batch(6, 15, now_ms - 100))
     assert told(latencies)["read", "live"].sum_s == pytest.approx(0.7)
@@ -179,7 +179,7 @@ def test_a_change_counts_as_read_when_its_batch_is_told_of(bench: Bench) -> None
 
 def test_when_it_was_read_is_unknown_rather_than_guessed() -> None:
     unknown = [
-        batch(6, 9, 1_000_300),  # nothing was told of batch 5
+        batch(6, 9, 1_000_300),  # batch 5 has no report
         batch(5, 9, 1_000_300, generation=1),
         batch(5, 9, None),  # real time, or a record of before
         batch(5, 9, 1_000_401),  # after its row was made
@@ -288,7 +288,7 @@ def test_a_looked_up_event_that_was_traced_is_named_and_one_that_was_not_is_not(
     (first, second) = json.loads(latencies.record(1).value or b"")["views"]["v"]["exemplars"]
     assert (first["stage"], first["seconds"], first["trace_id"]) == ("changelog", 0.4, "a" * 32)
     assert (second["stage"], second["seconds"], second["at_ms"]) == ("readable", 0.9, 1_000_900)
-    # One whose batch was told of before it was looked up is named at that stage, too.
+    # An event whose batch was reported before the lookup is also named at that stage.
     latencies.applied("v", [due], 1_000_900)
     latencies.told("v", [batch(4, 5, 1_000_100), batch(5, 9, 1_000_300)])
     ((view, waits, readable_ms),) = latencies.unseen()

@@ -1,4 +1,4 @@
-"""The proof that goes on: every way a store can differ is found without being asked for, and nothing else is."""
+"""Continuous verification: it finds every kind of difference by itself, and nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ROWS = {1: "row", 2: "other"}
 
 
 class Keeper:
-    """A store's thread, of which a test says how it is."""
+    """A store's thread whose state the test sets."""
 
     def __init__(self, name: str, store: Any, changelog: str = CHANGELOG, table: str = "v") -> None:
         self.name, self.store, self.changelog, self.table = name, store, changelog, table
@@ -67,7 +67,7 @@ class Keeper:
 
 
 class World(Bench):
-    """A changelog, an applier of another store, and a prover of that store."""
+    """A changelog, an applier of another store, and a verifier of that store."""
 
     def __init__(self, folder: Path, kind: str = "sqlite") -> None:
         super().__init__(folder)
@@ -92,7 +92,7 @@ class World(Bench):
         return self
 
     def proved(self, key: tuple[str, str] = KEY) -> VerificationStatus:
-        """After one more turn of it."""
+        """Take one more turn and return the status."""
         self.prover.step()
         self.prover.turns[key].next_s = 0.0
         self.prover.step()
@@ -224,7 +224,8 @@ def test_it_goes_on_where_it_was_after_a_restart_and_begins_anew_when_its_file_d
         (world.folder / "proof" / f"{CHANGELOG}.db").write_bytes(b"no file of ours")
         world.prover = world.started()
         assert world.proved().state is VerificationState.MATCHES and sum(read) > 20
-        # Nobody followed for half of the time that tombstones are kept: what went meanwhile would seem to be there.
+        # The fold was not read for half of the time that tombstones are kept: removed rows would seem to
+        # exist.
         world.prover.close()
         read.clear()
         world.now += 13 * 3_600_000
@@ -282,8 +283,8 @@ def test_new_columns_are_no_difference(world: World) -> None:
 
 
 def test_a_compacted_changelog_is_no_difference(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only each key's last record is left, and no tombstone; the fold is made from that alone."""
-    for key in [f"k{n}" for n in range(40)]:  # no zombies last: that is what verify cannot tell either
+    """Only each key's last record is left, and no tombstone; the fold is made from these alone."""
+    for key in [f"k{n}" for n in range(40)]:  # no zombie writes last: verify cannot detect that either
         world.write(key, 9_000, None if key in ("k3", "k4") else {"points": 5})
     world.applied()
     newest = {each.key: each for log in world.cluster.logs[CHANGELOG] for each in log}
@@ -411,17 +412,17 @@ def test_a_second_opinion_is_an_alert_and_a_series_too() -> None:
 
 
 class Watched:
-    """The alerts of what a world's prover told, and of a prover that is silent."""
+    """Alerts on the reports of a world's verifier, and on a silent verifier."""
 
     def __init__(self, world: World) -> None:
         self.world, self.alerts, self.changes, self.on = world, Alerts(), RuleChanges(), True
 
     def after(self, minutes: float, *, silent: bool = False) -> list[tuple[str, str, str]]:
-        """(rule, phase, detail) once so much time went by, in looks of ten seconds."""
+        """Return (rule, phase, detail) after this time, in looks of ten seconds."""
         for _ in range(round(minutes * 6)):
             self.world.now += 10_000
             if not silent:
-                self.world.prover.told.clear()  # its own clock stands here: it tells again
+                self.world.prover.told.clear()  # its own clock does not move here: make it report again
                 self.world.prover.step()
             told, now = self.world.told(), self.world.now
             seen = [
@@ -439,7 +440,7 @@ def test_a_view_that_nothing_proves_for_an_hour_is_an_alert_until_it_is_proved(w
     world.keeper.down = "disk full"
     ((rule, phase, why),) = watched.after(59)
     assert (rule, phase) == ("view-unproved", "pending")
-    # Another reason, and a restart of the applier that forgets when it matched: the hour goes on.
+    # Another reason, and a restart of the applier, which forgets the last match: the hour continues.
     world.keeper.down, world.keeper.why = "", "the view is stopped in this store: a bad row"
     world.prover.close()
     world.prover = world.started()
@@ -500,7 +501,7 @@ def test_a_changelog_that_takes_longer_to_read_has_the_time_that_it_says_and_no_
     assert verdict(open_, 3 * hour - 1) is Verdict.UNKNOWN
     assert verdict(open_, 3 * hour) is Verdict.BAD  # and fires an hour later
     assert verdict(VerificationStatus("v", "v", since_ms=hour, needs_s=60.0), hour) is Verdict.BAD
-    # Where it cannot be compared at all, that would take long is no excuse.
+    # A store that cannot be compared gets no extra time for a long comparison.
     assert verdict(open_.now(VerificationState.UNKNOWN, "the store is not open", hour), hour) is Verdict.BAD
     old = {key: value for key, value in open_.body().items() if key != "needs_s"}
     assert proof_module.verification_of("v", old).needs_s == 0.0

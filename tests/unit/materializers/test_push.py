@@ -1,4 +1,4 @@
-"""Subscriptions: ids come back as the place they were, filters tell who left, a slow reader is told, two encodings."""
+"""Subscriptions: ids resume at their place, filters send deletes, slow readers get ``behind``, encodings."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def bench(tmp_path: Path) -> Any:
 
 
 def in_a_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """In a thread of its own: the browser tests leave an event loop running in this one."""
+    """Run in a thread of its own: the browser tests leave an event loop running in this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, coroutine).result(30.0)
 
@@ -99,7 +99,7 @@ def told(
     meanwhile: Any = None,
     watcher: Watcher | None = None,
 ) -> list[SubscriptionEvent]:
-    """The first events; ``meanwhile`` is called with each as it is read."""
+    """Return the first events; ``meanwhile`` is called with each event as it is read."""
 
     async def run() -> list[SubscriptionEvent]:
         found: list[SubscriptionEvent] = []
@@ -231,7 +231,7 @@ def test_a_busy_neighbour_does_not_silence_the_sign_of_life(
 
     events = told(bench, SubscriptionRequest("v", OSLO), 2, meanwhile=meanwhile)
     assert [each.name for each in events] == ["synced", "alive"]
-    # Nothing to tell, and yet the place moves: a resumed subscriber does not read it all again.
+    # Without any change the position advances: a resumed subscriber does not read everything again.
     assert events[1].mark is not None and str(events[1].mark) != str(events[0].mark)
 
 

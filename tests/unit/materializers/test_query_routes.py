@@ -1,4 +1,4 @@
-"""Queries over HTTP: formats, tokens, errors with a place, saved queries, events of topics beside views, pages in order."""
+"""Queries over HTTP: formats, tokens, errors with a place, saved queries, events of topics, ordered pages."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_an_error_has_a_place_and_a_caret(http: TestClient) -> None:
 
 
 def test_a_view_without_a_table_is_not_called_unknown(hub: Hub, http: TestClient) -> None:
-    """Its store was lost and is filled anew, or it has just been added."""
+    """The view's store was lost and is being refilled, or it has just been added."""
     hub.store.apply([], {"state:fresh": {"state": "starting", "reason": "its first batch runs"}})
     answer = http.post("/query", json={"sql": "SELECT count(*) AS n FROM fresh"})
     assert (answer.status_code, answer.json()["error_code"]) == (503, "HUB-3053")
@@ -203,7 +203,7 @@ def test_it_waits_for_the_write_it_names(hub: Hub, http: TestClient) -> None:
 
 
 def in_step(hub: Hub, state: str = "together", **more: Any) -> None:
-    """Both views of a group, the store at its cut (or not), as the applier notes it."""
+    """Put both views in a group, the store at its snapshot or not, as the applier notes it."""
     views = {
         name: {"generation": 1, "changelog": {"0": end}, "topics": topics}
         for name, end, topics in (("plant", 12, ["in"]), ("customer", 8, ["in", "x"]))
@@ -220,11 +220,11 @@ def test_an_answer_says_at_which_cut_its_views_are(hub: Hub, http: TestClient) -
     assert ask(http, BOTH)["cut"] is None
     in_step(hub)
     assert ask(http, BOTH)["cut"] == {"name": "shop", "at": "in:0:7,x:0:1"}
-    # Of the cut what is theirs: who may not see the other views is told of no topic of theirs.
+    # Only their own part of the snapshot: a caller who may not see the other views sees none of their topics.
     answer = http.post("/query", json={"sql": "SELECT key FROM plant", "cut": "required", "format": "csv"})
     assert answer.headers["Hub-Cut"] == "shop"
     assert ask(http, "SELECT key FROM plant", cut="required")["cut"]["at"] == "in:0:7"
-    # Rows of one of them go on without the other.
+    # The rows of one of them advance without the other.
     hub.store.apply([ViewBatch("plant", [], Positions.of([("views.plant", 0, 13)]))])
     assert ask(http, BOTH)["cut"] is None
     assert ask(http, "SELECT key FROM customer")["cut"]["name"] == "shop"
@@ -256,7 +256,7 @@ def test_a_cut_that_is_demanded_is_waited_for_or_it_is_said_why_there_is_none(
 def test_who_waits_keeps_nobody_from_asking_and_not_without_number(
     hub: Hub, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a cut, or for a write: who waits holds none of the few slots in which queries run."""
+    """A caller that waits for a snapshot or a write holds none of the few slots for running queries."""
     in_step(hub, "apart", why="rows have waited for a cut for 10 s", since_ms=1)
     hub.store.apply([], {f"progress:{view}": {"sources": {"in": 0}} for view in ("plant", "customer")})
     waiting, answers = [0], list[int]()
@@ -291,7 +291,7 @@ def test_who_waits_keeps_nobody_from_asking_and_not_without_number(
 
 
 def counting(wait: Callable[..., Awaitable[None]], calls: list[int]) -> Callable[..., Awaitable[None]]:
-    """The same, after it was counted for the first time of each task."""
+    """Return ``wait`` with a count of its calls, without the first call of each task."""
     tasks = set[Any]()
 
     async def counted(*arguments: Any) -> None:
@@ -305,7 +305,7 @@ def counting(wait: Callable[..., Awaitable[None]], calls: list[int]) -> Callable
 
 
 def test_what_demands_a_cut_is_not_run_without_one(hub: Hub, http: TestClient) -> None:
-    """It would take long, and nobody would see the rows."""
+    """Such a query would take long, and its rows would be discarded."""
     in_step(hub, "apart", since_ms=1)
     tables = ", ".join(f"plant t{n}" for n in range(12))
     body = {"sql": f"SELECT count(*) FROM {tables}", "cut": "required", "timeout_ms": 300}
@@ -556,7 +556,7 @@ def test_events_of_earlier_versions_have_the_newest_one_s_names_and_defaults(
 def test_a_value_that_its_column_cannot_hold_is_counted(
     hub: Hub, http: TestClient, column: str, value: bytes
 ) -> None:
-    """One event is no reason that a topic cannot be asked; events without a schema's id may have any values."""
+    """A single event does not make a topic unreadable; events without a schema id may hold any values."""
     price = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
     more = [{"name": "price", "type": price}, {"name": "raw", "type": "bytes"}]
     hub.registry.known |= {9: ("AVRO", {**FIRST, "fields": [*FIRST["fields"], *more]})}  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Reads by key that are answered before the routes: the routes' own answers, sooner; everything else is theirs."""
+"""Reads by key before the routes: the same answers as the routes', faster; everything else is passed on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def clients(bench: Bench) -> tuple[TestClient, TestClient, list[str]]:
-    """(with quick reads, without, the paths that came to the routes of the first)."""
+    """Return (client with quick reads, client without, the paths that reached the routes of the first)."""
     passed: list[str] = []
     made = []
     for quick in (True, False):
@@ -111,7 +111,7 @@ def test_before_the_store_is_open_and_after_it_is_closed_the_routes_answer(bench
 
 
 class Connection:
-    """A store that is asked over a connection: it answers when it is let."""
+    """A store behind a connection, which answers when the test allows it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[str]]] = []
@@ -129,7 +129,7 @@ class Connection:
 
 
 async def started(reads: Any, *asked: tuple[str, str]) -> list[asyncio.Task[Any]]:
-    """Each asked for after the one before has come to the store, if the store may be asked."""
+    """Start reads, each after the previous one has reached the store if the store may be queried."""
     tasks = []
     for each in asked:
         tasks.append(asyncio.create_task(reads.find(*each)))
@@ -156,7 +156,7 @@ def test_keys_that_come_while_a_view_is_read_are_asked_for_together() -> None:
         assert [found[0], found[1], found[2], found[4]] == [("v", "a"), ("v", "b"), None, ("v", "d")]
         assert isinstance(found[3], asyncio.CancelledError)
         assert store.asked[3:] == [("v", ["c", "d"])]
-        # Those that come at once are asked for at once, and a question has a limit.
+        # Keys that arrive together are queried together, and a query has a limit.
         del store.asked[:]
         assert await asyncio.gather(*(reads.find("v", f"k{n}") for n in range(400))) == [
             ("v", f"k{n}") for n in range(400)

@@ -1,4 +1,4 @@
-"""What is polled and decoded while a store works at the step before: nothing of it is lost, and nothing is taken twice."""
+"""Records polled and decoded while a store works on the previous step: none is lost or applied twice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Busily(Bench):
         return applier
 
     def also_into_w(self, key: str, version: int, row: dict[str, Any] | None) -> None:
-        """The row is the other view's, too."""
+        """Write the row to the other view, too."""
         self.write(key, version, row)
         log = self.cluster.reader()
         log.assign(self.cluster.beginning_offsets([CHANGELOG]))

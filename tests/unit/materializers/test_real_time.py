@@ -1,4 +1,4 @@
-"""Which SQL views real-time mode takes, and with which reason and way out it refuses the others."""
+"""SQL views that real-time mode supports, and the reasons and hints with which it refuses others."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_it_refuses_the_others_with_the_reason_and_the_nearest_form(
     assert refused.value.code == "HUB-2108"
     assert why in refused.value.message
     assert form in (refused.value.hint or "") and "write `mode: live`" in (refused.value.hint or "")
-    classify(query_of(view(sql, *key, mode="live")))  # as it says
+    classify(query_of(view(sql, *key, mode="live")))  # as the hint says
 
 
 def test_a_stateless_row_says_which_event_made_it() -> None:

@@ -1,4 +1,4 @@
-"""What a store learns from the rows of a realtime view between two checkpoints."""
+"""Source positions that a store takes from the rows of a real-time view between two checkpoints."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_delete_that_cannot_be_read_stops_the_view(bench: Bench) -> None:
 
 
 def test_a_row_of_a_sql_view_has_the_event_that_made_it_beside_it(bench: Bench) -> None:
-    """Its columns are its author's. The store, the proof and the latency of its rows know the event all the same."""
+    """Its columns are its author's; the store, verification and latency know the event from the header."""
     told = schema()
     told["fields"] = [each for each in told["fields"] if each["name"] != "_sources"]
     bench.schemas.texts = [json.dumps(told)]

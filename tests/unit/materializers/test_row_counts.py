@@ -1,4 +1,4 @@
-"""Rows are counted when there are new ones, and large tables seldom."""
+"""Rows are counted again when there are new ones, and seldom in large tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub.record import Positions
 
 @dataclass
 class Table:
-    """A store of one view, and a clock that counting moves."""
+    """A store of one view, and a clock that counting advances."""
 
     takes_s: float
     rows: int = 10

@@ -1,5 +1,6 @@
-"""Rows by generated functions, one by one or many together, are the rows that fastavro reads; bytes that do not fit
-stop the view in its words."""
+"""Generated functions decode rows, one by one or together, as fastavro does; invalid bytes give its error
+message.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _numbers = iter(range(10**9))
 
 @st.composite
 def typed_values(draw: st.DrawFn, depth: int = 0) -> tuple[Any, Any]:
-    """A type and a value of it."""
+    """Draw a type and a value of it."""
     kinds = [*SIMPLE] + ([] if depth > 2 else ["array", "map", "record", "enum", "option", "time"])
     kind = draw(st.sampled_from(kinds))
     if kind in SIMPLE:
@@ -64,7 +65,7 @@ def typed_values(draw: st.DrawFn, depth: int = 0) -> tuple[Any, Any]:
 
 
 def _written(columns: list[tuple[Any, Any]]) -> tuple[Any, Any, bytes]:
-    """A schema of these columns, as fastavro knows it, and a row's bytes."""
+    """Return a schema of these columns, as fastavro parses it, and a row's bytes."""
     fields = [{"name": f"c{place}", "type": kind} for place, (kind, _) in enumerate(columns)]
     schema = {"type": "record", "name": "v", "namespace": "views", "fields": fields}
     known = fastavro.parse_schema(json.loads(json.dumps(schema)))
@@ -84,7 +85,7 @@ def test_it_reads_what_fastavro_reads_and_no_more(
     row, end = read(b"12345" + whole, 5)
     assert row == fastavro.schemaless_reader(io.BytesIO(whole), known, None)
     assert end == len(whole) + 5
-    # Of bytes that are cut off or broken it never makes a row that fastavro does not.
+    # It never makes a row from truncated or broken bytes that fastavro refuses.
     broken = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
     if broken:
         broken[data.draw(st.integers(0, len(broken) - 1))] ^= data.draw(st.integers(0, 255))
@@ -118,7 +119,7 @@ def test_many_together_are_the_rows_of_each(columns: list[tuple[Any, Any]], data
         if row is not None:
             assert end <= len(value)
             assert _same(row, wanted)
-        elif end <= len(value):  # left to be read by itself: only what has a number of more than 56 bits
+        elif end <= len(value):  # left to the single-row reader: only rows with a number of more than 56 bits
             assert value != b"12345" + whole or _farthest(wanted) >= 2**55
 
 
@@ -150,7 +151,7 @@ def test_what_it_does_not_know_is_left_to_fastavro(kind: Any) -> None:
 
 
 class Texts:
-    """Schema 1 and those that have a column more; there is no schema 404."""
+    """Schema 1, and schemas with more columns; schema 404 does not exist."""
 
     def schema(self, schema_id: int) -> str:
         if schema_id == 404:

@@ -1,4 +1,4 @@
-"""Saved queries: their files, the columns that they read, and what of them a new schema breaks."""
+"""Saved queries: their files, the columns that they read, and the impact of a new schema."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_columns_that_a_query_reads(sql: str, expected: dict[str, set[str]])
     assert {name: {".".join(path) for path in paths} for name, paths in found.items()} == expected
 
 
-# ---- what breaks
+# ---- impact
 
 
 def avro(**fields: Any) -> ParsedSchema:
@@ -193,7 +193,7 @@ def test_queries_over_json_schema_and_protobuf() -> None:
         f"query q reads {TOPIC}.l, which version 4 removes",
         f"query q reads {TOPIC}.s, which version 4 changes from string to bytes",
     ]
-    assert broken(sql, OLD, old) == []  # another format: nothing can be told by column
+    assert broken(sql, OLD, old) == []  # another format: no result by column
 
 
 def test_a_part_of_what_is_no_record_breaks_with_the_whole() -> None:

@@ -1,4 +1,6 @@
-"""SQL over views on a real SQLite: right answers, refusals with a place, limits of time, rows, bytes and depth."""
+"""SQL over views on a real SQLite: correct answers, refusals with a place, limits of time, rows, bytes and
+depth.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def test_it_is_refused_with_words(queries: QueryExecutor, sql: str, said: str) -
     with pytest.raises(SqlError) as refusal:
         ask(queries, sql)
     assert re.search(said, refusal.value.message), refusal.value.message
-    assert refusal.value.code != "HUB-1450"  # said by us, not by the database
+    assert refusal.value.code != "HUB-1450"  # the hub's error, not the database's
 
 
 def test_an_error_shows_its_place(queries: QueryExecutor) -> None:
@@ -82,7 +84,7 @@ def test_parameters_are_values_and_never_words(queries: QueryExecutor) -> None:
     assert ask(queries, "SELECT :a, :a, :b", a="x'; DROP TABLE plant; --", b=None).rows == [
         ["x'; DROP TABLE plant; --"] * 2 + [None]
     ]
-    # As HTTP has them: texts, read as what they stand beside.
+    # As HTTP sends them: texts, read as the other operand's type.
     assert ask(queries, "SELECT n FROM plant WHERE n >= :n AND big = :b", n="7", b="true").rows == [[8]]
     assert ask(queries, "SELECT n FROM plant WHERE seen >= :s", s="2026-01-01T09:00:00Z").rows == [[9]]
     assert len(ask(queries, "SELECT n FROM plant LIMIT :k", k="3").rows) == 3
@@ -162,7 +164,7 @@ def test_rows_and_bytes_are_limited_and_it_says_so(store: Store, queries: QueryE
 
 
 def test_rows_are_fetched_as_memory_allows(store: Store, queries: QueryExecutor) -> None:
-    """A row that no answer could carry is an error, and none is there before the one before it was weighed."""
+    """A row larger than an answer is an error, and each row is checked before the next one is fetched."""
     store.ensure_view("wide", _one("text"), [], "t10")
     store.apply([ViewBatch("wide", [RowChange("k", 1, 0, 0, {"text": "x" * 1_000_000})], Positions())])
     with pytest.raises(SqlError, match="a row of the answer is larger than") as refusal:
@@ -184,12 +186,12 @@ def _one(name: str) -> dict[str, Any]:
 def test_one_query_one_moment_and_what_it_covers(queries: QueryExecutor) -> None:
     answer = ask(queries, "SELECT count(*) FROM plant p, customer c")
     assert answer.views == ("plant", "customer")
-    # Both views read "in": what the answer covers is what both do.
+    # Both views read "in": the answer covers the positions that both cover.
     assert answer.positions == Positions.of([("in", 0, 5), ("x", 0, 1)])
 
 
 def test_the_second_fence_holds_without_the_first(store: Store, tmp_path: Path) -> None:
-    """Whatever statement came through, SQLite itself refuses what is no SELECT over the tables of the query."""
+    """SQLite itself refuses any statement except a SELECT over the tables of the query."""
     path = store.engine.url.database or ""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
     prepare(connection)
@@ -245,7 +247,7 @@ def test_like_is_what_it_says(pattern: str, text: str) -> None:
     ],
 )
 def test_what_is_looked_for_is_no_longer_than_a_step_may_take(queries: QueryExecutor, asked: str) -> None:
-    """A step of SQLite compares it at every place of a text, and nothing interrupts a step."""
+    """A step of SQLite compares the search text at every position, and nothing interrupts a step."""
     for sought in (":long", "concat(:long, key)"):
         with pytest.raises(SqlError, match="looked for in a text is too long") as refusal:
             ask(queries, f"SELECT {asked.format(sought)} FROM plant", long="x" * 1_001)

@@ -1,4 +1,6 @@
-"""From changelog to table to subscriber, on an in-memory log and a real SQLite: whatever is split, repeated or late."""
+"""From changelog to table to subscriber, on an in-memory log and a real SQLite, with splits, repeats and
+delays.
+"""
 
 from __future__ import annotations
 
@@ -71,12 +73,12 @@ def test_splits_replays_duplicates_and_restarts_give_the_same_table(
 def test_a_store_that_was_away_while_deletes_went_is_filled_anew(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, away_h: int
 ) -> None:
-    """Compaction keeps a delete for a while only, here a week; half of that is taken to be safe."""
+    """Compaction keeps a delete for a limited time, here a week; half of that is considered safe."""
     kept = {"cleanup.policy": "compact", "delete.retention.ms": "604800000"}
     bench.cluster.alter_config(CHANGELOG, kept)
     bench.write("a", 1, {"points": 1})
     bench.write("b", 1, {"points": 1})
-    for _ in range(2):  # what is told of the end is told with what comes next
+    for _ in range(2):  # the report on the end is written with the next records
         bench.drain()
         bench.applier = bench.restarted()
         bench.applier.step(0)
@@ -102,7 +104,7 @@ def test_a_store_that_was_away_while_deletes_went_is_filled_anew(
 
 
 def test_indexes_of_views_have_names_of_their_own(bench: Bench) -> None:
-    """An index's name is the database's, not its table's."""
+    """An index's name is unique in the database, not in its table."""
     more = schema(("order_id", "string"), ("id", "string"), ("changes", "string"))
     wanted = (("customer", "order_id"), ("customer_order", "id"), ("customer", "changes"))
     for version, (view, index) in enumerate(wanted, 1):
@@ -206,12 +208,12 @@ EVERYTHING = 1_000
 
 
 def follow(bench: Bench, last: str | None, copy: dict[str, Any], stop_after: int) -> str | None:
-    """Take events into ``copy`` until all there are have come, or a number of them; returns the last id."""
+    """Take events into ``copy`` until all or ``stop_after`` of them have come; return the last id."""
 
     async def run() -> str | None:
         mark, seen = last, 0
         end = bench.store.positions("v", "changelog")
-        # Only for who has everything from the start, or is told of no change by a mark.
+        # Only for a copy that has everything from the start, or whose next mark reports no change.
         patience_s = 0.5 if stop_after == EVERYTHING else 0.1
         watcher = Watcher(bench.store)
         async with aclosing(subscribe(bench.store, watcher, SubscriptionRequest("v"), last)) as stream:
@@ -235,7 +237,7 @@ def follow(bench: Bench, last: str | None, copy: dict[str, Any], stop_after: int
                     return mark
 
     if last is None:
-        copy.clear()  # without an id one starts over: what comes is a whole snapshot
+        copy.clear()  # without an id the client starts over with a whole snapshot
     # In a thread of its own: the browser tests leave an event loop running in this one.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, run()).result(30.0)
@@ -336,7 +338,7 @@ def test_a_read_waits_for_the_write_it_names_or_tells_the_lag(http: TestClient, 
 
 
 def test_a_list_waits_for_the_write_that_its_after_names(http: TestClient, bench: Bench) -> None:
-    """It answered 200 with an empty list: the token was taken for a key behind all others."""
+    """It answered 200 with an empty list: the token was taken for a key after all others."""
     for path in (
         "/views/v?after=in:0:7",
         "/views/v?after=in:0:5&order=-city",

@@ -1,4 +1,4 @@
-"""What the applier said of stores is heard from the log, whatever the store that serves was able to keep of it."""
+"""Reports on stores are read from the log, whatever the serving store could keep of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def until(condition: Callable[[], object]) -> None:
 def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: Path) -> None:
     cluster = MemoryCluster(now_ms=now_ms())
     news = StoreWatch(cluster)
-    news.start()  # before there is anything to hear
+    news.start()  # before the first record
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     fill(store)
     last = report("live", None).record()
@@ -74,7 +74,7 @@ def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: P
 
 
 class Failing(MemoryCluster):
-    """Its first reader fails."""
+    """A cluster whose first reader fails."""
 
     failures = 1
 

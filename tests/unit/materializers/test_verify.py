@@ -1,4 +1,4 @@
-"""``verify`` on every kind of store: equal after any history, and each kind of difference found when it is planted."""
+"""``verify`` on every kind of store: equal after any history, and each kind of difference is found."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_it_waits_for_the_store_and_reads_on_to_where_it_is(bench: Any) -> None:
         verify(bench.cluster, bench.schemas, "v", bench.other, timeout_s=0.0)
 
     def go_on() -> None:
-        bench.write("late", 1, {"points": 9})  # behind the end that verify fixed
+        bench.write("late", 1, {"points": 9})  # past the end that verify fixed
         drained(bench)
 
     later = threading.Timer(0.3, go_on)

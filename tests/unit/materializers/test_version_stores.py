@@ -1,4 +1,6 @@
-"""Versions of a view in the store: which table readers get, and when; what subscribers hear of a swap; the ledger."""
+"""Versions of a view in the store: the table that readers get, a swap's events for subscribers, the version
+log.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ from hub.schema_registry.codecs.wire_format import encode, parsed
 
 
 class World:
-    """A view's log, its ledger and a store; no engine."""
+    """A view's log, its version log and a store; no engine."""
 
     def __init__(self, folder: Path) -> None:
         self.bench = Bench(folder)
@@ -75,7 +77,7 @@ class World:
         self.cluster.writer().append([progress.record()])
 
     def apply(self) -> None:
-        """What a store's thread does, until nothing is left."""
+        """Do a store thread's work until nothing is left."""
         for _ in range(3):
             told = known_versions(self.store.progress())
             self.bench.applier.follow(followed_versions([self.bench.view], told, every=True))
@@ -83,7 +85,7 @@ class World:
             self.bench.drain()
 
     def swapped(self) -> None:
-        """Version 1 with a and b, version 2 with a alone, swapped."""
+        """Swap version 1 with a and b for version 2 with a alone."""
         self.write("views.v", "a", 1, 1)
         self.write("views.v", "b", 1, 1)
         self.ledger.tell("v", VersionOpened(1, self.definition("one")))
@@ -116,7 +118,9 @@ def world(tmp_path: Path) -> World:
 def test_what_was_said_of_versions_that_are_past_is_not_taken_for_the_present(
     world: World, records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The progress topic is read from its start at a restart and whenever a view is added; a poll may end at any record."""
+    """The progress topic is read from its start at a restart and for a new view; a poll may end at any
+    record.
+    """
     world.swapped()
     dropped: list[str] = []
     monkeypatch.setattr(world.store, "rhythm", replace(world.store.rhythm, records=records))
@@ -143,7 +147,7 @@ def test_names_of_versions() -> None:
 
 
 def test_a_version_beside_one_of_a_topic_made_anew_is_ready_at_the_topics_end(world: World) -> None:
-    """What the lost one had read was of the former topic: such offsets may be far ahead, and never come."""
+    """The lost version's offsets are of the former topic: they may be far ahead and never be reached."""
     world.cluster.create_topic("in", partitions=1, config={}, replication_factor=1)
     world.cluster.writer().append([NewRecord("in", b"a", b"1"), NewRecord("in", b"a", b"2")])
     world.write("views.v", "a", 1, 1)
@@ -162,7 +166,7 @@ def test_a_version_beside_one_of_a_topic_made_anew_is_ready_at_the_topics_end(wo
 
 
 def test_a_version_beside_one_in_real_time_is_ready_when_it_has_what_that_one_shows(world: World) -> None:
-    """Its rows are ahead of what it tells at its checkpoints, at most by what is in the log."""
+    """Its rows are newer than its checkpoints' reports, but not newer than the log."""
     world.cluster.create_topic("in", partitions=1, config={}, replication_factor=1)
 
     def events(count: int) -> None:
@@ -183,7 +187,7 @@ def test_a_version_beside_one_in_real_time_is_ready_when_it_has_what_that_one_sh
         coming = world.ledger.state["v"].coming
         states.append(None if coming is None else coming.state)
     assert states == ["building", "building", "building", "building"]
-    world.told("v@2", 9)  # the end when it had read what was told
+    world.told("v@2", 9)  # the log's end when it had read the reported positions
     world.ledger.step()
     coming = world.ledger.state["v"].coming
     assert coming is not None and coming.state == "ready"
@@ -233,7 +237,7 @@ def test_a_store_that_is_behind_keeps_its_readers_where_the_rows_are(world: Worl
     world.bench.applier = type(world.bench.applier)(world.cluster, world.bench.schemas, behind)
     told = known_versions(Store(world.bench.store.url).progress())
     schema = json.loads(world.bench.schemas.schema(1))
-    # It has all of version 1, of version 2 the table only.
+    # It has all of version 1, but only the table of version 2.
     behind.ensure_view("v", schema, [], "id")
     behind.ensure_view("v@2", schema, [], world.cluster.topics()["views.v.v2"].topic_id)
     world.bench.applier.follow(followed_versions([world.bench.view], told, every=True))

@@ -1,4 +1,4 @@
-"""Versions of a view: what follows from what, and the laws that hold whatever comes in which order."""
+"""State machine of a view's versions: its transitions, and its invariants for any order of events."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_lost_state_is_built_anew_beside_the_rows_that_are_served() -> None:
     assert states(state) == {1: "served", 2: "building"}
     assert state.versions[1].definition == state.versions[0].definition
     whole = after(VersionCaughtUp(2, AT), VersionCompared(2, SAME), state=state)
-    assert states(whole) == {2: "served"}  # nobody wants rows back that stand still
+    assert states(whole) == {2: "served"}  # a rollback to rows that no longer change is useless
 
 
 def test_manual_and_broken_expectations_wait_for_apply() -> None:
@@ -173,7 +173,9 @@ EVENTS = st.one_of(
 @settings(max_examples=150)
 @given(st.lists(st.tuples(EVENTS, st.booleans(), st.integers(0, 2)), max_size=30))
 def test_laws(steps: list[tuple[Event, bool, int]]) -> None:
-    """Whatever comes: late, twice, out of order, and with the process dying before or after a state was noted."""
+    """Events may be late, repeated or out of order, and the process may die before or after a state is
+    written.
+    """
     state: Versions | None = after(VersionOpened(1, definition("one")))
     now_ms = 0
     given_out: dict[int, bool] = {1: True}
@@ -181,7 +183,7 @@ def test_laws(steps: list[tuple[Event, bool, int]]) -> None:
         assert state is not None
         now_ms += hours * 3_600_000 * 12
         noted = versions_of(orjson.loads(orjson.dumps(body_of(state))))
-        assert noted == state  # a process that begins here knows all
+        assert noted == state  # a process that starts here has the whole state
         done = decide(state, event, "v", now_ms)
         assert done is not None
         held = [each.state for each in done.versions]
@@ -198,7 +200,7 @@ def test_laws(steps: list[tuple[Event, bool, int]]) -> None:
         if before.number != state.served.number:
             uncompared = isinstance(event, VersionCaughtUp) and not before.definition.policy.compares
             assert before.state in ("ready", "former") or uncompared
-        # What left is dropped, once, and what is there is not.
+        # A removed version is dropped once, and an existing one is not.
         here = {each.suffix for each in done.versions}
         assert not here & set(done.dropping) and len(set(done.dropping)) == len(done.dropping)
         gone = {each.suffix for each in state.versions} - here
@@ -245,7 +247,7 @@ def test_a_second_opinion_comes_by_the_views_file_and_stands_in_nobodys_way() ->
     )
     assert states(after(TimePassed(), state=found, now_ms=5_999)) == {1: "served"}
     assert states(after(TimePassed(), state=found, now_ms=6_000)) == {1: "served", 3: "building"}
-    # It is given up for whatever somebody wants, and for its own loss; nobody's fingerprint is refused for it.
+    # Any command drops it, and so does its own loss; its fingerprint is never refused for that.
     assert states(after(DefinitionChanged(definition("two"), "changed"), state=due)) == {
         1: "served",
         3: "building",

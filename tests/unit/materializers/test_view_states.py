@@ -1,4 +1,4 @@
-"""The one state of each view: what is said of it when the materializer, the applier or a file is away."""
+"""The one state of each view when the materializer, the applier or a file is missing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_without_any_report_nothing_is_judged() -> None:
 def test_a_view_whose_file_is_gone_is_removed() -> None:
     found = judged(told(view="gone"), HEARD)["state:gone"]
     assert (found["state"], 'topic "views.gone" stays' in found["reason"]) == ("removed", True)
-    # One that never had a row leaves nothing behind.
+    # A removed view that never had a row is not listed.
     starting = {"state:gone": told("starting", "gone")["state:gone"]}
     assert judged(starting, HEARD) == {}
     # Added after the last report: it is not in it yet.
@@ -84,7 +84,7 @@ def test_reports_are_written_when_views_change_and_read_back() -> None:
     cluster = MemoryCluster()
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
     pulse = ReportThread(cluster.writer(), "host:/project")
-    pulse.step()  # nothing to tell yet
+    pulse.step()  # nothing to report yet
     for views in ({"people"}, {"people"}, {"people", "orders"}):
         pulse.tell(frozenset(views))
         pulse.step()
@@ -95,7 +95,7 @@ def test_reports_are_written_when_views_change_and_read_back() -> None:
 
 
 class Told:
-    """What the server hears of a log."""
+    """Records of a log, as the server receives them."""
 
     def __init__(self, around: ServerFacts | None = None) -> None:
         self.cluster = MemoryCluster()
@@ -122,7 +122,7 @@ def test_states_are_heard_from_the_log_when_the_applier_stands() -> None:
     )
     found = stage.news.over(told(since_ms=500))
     assert (found["state:people"]["state"], found["told:people"]) == ("retrying", {"committed_at_ms": 9_000})
-    # What the store knows and is newer stands.
+    # The store's newer record is kept.
     assert stage.news.over(told("bulk", since_ms=950))["state:people"]["state"] == "bulk"
 
 
