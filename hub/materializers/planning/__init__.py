@@ -1,7 +1,7 @@
-"""[core] Plans of SQL views: which engine keeps a view right, and what that engine does.
+"""[core] Plans of SQL views: the engine that maintains a view, and its work.
 
 ``classify.py`` picks the cheapest engine that can: stateless, aggregate, session, join, or incremental. ``real_time.py``
-says what Spark's real-time mode takes. ``exact_sums.py`` rewrites sums so that they give null instead of wrapping.
+checks what Spark's real-time mode supports. ``exact_sums.py`` rewrites sums so that they give null instead of wrapping.
 
 The incremental engine: ``delta_planner.py`` derives which rows a change can touch and which input rows they need,
 ``delta_selections.py`` pushes selections through SQL, ``delta_inputs.py`` describes sources as tables, and ``delta_plan.py``

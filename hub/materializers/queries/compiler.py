@@ -97,7 +97,7 @@ def tables_of(statement: ParsedStatement) -> list[str]:
 
 
 def no_table(statement: ParsedStatement, name: str, known: Iterable[str]) -> SqlError:
-    """The error about a table that is neither a view nor a topic, with the nearest name."""
+    """Return the error about a table that is neither a view nor a topic, with the nearest name."""
     tables = (each for each in statement.tree.find_all(exp.Table) if each.name == name)
     whole = next((each for each in tables if each.args.get("db") is not None), None)
     if whole is not None:

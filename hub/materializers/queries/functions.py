@@ -180,7 +180,7 @@ def number(w: SqlWriter, node: Any) -> Piece:
 
 
 def numeric(w: SqlWriter, piece: Piece, node: Any) -> Piece:
-    """See ``number``."""
+    """Return the piece as a number; see ``number``."""
     if piece.kind == "null":
         return piece
     if piece.kind == "string" and isinstance(piece.value, str):
@@ -220,7 +220,7 @@ def ordered(w: SqlWriter, piece: Piece) -> str:
 
 
 def as_text(w: SqlWriter, piece: Piece, node: Any) -> Piece:
-    """See ``string``."""
+    """Return the piece as text; see ``string``."""
     text, kind = piece.text, piece.kind
     if kind in ("string", "null"):
         return piece

@@ -109,7 +109,7 @@ def error_at(
     hint: str | None = None,
     code: str | None = None,
 ) -> SqlError:
-    """An error about the characters ``start`` to ``end`` (inclusive) of the text.
+    """Return an error about the characters ``start`` to ``end`` (inclusive) of the text.
 
     >>> error_at("SELECT nmae", 'no column "nmae"', 7, 10).caret
     'SELECT nmae\\n       ^^^^'

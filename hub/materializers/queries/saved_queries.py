@@ -170,7 +170,7 @@ def columns_used(sql: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set
         AttributeError,
         KeyError,
         ValueError,
-    ):  # of SQL that it does not know
+    ):  # SQL that sqlglot cannot resolve
         found = list(_mentioned(tree, named, tables))
     used: dict[str, set[Path_]] = {table: set() for table in named.values()}
     for table, path in found:

@@ -3,7 +3,7 @@
 routes.py                   [edge]  FastAPI: all of these over HTTP
 fast_path.py                [edge]  rows by key, answered before the routes
 pull_query.py               [core]  filters, order, fields and cursors
-read_your_writes.py         [core]  does a store cover a caller's write?
+read_your_writes.py         [core]  checks that a store covers a caller's write
 subscriptions.py            [shell] a snapshot, then every change, to any number of subscribers
 subscription_transport.py   [edge]  server-sent events and WebSocket messages
 row_counts.py               [shell] rows per view, counted at a bounded cost

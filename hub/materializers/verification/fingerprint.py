@@ -80,7 +80,7 @@ def region_of(hashed: int) -> int:
 
 
 def hashes_of(region: int) -> tuple[int, int]:
-    """The first and the last hash of a region.
+    """Return the first and the last hash of a region.
 
     >>> hashes_of(0)[0] == -(2**63), hashes_of(255)[1] == 2**63 - 1
     (True, True)

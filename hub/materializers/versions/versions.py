@@ -94,7 +94,7 @@ class Version:
 
     @property
     def suffix(self) -> int | None:
-        """Its number where that is part of its names."""
+        """Its number if that is part of its names."""
         return None if self.plain else self.number
 
 
