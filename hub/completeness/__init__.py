@@ -1,4 +1,5 @@
-"""Completeness: did everything that was written arrive? Counts and sums of ids, tier by tier, and canaries.
+"""Completeness: verify that all written records arrived, by counts and id sums from tier to tier, and by
+canaries.
 
 ::
 
@@ -8,20 +9,20 @@
         └───────────────┬───────┴──────────────────┘
                   _hub.ledger  (compacted)  ─▶ /api/audit, hub audit show, /metrics
 
-An entry names the offsets it covers. So writing it twice changes nothing, and offsets that no entry covers are *not
-audited*, never lost. Entries are compared in pairs over the same offsets. Sums find what counts alone miss: one record lost
-and another written twice. Two sums of different records agree by chance with probability 2^-64; someone who chooses ids
-can make them agree.
+An entry names the offsets that it covers. Writing it twice therefore changes nothing, and offsets that no
+entry covers are *not audited*, never lost. Entries are compared in pairs over the same offsets. Sums detect
+what counts alone miss: one record lost and another written twice. Two sums of different records are equal by
+chance with probability 2^-64; someone who chooses ids can make them equal.
 
-Conformance (``hub.topics.conformance``) answers another question: does each record satisfy its topic's schema?
+Conformance (``hub.topics.conformance``) is a different check: each record against its topic's schema.
 
-    counts.py            [core]  ids, entries, their comparison, and what it means
-    receipts.py          [shell] records that producers were told are in the log
+    counts.py            [core]  ids, entries, and their comparison
+    receipts.py          [shell] counts of the records that producers have acknowledged
     batch_reader.py      [edge]  the batches of a log: records, and why offsets hold none
     counting.py          [shell] one run: count what is not audited yet, and its copies
-    counts_follower.py   [shell] the entries in memory, for whoever asks
+    counts_follower.py   [shell] the entries in memory, for queries
     minutes.py           [core]  counts by minute, for the page /completeness
     objectives.py        [core]  observations for alerts
     routes.py            [edge]  FastAPI
-    canary/              one record a second through every path
+    canary/              one record per second along every route
 """

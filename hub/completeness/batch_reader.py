@@ -1,7 +1,8 @@
-"""[edge] A log read batch by batch over Kafka's protocol: its records, and what its offsets without records were.
+"""[edge] Read a log batch by batch over Kafka's protocol: its records, and the reasons for offsets without
+one.
 
-Clients of Kafka hide what they skip. Here each offset of a stretch is accounted for: a record, a control marker, a record of an
-aborted transaction, one that compaction took, or none of these.
+Kafka clients hide what they skip. Here each offset of a range is accounted for: a record, a control marker, a
+record of an aborted transaction, a compacted record, or none of these.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _HEADER = EVENT_ID_HEADER.encode()
 
 
 class ReadRecord(NamedTuple):
-    """A committed record. ``timed``: its timestamp is its producer's, not the broker's."""
+    """A committed record. ``timed`` is True if its timestamp is the producer's, not the broker's."""
 
     offset: int
     timestamp_ms: int
@@ -44,8 +45,11 @@ class ReadRecord(NamedTuple):
 
 @dataclass
 class OffsetRange:
-    """What is read of [first, end) of a partition: iterate ``records`` once, then ``holes``, the same by minute (``spots``), and ``reached`` are known;
-    also when it ends with an error: then what was given is all of what is before ``reached``."""
+    """Offset range [first, end) of a partition. Iterate ``records`` once.
+
+    After that, ``holes``, ``spots`` (holes by minute) and ``reached`` are set, also if the iteration ended
+    with an error: the yielded records are then complete up to ``reached``.
+    """
 
     cluster: BrokerCluster
     place: TopicPartition
@@ -58,7 +62,9 @@ class OffsetRange:
     _at_ms: int = 0
 
     def records(self) -> Iterator[ReadRecord]:
-        """Ascending. Raises PeerError (away, nothing comes for 30 s), CorruptBatch."""
+        """Yield the records in ascending order. Raises PeerError (unavailable, or no data for 30 s),
+        CorruptBatch.
+        """
         self.reached = position = self.first
         heard_s = time.monotonic()
         where = f'cluster "{self.cluster.name}", topic "{self.place.topic}" partition {self.place.partition}'
@@ -75,7 +81,8 @@ class OffsetRange:
                 records = [] if hidden else _whole(batch, where, self.cluster.access.bounds)
                 if not self._at_ms:
                     self._at_ms = batch.max_timestamp
-                if batch.magic == 2:  # of older formats the first offset is not known before unpacking
+                # for older formats the first offset is unknown until the batch is unpacked
+                if batch.magic == 2:
                     self._missing(position, batch.base_offset)
                     position = max(position, batch.base_offset)
                 if hidden:
@@ -115,7 +122,7 @@ class OffsetRange:
         return part
 
     def _missing(self, first: int, end: int, *, compacted: bool = False) -> None:
-        """Offsets without anything. Within a batch only compaction makes them."""
+        """Count offsets without a record. Within a batch only compaction leaves such gaps."""
         count = max(0, min(end, self.end) - first)
         if count:
             by_compaction = compacted or self.compact
@@ -136,7 +143,7 @@ class OffsetRange:
 
 
 def _whole(batch: RecordBatch, where: str, bounds: UnpackedBounds) -> list[ReadRecord]:
-    """A batch's records: all of them or, where one cannot be read, none. Raises CorruptBatch."""
+    """Return all records of a batch, or raise CorruptBatch if one of them cannot be read."""
     timed = not batch.attributes & APPEND_TIME
     try:
         return [

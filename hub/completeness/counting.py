@@ -1,14 +1,15 @@
-"""[shell] A run of the audit: what of a topic is not in the ledger yet is read, counted and written there.
+"""[shell] One audit run: read the part of a topic that is not in ``_hub.ledger`` yet, count it, and write
+entries.
 
 ::
 
     log, from where it was audited to the last stable offset ─▶ entries *log*     at most STRETCH offsets each
-    receipts without a twin ─ the log at their offsets ──────▶ entries *found*
-    log entries without a twin ─ the mirror's target, by its map ─▶ entries *mirror*
+    receipts without a counterpart ─ the log at their offsets ──────▶ entries *found*
+    log entries without a counterpart ─ the mirror's target, by its map ─▶ entries *mirror*
 
-A run that is killed leaves whole entries; the next one goes on behind them. What is read again is written over. Everything is
-read once, so a run costs what reading the new records costs; memory is bounded by a stretch. What cannot be read ends its
-partition alone: an entry says why, and the next run tries again from there.
+A killed run leaves complete entries, and the next run continues after them. Repeated reads overwrite their
+entries. Each record is read once, so a run costs as much as reading the new records; memory is bounded by one
+range. A read error ends its partition only: an entry gives the reason, and the next run retries from there.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Told = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MirrorCopy:
-    """A mirror of the topic: its target, and what of each partition can be compared."""
+    """A mirror of the topic: its target, and the comparable part of each partition."""
 
     name: str
     target: ClusterHandle
@@ -61,7 +62,9 @@ class MirrorCopy:
 
 @dataclass(frozen=True, slots=True)
 class MissingRecord:
-    """A record that is on one side only. ``offset``: of the source's log. ``id`` None: nobody has its bytes any more."""
+    """A record that is on one side only. ``offset`` is the source's. ``id`` is None if its bytes are no
+    longer available.
+    """
 
     kind: str
     instance: str
@@ -73,7 +76,9 @@ class MissingRecord:
 
 @dataclass
 class TopicCounter:
-    """One topic of one cluster. ``copies``: the mirrors that carry it. Close it."""
+    """Counter for one topic of one cluster. ``copies`` are the mirrors that carry it. Call ``close`` after
+    use.
+    """
 
     kafka: KafkaCluster
     access: ClusterAccess
@@ -93,7 +98,7 @@ class TopicCounter:
             each.close()
 
     def run(self, told: Told = lambda _done, _all: None) -> int:
-        """Count what is new and write it down; how many entries. Raises NotFound, PeerError."""
+        """Count new records and write the entries. Returns the number of entries. Raises NotFound, PeerError."""
         topics = self.kafka.topics()
         if self.topic not in topics:
             guess = nearest(self.topic, topics)
@@ -124,8 +129,9 @@ class TopicCounter:
         return written
 
     def missing(self, bucket_ms: int, most: int = 100) -> list[MissingRecord]:
-        """Which records of a minute are on one side only, or there twice: both sides are read anew. Raises as ``run``,
-        and CorruptBatch."""
+        """Return the records of a minute that are on one side only, or duplicated. Reads both sides again.
+        Raises like ``run``, and CorruptBatch.
+        """
         self.ledger = read_counts(self.kafka)
         self._reach()
         begins = self.kafka.beginning_offsets([self.topic])
@@ -138,7 +144,7 @@ class TopicCounter:
             ours = list(OffsetRange(self.cluster, entry.place, first, entry.end).records())
             if entry.tier == "source":
                 there = {seen.offset for seen in ours}
-                # No more than are asked for: whoever sends receipts may claim any number.
+                # Limited to the requested number: a producer may claim any number of receipts.
                 lacking = (each for each in _offsets(entry.runs, first) if each not in there)
                 said = "acknowledged, not in the log"
                 found += [
@@ -157,7 +163,7 @@ class TopicCounter:
     def _partition(
         self, place: TopicPartition, begin: int, end: int, *, compact: bool
     ) -> Iterator[CountEntry]:
-        # Of this very log, and those that do not say of which they are.
+        # Entries of this log, and entries without a topic id.
         entries = [
             entry
             for entry in self.ledger.of(self.topic)
@@ -166,7 +172,7 @@ class TopicCounter:
         start = self._start(place, begin)
         for entry in entries:
             if entry.tier == "log" and entry.why and entry.first < start:
-                # Deleted by now: nothing waits there to be read.
+                # The unread range has been deleted: there is nothing left to read.
                 yield replace(entry, end=entry.first, why="", at_ms=self.now_ms())
         seeking = _ReceiptSearch.of(entries, begin, end, self.now_ms())
         yield from seeking.lost
@@ -175,7 +181,7 @@ class TopicCounter:
             try:
                 for seen in behind.records():
                     seeking.take(seen)
-            except PeerError:  # once it could be read; those receipts wait until it can be again
+            except PeerError:  # unreadable now; those receipts wait until it is readable again
                 seeking.give_up(behind.reached, start)
         logs = [
             entry
@@ -199,7 +205,7 @@ class TopicCounter:
     def _stretch(
         self, place: TopicPartition, first: int, end: int, seeking: _ReceiptSearch, *, compact: bool
     ) -> CountEntry:
-        """What is there, up to where it could be read; with ``why`` when that is nothing."""
+        """Count an offset range up to where it is readable; sets ``why`` if nothing is."""
         stretch, cells, ids = OffsetRange(self.cluster, place, first, end, compact), Cells(), Counter[int]()
         reached: int | None = None
         again = Counter[int]()
@@ -215,7 +221,8 @@ class TopicCounter:
                     reached = seen.offset + 1
                     break
         except PeerError as error:
-            # With all of Kafka away the entry that says so cannot be written, and the run ends with that.
+            # If all of Kafka is unavailable, the entry with this reason cannot be written, and the run fails
+            # there.
             why = error.message if stretch.reached == first else ""
         spots = {
             minute: MinuteHoles(stretch.spots.get(minute, Holes()), again[minute])
@@ -264,7 +271,7 @@ class TopicCounter:
         entries: Iterable[CountEntry],
         logs: Iterable[CountEntry],
     ) -> Iterator[CountEntry]:
-        """The target's side of every log entry that has none and is mirrored by now."""
+        """Yield the target's side of every log entry that has none and is mirrored by now."""
         known = {
             (each.first, each.end)
             for each in entries
@@ -299,7 +306,7 @@ class TopicCounter:
     def _theirs(
         self, copy: MirrorCopy, each: ComparedPartition, log: CountEntry
     ) -> Iterator[tuple[ReadRecord, int]]:
-        """The target's records of a stretch of the source, each with its offset there."""
+        """Yield the target's records for a source range, each with its source offset."""
         table = each.table
         begin = copy.target.kafka.beginning_offsets([self.topic]).get(each.place)
         first = max(table.translate(log.first).offset, each.checkpoint.target_start, begin)
@@ -329,7 +336,7 @@ class TopicCounter:
 
 @dataclass
 class _ReceiptSearch:
-    """Receipts whose records are looked for while the log is read past them."""
+    """Receipts whose records are matched while the log is read past their offsets."""
 
     receipts: list[CountEntry]
     lost: list[CountEntry]
@@ -337,7 +344,8 @@ class _ReceiptSearch:
     now_ms: int
     cells: dict[bytes, Cells] = field(default_factory=dict)
     untimed: set[bytes] = field(default_factory=set)
-    # Records come in ascending order: those receipts that the next one may be of, and how many were begun.
+    # Records arrive in ascending order: receipts that the next one may belong to, and how many receipts were
+    # reached.
     around: list[CountEntry] = field(default_factory=list)
     begun: int = 0
 
@@ -366,13 +374,15 @@ class _ReceiptSearch:
                     self.untimed.add(each.key)
 
     def give_up(self, first: int, end: int) -> None:
-        """Receipts of what is in [first, end) are not looked for any more: it was not read."""
+        """Stop searching for receipts that overlap [first, end), which was not read."""
         self.receipts = [each for each in self.receipts if each.end <= first or end <= each.first]
         self.around = [each for each in self.around if each.end <= first]
         self.begun = sum(each.first < end for each in self.receipts)
 
     def found(self, reached: int, *, compact: bool = False) -> Iterator[CountEntry]:
-        """The other side of every receipt that was read past. ``compact``: what is not there, compaction may have taken."""
+        """Yield the *found* entry of every receipt before ``reached``. ``compact``: compaction may have
+        removed missing records.
+        """
         for each in self.receipts:
             if each.end <= reached:
                 untimed = each.key in self.untimed
@@ -389,7 +399,7 @@ def _within(runs: Sequence[tuple[int, int]], offset: int) -> bool:
 
 
 def _offsets(runs: Iterable[tuple[int, int]], first: int) -> Iterator[int]:
-    """Those of the runs from ``first`` on."""
+    """Yield the offsets of the runs from ``first`` on."""
     for start, count in runs:
         yield from range(max(first, start), start + count)
 
@@ -404,7 +414,9 @@ def _repeated(entry: CountEntry, ours: Sequence[ReadRecord]) -> Iterator[Missing
 
 
 def read_counts(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Counts:
-    """The ledger as it is now; empty when there is no topic. Raises PeerError when nothing comes for so long."""
+    """Read the current entries; empty without the topic. Raises PeerError if nothing arrives for
+    ``silent_s``.
+    """
     if COUNTS_TOPIC not in kafka.topics():
         return Counts()
     reader, ledger = kafka.reader(), Counts()
@@ -422,7 +434,9 @@ def read_counts(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Counts:
 def write_entries(
     kafka: KafkaCluster, entries: Sequence[CountEntry], replication_factor: int = 1
 ) -> Positions:
-    """Entries of tiers that are counted elsewhere (a view's verdict, a producer's receipts). Raises PeerError."""
+    """Write entries that were counted elsewhere (a view's comparison, a producer's receipts). Raises
+    PeerError.
+    """
     create_counts_topic(kafka, replication_factor)
     writer = kafka.writer()
     try:

@@ -1,16 +1,17 @@
-"""[core] The ledger: how many records each tier has, and which they are, by partition, stretch of offsets and minute.
+"""[core] Completeness counts: number and identity of the records of each tier, by partition, offset range and
+minute.
 
-A tier is *source* (what a producer's receipts say), *found* (what the log has at the very offsets of those receipts), *log*
-(a stretch of the log), *mirror* (what a mirror's target has of that stretch, at the source's offsets), *view* (the fold of a
-view's changelog) and *store* (the rows that a store has of it). Pairs are compared cell by cell: source with found, log with
-mirror, view with store, whose rows have no minute: one cell each.
+A tier is *source* (the receipts of a producer), *found* (the log at the offsets of those receipts), *log* (an
+offset range of the log), *mirror* (the mirror target's copy of that range, at the source's offsets), *view*
+(the fold of a view's changelog) or *store* (the rows of a store for it). Pairs are compared cell by cell:
+source with found, log with mirror, view with store. Rows of a store have no minute; they are one cell.
 
 ==========  ===========================================================================================
 SHORT       records are missing: acknowledged and not in the log, or in the log and not in the copy
-MISMATCH    as many, and they are not the same: one is missing and another is there too often
-EXCESS      the copy has more than the log
-UNEXPLAINED offsets of a log that neither compacts nor had transactions there hold nothing
-UNKNOWN     it cannot be told, the cause says why; compaction took records on one side only
+MISMATCH    equal counts of different records: one is missing and another is duplicated
+EXCESS      the copy has more records than the log
+UNEXPLAINED offsets without a record in a log without compaction and transactions at that place
+UNKNOWN     not comparable, the cause gives the reason; compaction removed records on one side only
 OPEN        not compared yet: too young, not run, or not mirrored so far
 BALANCED    the same records on both sides
 ==========  ===========================================================================================
@@ -33,7 +34,7 @@ COUNTS_TOPIC = "_hub.ledger"
 COUNTS_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * 86_400_000)}
 EVENT_ID_HEADER = "hub-event-id"
 BUCKET_MS = 60_000
-# An entry of more would be an unwieldy record: it is cut into several.
+# Size limit of an entry; larger ones are split.
 MOST_CELLS, MOST_RUNS = 1_500, 5_000
 _SUMS = 1 << 64
 
@@ -42,7 +43,7 @@ Kind = Literal["source", "mirror", "view"]
 
 
 class CompletenessState(StrEnum):
-    """See the table above, worst first."""
+    """Completeness states of the table above, worst first."""
 
     SHORT = "SHORT"
     MISMATCH = "MISMATCH"
@@ -57,7 +58,9 @@ SEVERITY = {state: rank for rank, state in enumerate(CompletenessState)}
 
 
 def id_of(key: bytes | None, timestamp_ms: int, value: bytes | None, event_id: bytes | None = None) -> int:
-    """64 bits that stand for a record: of its event id (header ``hub-event-id``), else of key, timestamp and value."""
+    """Return the 64-bit id of a record: a hash of its event id (header ``hub-event-id``), else of key,
+    timestamp and value.
+    """
     if event_id is not None:
         return int.from_bytes(blake2b(event_id, digest_size=8, person=b"hub event id").digest())
     found = blake2b(b"%d" % timestamp_ms, digest_size=8, person=b"hub record")
@@ -68,9 +71,9 @@ def id_of(key: bytes | None, timestamp_ms: int, value: bytes | None, event_id: b
 
 
 class Cell(NamedTuple):
-    """So many records, the sum of their ids modulo 2^64, and the bytes of their keys and values."""
+    """Number of records, the sum of their ids modulo 2^64, and the bytes of their keys and values."""
 
-    count: int = 0  # type: ignore[assignment]  # of records; a tuple's own count() is of no use here
+    count: int = 0  # number of records; tuple.count() is not used here
     sum: int = 0
     size: int = 0
 
@@ -79,12 +82,12 @@ class Cell(NamedTuple):
 
 
 def bucket_of(timestamp_ms: int) -> int:
-    """The beginning of the minute (epoch ms); records without a time are of minute 0."""
+    """Return the start of the minute (epoch ms). Records without a timestamp belong to minute 0."""
     return max(0, timestamp_ms) // BUCKET_MS * BUCKET_MS
 
 
 class Cells(dict[int, Cell]):
-    """Cells by the minute they begin with."""
+    """Cells by the start of their minute."""
 
     def add(self, timestamp_ms: int, record_id: int, size: int) -> None:
         bucket = bucket_of(timestamp_ms)
@@ -100,8 +103,9 @@ class Cells(dict[int, Cell]):
 
 @dataclass(frozen=True, slots=True)
 class Holes:
-    """Offsets of a stretch that hold no record to read: control ``markers`` of transactions, ``aborted`` records, those that
-    were ``compacted`` away, and those for which there is no reason to be missing."""
+    """Number of offsets without a readable record: transaction ``markers``, ``aborted`` records,
+    ``compacted`` records, and ``unexplained`` gaps.
+    """
 
     markers: int = 0
     aborted: int = 0
@@ -118,7 +122,7 @@ class Holes:
 
 
 class MinuteHoles(NamedTuple):
-    """What one minute of a stretch has beside its records: offsets without one, and ids that were there before."""
+    """Holes and repeated ids in one minute of an offset range."""
 
     holes: Holes = Holes()
     repeated: int = 0
@@ -129,11 +133,15 @@ class MinuteHoles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CountEntry:
-    """What one tier has of the source offsets [first, end). ``instance``: the producer or the mirror, "" of the log.
+    """Counts of one tier for the source offsets [first, end). ``instance`` is the producer or the mirror, ""
+    for the log.
 
-    ``runs``: the offsets that receipts name, as (first, count); of source only. ``why``: it could not be counted, and covers nothing.
-    ``repeated``: ids seen more than once in the stretch. ``dropped``: receipts that there was no room for. ``spots``: holes
-    and repeats by minute; a hole is of its batch's minute, or of that of the record before it. Entries of older hubs have none."""
+    ``runs`` holds the offsets of receipts as (first, count); source only. ``why`` is the reason if counting
+    failed; such an entry covers nothing. ``repeated`` counts ids seen more than once in the range.
+    ``dropped`` counts receipts dropped for lack of space. ``spots`` holds holes and repeats by minute; a hole
+    belongs to the minute of its batch or of the record before it. Entries of older versions have no
+    ``spots``.
+    """
 
     tier: Tier
     instance: str
@@ -186,7 +194,7 @@ class CountEntry:
 
 
 def entry_of(record: Record) -> CountEntry:
-    """The entry in a record of the ledger. Raises HubFault naming the record."""
+    """Parse a record of ``_hub.ledger``. Raises HubFault naming the record."""
     try:
         tier, instance, topic, partition, first = (record.key or b"").decode().split("|")
         body = orjson.loads(record.value or b"")
@@ -220,7 +228,7 @@ def entry_of(record: Record) -> CountEntry:
 
 
 def runs_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Ascending offsets as (first, count).
+    """Compress ascending offsets to (first, count).
 
     >>> runs_of([3, 4, 5, 9])
     ((3, 3), (9, 1))
@@ -236,7 +244,9 @@ def runs_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 @dataclass
 class Counts:
-    """The newest entry of each key, bounded: with more than ``most`` cells the oldest entries go (``forgotten``)."""
+    """Newest entry of each key, bounded: above ``most`` cells the oldest entries are dropped and counted in
+    ``forgotten``.
+    """
 
     most: int = 300_000
     entries: dict[bytes, CountEntry] = field(default_factory=dict)
@@ -245,14 +255,15 @@ class Counts:
     forgotten: int = 0
 
     def apply(self, record: Record) -> None:
-        """Take in a record of the topic; a tombstone forgets. Raises HubFault."""
+        """Apply a record of the topic; a tombstone deletes. Raises HubFault."""
         key = record.key or b""
         self._forget(key)
         if record.value is None:
             return
         entry = entry_of(record)
         if entry.tier == "source":
-            # What was found at these offsets was found for the receipt that this one replaces: the topic was made anew.
+            # A new receipt at the same offsets means that the topic was recreated, so the *found* entry of
+            # the old receipt is obsolete.
             self._forget(entry.key.replace(b"source", b"found", 1))
         self.entries[key] = entry
         self.by_topic.setdefault(entry.topic, {})[key] = entry
@@ -275,7 +286,7 @@ class Counts:
         return sorted(self.by_topic)
 
     def of(self, topic: str) -> list[CountEntry]:
-        """By tier, instance, partition and offset."""
+        """Return a topic's entries, sorted by tier, instance, partition and offset."""
         return sorted(
             self.by_topic.get(topic, {}).values(),
             key=lambda each: (each.tier, each.instance, each.partition, each.first),
@@ -287,7 +298,7 @@ def _weight(entry: CountEntry) -> int:
 
 
 def covered(entries: Iterable[CountEntry], place: TopicPartition, topic_id: str) -> list[tuple[int, int]]:
-    """The stretches of a partition's log that are audited, joined."""
+    """Return the audited offset ranges of a partition, merged."""
     found: list[tuple[int, int]] = []
     for first, end in sorted(
         (each.first, each.end)
@@ -301,12 +312,12 @@ def covered(entries: Iterable[CountEntry], place: TopicPartition, topic_id: str)
     return found
 
 
-# ---- comparing
+# ---- comparison
 
 
 @dataclass(frozen=True, slots=True)
 class CountDifference:
-    """One minute: ``expected`` records and how many there are. ``short`` of the first, ``excess`` of the second."""
+    """Difference in one minute: ``expected`` and ``actual`` number of records."""
 
     bucket_ms: int
     state: CompletenessState
@@ -323,7 +334,9 @@ class CountDifference:
 
 
 def differences(expected: Cells, actual: Cells, *, compact: bool = False) -> list[CountDifference]:
-    """The minutes in which two sides are not the same. ``compact``: compaction may have taken some on one side."""
+    """Return the minutes in which the two sides differ. ``compact``: compaction may have removed records on
+    one side.
+    """
     found = []
     for bucket in sorted({*expected, *actual}):
         one, other = expected.get(bucket, Cell()), actual.get(bucket, Cell())
@@ -341,7 +354,9 @@ def differences(expected: Cells, actual: Cells, *, compact: bool = False) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """One producer or mirror of a topic against the log, or a store against the view's changelog. ``waiting``: records that are not compared yet."""
+    """Comparison of one producer or mirror of a topic with the log, or of a store with a view's changelog.
+    ``waiting`` counts records that are not compared yet.
+    """
 
     kind: Kind
     instance: str
@@ -358,7 +373,9 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class TopicCompleteness:
-    """A topic: its log as far as it was audited, and who was compared with it. ``unread``: why some of it could not be read."""
+    """Completeness of a topic: its audited log, and the comparisons with it. ``unread`` lists why parts could
+    not be read.
+    """
 
     topic: str
     state: CompletenessState
@@ -376,7 +393,7 @@ class TopicCompleteness:
 
 
 def audit_of(topic: str, entries: Sequence[CountEntry], mirrors: Iterable[str] = ()) -> TopicCompleteness:
-    """What the ledger says of a topic. ``mirrors``: those that ought to carry it."""
+    """Summarize a topic's entries. ``mirrors`` names the mirrors that should carry it."""
     entries = of_newest(entries)
     logs = counted(entries)
     stuck = unread(entries, logs)
@@ -410,15 +427,17 @@ def audit_of(topic: str, entries: Sequence[CountEntry], mirrors: Iterable[str] =
 
 
 def of_newest(entries: Sequence[CountEntry]) -> list[CountEntry]:
-    """A topic's entries of its newest log, and those that do not say of which they are. Where the topic was made anew, the log before
-    is gone in each partition: also in those that were not audited since, or are no more."""
+    """Return a topic's entries for its newest topic id, and entries without a topic id. When a topic is
+    recreated, the old log is gone in every partition, including partitions that were not audited since or no
+    longer exist.
+    """
     told = [each for each in entries if each.topic_id]
     newest = max(told, key=lambda each: each.at_ms).topic_id if told else ""
     return [each for each in entries if each.topic_id in ("", newest)]
 
 
 def alone(entries: Iterable[CountEntry]) -> list[CountEntry]:
-    """Of these, none that overlaps one before it."""
+    """Return the entries without those that overlap an earlier one."""
     found: list[CountEntry] = []
     reached: dict[TopicPartition, int] = {}
     for entry in sorted(entries, key=lambda each: (each.place, each.first)):
@@ -429,13 +448,14 @@ def alone(entries: Iterable[CountEntry]) -> list[CountEntry]:
 
 
 def counted(entries: Iterable[CountEntry]) -> list[CountEntry]:
-    """Of these, the stretches of the log that were counted, none over another."""
+    """Return the counted offset ranges of the log, without overlaps."""
     return alone(each for each in entries if each.tier == "log" and not each.why)
 
 
 def unread(entries: Iterable[CountEntry], logs: Sequence[CountEntry]) -> list[CountEntry]:
-    """The stretches that could not be read, and behind which nothing was counted (``logs``) since: what is deleted by now, or could
-    be read after all, is none."""
+    """Return the ranges that could not be read and have no counted range (``logs``) behind them. Ranges that
+    were deleted or read later are left out.
+    """
     reached: dict[TopicPartition, int] = {}
     for entry in logs:
         reached[entry.place] = max(entry.end, reached.get(entry.place, 0))
@@ -444,7 +464,7 @@ def unread(entries: Iterable[CountEntry], logs: Sequence[CountEntry]) -> list[Co
 
 
 def unaudited(logs: Sequence[CountEntry]) -> Iterator[tuple[int, int, int]]:
-    """(partition, first, end) between audited stretches."""
+    """Yield (partition, first, end) of the gaps between audited ranges."""
     reached: dict[int, int] = {}
     for entry in sorted(logs, key=lambda each: (each.partition, each.first)):
         before = reached.get(entry.partition)
@@ -484,7 +504,7 @@ def _mirrors(
 
 def _balance(kind: Kind, instance: str, pairs: Sequence[tuple[CountEntry, CountEntry | None]]) -> Balance:
     expected, actual = Cells(), Cells()
-    loose = Cells()  # of stretches from which compaction takes records
+    loose = Cells()  # offset ranges from which compaction removes records
     taken = Cells()
     waiting, why, dropped, counted = 0, "", 0, 0
     for one, other in pairs:
@@ -572,5 +592,5 @@ def _worst(
 
 
 def named(entry: CountEntry, tier: Tier, cells: Cells, at_ms: int, **more: Any) -> CountEntry:
-    """The other side of an entry, over the same offsets."""
+    """Build the other side of an entry, over the same offsets."""
     return replace(entry, tier=tier, cells=cells, at_ms=at_ms, runs=(), dropped=0, spots={}, **more)

@@ -1,4 +1,4 @@
-"""[shell] The ledger followed in a thread of its own, for those who ask: rows a topic, minutes of one, series."""
+"""[shell] Follow ``_hub.ledger`` in a background thread: rows per topic, minutes of one topic, metric series."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 5.0
 _SILENT_S = 60.0
-# Of one topic so many of its newest minutes are told, and of each tier so many that differ.
+# Limit of the newest minutes per topic, and of the differing minutes per tier.
 MOST_BUCKETS = 240
-# Topics with series of their own in /metrics, the worst.
+# Limit of topics with their own series in /metrics, worst first.
 MOST_TOPICS = 200
-# Topics whose minutes are kept ready: those of the pages that people look at now.
+# Limit of topics whose minutes are cached, for the pages in use.
 MOST_GRIDS = 100
 
 NOT_READ = "the ledger is not read yet"
@@ -47,7 +47,9 @@ class CountsLog(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownCounts:
-    """What is followed. ``error``: why nothing newer is known; ``read`` False: nothing is known at all, yet."""
+    """State of the follower. ``error`` is the reason if it is not current; ``read`` is False until the first
+    complete read.
+    """
 
     audits: tuple[TopicCompleteness, ...]
     error: str | None
@@ -56,7 +58,7 @@ class KnownCounts:
 
 
 class CountsFollower:
-    """``start`` before use, ``stop`` after."""
+    """Follower of ``_hub.ledger``. Call ``start`` before use and ``stop`` after."""
 
     def __init__(self, cluster: CountsLog) -> None:
         self.cluster = cluster
@@ -79,7 +81,7 @@ class CountsFollower:
             self._thread.join(5.0)
 
     def known(self) -> KnownCounts:
-        """Topics, the worst first."""
+        """Return the topics, worst first."""
         with self._lock:
             stale = [topic for topic in self._ledger.topics() if topic not in self._audits]
             for topic in stale:
@@ -88,7 +90,7 @@ class CountsFollower:
             return KnownCounts(tuple(found), self._error, self._ledger.forgotten, self._read)
 
     def heat(self, topic: str) -> MinuteGrid | None:
-        """A topic minute by minute; None when the ledger has nothing of it."""
+        """Return a topic's minutes, None if it has no entries."""
         with self._lock:
             if topic not in self._heats:
                 if len(self._heats) >= MOST_GRIDS:
@@ -97,7 +99,7 @@ class CountsFollower:
             return self._heats[topic]
 
     def families(self) -> Iterator[Counter]:
-        """(series, help, labels, value); of the worst topics. What is not known has no sample."""
+        """Yield (series, help, labels, value) for the worst topics. Unknown values have no sample."""
         for audit in self.known().audits[:MOST_TOPICS]:
             yield from series_of(audit)
 
@@ -107,7 +109,7 @@ class CountsFollower:
             reader: Reader | None = None
             try:
                 if not self.cluster.partition_counts([COUNTS_TOPIC]):
-                    # Nobody has kept anything yet, or it was deleted with all that it said.
+                    # The topic was never created, or it was deleted with its contents.
                     with self._lock:
                         self._ledger, self._audits, self._heats, self._error = Counts(), {}, {}, None
                     self._read = True
@@ -152,7 +154,7 @@ class CountsFollower:
 
 
 def row_of(audit: TopicCompleteness, *, buckets: bool = False) -> dict[str, Any]:
-    """An audit as JSON. ``buckets``: with its newest minutes, and those of each tier that differ."""
+    """Return an audit as a JSON-ready dict. ``buckets`` adds its newest minutes."""
     row: dict[str, Any] = {
         "topic": audit.topic,
         "state": audit.state,

@@ -1,7 +1,8 @@
-"""[core] The ledger minute by minute, as the heat map shows it: of each minute the log's count, its holes, and who agrees.
+"""[core] Completeness by minute, for the heat map: the log's count, its holes, and the state of each
+comparison.
 
-The same pairs are compared as for a topic's balance (hub.completeness.counts), each in the minute of its records. Rows of stores
-have no minute and stand by themselves.
+Compares the same pairs as ``hub.completeness.counts``, each in the minute of its records. Rows of stores have
+no minute and are listed separately.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hub.completeness.counts import (
 )
 from hub.observability.web.pages.monitor.completeness import ComparedSide, MinuteGrid, MinuteRange
 
-# The minute under which a comparison without minutes is kept.
+# Pseudo-minute of comparisons without minutes.
 _NO_MINUTE = -1
 NOTHING = Cell()
 _COMPACTED = "compaction took records on one side only"
@@ -31,7 +32,7 @@ _COMPACTED = "compaction took records on one side only"
 
 @dataclass(slots=True)
 class _MinutePair:
-    """Both sides of a pair in one minute. ``loose``: compaction may have taken records of one of them."""
+    """Both sides of a pair in one minute. ``loose``: compaction may have removed records of one side."""
 
     expected: Cell = NOTHING
     there: Cell = NOTHING
@@ -70,7 +71,7 @@ class _MinutePair:
 
 
 def minute_grid_of(entries: Sequence[CountEntry]) -> MinuteGrid | None:
-    """A topic's minutes; None when its ledger is empty."""
+    """Return a topic's minutes, None if it has no entries."""
     if not entries:
         return None
     entries = of_newest(entries)
@@ -99,7 +100,7 @@ def minute_grid_of(entries: Sequence[CountEntry]) -> MinuteGrid | None:
     return MinuteGrid(
         minutes,
         max(begun, default=None),
-        # A partition without anything new has no entry to say that it was looked at: then later minutes are unknown.
+        # A partition without new records has no new entry, so the minutes after its last one are unknown.
         min(reached.values(), default=0),
         sum(end - first for _, first, end in unaudited(logs))
         + sum(each.end - each.first for each in unread(entries, logs)),
@@ -111,7 +112,7 @@ def minute_grid_of(entries: Sequence[CountEntry]) -> MinuteGrid | None:
 def _pairs(
     entries: Sequence[CountEntry], logs: Sequence[CountEntry]
 ) -> Iterator[tuple[Kind, str, CountEntry, CountEntry | None]]:
-    """What is compared with what; the second is None where nobody has counted it yet."""
+    """Yield the pairs to compare; the second entry is None if it is not counted yet."""
     twins = {
         (each.tier, each.instance, *each.place, each.first, each.end, each.topic_id): each for each in entries
     }
@@ -188,7 +189,7 @@ def _with_sides(counted: MinuteRange, sides: Iterable[ComparedSide]) -> MinuteRa
 
 
 def _unplaced(entry: CountEntry) -> int:
-    """Holes and repeats of an entry that does not say their minutes."""
+    """Return the holes and repeats of an entry without ``spots``."""
     if entry.spots:
         return 0
     holes = entry.holes

@@ -1,4 +1,6 @@
-"""[core] What the ledger says against ``slo.completeness``: an observation a topic that promises it. And what canaries say: one a way."""
+"""[core] Alert observations: completeness of each topic with ``slo.completeness``, and the state of each
+canary route.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from hub.topics.tree.tree import TopicSpec
 def observe_completeness(
     known: KnownCounts, tree: Mapping[str, TopicSpec], changes: RuleChanges
 ) -> RuleObservations:
-    """Rule ``completeness``. A topic that was never audited is UNKNOWN, and so is one that cannot be compared."""
+    """Evaluate the rule ``completeness``. A topic that was never audited, or cannot be compared, is UNKNOWN."""
     audits = {each.topic: each for each in known.audits}
     found = []
     for spec in tree.values():
@@ -49,8 +51,9 @@ _CANARY_VERDICTS = {
 def observe_canaries(
     rows: Iterable[CanaryRouteRow], changes: RuleChanges, resting: Collection[str] = frozenset()
 ) -> RuleObservations:
-    """Rule ``canary``, of each way. Late ones came: how late readers may be is said by ``slo.latency``. ``resting``: mirrors that
-    carry nothing now, and are meant to: nothing is expected of their ways."""
+    """Evaluate the rule ``canary`` for each route. Late canaries are GOOD: ``slo.latency`` covers lateness.
+    ``resting`` names mirrors that are paused or handed over; failures of their routes are UNKNOWN.
+    """
     found, ways = [], {f"mirror:{name}" for name in resting}
     for row in rows:
         verdict, why = _CANARY_VERDICTS.get(row.state, Verdict.GOOD), row.cause
@@ -73,8 +76,11 @@ def observe_canaries(
 
 
 def verdict_of(audit: TopicCompleteness, promised: float) -> tuple[Verdict, float | None]:
-    """(verdict, the share of the worst tier). Others in the place of the right records are a fault whatever is promised, and what
-    was not compared is not known to be there. Neither is hidden by what is worse and still within the promise."""
+    """Return (verdict, share of the worst tier).
+
+    A mismatch (other records in place of the right ones) is BAD at any objective, and records that were not
+    compared make the result UNKNOWN. Neither is hidden by missing records that are within the objective.
+    """
     shares = [
         max(0.0, 1 - each.missing / (each.compared or each.missing))
         for each in audit.balances
@@ -97,5 +103,5 @@ def verdict_of(audit: TopicCompleteness, promised: float) -> tuple[Verdict, floa
 
 
 def _percent(share: float) -> str:
-    """Never rounded up to 100 %."""
+    """Format a share; never rounds up to 100 %."""
     return f"{int(share * 10_000_000) / 100_000:.8g} %"

@@ -1,8 +1,9 @@
-"""[shell] Receipts: what a producer was told is in the log, counted by minute and kept in the ledger.
+"""[shell] Receipts: records acknowledged to a producer, counted by minute and written to ``_hub.ledger``.
 
-``took`` is called for each acknowledged record, from any thread, and costs some microseconds. A thread writes what came since
-to the ledger every few seconds, and at the end. Kafka away: it is kept, up to ``MOST_PENDING`` records; beyond that receipts
-are dropped and the entries say how many, so that the tier is *unknown* then, not complete.
+``took`` is called for each acknowledged record, from any thread, and costs a few microseconds. A thread
+writes new receipts every few seconds, and on stop. While Kafka is unavailable, up to ``MOST_PENDING``
+receipts are kept; beyond that they are dropped, and the entries state how many, so the tier is then
+*unknown*, not complete.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ EVERY_S = 5.0
 MOST_PENDING = 200_000
 _STOP_S = 5.0
 
-# Offset, timestamp, id, size.
+# (offset, timestamp in epoch ms, id, size in bytes).
 Receipt = tuple[int, int, int, int]
 
 
@@ -45,7 +46,9 @@ class ReceiptLog(Cluster, Protocol):
 
 
 class ReceiptWriter:
-    """Of one producer, ``instance``, which is another at every start. ``start`` before use, ``stop`` after."""
+    """Receipts of one producer. ``instance`` is unique per start. Call ``start`` before use and ``stop``
+    after.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class ReceiptWriter:
         self._thread: threading.Thread | None = None
 
     def took(self, new: NewRecord, place: TopicPartition, offset: int) -> None:
-        """A record is in the log at this offset. Those of the hub's own topics are not counted."""
+        """Count a record that is in the log at this offset. Records of the hub's own topics are ignored."""
         if place.topic.startswith("_") or new.timestamp_ms is None:
             return
         event_id = header(new.headers, EVENT_ID_HEADER)
@@ -77,9 +80,9 @@ class ReceiptWriter:
     def took_id(
         self, place: TopicPartition, offset: int, timestamp_ms: int, record_id: int, size: int
     ) -> None:
-        """The same, of a record whose id is known."""
+        """Count a record whose id is known."""
         with self._lock:
-            # A partition's first is taken in any case: with it is told how many were dropped.
+            # The first receipt of a partition is always kept: it carries the number of dropped ones.
             if self._count >= MOST_PENDING and place in self._pending:
                 self.dropped[place] = self.dropped.get(place, 0) + 1
                 return
@@ -91,13 +94,13 @@ class ReceiptWriter:
         self._thread.start()
 
     def stop(self) -> None:
-        """What is pending gets a moment to be written."""
+        """Stop, and wait up to 5 s for pending receipts to be written."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_STOP_S)
 
     def flush(self) -> int:
-        """Write what is pending; how many entries. Raises HubError, and keeps it then."""
+        """Write pending receipts. Returns the number of entries. Raises HubError and keeps the receipts then."""
         with self._lock:
             pending, dropped = self._pending, self.dropped
             self._pending, self.dropped, count = {}, {}, self._count
@@ -142,17 +145,18 @@ class ReceiptWriter:
 
 
 def create_counts_topic(cluster: Cluster, replication_factor: int) -> None:
-    """The ledger's topic is there. Raises PeerError."""
+    """Create the topic ``_hub.ledger`` if it does not exist. Raises PeerError."""
     if COUNTS_TOPIC not in cluster.topics():
-        with contextlib.suppress(Conflict):  # another one was faster
+        with contextlib.suppress(Conflict):  # another process created it first
             cluster.create_topic(
                 COUNTS_TOPIC, partitions=1, config=COUNTS_CONFIG, replication_factor=replication_factor
             )
 
 
 def with_topic_ids(cluster: Cluster, entries: Sequence[CountEntry]) -> list[CountEntry]:
-    """Receipts that say of which log they are: one that is made anew under the same name does not have their records, and lost
-    none of them. Where Kafka does not tell it now, they do not."""
+    """Add Kafka's topic ids to source entries: a recreated topic does not have the earlier records and did
+    not lose them. The id stays empty if Kafka does not return it now.
+    """
     topics = {each.topic for each in entries if each.tier == "source"}
     ids: dict[str, str] = {}
     with contextlib.suppress(HubError):
@@ -168,7 +172,7 @@ def entries_of(
     dropped: Mapping[TopicPartition, int],
     now_ms: int,
 ) -> Iterable[CountEntry]:
-    """Source entries, cut so that each is a record of a bounded size. An offset that is told twice counts once."""
+    """Build source entries, split so that each is a record of bounded size. A repeated offset counts once."""
     for place, receipts in pending.items():
         by_offset = {each[0]: each for each in receipts}
         offsets = sorted(by_offset)
@@ -193,5 +197,5 @@ def entries_of(
 
 
 def header(headers: Headers, name: str) -> bytes | None:
-    """The last of that name."""
+    """Return the last header value with that name."""
     return next((value for key, value in reversed(headers) if key == name), None)

@@ -1,4 +1,6 @@
-"""[edge] FastAPI: ``/api/audit``, the ledger as JSON, and receipts of producers that write without the gateway."""
+"""[edge] FastAPI: ``/api/audit`` (completeness as JSON), and receipts of producers that do not use the
+gateway.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from hub.errors import CallerError, NotFound, nearest
 
 MOST_ENTRIES = 200
 _INSTANCE = r"^[A-Za-z0-9._@:-]{1,100}$"
-_LARGEST = (1 << 63) - 1  # an offset or a time as Kafka has them
-# Records or bytes of a minute: what all minutes add up to that the ledger holds is a number of 64 bits, too.
+_LARGEST = (1 << 63) - 1  # largest offset or timestamp of Kafka
+# Limit of records or bytes per minute, so that the sum of all minutes fits into 64 bits.
 _MOST = 1 << 44
 
 
@@ -28,7 +30,7 @@ class HasCounts(Protocol):
 
 
 class ReceiptSink(Protocol):
-    """Where receipts go (hub.completeness.counting.write_entries)."""
+    """Destination of receipts (hub.completeness.counting.write_entries)."""
 
     def __call__(self, entries: list[CountEntry]) -> object: ...
 
@@ -65,7 +67,7 @@ class ReceiptsBody(_ReceiptModel):
 
 
 def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
-    """The routes over a running Follower; ``keep`` writes to the ledger."""
+    """Build the routes for a running follower; ``keep`` writes receipts to ``_hub.ledger``."""
     router = APIRouter(tags=["completeness"])
 
     @router.get("/api/audit")
@@ -141,7 +143,7 @@ def _entry(said: ReceiptsBody, receipt: Receipt) -> CountEntry:
 
 
 def families(follower: CountsFollower) -> Iterator[Metric]:
-    """The ledger in Prometheus' terms: gauges, as an audit that is run again replaces what was counted."""
+    """Yield Prometheus gauges. They are gauges because a repeated audit replaces earlier counts."""
     found: dict[str, GaugeMetricFamily] = {}
     for name, said, labels, value in follower.families():
         if name not in found:

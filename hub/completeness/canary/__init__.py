@@ -1,5 +1,7 @@
-"""Canaries: numbered records, one a second, whose arrival shows that a path is open.
+"""Canaries: numbered records, one per second, that show whether a route is open.
 
-``probes.py`` decides what became of each. ``filters.py`` finds headers that pass a mirror's filter. ``runner.py`` sends
-and reads them in threads. ``routes.py`` serves ``/api/canary`` and its series.
+- ``probes.py`` [core] determine the outcome of each canary.
+- ``filters.py`` [core] find headers that pass a mirror's record filter.
+- ``runner.py`` [shell] send and read canaries in threads.
+- ``routes.py`` [edge] serve ``/api/canary`` and its series.
 """

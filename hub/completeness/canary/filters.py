@@ -1,8 +1,9 @@
-"""[core] Canaries through mirrors that leave records out (``only``): which headers let them pass, and where none would.
+"""[core] Canaries and mirrors with record filters (``only``): choose headers that pass, and find filters that
+none can pass.
 
-A canary is one record for all mirrors of its topic. It gets headers that the filters ask for, as far as they can be had
-together; its value is its own and has no fields that a filter asks for. A way on which it cannot pass is told as such: a
-canary that is left out as everything else is would only look like a loss.
+A canary is one record for all mirrors of its topic. It gets the headers that the filters require, as far as
+they are compatible; its value is fixed and has no fields that a filter may require. A route that no canary
+can pass is reported as such, because a filtered canary would look like a loss.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ _OWN_FIELDS: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class CanaryHeaders:
-    """``headers`` that canaries carry; ``closed``: by mirror, why they cannot pass."""
+    """Result of ``fitted``: the ``headers`` of canaries; ``closed`` maps each impassable mirror to the
+    reason.
+    """
 
     headers: tuple[tuple[str, bytes], ...]
     closed: Mapping[str, str]
 
 
 def fitted(filters: Mapping[str, Sequence[RecordCondition]]) -> CanaryHeaders:
-    """``filters``: what each mirror's records must be, all of it. Mirrors are fitted by name, so it is always the same."""
+    """Choose headers that satisfy the filters of all mirrors. ``filters`` holds each mirror's conditions, all
+    of which must hold. Mirrors are processed by name, so the result is deterministic.
+    """
     asked: dict[str, list[RecordCondition]] = {}
     said: dict[str, str | None] = {}
     closed: dict[str, str] = {}
@@ -63,7 +68,9 @@ _NOTHING = "\0"
 
 
 def _value(rules: Sequence[RecordCondition]) -> str | None:
-    """A header's value that all accept, None for leaving it out; ``_NOTHING`` when there is none."""
+    """Return a header value that all conditions accept, None to omit the header, ``_NOTHING`` if there is
+    none.
+    """
     listed = (each for rule in rules for each in rule.in_ or () if isinstance(each, str))
     for candidate in (None, _ANY, *listed):
         if all(rule.accepts([candidate]) for rule in rules):
@@ -72,13 +79,15 @@ def _value(rules: Sequence[RecordCondition]) -> str | None:
 
 
 def _never(rule: RecordCondition) -> bool:
-    """A rule about the canary's own header or fields, or one about a field that it does not have."""
+    """Return True for a condition on the canary's own header or fields, or on a field that it does not have,
+    that no canary meets.
+    """
     if rule.header is not None:
         return rule.header == HEADER
     kind = _OWN_FIELDS.get(rule.field or "")
     if kind is None:
         return not rule.accepts([None])
-    # Its own differ from record to record: only what is never of their kind is never among them.
+    # The canary's own fields vary: only values of another type are guaranteed to differ from all of them.
     listed = rule.in_ or rule.not_in or ()
     return rule.in_ is not None or any(
         isinstance(each, kind) for each in listed if not isinstance(each, bool)

@@ -1,15 +1,16 @@
-"""[core] Canaries: numbered records, a second apart, and what became of each on every way they go.
+"""[core] Canaries: numbered records, a second apart, and the outcome of each on every route.
 
-A way is where they are read again: ``read`` (a plain consumer), ``mirror:<name>`` (at its target), ``view`` (in a store). A probe
-that is not read within ``LATE_S`` is *lost*; when it comes after all it is *late*, and lost no more. Each is counted exactly:
-open probes are kept by number, so one that comes twice, or behind a later one, is seen to. What is over is counted and forgotten.
+A route (``way``) is the place where canaries are read: ``read`` (a plain consumer), ``mirror:<name>`` (at its
+target), ``view`` (in a store). A probe that is not read within ``LATE_S`` is *lost*; if it arrives later, it
+is *late* and no longer lost. Counts are exact: open probes are tracked by number, so repeated and reordered
+ones are detected. Completed probes are counted and dropped.
 
 =========  ==========================================================================================
-FAILING    nothing is acknowledged, or nothing comes through, for ``FAIL_S``
+FAILING    nothing is acknowledged, or nothing arrives, for ``FAIL_S``
 LOSING     probes were lost within the last ``WINDOW_S``
-LATE       probes came, but late, within the last ``WINDOW_S``
-UNKNOWN    nothing was sent yet, or nobody reads that way now (the cause says why)
-OK         all of the last ``WINDOW_S`` came in time
+LATE       probes arrived late within the last ``WINDOW_S``
+UNKNOWN    nothing was sent yet, or the route is not read now (the cause gives the reason)
+OK         all of the last ``WINDOW_S`` arrived in time
 =========  ==========================================================================================
 """
 
@@ -34,13 +35,13 @@ EVERY_S = 1.0
 LATE_S = 20.0
 FAIL_S = 30.0
 WINDOW_S = 300.0
-# A lost probe may come until then; later it is not known any more.
+# A lost probe is tracked for this long.
 FORGET_S = 600.0
 ACK = "ack"
 
 
 class CanaryState(StrEnum):
-    """See the table above, worst first."""
+    """Route states of the table above, worst first."""
 
     FAILING = "FAILING"
     LOSING = "LOSING"
@@ -54,7 +55,7 @@ SEVERITY = {state: rank for rank, state in enumerate(CanaryState)}
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A record: ``run`` is this start of the sender, ``seq`` counts within run and partition."""
+    """A canary record. ``run`` identifies this start of the sender; ``seq`` counts within run and partition."""
 
     run: str
     partition: int
@@ -63,20 +64,20 @@ class Probe:
 
     @property
     def stream(self) -> str:
-        """The record's key, and of the row that a view makes of it."""
+        """The key of the record, and of its row in the view."""
         return f"{self.run}-{self.partition}"
 
     def record(self, topic: str, schema_id: int, more: tuple[tuple[str, bytes], ...] = ()) -> NewRecord:
-        """``more``: headers that mirrors' filters ask for."""
+        """Build the record. ``more`` holds headers that mirrors' filters require."""
         body = {"stream": self.stream, "seq": self.seq, "sent_ms": self.sent_ms}
         value = encode(schema_id, _PARSED, body)
-        # Headers say the same, so that who looks for it need not decode.
+        # The header repeats the value, so readers need not decode it.
         headers = (("hub.canary", f"{self.run}|{self.seq}|{self.sent_ms}".encode()), *more)
         return NewRecord(topic, self.stream.encode(), value, headers, self.sent_ms, self.partition)
 
 
 def probe_of(record: Record) -> Probe | None:
-    """The probe in a record; None for what is none."""
+    """Parse the probe in a record; None if there is none."""
     try:
         run, seq, sent_ms = (record.header("hub.canary") or b"").decode().split("|")
         return Probe(run, record.partition, int(seq), int(sent_ms))
@@ -99,7 +100,7 @@ VIEW = "hub_canary"
 
 
 def view_file(topic: str) -> str:
-    """The view that makes the way ``view``: of each stream its last number and how many there were."""
+    """Return the YAML of the view for the route ``view``: the last number and the count of each stream."""
     return (
         f"view: {VIEW}\n"
         "doc: The way of canaries through a view; hub canary shows it.\n"
@@ -116,9 +117,11 @@ class _OpenProbe:
 
 @dataclass
 class CanaryRoute:
-    """One way. ``expected`` when a probe was acknowledged, ``came`` when it was read; times in seconds of one clock.
+    """One route. Call ``expected`` for each sent probe and ``came`` when it is read; times are in seconds of
+    one clock.
 
-    ``why``: nobody reads that way now; then nothing is expected, and nothing is lost."""
+    ``why`` is the reason if the route is not read now; then nothing is expected and nothing is lost.
+    """
 
     name: str
     since_s: float
@@ -159,7 +162,7 @@ class CanaryRoute:
             self.bad.append((now_s, CanaryState.LATE))
 
     def passed(self, now_s: float) -> None:
-        """Time goes by: what did not come in time is lost, and after long forgotten."""
+        """Update the route to ``now_s``: overdue probes become lost, and old ones are dropped."""
         for key, each in list(self.open.items()):
             age_s = now_s - each.sent_s
             if age_s > LATE_S and not each.lost:
@@ -170,7 +173,9 @@ class CanaryRoute:
                 del self.open[key]
 
     def blind(self, why: str | None) -> None:
-        """Nobody reads that way (None: somebody does). What was under way is not lost: nobody looked."""
+        """Set the reason why the route is not read (None: it is read). Open probes are dropped without
+        counting as lost.
+        """
         if why is not None and self.why is None:
             self.open = {key: each for key, each in self.open.items() if each.lost}
         self.why = why
@@ -200,7 +205,9 @@ class CanaryRoute:
 
 @dataclass(frozen=True, slots=True)
 class CanaryRouteRow:
-    """A way as it is told. ``p50_s``, ``p99_s``: over all that came since ``since_ms``; None: none did."""
+    """Reported state of a route. ``p50_s`` and ``p99_s`` cover all probes that arrived since the start; None:
+    none did.
+    """
 
     way: str
     state: CanaryState
@@ -218,14 +225,14 @@ class CanaryRouteRow:
 
 @dataclass
 class Canary:
-    """All probes of one sender, by way. Way ``ack`` is what Kafka acknowledged; all others expect only what it did."""
+    """All probes of one sender, by route. Route ``ack`` is Kafka's acknowledgement."""
 
     run: str
     now_s: float
     sent: dict[int, int] = field(default_factory=dict)
-    sent_s: float | None = None  # the last one
+    sent_s: float | None = None  # of the last probe
     failed: int = 0
-    # Of refused ones the outcome may be unknown: when they come, they are nothing that comes again.
+    # A refused probe may still be in the log; if it arrives, it does not count as repeated.
     unsure: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=500))
     ways: dict[str, CanaryRoute] = field(default_factory=dict)
 
@@ -236,13 +243,13 @@ class Canary:
         return self.ways.setdefault(name, CanaryRoute(name, now_s))
 
     def next(self, partition: int, sent_ms: int, now_s: float) -> Probe:
-        """The next probe of a partition: counted as sent before it is."""
+        """Create the next probe of a partition. It is counted as sent before it is sent."""
         seq = self.sent.get(partition, 0)
         self.sent[partition], self.sent_s = seq + 1, now_s
         probe = Probe(self.run, partition, seq, sent_ms)
         self.ways[ACK].expected(probe, now_s)
         for name, way in self.ways.items():
-            if name != ACK:  # expected before it is sent: it may be read before the acknowledgement is
+            if name != ACK:  # expected before it is sent: it may be read before it is acknowledged
                 way.expected(probe, now_s)
         return probe
 
@@ -250,7 +257,7 @@ class Canary:
         self.ways[ACK].came(probe, now_s)
 
     def refused(self, probe: Probe) -> None:
-        """It is not in the log, or nobody knows: it is expected nowhere."""
+        """Handle a failed probe: it is not in the log, or the outcome is unknown, so no route expects it."""
         self.failed += 1
         self.unsure.append((probe.partition, probe.seq))
         for name, way in self.ways.items():
@@ -260,7 +267,7 @@ class Canary:
                 way.expected_count -= 1
 
     def came(self, name: str, probe: Probe, now_s: float) -> None:
-        """Probes of other senders, and of earlier starts, are not ours to count."""
+        """Count a probe that was read. Probes of other senders and of earlier starts are ignored."""
         if probe.run == self.run and (probe.partition, probe.seq) not in self.unsure:
             self.ways[name].came(probe, now_s)
 
@@ -269,15 +276,16 @@ class Canary:
             way.passed(now_s)
 
     def shown(self, name: str, partition: int, seq: int, seen: int, now_s: float) -> None:
-        """A row says that a view has read ``seen`` probes of a partition up to ``seq``. With a hole among them only the last
-        is known to be there."""
+        """Count the probes in a view row: ``seen`` probes of a partition, up to ``seq``. If there is a gap,
+        only the last one is known to have arrived.
+        """
         way = self.ways[name]
         first = 0 if seen > seq else seq
         for number in sorted(each for of, each in way.open if of == partition and first <= each <= seq):
             way.came(Probe(self.run, partition, number, 0), now_s)
 
     def rows(self, now_s: float) -> list[CanaryRouteRow]:
-        """The worst first."""
+        """Return the routes, worst first."""
         found = []
         for way in self.ways.values():
             state, cause = way.state(now_s)
@@ -289,7 +297,7 @@ class Canary:
 
 
 def worst(rows: list[CanaryRouteRow]) -> tuple[CanaryState, str]:
-    """Of all ways. A way that nobody reads makes the whole no worse than its best reading otherwise is."""
+    """Return the worst state and its cause. Routes in state UNKNOWN are ignored unless all are UNKNOWN."""
     known = [row for row in rows if row.state is not CanaryState.UNKNOWN]
     if not known:
         return CanaryState.UNKNOWN, rows[0].cause if rows else "nothing was sent yet"

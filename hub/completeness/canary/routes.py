@@ -1,4 +1,4 @@
-"""[edge] FastAPI: ``/api/canary``, and the canaries' series."""
+"""[edge] FastAPI: ``/api/canary``, and the canary metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hub.completeness.canary.runner import Canaries, body_of
 
 
 def create_router(canaries: Canaries | None) -> APIRouter:
-    """The route over running canaries; None: they are off."""
+    """Build the route for running canaries; None: canaries are off."""
     router = APIRouter(tags=["completeness"])
 
     @router.get("/api/canary")
@@ -26,7 +26,7 @@ def create_router(canaries: Canaries | None) -> APIRouter:
 
 
 def families(canaries: Canaries | None) -> Iterator[Metric]:
-    """One label, the way: never a partition. Nothing while canaries are off."""
+    """Yield metrics with one label, the route (never a partition). Yields nothing while canaries are off."""
     if canaries is None:
         return
     rows, spans = canaries.rows(), canaries.spans()
@@ -51,7 +51,7 @@ def families(canaries: Canaries | None) -> Iterator[Metric]:
         for row in rows:
             counter.add_metric([row.way], getattr(row, name))
         yield counter
-    # A gauge: who comes late is lost no more.
+    # A gauge: the count falls when a late canary arrives.
     lost = GaugeMetricFamily("hub_canary_lost", "Canaries that did not come", labels=["way"])
     state = GaugeMetricFamily("hub_canary_state", "1 for the state a way is in", labels=["way", "state"])
     for row in rows:

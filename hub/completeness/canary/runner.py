@@ -1,7 +1,8 @@
-"""[shell] Canaries on their ways: a thread that sends, one a way that reads; each goes on by itself when the other end is back.
+"""[shell] Run canaries: one thread sends, and one per route reads; each recovers by itself when its peer is
+back.
 
-Nothing waits for an acknowledgement, so one dead partition does not slow the others; what is under way is bounded by the time
-after which it is forgotten. A way whose reader cannot read is *unknown* with the reason, and loses nothing meanwhile.
+Sending does not wait for acknowledgements, so one failed partition does not delay the others; open probes are
+bounded by their expiry. A route whose reader fails is *unknown* with the reason, and loses nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -53,15 +54,18 @@ class CanaryRegistry(Protocol):
     def register(self, subject: str, schema: str) -> int: ...
 
 
-# (topic's name) -> the row of a stream in the view, None while there is none; raises HubError when it cannot be read.
+# (stream) → its row in the view, None if there is none; raises HubError if it cannot be read.
 Rows = Callable[[str], Mapping[str, Any] | None]
 
 
 @dataclass
 class Canaries:
-    """Use ``with canaries.running():``. ``mirrors``: the clusters that mirrors copy to, by mirror. ``row``: of the view
-    ``hub_canary`` where there is one. ``headers``: what filters of mirrors ask for; ``closed``: by mirror, why no canary
-    passes its filter."""
+    """Canaries of one cluster. Use ``with canaries.running():``.
+
+    ``mirrors`` maps each mirror to its target cluster. ``row`` reads the view ``hub_canary``, if there is
+    one. ``headers`` are required by the mirrors' filters; ``closed`` maps each mirror that no canary passes
+    to the reason.
+    """
 
     cluster: KafkaCluster
     registry: CanaryRegistry
@@ -89,13 +93,13 @@ class Canaries:
 
     @contextmanager
     def running(self) -> Iterator[Canaries]:
-        """Send and read for as long as the block runs."""
+        """Send and read canaries while the block runs."""
         jobs: list[tuple[str, Callable[[], None]]] = [
             ("send", self._send),
             ("read", lambda: self._read("read", self.cluster)),
         ]
         for name, target in self.mirrors.items():
-            way = f"mirror:{name}"  # a mirror may be called as another way is
+            way = f"mirror:{name}"  # a mirror may have the name of another route
             jobs.append((way, lambda way=way, target=target: self._read(way, target)))  # type: ignore[misc]
         if self.row is not None:
             jobs.append(("view", self._look))
@@ -120,7 +124,7 @@ class Canaries:
             rows, sent_s = self.canary.rows(now_s), self.canary.sent_s
         if sent_s is None or now_s - sent_s <= FAIL_S:
             return rows
-        # That nothing is lost while nothing is sent is no sign that a way is open.
+        # While nothing is sent, the absence of losses does not show that a route is open.
         why = f"none was sent for {now_s - sent_s:.0f} s{f': {self.error}' if self.error else ''}"
         unknown = [
             replace(each, state=CanaryState.UNKNOWN, cause=why) if each.state in _WELL else each
@@ -129,7 +133,7 @@ class Canaries:
         return sorted(unknown, key=lambda row: (SEVERITY[row.state], row.way))
 
     def state(self) -> tuple[CanaryState, str]:
-        """Of all ways; why nothing is sent, where nothing is."""
+        """Return the overall state and cause; UNKNOWN with the error if nothing was sent."""
         rows = self.rows()
         if self.error is not None and not self.canary.sent:
             return CanaryState.UNKNOWN, self.error
@@ -142,7 +146,7 @@ class Canaries:
     # ---- jobs
 
     def _keep(self, name: str, job: Callable[[], None]) -> None:
-        """A job for ever: what fails is said, and begun again after a growing pause."""
+        """Run a job until stopped. Failures are logged, and the job restarts after a growing pause."""
         backoff, said = Backoff(first_s=0.5, most_s=5.0), ""
         while not self.stopping.is_set():
             began_s = time.monotonic()
@@ -170,7 +174,8 @@ class Canaries:
     def _send(self) -> None:
         schema_id = self.registry.register(f"{self.topic}-value", json.dumps(SCHEMA))
         self.partitions = self._make()
-        # What is not acknowledged by then is lost to readers, too: the outcome would not be known in time.
+        # Probes that are not acknowledged within this time count as lost for readers, too, because their
+        # outcome comes too late.
         sender = self.cluster.sender(delivery_timeout_s=10.0)
         try:
             next_s = time.monotonic()
@@ -206,11 +211,11 @@ class Canaries:
             raise
 
     def _make(self) -> int:
-        """The topic is there; how many partitions it has, one a broker when it is made here."""
+        """Create the topic if it is missing, with one partition per broker. Returns its number of partitions."""
         known = self.cluster.topics().get(self.topic)
         if known is None:
             count = min(_MOST_PARTITIONS, max(1, len(self.cluster.brokers())))
-            with contextlib.suppress(Conflict):  # another server was faster
+            with contextlib.suppress(Conflict):  # another server created it first
                 self.cluster.create_topic(
                     self.topic,
                     partitions=count,
@@ -221,7 +226,9 @@ class Canaries:
         return min(_MOST_PARTITIONS, known.partitions) if known is not None else 1
 
     def _read(self, way: str, cluster: KafkaCluster) -> None:
-        """From the end on; after a failure from where it was, so that nothing is taken for lost that was not."""
+        """Read from the end of the topic. After a failure, resume at the last position, so that no probe is
+        falsely lost.
+        """
         reader: Reader | None = None
         at: Positions | None = None
         backoff = Backoff(first_s=0.2, most_s=5.0)
@@ -239,14 +246,14 @@ class Canaries:
                     backoff.reset()
                 except HubError as error:
                     if isinstance(error, Unreadable) and reader is not None:
-                        # Whoever wrote it: canaries come behind it.
+                        # Skip the unreadable batch, whoever wrote it: canaries follow it.
                         at = reader.position().advanced(Positions({error.place: error.offset + 1}))
                     if at is None:
                         self._blind(way, error.message)
                     if reader is not None:
                         reader.close()
                         reader = None
-                    if error.code == "HUB-3020":  # the log was deleted under it, or made anew
+                    if error.code == "HUB-3020":  # the log was truncated or recreated
                         at = None
                     self.stopping.wait(backoff.next_s())
                     continue
@@ -260,7 +267,7 @@ class Canaries:
                 reader.close()
 
     def _look(self) -> None:
-        """At the rows of the view: each says how far it has come."""
+        """Poll the view's rows; each shows how far the view has read."""
         assert self.row is not None
         while not self.stopping.wait(_POLL_S):
             for partition in range(self.partitions):
@@ -281,7 +288,7 @@ def _why(job: str, error: HubError) -> str:
 
 
 def body_of(canaries: Canaries | None) -> dict[str, Any]:
-    """What is known, as JSON."""
+    """Return the state as a JSON-ready dict."""
     if canaries is None:
         hint = "canary: true in hub.yaml sends them"
         return {"enabled": False, "state": CanaryState.UNKNOWN, "cause": f"not sent: {hint}", "ways": []}
@@ -304,7 +311,7 @@ def body_of(canaries: Canaries | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class MirroredTopics:
-    """The clusters that mirrors copy a topic to, by mirror, and how canaries pass their filters."""
+    """Target clusters of the mirrors that copy a topic, by mirror, and how canaries pass their filters."""
 
     clusters: Mapping[str, KafkaCluster] = field(default_factory=dict)
     headers: tuple[tuple[str, bytes], ...] = ()
@@ -312,7 +319,7 @@ class MirroredTopics:
 
 
 def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float) -> MirroredTopics:
-    """Which mirrors of mirrors.yaml copy the topic from this cluster. Raises HubError."""
+    """Find the mirrors in mirrors.yaml that copy the topic from this cluster. Raises HubError."""
     from hub.completeness.canary.filters import fitted
     from hub.replication.clusters.clusters import reach
     from hub.replication.config.mirrors import MIRRORS_FILE, load

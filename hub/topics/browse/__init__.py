@@ -1,3 +1,8 @@
-"""One topic, closely: ``describe.py`` settings and their origin, ``browse.py`` messages, ``rendered.py`` [core] a record as people
-see it, ``readers.py`` who reads it, ``routes.py`` [edge] FastAPI.
+"""One topic in detail.
+
+- ``describe.py`` [shell] settings and their origin, sizes, groups.
+- ``browse.py`` [shell] messages.
+- ``rendered.py`` [core] a record as readable text.
+- ``readers.py`` [shell] consumer groups that read a topic.
+- ``routes.py`` [edge] FastAPI.
 """

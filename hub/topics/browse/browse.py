@@ -1,7 +1,8 @@
-"""[shell] Messages of a topic for people: the newest, those before or from a place, those with certain words; and live.
+"""[shell] Browse the messages of a topic: newest, before or from a position, filtered by words, and live.
 
-Every reading is bounded in records, bytes and seconds, and says which offsets of each partition it looked at, and what
-ended it. Backwards it goes in steps that grow: the last so many of each partition first, then those before.
+Every read is bounded in records, bytes and seconds, and reports which offsets of each partition it scanned
+and what ended it. Backward reads go in growing steps: first the last few offsets of each partition, then
+those before.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ MOST_MESSAGES = 200
 _POLL = 1_000
 _SILENCE_S = 2.0
 _MOST_WORDS = 10
-# How large messages are is not known before some were read: the first step back is a small one.
+# Message sizes are unknown until some are read, so the first step back is small.
 _FIRST, _FEW = 5, 6
-_SEARCHED = 2_000_000  # characters of a message in which words are sought
+_SEARCHED = 2_000_000  # characters of a message that are searched for words
 _NOT_UNPACKED = "HUB-3021"
-_WHOLE = 200_000  # characters of a message that is asked for alone
+_WHOLE = 200_000  # characters of a message that is requested alone
 
 
 class BrowseSchemas(Protocol):
-    """What is asked of the registry; each may raise PeerError."""
+    """Registry calls that this module needs; each may raise PeerError."""
 
     def source(self, schema_id: int) -> SchemaSource:
-        """Raises NotFound."""
+        """Return the schema. Raises NotFound."""
 
     def sees(self, schema_id: int) -> bool:
-        """Whether who asks may see a subject that has the schema; True for an id that does not exist."""
+        """Return True if the caller may see a subject that has the schema, and for an unknown id."""
 
     def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
-        """A subject and version that have it; the topic's own when there is one."""
+        """Return a (subject, version) of the schema, that of the topic if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrowseBounds:
-    """What one reading may take."""
+    """Limits of one read."""
 
     records: int = 50_000
     bytes: int = 32_000_000
@@ -58,9 +59,9 @@ class BrowseBounds:
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """Which messages. Without ``start`` and ``since_ms`` the newest, those before ``before`` where it says a place.
+    """Selection of messages. Without ``start`` and ``since_ms``: the newest, or those before ``before``.
 
-    ``before`` and ``start`` are offsets by partition; ``words`` must all be in a message.
+    ``before`` and ``start`` are offsets by partition; a message must contain all ``words``.
     """
 
     topic: str
@@ -78,7 +79,9 @@ class MessageQuery:
 
 @dataclass(slots=True)
 class ScannedOffsets:
-    """The offsets of a partition that were looked at, from ``first`` up to, without, ``next``, within the log."""
+    """Scanned offsets of a partition: from ``first`` up to ``next`` (exclusive). ``begin`` and ``end`` are
+    the log's bounds.
+    """
 
     partition: int
     begin: int
@@ -90,12 +93,12 @@ class ScannedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class FoundMessages:
-    """Messages, the newest first, or from a place on, the oldest first.
+    """Found messages: newest first, or, when reading forward, oldest first.
 
-    ``complete``: everything that was asked for was looked at. Otherwise ``ended_by`` says what came first: "limit"
-    (as many messages as were asked for), "records", "bytes", "seconds" or "silence". ``older`` and ``newer`` continue
-    (as ``before`` and ``start``; None: nothing is there). ``unreadable`` are places that the log itself cannot give: a batch
-    that cannot be unpacked is passed by.
+    ``complete`` is True if everything requested was scanned. Otherwise ``ended_by`` is what ended the read:
+    "limit" (the requested number of messages), "records", "bytes", "seconds", "silence" or "unreadable".
+    ``older`` and ``newer`` are cursors (for ``before`` and ``start``; None: nothing is there). ``unreadable``
+    lists errors of the log, and the offsets of batches that cannot be unpacked and were skipped.
     """
 
     messages: tuple[Message, ...]
@@ -111,7 +114,7 @@ class FoundMessages:
 
 @dataclass
 class Browser:
-    """Thread safe; schemas that were made ready are kept: an id never changes."""
+    """Message browser. Thread safe. Decoders are cached by schema id, which never changes its schema."""
 
     log: ReadableLog
     schemas: BrowseSchemas
@@ -121,7 +124,9 @@ class Browser:
     )
 
     def find(self, wanted: MessageQuery) -> FoundMessages:
-        """Raises NotFound for a topic or partition that does not exist, CallerError, PeerError."""
+        """Find messages. Raises NotFound for a topic or partition that does not exist, CallerError,
+        PeerError.
+        """
         if not 1 <= wanted.limit <= MOST_MESSAGES:
             raise CallerError(f"limit {wanted.limit} is not between 1 and {MOST_MESSAGES}")
         begins, ends = self._reach(wanted)
@@ -130,15 +135,15 @@ class Browser:
             return run.forwards() if wanted.forwards else run.backwards()
 
     def ends(self, wanted: MessageQuery) -> Positions:
-        """Where new messages will come: for ``tail``. Raises as ``find``."""
+        """Return the current end offsets, where a ``Tail`` starts. Raises like ``find``."""
         return self._reach(wanted)[1]
 
     def shown(self, record: Record, most: int = MOST_CHARACTERS) -> Message:
-        """A record with its own writer's schema."""
+        """Render a record with its writer schema."""
         return message(record, lambda schema_id: self._reading(schema_id, record.topic), most)
 
     def _reach(self, wanted: MessageQuery) -> tuple[Positions, Positions]:
-        """(beginnings, ends) of what is asked for."""
+        """Return (beginning offsets, end offsets) of the selected partitions."""
         try:
             ends = self.log.end_offsets([wanted.topic])
         except NotFound:
@@ -157,10 +162,12 @@ class Browser:
         return Positions({tp: begins.get(tp) for tp, _ in ends}), ends
 
     def _reading(self, schema_id: int, topic: str) -> ReadySchema | None:
-        """None for an id that the registry does not have, and for one that who asks may not see."""
+        """Return the schema with its decoder; None if the registry does not have the id or the caller may not
+        see it.
+        """
         if not self.schemas.sees(schema_id):
             return None
-        # Which subject has it is told by what who asks may see, so it is no part of what is kept for all.
+        # The subject depends on what the caller may see, so it is part of the cache key.
         place = None if CALLER.get() is None else self.schemas.registered(schema_id, topic)
         known = self._readings.get((schema_id, topic, place))
         if known is not None:
@@ -181,7 +188,7 @@ class Browser:
 
 @dataclass
 class _Run:
-    """One reading, with what it has taken of its bounds."""
+    """One read, and how much of its limits it has used."""
 
     browser: Browser
     wanted: MessageQuery
@@ -201,7 +208,7 @@ class _Run:
         self.words = self.wanted.words.lower().split()[:_MOST_WORDS]
         self.most = _WHOLE if self.wanted.limit == 1 and not self.words else MOST_CHARACTERS
 
-    # ---- the newest, and before
+    # ---- backward
 
     def backwards(self) -> FoundMessages:
         wanted = self.wanted
@@ -227,13 +234,14 @@ class _Run:
                 break
             self._windows({tp: (max(first, last - room), last) for tp, (first, last) in windows.items()})
             if step > 1 and self._ended_at_once(tops):
-                # Even the first few were too large together. One is given whatever its size, or nobody gets past them.
+                # Even the first few messages exceed the limit together. Return one whatever its size, or
+                # nobody gets past them.
                 self.ended_by, self.records, self.bytes, step = "", 0, 0, 1
                 continue
             step = max(step * 10, wanted.limit)
         shown, left = _merged(self.found, wanted.limit, newest=True)
         older = {each.partition: each.first for each in self.scanned.values()}
-        for each in left:  # what was read and is not shown comes next
+        for each in left:  # messages that were read but not shown come next
             older[each.partition] = max(older[each.partition], each.offset + 1)
         more = any(older[each.partition] > each.begin for each in self.scanned.values())
         newer = {tp.partition: top for tp, top in tops.items()}
@@ -243,7 +251,7 @@ class _Run:
     def _ended_at_once(self, tops: Mapping[TopicPartition, int]) -> bool:
         return self.ended_by == "bytes" and all(self.scanned[tp].first == top for tp, top in tops.items())
 
-    # ---- from a place on
+    # ---- forward
 
     def forwards(self) -> FoundMessages:
         wanted = self.wanted
@@ -277,7 +285,9 @@ class _Run:
         return self._told(shown, None if is_first else older, newer if more else None, more)
 
     def _room(self, partitions: int) -> int:
-        """How many records of each partition may be read yet, as large as those before; 0 ends the reading."""
+        """Return how many more records of each partition fit the limits, assuming the mean size so far; 0
+        ends the read.
+        """
         bounds = self.browser.bounds
         records = (bounds.records - self.records) // partitions
         mean = self.bytes / self.records if self.records else 0.0
@@ -307,7 +317,7 @@ class _Run:
         )
 
     def _windows(self, windows: Mapping[TopicPartition, tuple[int, int]], *, up: bool = False) -> None:
-        """Read these offsets of each partition; what was reached becomes what was scanned."""
+        """Read these offset ranges, and record the reached offsets in ``scanned``."""
         at = {tp: first for tp, (first, _) in windows.items()}
         self.reader.assign(Positions(at))
         quiet_since = time.monotonic()
@@ -320,7 +330,8 @@ class _Run:
             except NotFound:
                 raise
             except HubError as error:
-                # A batch that cannot be unpacked is said and passed; at a log that was cut meanwhile the window ends.
+                # A batch that cannot be unpacked is reported and skipped; if the log was truncated meanwhile,
+                # the read ends.
                 if isinstance(error, PeerError) and error.code != _NOT_UNPACKED:
                     raise
                 self.unreadable.append(error.message)
@@ -337,7 +348,7 @@ class _Run:
                 if first <= record.offset < last:
                     self._take(record)
                     at[record.topic_partition] = record.offset + 1
-                if time.monotonic() > self.deadline:  # large values take long to be decoded
+                if time.monotonic() > self.deadline:  # large values take long to decode
                     self.ended_by = "seconds"
                     break
             if self.ended_by:
@@ -346,7 +357,7 @@ class _Run:
             reached = self.reader.position()
             behind = {tp: reached.get(tp) for tp in at if reached.get(tp) < windows[tp][1]}
             if len(behind) < len(at):
-                self.reader.assign(Positions(behind))  # what is behind its window is not fetched on
+                self.reader.assign(Positions(behind))  # do not fetch partitions past the end of their window
             at = behind
             if at and self.bytes > 2 * self.browser.bounds.bytes:
                 self.ended_by = "bytes"
@@ -362,14 +373,16 @@ class _Run:
                 self.scanned[tp].next = last if done else max(self.scanned[tp].next, at[tp])
             elif done:
                 self.scanned[tp].first = first
-            else:  # a part of a window is no range that was looked at
+            else:  # a partial window is not a scanned range
                 self.found = [
                     each for each in self.found if each.partition != tp.partition or each.offset >= last
                 ]
 
     def _readable(self, tp: TopicPartition, offset: int, last: int) -> int:
-        """The first offset from this one on that can be read, at most ``last``; what is passed is said. How long a batch is
-        that cannot be unpacked nobody tells: its end is looked for in growing steps, then halved."""
+        """Return the first readable offset from ``offset`` on, at most ``last``, and report what is skipped.
+        The length of a batch that cannot be unpacked is unknown, so its end is found in growing steps and
+        then by bisection.
+        """
         if self._reads(tp, offset):
             return offset
         broken, step = offset, 1
@@ -386,7 +399,7 @@ class _Run:
         return good
 
     def _reads(self, tp: TopicPartition, offset: int) -> bool:
-        """Whether what is at an offset can be unpacked; no when there is no time left to see."""
+        """Return True if the record at an offset can be unpacked; False if time runs out."""
         self.reader.assign(Positions({tp: offset}))
         while time.monotonic() < self.deadline:
             try:
@@ -404,13 +417,15 @@ class _Run:
         self.bytes += len(record.value or b"") + len(record.key or b"")
         self.scanned[record.topic_partition].records += 1
         if self.wanted.since_ms is not None and record.timestamp_ms < self.wanted.since_ms:
-            return  # a mark of a transaction is younger than the records before and after it
+            return  # a transaction marker is newer than the records around it
         if not self.words or has(self.browser.shown(record, _SEARCHED), self.words):
             self.found.append(self.browser.shown(record, self.most))
 
 
 def _merged(found: Sequence[Message], limit: int, *, newest: bool) -> tuple[list[Message], list[Message]]:
-    """(so many, the others) by their times; those of one partition always in the order of their offsets."""
+    """Merge by timestamp; return (the first ``limit`` messages, the rest). Within a partition, the order of
+    offsets is kept.
+    """
     sign = -1 if newest else 1
     queues: dict[int, list[Message]] = {}
     for each in sorted(found, key=lambda each: -sign * each.offset):
@@ -429,8 +444,9 @@ def _merged(found: Sequence[Message], limit: int, *, newest: bool) -> tuple[list
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What came since the last one: ``seen`` messages, of which ``shown`` are given; ``passed_by`` were not even read,
-    because they come faster than anybody reads. The totals count from the beginning."""
+    """Messages since the last step: ``seen`` were read, ``messages`` are shown; ``passed_by`` were skipped
+    unread because they arrive too fast. The totals count from the start.
+    """
 
     messages: tuple[Message, ...]
     seen: int
@@ -440,10 +456,10 @@ class Tick:
 
 
 class Tail:
-    """New messages as they come, at most ``most`` a step: what is above that is counted, not shown. Not thread safe."""
+    """Follow new messages, showing at most ``most`` per step; the others are counted only. Not thread safe."""
 
     def __init__(self, browser: Browser, wanted: MessageQuery, most: int = 5) -> None:
-        """Raises as ``Browser.find``."""
+        """Start at the current end offsets. Raises like ``Browser.find``."""
         self.browser = browser
         self.most = most
         self._wanted = wanted
@@ -454,7 +470,7 @@ class Tail:
         self._reader.assign(ends)
 
     def step(self, wait_s: float = 0.5) -> Tick:
-        """The newest of what came; waits at most ``wait_s`` for any. Raises HubError."""
+        """Return the newest of the messages that arrived; waits at most ``wait_s`` for any. Raises HubError."""
         page = self._reader.poll(_POLL, wait_s)
         passed_by = self._jump() if len(page) >= _POLL else 0
         shown: list[Message] = []
@@ -468,7 +484,7 @@ class Tail:
         return Tick(tuple(shown), len(page), passed_by, self._shown, self._seen)
 
     def _jump(self) -> int:
-        """On from the end: who watches wants what comes now."""
+        """Skip to the end of the topic. Returns the number of skipped offsets."""
         ends, at = self.browser.ends(self._wanted), self._reader.position()
         self._reader.assign(Positions({tp: max(end, at.get(tp)) for tp, end in ends}))
         return sum(max(0, end - at.get(tp)) for tp, end in ends)

@@ -1,7 +1,8 @@
-"""[shell] Everything about one topic: where it is, how big, which setting came from where, whose it is, who reads it.
+"""[shell] Describe one topic: replicas, sizes, settings and their origin, schemas, ownership, consumer
+groups.
 
-The parts come from several peers and are asked at once, within one wait. A part that does not come in time, or whose
-peer refuses, is left out and named in ``missing``: half an answer now is better than none.
+The parts come from several peers, which are asked concurrently within one timeout. A part that times out or
+fails is left out and named in ``missing``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _MOST_GROUPS = 500
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """``begin``, ``end``: first and next offset. ``bytes_by_broker``: the log's size of each replica. None: not known."""
+    """One partition. ``begin`` and ``end`` are its first and next offset; ``bytes_by_broker`` is the size of
+    each replica. None: unknown.
+    """
 
     replicas: PartitionReplicas
     begin: int | None
@@ -42,7 +45,9 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicSetting:
-    """``origin``: "tree: NODE", "set by hand", "broker" (its configuration) or "default" (Kafka's)."""
+    """One setting. ``origin`` is "tree: NODE", "set by hand", "broker" (its configuration) or "default"
+    (Kafka's).
+    """
 
     key: str
     value: str | None
@@ -51,7 +56,7 @@ class TopicSetting:
 
 @dataclass(frozen=True, slots=True)
 class SubjectFacts:
-    """The latest schema of the topic's keys or values."""
+    """Latest schema of the topic's keys or values."""
 
     subject: str
     version: int
@@ -61,8 +66,9 @@ class SubjectFacts:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A consumer group with positions in the topic. ``lag_records`` counts the partitions it has a position in (None
-    when the ends are not known); ``partitions`` are how many."""
+    """A consumer group with positions in the topic. ``partitions`` is the number of partitions that it has a
+    position in; ``lag_records`` is its lag over them, None if the end offsets are unknown.
+    """
 
     group: str
     partitions: int
@@ -71,7 +77,9 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """``spec`` is what the tree says; None when it does not name the topic. ``missing``: what is not told, and why."""
+    """Description of a topic. ``spec`` is its declaration in the tree, None if it has none. ``missing`` lists
+    the missing parts with reasons.
+    """
 
     name: str
     spec: TopicSpec | None
@@ -85,9 +93,9 @@ class TopicFacts:
 def describe(
     name: str, spec: TopicSpec | None, cluster: KafkaCluster, registry: RegistryClient, wait_s: float
 ) -> TopicFacts:
-    """The topic, as far as it can be told within about ``wait_s`` (the clients' own waits should not be longer).
+    """Describe the topic within about ``wait_s`` (the clients' own timeouts should not be longer).
 
-    Raises NotFound with the nearest name, PeerError when the cluster does not answer at all.
+    Raises NotFound with the nearest name, PeerError if the cluster does not answer at all.
     """
     deadline = time.monotonic() + wait_s
     try:
@@ -143,7 +151,9 @@ def describe(
 
 
 def origin(key: str, found: ConfigValue, spec: TopicSpec | None) -> str:
-    """Who says a setting: the tree's node when the topic has the tree's value, else a hand, else the brokers."""
+    """Return the origin of a setting: the tree's node if the topic has the tree's value, else "set by hand"
+    or the brokers.
+    """
     if found.source != "topic":
         return found.source
     wanted = spec.config.get(key) if spec is not None else None
@@ -177,7 +187,9 @@ def _subjects(registry: RegistryClient, name: str) -> tuple[SubjectFacts, ...]:
 
 
 def _groups(cluster: KafkaCluster, name: str, deadline: float) -> tuple[Mapping[str, Positions], str | None]:
-    """Each group has to be asked for itself: as many as there is time for, and a word when that was not all."""
+    """Read the groups one by one until the deadline. Returns (positions by group, note about groups not read
+    or None).
+    """
     groups = cluster.groups()
     found: dict[str, Positions] = {}
     for asked, group in enumerate(groups):
@@ -198,7 +210,7 @@ def _group(group: str, positions: Positions, ends: Positions) -> GroupFacts:
 
 
 def as_json(facts: TopicFacts) -> dict[str, object]:
-    """What ``hub topic describe -o json`` prints; what is not known is null."""
+    """Return the output of ``hub topic describe -o json``; unknown values are null."""
     spec = facts.spec
     return {
         "topic": facts.name,

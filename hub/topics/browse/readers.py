@@ -1,7 +1,7 @@
-"""[shell] Who reads a topic, as far as Kafka knows: consumer groups with positions in it, or with members that have it.
+"""[shell] Consumer groups of a topic: groups with committed positions in it, or with members assigned to it.
 
-Kafka keeps a group's positions for days after its last member left, so what was seen last is told as well as what is
-active. The hub's own views publish their positions as groups: they are left out, the views themselves are told elsewhere.
+Kafka keeps a group's positions for days after its last member left, so inactive groups are listed as well as
+active ones. The hub's own views publish their positions as groups; these are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AT_ONCE = 100
 
 
 class GroupSource(Protocol):
-    """What is asked of a cluster."""
+    """Cluster calls that this module needs."""
 
     def groups(self) -> list[str]: ...
 
@@ -34,8 +34,10 @@ class GroupSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupReader:
-    """A group that reads a topic. ``clients``: the ids of its members now, sorted; ``active`` when it has any.
-    ``lag_records``: behind the end, over the partitions that it has a position in; None without any."""
+    """A group that reads a topic. ``clients`` holds the ids of its current members, sorted; ``active`` is
+    True if it has any. ``lag_records`` is the lag over the partitions that it has a position in, None without
+    any.
+    """
 
     group: str
     clients: tuple[str, ...]
@@ -57,16 +59,17 @@ class GroupReader:
 
 @dataclass(frozen=True, slots=True)
 class TopicReaders:
-    """By topic, sorted by name. ``not_asked``: what is missing because there was no time for it, or ""."""
+    """Readers by topic, sorted by name. ``not_asked`` describes what is missing because time ran out, or ""."""
 
     by_topic: Mapping[str, tuple[GroupReader, ...]]
     not_asked: str = ""
 
 
 def readers_of(cluster: GroupSource, topics: Sequence[str], wait_s: float) -> TopicReaders:
-    """Who reads these topics. Asks no further once ``wait_s`` are over; each request has the cluster's own limit.
+    """Return the readers of these topics. Stops asking after ``wait_s``; each request has the cluster's own
+    timeout.
 
-    Topics that do not exist have no readers. Raises PeerError when Kafka does not answer.
+    Topics that do not exist have no readers. Raises PeerError if Kafka does not answer.
     """
     deadline = time.monotonic() + wait_s
     wanted = set(topics)
@@ -102,7 +105,7 @@ def readers_of(cluster: GroupSource, topics: Sequence[str], wait_s: float) -> To
 def _ends(cluster: GroupSource, topics: Sequence[str]) -> Positions:
     try:
         return cluster.end_offsets(topics) if topics else Positions()
-    except NotFound:  # one is gone, and positions in it are not yet
+    except NotFound:  # a topic was deleted, its positions not yet
         return Positions()
 
 

@@ -1,6 +1,7 @@
-"""[core] A record as people see it: key, headers and value as text where they are text, as hex where they are not.
+"""[core] Render a record for people: key, headers and value as text if possible, else as hex.
 
-Bytes are anybody's: nothing of them is trusted or run, long ones are cut, and what cut or could not be read is said.
+Record bytes are untrusted: they are never executed, long ones are truncated, and truncation and decoding
+errors are reported.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ MOST_CHARACTERS = 4_000
 MOST_HEX_BYTES = 512
 MOST_HEADERS = 50
 _LINE = 240
-_LONGEST_JSON = 2_000_000  # bytes of a value that is tried as JSON without a schema
+_LONGEST_JSON = 2_000_000  # maximum size in bytes of a value that is tried as JSON without a schema
 _UNREADABLE = (BrokenValue, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a value was written with. ``subject`` and ``version`` are where it is registered, when that is known."""
+    """Writer schema of a value. ``subject`` and ``version`` are where it is registered, if known."""
 
     id: int
     type: str
@@ -44,9 +45,11 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class RenderedBytes:
-    """Some bytes. ``text`` is JSON with indents, text, or a hex dump; ``line`` its beginning on one line.
+    """Rendered bytes. ``text`` is indented JSON, plain text, or a hex dump; ``line`` is its beginning on one
+    line.
 
-    ``bytes`` is how many there are; ``cut`` says what ``text`` leaves out, ``problem`` why the schema did not read them.
+    ``bytes`` is the original size; ``cut`` describes what ``text`` omits; ``problem`` is the reason why the
+    schema could not decode the bytes.
     """
 
     form: Form
@@ -60,7 +63,7 @@ class RenderedBytes:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record. ``headers`` are (name, value) in the log's order."""
+    """A rendered record. ``headers`` are (name, value) in the log's order."""
 
     partition: int
     offset: int
@@ -73,7 +76,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ReadySchema:
-    """A schema made ready: ``decode`` None when it cannot be used, ``problem`` why."""
+    """A schema with its decoder. ``decode`` is None if the schema cannot be used; ``problem`` is the reason."""
 
     schema: Schema
     decode: Decode | None
@@ -83,7 +86,9 @@ class ReadySchema:
 def message(
     record: Record, reading_of: Callable[[int], ReadySchema | None], most: int = MOST_CHARACTERS
 ) -> Message:
-    """The record with texts of at most ``most`` characters. ``reading_of`` a schema's id: None when there is none."""
+    """Render a record with texts of at most ``most`` characters. ``reading_of`` returns the schema for an id,
+    None if there is none.
+    """
     return Message(
         record.partition,
         record.offset,
@@ -100,7 +105,7 @@ def message(
 def part(
     data: bytes | None, reading_of: Callable[[int], ReadySchema | None] | None, most: int = MOST_CHARACTERS
 ) -> RenderedBytes:
-    """Bytes with their own writer's schema when they name one; else as JSON, as text, as hex."""
+    """Render bytes: with their writer schema if they name one, else as JSON, as text or as hex."""
     if data is None:
         return RenderedBytes("null", "", "null", 0)
     if reading_of is not None and data[:1] == b"\x00":
@@ -149,15 +154,16 @@ def _json(value: Any, size: int, most: int, schema: Schema | None = None) -> Ren
 
 
 def _spelled(value: Any, *, indent: bool) -> str:
-    """JSON text that every output can carry: half a surrogate, which JSON can spell, is written as it is spelled.
-    What is no number stays NaN or Infinity, for a null would be another value."""
+    """Serialize to JSON that every output can encode: a lone surrogate is written as its escape. NaN and
+    Infinity are kept, because null would be another value.
+    """
     try:
         text = orjson.dumps(
             value, default=_display_value, option=orjson.OPT_INDENT_2 if indent else None
         ).decode()
-        if "null" not in text or not _has_no_number(value):  # orjson writes those as null
+        if "null" not in text or not _has_no_number(value):  # orjson writes NaN and Infinity as null
             return text
-    except TypeError:  # numbers of more than 64 bits, half surrogates
+    except TypeError:  # integers of more than 64 bits, lone surrogates
         pass
     return _clean(json.dumps(value, ensure_ascii=False, indent=2 if indent else None, default=_display_value))
 
@@ -176,7 +182,7 @@ def _has_no_number(value: Any) -> bool:
 
 
 def _display_value(value: object) -> object:
-    """What JSON has no word for."""
+    """Convert a value that JSON cannot represent."""
     if isinstance(value, bytes | bytearray):
         return f"0x{bytes(value).hex()}"
     if isinstance(value, datetime | date):
@@ -191,7 +197,7 @@ def _hex(data: bytes, most: int, schema: Schema | None = None, problem: str = ""
 
 
 def dump(data: bytes) -> str:
-    """Sixteen bytes a line: where, hex, and the letters among them.
+    """Format a hex dump with 16 bytes per line: offset, hex, ASCII.
 
     >>> print(dump(b"\\x00abc"))
     00000000  00 61 62 63                                       .abc
@@ -218,7 +224,9 @@ def _shortened(text: str, most: int) -> str:
 
 
 def has(shown: Message, words: Sequence[str]) -> bool:
-    """Whether key, value or headers have every word (in lower case) somewhere, as far as they are text."""
+    """Return True if each word (lower case) occurs in the key, the value or a header, unless that is shown as
+    hex.
+    """
     texts = [each.text.lower() for each in (shown.key, shown.value) if each.form != "hex"]
     texts += [f"{name} {each.text}".lower() for name, each in shown.headers]
     return all(any(word in text for text in texts) for word in words)

@@ -1,4 +1,4 @@
-"""[edge] FastAPI: topics as the cluster has them, and one event in."""
+"""[edge] FastAPI: list and describe topics, and publish one event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from hub.schema_registry.client.registry_client import RegistryClient
 from hub.topics.gateway.producer import Publisher
 from hub.topics.tree.tree import LiveTree, TopicSpec
 
-# Each holds one of the server's threads (40) while Kafka is slow or away; views must stay readable.
+# Each request holds one of the server's 40 threads while Kafka is slow or unavailable; views must stay
+# readable.
 _MOST_AT_ONCE = 16
 
 
@@ -38,8 +39,12 @@ def create_router(
     tree_file: Path | None = None,
     refuses: Callable[[str], HubError | None] = lambda _topic: None,
 ) -> APIRouter:
-    """The routes over one cluster; with ``tree_file`` (topics.yaml, read when it has changed) topics tell owner, doc and tags.
-    A file that cannot be read leaves what was known, and answers carry ``tree_error``. ``refuses``: why a topic takes no event here."""
+    """Build the topic routes for one cluster.
+
+    With ``tree_file`` (topics.yaml, reloaded on change) topics include owner, doc and tags. An invalid file
+    keeps the previous tree, and answers carry ``tree_error``. ``refuses`` returns the reason why a topic
+    takes no event here, None if it does.
+    """
     router = APIRouter(tags=["topics"])
     publisher = Publisher(cluster, registry)
     publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
@@ -115,14 +120,17 @@ def create_router(
 
 
 def _described(spec: TopicSpec | None, trouble: Mapping[str, str]) -> dict[str, object]:
-    """What the tree says; ``managed`` is false for a topic that it does not name, null while the file cannot be read."""
+    """Return the tree's fields of a topic. ``managed`` is false if the tree does not name it, null while the
+    file is invalid.
+    """
     if spec is None:
         return {"managed": None if trouble else False}
     return {"managed": True, "owner": spec.owner, "doc": spec.doc, "tags": list(spec.tags)}
 
 
 def nested(names: Iterable[str]) -> dict[str, Any]:
-    """Names as a tree of labels: ``{label: {"topic": name, "topics": {...}}}``, each key only where it applies.
+    """Arrange names as a tree of labels: ``{label: {"topic": name, "topics": {...}}}``, each key only where it
+    applies.
 
     >>> nested(["crm.customers", "crm"])
     {'crm': {'topics': {'customers': {'topic': 'crm.customers'}}, 'topic': 'crm'}}

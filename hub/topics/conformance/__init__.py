@@ -1,5 +1,6 @@
-"""Conformance: does each record satisfy its topic's schema?
+"""Conformance: check each record against its topic's schema.
 
-``rules.py`` [core] judges one and tallies; ``auditor.py`` [shell]
-reads topics, judges, and copies violations to quarantine; ``routes.py`` [edge] serves the result.
+- ``rules.py`` [core] judge one record and keep tallies.
+- ``auditor.py`` [shell] read topics, judge records, and copy violations to quarantine.
+- ``routes.py`` [edge] serve the results.
 """

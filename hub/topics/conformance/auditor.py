@@ -1,12 +1,13 @@
-"""[shell] The auditor: reads what anybody wrote to topics with a schema, judges it, copies violations to quarantine.
+"""[shell] Conformance checker: judge all records of topics with a schema, and copy violations to quarantine.
 
-A step polls, judges, and appends copies and tallies in one transaction of the writer ``hub.auditor``. It starts from
-the tallies in ``_hub.audit`` and nowhere else, after it has opened the writer: that fences an earlier auditor and ends
-its last transaction. So each violation is copied once, in its partition's order, whatever was killed. The source topic
-is never written. A partition with something that cannot be read is left there, told, and tried again every minute; all others are
-judged on. Memory: one poll's records, a small queue for each partition, one tally for each partition.
+A step polls, judges, and appends copies and tallies in one transaction of the writer ``hub.auditor``. It
+starts from the tallies in ``_hub.audit`` only, read after it has opened the writer: this fences an earlier
+checker and ends its last transaction. Each violation is therefore copied exactly once, in the order of its
+partition, even after a crash. The source topic is never written. A partition with an unreadable record stops
+there, is reported, and is retried every minute; all others continue. Memory: one poll's records, a small
+queue and a tally per partition.
 
-``ConformanceResults`` follows ``_hub.audit`` for those who ask (GET /audit, /metrics).
+``ConformanceResults`` follows ``_hub.audit`` for readers (GET /audit, /metrics).
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ from hub.topics.tree.tree import LiveTree
 log = logging.getLogger(__name__)
 
 WRITER_NAME = "hub.auditor"
-_GIVE_WAY = 15  # of nice's 19
+_GIVE_WAY = 15  # out of nice's 19
 _LONGEST_REST_S = 5.0
 MOST_RECORDS = 1_000
-# Topics of the hub's own: their writers are the hub.
+# Topics of the hub itself: only the hub writes them.
 _OWN_PREFIXES = ("_", "views.")
 _POLL_S = 0.25
 _RESCAN_S = 2.0
@@ -62,15 +63,15 @@ _QUEUE_KB = 1_024
 _GATHER_MS = 500
 _MOST_SCHEMAS = 10_000
 _FENCED_PAUSE_S = 30.0
-_AGAIN_S = 60.0  # what could not be read is tried again
+_AGAIN_S = 60.0  # retry interval of unreadable partitions
 _SILENT_S = 60.0
 _KEPT_MS = 30 * 86_400_000
-_DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
-_HEADROOM = 65_536  # what the headers of a copy may add
+_DEFAULT_LARGEST = 1_048_588  # a broker's default for message.max.bytes
+_HEADROOM = 65_536  # maximum size of the headers of a copy
 
 
 class ConformanceLog(Cluster, Protocol):
-    """A cluster that opens readers and writers and tells settings."""
+    """A cluster with readers, writers and topic settings."""
 
     def reader(self) -> Reader: ...
 
@@ -82,7 +83,7 @@ class ConformanceLog(Cluster, Protocol):
 
 
 class ConformanceSchemas(Protocol):
-    """What the auditor asks of the registry."""
+    """Registry calls that the checker needs."""
 
     def subjects(self) -> list[str]: ...
 
@@ -92,10 +93,10 @@ class ConformanceSchemas(Protocol):
 
 
 class SchemaIdCache:
-    """What the registry says of schema ids, remembered as far as it cannot change: a schema and that it belongs.
+    """Cache of schema ids, limited to facts that cannot change: a schema, and its membership in a subject.
 
-    That an id is not known, or not of a subject, holds for one batch (``forget``): whoever wrote the batch's records
-    had registered before, and the registry is asked after they were read.
+    An unknown id, or one of another subject, is cached for one batch (``forget``): producers register before
+    they write, and the registry is asked after the batch was read.
     """
 
     def __init__(self, registry: ConformanceSchemas) -> None:
@@ -108,7 +109,9 @@ class SchemaIdCache:
         self._wrong.clear()
 
     def of(self, subject: str) -> Callable[[int], KnownSchema | None]:
-        """See hub.topics.conformance.rules.judge. Raises PeerError when the registry does not answer."""
+        """Return the lookup for ``hub.topics.conformance.rules.judge``. It raises PeerError if the registry
+        does not answer.
+        """
         return lambda schema_id: self._ask(subject, schema_id)
 
     def _ask(self, subject: str, schema_id: int) -> KnownSchema | None:
@@ -117,7 +120,7 @@ class SchemaIdCache:
         if known is not None:
             return known
         if place in self._wrong:
-            return self._wrong.get(place)  # forgotten meanwhile: it was wrong a moment ago
+            return self._wrong.get(place)  # it may have been removed in between: it was negative a moment ago
         try:
             belongs = subject in self.registry.subjects_of(schema_id)
         except NotFound:
@@ -137,7 +140,7 @@ class SchemaIdCache:
     def _check(self, schema_id: int) -> KnownSchema:
         try:
             source = self.registry.source(schema_id)
-            if has_encoding_rules(source):  # what is in the log is no body of the schema
+            if has_encoding_rules(source):  # the log holds encrypted bytes, not a body of the schema
                 log.warning("schema id %d is encrypted as a whole, its records pass", schema_id)
                 return KnownSchema(True, None)
             return KnownSchema(True, check_of(source), RUNNER.refusal_of(source))
@@ -147,7 +150,9 @@ class SchemaIdCache:
 
 
 class ConformanceChecker:
-    """``step`` is the whole of its work; after any error ``close`` it, and the next step begins from the log."""
+    """Conformance checker. Call ``step`` repeatedly. After any error call ``close``; the next step restarts
+    from the log.
+    """
 
     def __init__(
         self,
@@ -172,7 +177,7 @@ class ConformanceChecker:
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._followed: frozenset[TopicPartition] = frozenset()
-        self._aside: dict[TopicPartition, float] = {}  # not read until then
+        self._aside: dict[TopicPartition, float] = {}  # partitions that are not read before this time
         self._topic_ids: dict[str, str] = {}
         self._modes: dict[str, Mode] = {}
         self._largest: dict[
@@ -182,7 +187,9 @@ class ConformanceChecker:
         self._rescan_at_s = self._tally_at_s = float("-inf")
 
     def step(self, timeout_s: float = _POLL_S) -> int:
-        """Judge what one poll gives and write down what was found; how many records. Raises HubError."""
+        """Judge the records of one poll and write the results. Returns the number of records. Raises
+        HubError.
+        """
         if self._writer is None:
             self._open()
         if self._now_s() >= self._rescan_at_s:
@@ -212,12 +219,12 @@ class ConformanceChecker:
             return ()
 
     def flush(self) -> None:
-        """Write down what was judged and is not written yet."""
+        """Write results that are not written yet."""
         if self._dirty:
             self._write([])
 
     def close(self) -> None:
-        """Forget everything that the log does not say."""
+        """Drop all state; the next step reads it from the log."""
         reader, writer = self._reader, self._writer
         self._reader = self._writer = None
         self.tallies, self._followed, self._dirty = {}, frozenset(), set()
@@ -246,8 +253,8 @@ class ConformanceChecker:
             try:
                 self._largest[record.topic] = self._quarantine(record.topic)
             except CallerError as error:
-                # Kafka will not have such a topic (its name collides with another's, or is too long): that ends the
-                # copies of this one, not the audit of all the others.
+                # Kafka rejects this topic name (it collides with another, or is too long): this ends the
+                # copies of this topic, not the check of the others.
                 log.error(
                     "%s: no quarantine, its violations are only counted: %s", record.topic, error.message
                 )
@@ -266,7 +273,9 @@ class ConformanceChecker:
         return True
 
     def _quarantine(self, topic: str) -> int:
-        """The quarantine topic is there with the source's partitions, and takes records of so many bytes."""
+        """Create or extend the quarantine topic to the source's partitions. Returns its maximum record size
+        in bytes.
+        """
         name = topic + QUARANTINE_SUFFIX
         topics = self.cluster.topics()
         largest = int(self.cluster.topic_config([topic])[topic].get("max.message.bytes", _DEFAULT_LARGEST))
@@ -288,14 +297,14 @@ class ConformanceChecker:
     # ---- where to read
 
     def _open(self) -> None:
-        """The name first: then nobody else writes, and what an earlier auditor wrote is all there."""
+        """Open the writer first: this fences other writers and completes what an earlier checker left open."""
         if AUDIT_TOPIC not in self.cluster.topics():
             _create(self.cluster, AUDIT_TOPIC, 1, {"cleanup.policy": "compact"}, self.replication_factor)
         writer = self.cluster.writer(WRITER_NAME)
         reader = self._open_reader()
         try:
             self.tallies = read_tallies(self.cluster, reader)
-            reader.assign(Positions())  # a poll without a topic to audit waits all the same
+            reader.assign(Positions())  # a poll without assigned topics also waits
         except BaseException:
             reader.close()
             writer.close()
@@ -303,7 +312,7 @@ class ConformanceChecker:
         self._writer, self._reader = writer, reader
 
     def _follow(self) -> None:
-        """Read exactly the topics that have a schema and are to be audited, each from where it was judged to."""
+        """Assign exactly the topics that have a schema and are to be checked, each from its tally's position."""
         subjects = set(self.registry.subjects())
         topics = {
             name: topic
@@ -333,7 +342,7 @@ class ConformanceChecker:
             return
         self._assign(places)
         self._topic_ids = ids
-        self._largest.clear()  # a topic may have more partitions now, or be another
+        self._largest.clear()  # a topic may have more partitions now, or have been recreated
 
     def _assign(self, places: frozenset[TopicPartition]) -> None:
         names = sorted({place.topic for place in places})
@@ -355,8 +364,9 @@ class ConformanceChecker:
 
 
 def read_tallies(cluster: Cluster, reader: Reader) -> dict[TopicPartition, Tally]:
-    """The latest tally of every partition. The reader is left assigned to the audit's topic, at its end. Raises PeerError when
-    nothing comes for a minute."""
+    """Return the latest tally of every partition. Leaves the reader at the end of the audit topic. Raises
+    PeerError if nothing arrives for a minute.
+    """
     end = cluster.end_offsets([AUDIT_TOPIC])
     reader.assign(cluster.beginning_offsets([AUDIT_TOPIC]))
     found: dict[TopicPartition, Tally] = {}
@@ -371,14 +381,14 @@ def read_tallies(cluster: Cluster, reader: Reader) -> dict[TopicPartition, Tally
 def _create(
     cluster: Cluster, name: str, partitions: int, config: Mapping[str, str], replication_factor: int
 ) -> None:
-    with contextlib.suppress(Conflict):  # another one was faster
+    with contextlib.suppress(Conflict):  # another process created it first
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=replication_factor
         )
 
 
 class ConformanceResults:
-    """What the auditor found, as ``_hub.audit`` tells: followed in a thread of its own. ``start`` before use."""
+    """Conformance results, followed from ``_hub.audit`` in a background thread. Call ``start`` before use."""
 
     def __init__(self, cluster: ConformanceLog) -> None:
         self.cluster = cluster
@@ -397,12 +407,12 @@ class ConformanceResults:
             self._thread.join(5.0)
 
     def rows(self) -> list[dict[str, Any]]:
-        """See hub.topics.conformance.rules.summary."""
+        """Return rows as in ``hub.topics.conformance.rules.summary``."""
         with self._lock:
             return summary(self._tallies.values())
 
     def counters(self) -> list[tuple[str, str, Mapping[str, str], float]]:
-        """See hub.topics.conformance.rules.counters."""
+        """Return counters as in ``hub.topics.conformance.rules.counters``."""
         with self._lock:
             return counters(self._tallies.values())
 
@@ -437,15 +447,16 @@ class ConformanceResults:
 
 
 def mode_of(tree: LiveTree, topic: str) -> Mode:
-    """What the tree says of a topic; ``report`` where it says nothing."""
+    """Return the topic's mode in the tree; ``report`` by default."""
     spec = tree.find(topic)
     return "report" if spec is None else spec.audit
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
-    """Audit until ``stop`` is set. Kafka or registry away: it waits and goes on.
+    """Run the checker until ``stop`` is set. While Kafka or the registry is unavailable, it waits and
+    retries.
 
-    It gives way to all else: on a full machine views come first, and a verdict a little later is as good.
+    It runs at low priority: views matter more than quick results.
     """
     os.nice(_GIVE_WAY)
     cluster = own_cluster(settings)
@@ -464,7 +475,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
         try:
             began_s = time.thread_time()
             auditor.step()
-            # A long history is judged in its own time; what arrives live is far below this share.
+            # A long history is checked at a limited share of a core; live traffic needs far less than this
+            # share.
             stop.wait(
                 min(_LONGEST_REST_S, (time.thread_time() - began_s) * (1 / settings.audit_core_share - 1))
             )

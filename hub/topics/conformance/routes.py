@@ -1,4 +1,4 @@
-"""[edge] FastAPI: what the auditor found, as JSON."""
+"""[edge] FastAPI: conformance results as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hub.topics.conformance.auditor import ConformanceResults
 
 
 def create_router(results: ConformanceResults) -> APIRouter:
-    """The routes over followed results."""
+    """Build the route over followed results."""
     router = APIRouter(tags=["topics"])
 
     @router.get("/audit")

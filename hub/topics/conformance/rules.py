@@ -1,8 +1,9 @@
-"""[core] Is a record what its topic's schema promises? The judgement, its tally by partition, and the copy in quarantine.
+"""[core] Judge a record against its topic's schema; tally by partition; build the quarantine copy.
 
-A topic's values carry schemas of the subject ``<topic>-value`` (TopicNameStrategy) in the Confluent wire format. The
-tally of a partition is one record of the compacted topic ``_hub.audit``: how far it was judged and what was found. It
-is written in one transaction with the copies of what is quarantined, so that each is copied once whatever dies when.
+A topic's values carry schemas of the subject ``<topic>-value`` (TopicNameStrategy) in the Confluent wire
+format. The tally of a partition is one record of the compacted topic ``_hub.audit``: the position reached,
+and the results. It is written in one transaction with the quarantine copies, so each violation is copied
+exactly once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ AUDIT_TOPIC = "_hub.audit"
 QUARANTINE_SUFFIX = ".quarantine"
 PRODUCER_HEADER = "hub.producer"
 UNKNOWN = "unknown"
-# Producers name themselves: what a partition tells apart is limited.
+# Producers choose their names, so the number of names per partition is limited.
 MOST_PRODUCERS = 50
 OTHER = "other"
 
@@ -42,7 +43,7 @@ Mode = Literal["off", "report", "quarantine"]
 
 @dataclass(frozen=True, slots=True)
 class ConformanceViolation:
-    """Why a record is not what its topic promises; ``detail`` is one line for people."""
+    """Reason why a record violates its schema. ``detail`` is one line for people."""
 
     reason: Reason
     detail: str
@@ -50,24 +51,25 @@ class ConformanceViolation:
 
 @dataclass(frozen=True, slots=True)
 class KnownSchema:
-    """What the registry says of a schema id. ``check`` None: bodies of its format are not looked at. ``rules`` says why a body
-    does not keep the schema's data rules; None: it has none that could be asked."""
+    """A schema id as registered. ``check`` None: bodies of its format are not checked. ``rules`` returns why
+    a body violates the schema's data rules; None: the schema has no rules that can be evaluated.
+    """
 
     belongs: bool
     check: Callable[[bytes, int], int] | None
     rules: Callable[[bytes, int], str | None] | None = None
 
 
-# What a policy says against a record that is otherwise right (its schema's id is given); None: nothing.
+# (record, schema id) → why a policy rejects an otherwise valid record; None if it does not.
 Policy = Callable[[Record, int], str | None]
 
 
 def judge(
     record: Record, schema_of: Callable[[int], KnownSchema | None], policies: Sequence[Policy] = ()
 ) -> ConformanceViolation | None:
-    """What is wrong with a record; None for one that is right. A tombstone is.
+    """Return the violation of a record, None for a valid one. A tombstone is valid.
 
-    ``schema_of`` answers for the record's own subject; None: the registry does not know the id.
+    ``schema_of`` looks up an id for the record's own subject; None: the id is not registered.
     """
     value = record.value
     if value is None:
@@ -104,7 +106,7 @@ def judge(
     if known.rules is not None:
         try:
             broken = known.rules(value, 5)
-        except RuleRefused as error:  # it took too much: nobody knows what it would have said
+        except RuleRefused as error:  # the rule exceeded its limits, so its result is unknown
             broken = error.message
         except BrokenValue as error:
             broken = f"the schema's rules cannot be asked: {error}"
@@ -118,15 +120,16 @@ def judge(
 
 
 def producer_of(record: Record) -> str:
-    """Who wrote a record, as far as its header says: a consumer does not hear of client ids."""
+    """Return the producer's name from its header; a consumer does not see client ids."""
     name = record.header(PRODUCER_HEADER)
     return (name.decode(errors="replace")[:100] if name else "") or UNKNOWN
 
 
 def copy_of(record: Record, violation: ConformanceViolation) -> NewRecord:
-    """The record for quarantine: key, value and headers as they are, then where and when it was and why it is here.
+    """Build the quarantine copy: key, value and headers unchanged, plus headers for origin and reason.
 
-    Its own time is that of the copy: retention counts from a record's time, and would take an old one at once.
+    The copy gets its own timestamp: retention is based on it, and would delete a copy with an old timestamp
+    at once.
     """
     added = {
         "hub.quarantine.topic": record.topic,
@@ -148,17 +151,18 @@ def copy_of(record: Record, violation: ConformanceViolation) -> NewRecord:
 
 
 def size_of(record: NewRecord) -> int:
-    """At most how many bytes a record takes in a batch of its own."""
+    """Return an upper bound of the size of a record in a batch of its own, in bytes."""
     headers = sum(len(name) * 4 + len(value or b"") + 20 for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + 200
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was judged of one partition. ``position`` is the next offset to judge; changes by ``take`` alone.
+    """Results for one partition. ``position`` is the next offset to judge.
 
-    ``missed`` counts offsets that were gone before they were read; ``uncopied`` violations too large for quarantine.
-    ``unread``: why what stands at ``position`` cannot be read; "" when it can.
+    ``missed`` counts offsets that were deleted before they were read; ``uncopied`` violations that could not
+    be copied to quarantine. ``unread`` is the reason why the record at ``position`` cannot be read, "" if it
+    can.
     """
 
     topic: str
@@ -179,7 +183,7 @@ class Tally:
         return TopicPartition(self.topic, self.partition)
 
     def take(self, record: Record, violation: ConformanceViolation | None, copied: bool | None) -> None:
-        """Count a judged record. ``copied`` None: the topic's policy is not to copy."""
+        """Count a judged record. ``copied`` None: the topic's mode is not quarantine, or the record is valid."""
         self.position = record.offset + 1
         self.unread = ""
         self.checked += 1
@@ -202,14 +206,16 @@ class Tally:
         }
 
     def moved(self, begin: int, end: int) -> None:
-        """The log has changed under the position: go to its nearest end, and count what nobody judged."""
+        """Move a position outside the log to the nearest valid offset, and count offsets that were never
+        judged.
+        """
         if self.position < begin:
             self.missed += begin - self.position
             self.position, self.unread = begin, ""
         self.position = min(self.position, end)
 
     def record(self) -> NewRecord:
-        """The tally as a record of the audit's topic."""
+        """Serialize the tally as a record of the audit topic."""
         body = {
             "topic_id": self.topic_id,
             "position": self.position,
@@ -230,7 +236,7 @@ class Tally:
 
 
 def tally_of(record: Record) -> Tally:
-    """The tally that a record of the audit's topic states. Raises HubFault naming the record."""
+    """Parse a record of the audit topic. Raises HubFault naming the record."""
     try:
         key, body = orjson.loads(record.key or b""), orjson.loads(record.value or b"")
         return Tally(
@@ -255,7 +261,9 @@ def tally_of(record: Record) -> Tally:
 
 
 def summary(tallies: Iterable[Tally]) -> list[dict[str, Any]]:
-    """One row a topic, sorted: sums over its partitions, violations by reason and by producer, the latest of them."""
+    """Return one row per topic, sorted: sums over its partitions, violations by reason and by producer, the
+    latest violation.
+    """
     rows: dict[str, dict[str, Any]] = {}
     for tally in sorted(tallies, key=lambda each: each.topic_partition):
         row = rows.setdefault(
@@ -288,7 +296,7 @@ def summary(tallies: Iterable[Tally]) -> list[dict[str, Any]]:
 
 
 def counters(tallies: Iterable[Tally]) -> list[tuple[str, str, Mapping[str, str], float]]:
-    """(series, help, labels, value) for Prometheus; sums over the partitions of a topic."""
+    """Return (series, help, labels, value) for Prometheus; sums over the partitions of a topic."""
     found: dict[tuple[str, str, tuple[tuple[str, str], ...]], float] = {}
 
     def add(name: str, said: str, value: int, **labels: str) -> None:

@@ -1,5 +1,7 @@
-"""Dead-letter records: events that a view or the auditor could not take.
+"""Dead-letter records: events that a view or the conformance check rejected.
 
-``model.py`` [core] their values. ``repair.py`` [core] one event examined and changed. ``queue.py`` [shell] listed, replayed and
-dismissed, exactly once. ``routes.py`` [edge] FastAPI.
+- ``model.py`` [core] dead-letter records, their states and the rules for changing them.
+- ``repair.py`` [core] decode one rejected event and edit it.
+- ``queue.py`` [shell] list, repair, replay and dismiss, with exactly-once replay.
+- ``routes.py`` [edge] FastAPI.
 """

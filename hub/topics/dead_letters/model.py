@@ -1,16 +1,18 @@
-"""[core] Dead letters as values: where each is from, why, and what became of it.
+"""[core] Dead-letter records: origin, reason, and the action taken.
 
-Three kinds of topics hold events that somebody could not take, as they were written: ``<topic>.dlq`` (a view could not),
-``<topic>.quarantine`` (the auditor's copies), ``views.<view>.late`` (behind a SQL view's watermark). A letter's address is its
-own topic, partition and offset there. What was done about it is the last record of that address in the compacted topic
-``_hub.dlq``; none: it is open. Nothing is ever changed in place, so the bytes that came first are always there. A view that
-is computed anew writes its letters again; they are the same letters (``once``).
+Three kinds of topics hold rejected events, with their bytes unchanged: ``<topic>.dlq`` (rejected by a view),
+``<topic>.quarantine`` (copied by the conformance check) and ``views.<view>.late`` (behind the watermark of a
+SQL view). A dead-letter record is identified by its own topic, partition and offset. The action taken is the
+last record with that key in the compacted topic ``_hub.dlq``; without one, the record is open. Dead-letter
+records are never changed in place, so the original bytes are kept. A view that is recomputed writes its
+dead-letter records again; ``once`` merges the duplicates.
 
-A replayed event is a new record of the original topic, partition and key with the original's time, and headers::
+A replayed event is a new record in the original topic and partition, with the original key and timestamp, and
+these headers::
 
-    hub.replay.of      topic:partition:offset of the event that it stands for: a view folds it at that place
-    hub.replay.letter  topic:partition:offset of the dead letter
-    hub.replay.for     views that it is for, when others have taken the original; unsaid: for all
+    hub.replay.of      topic:partition:offset of the original event; a view folds the replay at that place
+    hub.replay.letter  topic:partition:offset of the dead-letter record
+    hub.replay.for     views that the replay is for; absent: all views
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ TOO_LARGE = "too_large"
 UNREAD = "it is not read: "
 """How the reason of a dead-letter record begins whose event nobody unpacked; the batch and its size follow."""
 
-# What a view says of an event -> the word that it is counted under.
+# Pattern of the reason that a view writes → the reason code that the record is counted under.
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), word)
     for pattern, word in (
@@ -54,23 +56,25 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"a tombstone", "tombstone"),
         (r"its event time .* is null", "null_event_time"),
         (r"its event time .* ahead of", "event_time_ahead"),
-        # Of JSON, CSV and Protobuf: by the columns that a view reads, so that another view may have taken it.
+        # For JSON, CSV and Protobuf the check covers only the columns that a view reads; another view may
+        # accept the event.
         (
             r"it does not fit its schema id|no JSON object of its columns|no line of CSV|its .+ is no ",
             "unfitting",
         ),
     )
 )
-# Of these it is the bytes that are wrong: no view can have taken the event.
+# Reasons where the bytes themselves are invalid: no view can have accepted the event.
 EVERYWHERE = frozenset({TOO_LARGE, "framing", "undecodable", "unknown_schema"})
 OTHER = "other"
-# Headers are anybody's: names are cut where those of Kafka's topics end, and what Kafka counts in has so many digits at most.
+# Anybody can write headers, so their contents are bounded: names to the length limit of Kafka topic names,
+# words to 100 characters, and numbers to 19 digits.
 _MOST_NAME, _MOST_WORD, _MOST_COUNTED = 249, 100, 50
 _COUNT, _TIME = re.compile(r"\d{1,19}", re.ASCII), re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 class RecordPlace(NamedTuple):
-    """Where a record is. Its text is ``topic:partition:offset``."""
+    """Position of a record. Its text form is ``topic:partition:offset``."""
 
     topic: str
     partition: int
@@ -81,7 +85,7 @@ class RecordPlace(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RecordPlace:
-        """Raises CallerError."""
+        """Parse ``topic:partition:offset``. Raises CallerError."""
         topic, _, rest = text.rpartition(":")
         topic, _, partition = topic.rpartition(":")
         if not topic or not _COUNT.fullmatch(partition) or not _COUNT.fullmatch(rest):
@@ -94,15 +98,19 @@ class RecordPlace(NamedTuple):
 
     @property
     def named(self) -> str:
-        """As ``hub dlq`` takes it: an offset alone may be there in several partitions."""
+        """Arguments that ``hub dlq`` takes. The partition is included because an offset can exist in several."""
         return f"{self.topic} {self.offset} -p {self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter. ``of`` is the event's own place, None where nothing says it; ``first`` the place that it is ordered
-    at: another one when the event was a replay itself. ``timestamp_ms`` is the event's own time, None when not known;
-    ``headers`` are the event's own. ``digest`` is the value's, for letters of a list, which are ``without_value``."""
+    """One dead-letter record.
+
+    ``of`` is the position of the original event, None if the record does not name one. ``first`` is the
+    position used for ordering; it differs from ``of`` if the event was itself a replay. ``timestamp_ms`` is
+    the event's own timestamp, None if unknown; ``headers`` are the event's own. ``digest`` is a hash of the
+    value, kept for listed records, which have no value (``without_value``).
+    """
 
     at: RecordPlace
     kind: Kind
@@ -125,22 +133,25 @@ class DeadLetter:
 
     @property
     def everywhere(self) -> bool:
-        """No view can have taken the event."""
+        """True if the bytes are invalid, so that no view can have accepted the event."""
         return self.reason in EVERYWHERE
 
     @property
     def event(self) -> Hashable:
-        """Equal for letters of one event. Its bytes and time tell it from one that was at its place before the topic was
-        made anew."""
+        """Identity of the event: equal for all dead-letter records of one event. Key, digest and timestamp
+        distinguish the event from one at the same position before the topic was recreated.
+        """
         return self.at if self.of is None else (self.of, self.key, self.digest, self.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterAction:
-    """What was done about a letter. ``topic_id`` is that of the letter's topic: made anew, it has other letters.
+    """Action taken on a dead-letter record. ``topic_id`` is the id of the dead-letter topic; a recreated
+    topic has another id, so earlier actions do not apply to it.
 
-    ``value`` is the repaired event of a letter that is ``repaired`` or was replayed so (``has_value``: it may be a
-    tombstone); ``went`` where it was replayed to: the offset is the partition's end before the replays of that call.
+    ``value`` is the repaired event if ``has_value`` is True (None: a tombstone), for records in state
+    ``repaired`` and for those replayed after a repair. ``went`` is the target of a replay; its offset is the
+    end of the partition before the replays of that call.
     """
 
     at: RecordPlace
@@ -155,7 +166,7 @@ class DeadLetterAction:
     went: RecordPlace | None = None
 
     def record(self) -> NewRecord:
-        """The entry as a record of the ledger."""
+        """Serialize the action as a record of the topic ``_hub.dlq``."""
         body = {
             "topic_id": self.topic_id,
             "state": self.state,
@@ -174,7 +185,7 @@ Ledger = Mapping[RecordPlace, DeadLetterAction]
 
 
 def entry_of(record: Record) -> DeadLetterAction:
-    """The entry that a record of the ledger states. Raises HubFault naming the record."""
+    """Parse a record of the topic ``_hub.dlq``. Raises HubFault naming the record."""
     try:
         key, body = orjson.loads(record.key or b""), orjson.loads(record.value or b"")
         if body["state"] not in STATES:
@@ -200,7 +211,7 @@ def entry_of(record: Record) -> DeadLetterAction:
 
 
 def folded(records: Iterable[Record], before: Ledger | None = None) -> dict[RecordPlace, DeadLetterAction]:
-    """The last entry of each letter. A record without value takes what was done back."""
+    """Return the last action per dead-letter record. A record without a value deletes the action."""
     found = dict(before or {})
     for record in records:
         if record.unread is not None:
@@ -214,11 +225,11 @@ def folded(records: Iterable[Record], before: Ledger | None = None) -> dict[Reco
     return found
 
 
-# ---- letters
+# ---- dead-letter records
 
 
 def kind_of(topic: str) -> Kind | None:
-    """Whether a topic holds dead letters, and whose."""
+    """Return the kind of a dead-letter topic, None for any other topic."""
     if topic.startswith("_"):
         return None
     if topic.endswith(DLQ_SUFFIX):
@@ -231,7 +242,9 @@ def kind_of(topic: str) -> Kind | None:
 
 
 def dead_letter_of(record: Record) -> DeadLetter:
-    """A record of such a topic as a letter. One that the hub did not write has no original, and says so."""
+    """Parse a record of a dead-letter topic. A record that the hub did not write has no original position,
+    and its ``detail`` states that. Raises CallerError for any other topic.
+    """
     kind = kind_of(record.topic)
     if kind is None:
         raise CallerError(
@@ -249,7 +262,7 @@ def dead_letter_of(record: Record) -> DeadLetter:
     of = _place(said("topic"), said("partition"), said("offset"))
     suffix = {"view": DLQ_SUFFIX, "audit": QUARANTINE_SUFFIX}.get(kind)
     if of is not None and suffix is not None and of.topic + suffix != record.topic:
-        of = None  # anybody who may write here could have it replayed into any topic
+        of = None  # ignore it: anybody who may write to this topic could otherwise replay into any topic
     detail, by, reason = "", "", OTHER
     if kind == "view":
         by, detail = (
@@ -265,7 +278,7 @@ def dead_letter_of(record: Record) -> DeadLetter:
     time = said("timestamp")
     timestamp_ms = int(time) if time is not None and _TIME.fullmatch(time) else None
     if kind == "audit" and time is None and record.timestamp_ms >= 0:
-        timestamp_ms = record.timestamp_ms  # copies of an earlier hub have the original's time
+        timestamp_ms = record.timestamp_ms  # copies written by earlier versions have the original's timestamp
     first = of
     before = record.header(REPLAY_OF)
     if before is not None and of is not None:
@@ -293,7 +306,7 @@ def dead_letter_of(record: Record) -> DeadLetter:
 
 
 def without_value(letter: DeadLetter) -> DeadLetter:
-    """As lists have it: a hundred thousand letters are read at once, and a value may have megabytes."""
+    """Drop the value: a list reads up to 100,000 records, and one value can take megabytes."""
     return replace(letter, value=None)
 
 
@@ -309,13 +322,14 @@ def _place(topic: str | None, partition: str | None, offset: str | None) -> Reco
     return RecordPlace(topic, int(partition), int(offset))
 
 
-# ---- what may be done: decided here, written by the shell in one transaction
+# ---- allowed actions: decided here, written by the shell in one transaction
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedDeadLetter:
-    """A letter with what was done about it. ``first_at``: of an event that its view wrote letters of before, where the first
-    of them is (``once``)."""
+    """A dead-letter record with the action taken on it. ``first_at`` is the position of the first dead-letter
+    record for the same event and view, None if this record is the first (``once``).
+    """
 
     letter: DeadLetter
     entry: DeadLetterAction | None = None
@@ -323,7 +337,7 @@ class TrackedDeadLetter:
 
     @property
     def listed_at(self) -> RecordPlace:
-        """Its place in a list, the same whatever is done about it and whichever of an event's letters stands for all."""
+        """Sort position in a list. Independent of actions and of which duplicate represents the event."""
         return self.first_at or self.letter.at
 
     @property
@@ -337,7 +351,7 @@ class TrackedDeadLetter:
 
     @property
     def value(self) -> bytes | None:
-        """The event as it stands: repaired, or as it was written."""
+        """The event's current value: the repaired one if there is one, else the original."""
         repaired = self.entry is not None and self.entry.has_value
         return self.entry.value if repaired and self.entry is not None else self.letter.value
 
@@ -347,13 +361,13 @@ class TrackedDeadLetter:
 
 
 def known(letter: DeadLetter, topic_id: str, ledger: Ledger) -> TrackedDeadLetter:
-    """What the ledger says of a letter of the topic that has this id now."""
+    """Attach the recorded action to a dead-letter record. Actions for another ``topic_id`` are ignored."""
     entry = ledger.get(letter.at)
     return TrackedDeadLetter(letter, entry if entry is not None and entry.topic_id == topic_id else None)
 
 
 def dead_letter_row(found: TrackedDeadLetter) -> dict[str, Any]:
-    """As lists tell a letter and what was done about it, for JSON; ``written_at_ms`` since the epoch."""
+    """Return a list row as a JSON-ready dict; ``written_at_ms`` is epoch milliseconds."""
     letter = found.letter
     return {
         "topic": letter.at.topic,
@@ -371,9 +385,11 @@ def dead_letter_row(found: TrackedDeadLetter) -> dict[str, Any]:
 
 
 def once(found: Iterable[TrackedDeadLetter]) -> list[TrackedDeadLetter]:
-    """Each event once a view. A view that is computed anew, or that a crash stopped while it wrote, writes its letters
-    again: what was done about one of them was done about all, and the last word counts, a replay before any other. In the
-    order of the first of each."""
+    """Merge the dead-letter records of one event and view, in the order of the first of each.
+
+    A view that is recomputed, or that crashed while writing, writes its dead-letter records again. An action
+    on one of them counts for all: a replay wins, otherwise the latest action.
+    """
     kept: dict[Hashable, TrackedDeadLetter] = {}
     for each in found:
         letter = each.letter
@@ -389,8 +405,9 @@ def _word(found: TrackedDeadLetter) -> tuple[bool, int]:
 
 
 def stands_for(done: TrackedDeadLetter, found: TrackedDeadLetter) -> bool:
-    """Whether the replay of one letter was the replay of another too: of the same view's, or of any view's when no view
-    can have taken the event."""
+    """Return True if the replay of ``done`` also covers ``found``: same event, and either the same view or an
+    event that no view can have accepted.
+    """
     one, other = done.letter, found.letter
     if done.state != "replayed" or one.event != other.event:
         return False
@@ -406,7 +423,7 @@ def repair(
     at_ms: int,
     why: str | None = None,
 ) -> DeadLetterAction:
-    """The entry of a repaired event. Raises Conflict for a letter that is closed."""
+    """Build the action for a repaired event. Raises Conflict if the record is closed."""
     _open(found, "repaired")
     return DeadLetterAction(found.letter.at, topic_id, "repaired", by, at_ms, why, True, value, key)
 
@@ -414,7 +431,9 @@ def repair(
 def dismiss(
     found: TrackedDeadLetter, topic_id: str, by: str, at_ms: int, why: str | None
 ) -> DeadLetterAction:
-    """Nothing is to be done about the letter. Its bytes stay where they are."""
+    """Build the action that closes the record without a replay. The record stays in its topic. Raises
+    Conflict if it was replayed.
+    """
     if found.state == "replayed":
         raise Conflict(f"dead letter {found.letter.at} was replayed already", code="HUB-1911")
     entry = found.entry
@@ -424,7 +443,7 @@ def dismiss(
 
 
 def reopen(found: TrackedDeadLetter, topic_id: str, by: str, at_ms: int) -> DeadLetterAction:
-    """Take a dismissal back."""
+    """Build the action that undoes a dismissal. Raises Conflict if the record is not dismissed."""
     if found.state != "dismissed" or found.entry is None:
         raise Conflict(f"dead letter {found.letter.at} is {found.state}, not dismissed", code="HUB-1911")
     state: State = "repaired" if found.entry.has_value else "open"
@@ -440,8 +459,12 @@ def replay(
     by: str,
     at_ms: int,
 ) -> tuple[NewRecord, list[DeadLetterAction]]:
-    """The event to append, and the entries that close its letters. ``same``: all letters of the same original that are
-    not closed, ``found`` among them. ``timestamp_ms`` is the event's own time."""
+    """Return the event to append and the actions that close its dead-letter records.
+
+    ``same`` holds all unclosed dead-letter records of the same event, including ``found``. ``timestamp_ms``
+    is the event's own timestamp. Raises Conflict if the record is closed; CallerError if its original
+    position is unknown or it has no value to replay.
+    """
     letter = found.letter
     _open(found, "replayed")
     if letter.of is None or letter.first is None:
@@ -483,13 +506,13 @@ def replay(
 
 
 def with_replay(found: TrackedDeadLetter, topic_id: str, done: TrackedDeadLetter) -> DeadLetterAction:
-    """The entry of a letter whose event was replayed as another letter's (``stands_for``)."""
+    """Build the action for a record whose event was already replayed through another one (``stands_for``)."""
     assert done.entry is not None
     return replace(done.entry, at=found.letter.at, topic_id=topic_id, why=f"replayed with {done.letter.at}")
 
 
 def views_of(event: NewRecord) -> list[str] | None:
-    """The views that a replayed event is for; None: all."""
+    """Return the views that a replayed event is for; None: all views."""
     said = next((value for name, value in event.headers if name == REPLAY_FOR), None)
     return None if said is None else [name for name in said.decode().split(",") if name]
 
@@ -505,12 +528,14 @@ def _open(found: TrackedDeadLetter, doing: str) -> None:
         )
 
 
-# ---- what there is, for people
+# ---- lists and counts
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Rows of a list of letters, how many ``more`` there are, and the place that these are behind; None: there are none."""
+    """One page of dead-letter rows. ``more`` counts the rows that follow; ``after`` is the cursor for the
+    next page, None on the last one.
+    """
 
     rows: list[dict[str, Any]]
     more: int
@@ -524,8 +549,11 @@ def page(
     most_bytes: int,
     after: RecordPlace | None = None,
 ) -> DeadLetterPage:
-    """The first letters behind the place ``after``: ``limit`` at most, of ``most_bytes`` as JSON, but one however large it is.
-    ``found`` is in the order of lists. Page by page each letter comes once, whatever is done about others meanwhile."""
+    """Return the first rows after the cursor ``after``: at most ``limit`` rows and ``most_bytes`` of JSON,
+    but at least one row.
+
+    ``found`` must be in list order. Paging returns each record once, even if actions are taken in between.
+    """
     behind = [each for each in found if after is None or each.listed_at > after]
     rows: list[dict[str, Any]] = []
     size = 0
@@ -541,7 +569,7 @@ def page(
 
 @dataclass(slots=True)
 class TopicDeadLetters:
-    """Letters of one topic, counted."""
+    """Counts over the dead-letter records of one topic."""
 
     topic: str
     kind: Kind
@@ -553,7 +581,7 @@ class TopicDeadLetters:
     newest_ms: int | None = None
 
     def take(self, found: TrackedDeadLetter) -> None:
-        """Reasons, producers and ages are those of letters that are not closed."""
+        """Count one record. Reasons, producers, views and ages cover only records that are not closed."""
         self.states[found.state] += 1
         if found.state in ("replayed", "dismissed"):
             return
@@ -579,7 +607,9 @@ class TopicDeadLetters:
 
 
 def _most(counts: Counter[str]) -> dict[str, int]:
-    """The names that have most, and the others as one: names are anybody's, and may be as many as letters."""
+    """Return the highest counts by name and the sum of the rest as ``(others)``. Names come from anybody, so
+    their number is unbounded.
+    """
     found = dict(counts.most_common(_MOST_COUNTED))
     left = counts.total() - sum(found.values())
     return {**found, "(others)": left} if left else found

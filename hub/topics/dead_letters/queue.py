@@ -1,11 +1,12 @@
-"""[shell] Dead letters in the log: listed, shown, repaired, replayed, dismissed.
+"""[shell] Read dead-letter records from the log; repair, replay and dismiss them.
 
-Whoever acts opens the writer ``hub.dlq`` first and reads the ledger after: that fences an earlier one and ends its last
-transaction, so what the ledger says is all there is. An event and the entries that close its letters are one
-transaction. So a replay that is killed anywhere and started again appends nothing twice, and two at once cannot both.
+Each action opens the writer ``hub.dlq`` first and then reads the recorded actions. Opening fences an earlier
+writer and ends its last transaction, so the actions read are complete. A replayed event and the actions that
+close its dead-letter records are one transaction. A replay that is killed and restarted therefore appends
+nothing twice, and two concurrent replays cannot both append.
 
-Reading is bounded (``MOST_DEAD_LETTERS``, ``MOST_BYTES`` of what is kept of them, ``_READ_S``); an answer that does not cover all
-of it says so. Lists keep no values.
+Reads are bounded by ``MOST_DEAD_LETTERS``, ``MOST_BYTES`` of retained data and ``_READ_S``; an incomplete
+result is marked as such. Lists hold no values.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ WRITER_NAME = "hub.dlq"
 MOST_DEAD_LETTERS = 100_000
 MOST_BYTES = 256 << 20
 MOST_AT_ONCE = 10_000
-MOST_BYTES_AT_ONCE = 1 << 30  # of these, with their values
+MOST_BYTES_AT_ONCE = 1 << 30  # limit on MOST_AT_ONCE records with their values
 _READ_S = 30.0
 _POLL = 5_000
 _BATCH = 100
@@ -57,7 +58,7 @@ _MOST_SCANNED = 100_000
 _SCAN_S = 5.0
 _DEFAULT_LARGEST = 1_048_588
 _NOT_CLOSED = ("open", "repaired")
-_MOST_LEDGER, _MOST_LEDGER_BYTES = 10_000_000, 16 << 30  # what was done is known of all letters, or of none
+_MOST_LEDGER, _MOST_LEDGER_BYTES = 10_000_000, 16 << 30  # actions are read completely or not at all
 _ACTIONS_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(32 << 20)}
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class DeadLetterLog(Cluster, Protocol):
 
 
 class DeadLetterSchemas(Protocol):
-    """What is asked of the registry."""
+    """Registry calls that this module needs."""
 
     def subjects(self) -> list[str]: ...
 
@@ -83,15 +84,17 @@ class DeadLetterSchemas(Protocol):
     def latest(self, subject: str) -> RegisteredSchema: ...
 
 
-# Offsets and keys of a partition's records, and whether these are all.
+# (offset and key of each record of a partition, True if complete).
 Looked = tuple[list[tuple[int, bytes | None]], bool]
-# A new JSON value out of an event's and its letter; None: leave this letter as it is.
+# (JSON value of the event, its dead-letter record) → new JSON value; None leaves the record as it is.
 Change = Callable[[Any, DeadLetter], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What is to be done to letters: ``change`` makes the new event, or ``schema_id`` alone says what the bytes are."""
+    """A requested repair: ``change`` builds the new value, or ``schema_id`` alone sets the schema of the
+    existing bytes.
+    """
 
     change: Change | None = None
     schema_id: int | None = None
@@ -100,7 +103,7 @@ class Repair:
 
 @dataclass(slots=True)
 class FoundDeadLetters:
-    """Letters that were read. ``complete`` False: there are more."""
+    """Dead-letter records from a bounded read. ``complete`` is False if there are more."""
 
     letters: list[TrackedDeadLetter] = field(default_factory=list)
     complete: bool = True
@@ -108,8 +111,11 @@ class FoundDeadLetters:
 
 @dataclass
 class DeadLetters:
-    """Thread safe: every call opens its own reader and writer. ``declared_key`` gives the field that the tree declares as
-    a topic's key, ``refuses`` why no event may be written into a topic here."""
+    """Dead-letter records of one cluster. Thread safe: each call opens its own reader and writer.
+
+    ``declared_key`` returns the key field that the topic tree declares for a topic. ``refuses`` returns the
+    reason why no event may be written to a topic here, None if writing is allowed.
+    """
 
     cluster: DeadLetterLog
     registry: DeadLetterSchemas
@@ -118,15 +124,17 @@ class DeadLetters:
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     refuses: Callable[[str], HubError | None] = lambda topic: None
 
-    # ---- what there is
+    # ---- reads
 
     def topics(self) -> Mapping[str, TopicDescription]:
-        """The topics that hold dead letters."""
+        """Return the topics that hold dead-letter records."""
         found = self.cluster.topics()
         return {name: topic for name, topic in sorted(found.items()) if kind_of(name) is not None}
 
     def resolved(self, topic: str) -> list[str]:
-        """The dead-letter topics that a name means: itself, or those of a topic or view of that name. Raises NotFound."""
+        """Resolve a name to dead-letter topics: the topic itself, or those of the topic or view with that
+        name. Raises NotFound.
+        """
         there = self.topics()
         if topic in there:
             return [topic]
@@ -141,7 +149,9 @@ class DeadLetters:
         return named
 
     def heaps(self, topic: str | None = None) -> tuple[list[dict[str, Any]], bool]:
-        """(one row a topic that has letters: see dead_letter.Heap.row, whether all were read)."""
+        """Return (one row per topic with dead-letter records, see ``TopicDeadLetters.row``; True if all were
+        read).
+        """
         names = self.resolved(topic) if topic is not None else list(self.topics())
         rows, complete = [], True
         for name in names:
@@ -155,8 +165,9 @@ class DeadLetters:
         return rows, complete
 
     def letters(self, names: Sequence[str], most: int = MOST_DEAD_LETTERS) -> FoundDeadLetters:
-        """Every letter of these topics, in the order of their partitions, with what was done about it and without its value.
-        One that a view wrote several times is there once."""
+        """Return the dead-letter records of these topics without values, ordered by partition, with the
+        actions taken. Duplicates for one view and event are merged.
+        """
         there, ledger = self.topics(), self.ledger()
         made = FoundDeadLetters()
         letters, made.complete = self._read(
@@ -168,11 +179,11 @@ class DeadLetters:
         return made
 
     def records(self, names: Sequence[str], most: int = MOST_DEAD_LETTERS) -> tuple[list[Record], bool]:
-        """(the records of these topics by their places, without their values, whether that is all)."""
+        """Return (the records of these topics by position, without values; True if complete)."""
         return self._read(*self._whole(names), most, lambda record: record._replace(value=None))
 
     def letter(self, place: RecordPlace) -> TrackedDeadLetter:
-        """One letter. Raises NotFound."""
+        """Return one dead-letter record. Raises NotFound."""
         there = self.topics()
         if place.topic not in there:
             raise NotFound(
@@ -186,7 +197,9 @@ class DeadLetters:
         return dead_letter.known(dead_letter_of(record), there[place.topic].topic_id, self.ledger())
 
     def at_offsets(self, topic: str, offsets: Sequence[int]) -> dict[int, list[RecordPlace]]:
-        """Where the letters of these offsets are: an offset may be there in each partition. Raises PeerError."""
+        """Find the dead-letter records at these offsets; an offset can exist in several partitions. Raises
+        PeerError.
+        """
         partitions = range(self.topics()[topic].partitions)
         found: dict[int, list[RecordPlace]] = {offset: [] for offset in offsets}
         places = [RecordPlace(topic, each, offset) for offset in offsets for each in partitions]
@@ -195,7 +208,7 @@ class DeadLetters:
         return found
 
     def ledger(self) -> dict[RecordPlace, DeadLetterAction]:
-        """What was done about every letter so far."""
+        """Read the actions taken on all dead-letter records. Raises PeerError if this takes longer than 60 s."""
         if ACTIONS_TOPIC not in self.cluster.topics():
             return {}
         records, complete = self._read(
@@ -211,7 +224,7 @@ class DeadLetters:
         return dead_letter.folded(records)
 
     def show(self, place: RecordPlace) -> dict[str, Any]:
-        """A letter closely, as far as it can be decoded; see letter_repair.Sight."""
+        """Return one dead-letter record in detail, decoded as far as possible (``repair.DecodedEvent``)."""
         found = self.letter(place)
         letter, entry = found.letter, found.entry
         seen = sight(found.value, self._source)
@@ -247,15 +260,17 @@ class DeadLetters:
         return row
 
     def later(self, letter: DeadLetter) -> dict[str, Any]:
-        """Whether later events of the letter's key are in its topic: over how many records it was looked, and the first.
+        """Report later events with the same key in the original topic: their number, the first offset, and
+        how many records were scanned.
 
-        The look is bounded; ``complete`` False says that what was not found may still be there.
+        The scan is bounded. If ``complete`` is False, later events may exist beyond it.
         """
         return self._later([letter])[0]
 
     def _later(self, letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
-        """The same of each letter, by one look at each partition, from the first of its letters on. Partitions that
-        ``_READ_S`` leaves no time for are not looked at."""
+        """``later()`` for many dead-letter records; scans each partition once. Partitions that do not fit
+        into ``_READ_S`` are skipped.
+        """
         by_partition: dict[TopicPartition, list[int]] = {}
         for letter in letters:
             if letter.first is not None:
@@ -292,7 +307,7 @@ class DeadLetters:
             "complete": complete,
         }
 
-    # ---- what is done
+    # ---- actions
 
     def repair(
         self,
@@ -303,8 +318,9 @@ class DeadLetters:
         why: str | None = None,
         dry_run: bool = False,
     ) -> list[dict[str, Any]]:
-        """Make each letter's event right. Every one is made and judged before the first is written: one that is not right
-        refuses all. Raises CallerError naming the letter."""
+        """Repair the events of these dead-letter records. All are built and validated before the first is
+        written; one invalid event rejects the whole call. Raises CallerError naming the record.
+        """
         _few(places)
         if dry_run:
             return [row for row, _ in self._repaired(places, how, by, why)]
@@ -324,11 +340,13 @@ class DeadLetters:
         dry_run: bool = False,
         look: bool = True,
     ) -> list[dict[str, Any]]:
-        """Append each letter's event to the topic that it is from: same partition and key, its own time, and headers that
-        tell where it came from. A letter that was replayed before is left out, so a second call does nothing twice. Every one is
-        judged before the first is appended: one that cannot be replayed refuses all. Raises CallerError naming the letter.
+        """Append each event to its original topic: same partition and key, its own timestamp, and
+        ``hub.replay.*`` headers. Records that were already replayed are skipped, so the call is idempotent.
+        All are validated before the first is appended; one that cannot be replayed rejects the whole call.
+        Raises CallerError naming the record.
 
-        ``as_is``: also what a view refused and nobody repaired, where the original is gone from its topic. ``look``: tell whether later events of its key exist.
+        ``as_is`` allows events that a view rejected and nobody repaired, if the original is gone from its
+        topic. ``look`` adds whether later events of the same key exist.
         """
         _few(places)
         if dry_run:
@@ -339,7 +357,7 @@ class DeadLetters:
     def dismiss(
         self, places: Sequence[RecordPlace], by: str, *, why: str | None = None, undo: bool = False
     ) -> list[dict[str, Any]]:
-        """Nothing is to be done about these letters; or, with ``undo``, something is after all."""
+        """Close these dead-letter records without a replay; with ``undo``, reopen them."""
         _few(places)
         with self._acting() as writer:
             there, known = self.topics(), self._known(places)
@@ -354,7 +372,7 @@ class DeadLetters:
                 writer.append([entry.record() for entry in entries[start : start + _BATCH]])
         return [{"letter": str(entry.at), "state": entry.state} for entry in entries]
 
-    # ---- repairing
+    # ---- repair
 
     def _repaired(
         self, places: Sequence[RecordPlace], how: Repair, by: str, why: str | None
@@ -388,7 +406,7 @@ class DeadLetters:
     def _made(
         self, found: TrackedDeadLetter, how: Repair, facts: _ClusterFacts
     ) -> tuple[bytes | None, bytes | None]:
-        """(key, value) of the repaired event."""
+        """Return (key, value) of the repaired event."""
         letter = found.letter
         topic = self._target(letter, facts)
         key = found.key if how.key is None else how.key.encode()
@@ -405,14 +423,12 @@ class DeadLetters:
             if value is None:
                 return key, found.value
             if how.schema_id is None and f"{topic}-value" not in facts.subjects():
-                return key, dead_letters_repair.dumped(value)  # the topic's events have no schema id
+                return key, dead_letters_repair.dumped(value)  # the topic has no value schema
             schema_id, source = self._schema(topic, how.schema_id or seen.schema_id)
             plain = dead_letters_repair.in_doubles(value)
             body = RUNNER.encoder_of(source).body(plain)
             if source.schema_type == "JSON" and body == exact_json.dumped(plain):
-                body = dead_letters_repair.dumped(
-                    value
-                )  # no rule made another of it: each number stays exact
+                body = dead_letters_repair.dumped(value)  # no rule rewrote the value: keep each number exact
             return key, frame(schema_id, body)
         except RuleRefused as error:
             raise error.of(f"dead letter {letter.at}") from None
@@ -424,7 +440,7 @@ class DeadLetters:
             ) from None
 
     def _schema(self, topic: str, wanted: int | None) -> tuple[int, SchemaSource]:
-        """The schema that an event of the topic is written with: its own when that is one of the topic's, else the latest."""
+        """Return the schema to encode with: ``wanted`` if it belongs to the topic's subject, else the latest."""
         subject = f"{topic}-value"
         if wanted is not None:
             with contextlib.suppress(NotFound):
@@ -436,7 +452,7 @@ class DeadLetters:
     def _right(
         self, letter: DeadLetter, key: bytes | None, value: bytes | None, facts: _ClusterFacts
     ) -> None:
-        """The event may go back to its topic: by its schema, by the key that the tree declares, by its size."""
+        """Check that the event may return to its topic: schema, declared key, size. Raises CallerError."""
         topic = self._target(letter, facts)
         where = f"dead letter {letter.at}"
         assert letter.of is not None
@@ -473,7 +489,7 @@ class DeadLetters:
             )
 
     def _target(self, letter: DeadLetter, facts: _ClusterFacts) -> str:
-        """The topic that a letter's event goes back to. Raises CallerError, NotFound."""
+        """Return the topic that the event returns to. Raises CallerError, NotFound."""
         if letter.of is None:
             raise CallerError(
                 f"dead letter {letter.at} does not say where it is from",
@@ -487,7 +503,7 @@ class DeadLetters:
             )
         return letter.of.topic
 
-    # ---- replaying
+    # ---- replay
 
     def _replay(
         self, writer: Writer | None, places: Sequence[RecordPlace], by: str, *, as_is: bool, look: bool
@@ -499,9 +515,9 @@ class DeadLetters:
         ids = {name: topic.topic_id for name, topic in there.items()}
         closed: set[RecordPlace] = set()
         rows: list[dict[str, Any]] = []
-        steps: list[list[NewRecord]] = []  # each is all there, or nothing of it
+        steps: list[list[NewRecord]] = []  # each inner list is atomic
 
-        # In the order of the log they are from, so that events of one key keep theirs.
+        # Replay in the order of the original log, to keep the order of events per key.
         order = sorted(places, key=lambda place: (known[place].letter.first or place, place))
         later = dict(
             zip(order, self._later([known[place].letter for place in order] if look else []), strict=False)
@@ -516,7 +532,7 @@ class DeadLetters:
                 rows.append({"letter": str(place), "state": "replayed", "done": "before"})
                 if (
                     done is not found and done.entry is not None
-                ):  # written again since, by a view computed anew
+                ):  # a recomputed view wrote the record again after the replay
                     steps.append([dead_letter.with_replay(found, ids[place.topic], done).record()])
                 continue
             target = self._target(letter, facts)
@@ -574,7 +590,7 @@ class DeadLetters:
                 code="HUB-1331",
             )
         there = None if letter.of is None else self._record(letter.of)
-        # Another event may be at its place, since its topic was made anew.
+        # After the topic was recreated, another event may be at this position.
         if (
             there is not None
             and letter.of is not None
@@ -590,7 +606,7 @@ class DeadLetters:
     def _beside(
         self, known: Mapping[RecordPlace, TrackedDeadLetter]
     ) -> dict[Hashable, list[TrackedDeadLetter]]:
-        """By event: every letter of it. One replay stands for all of them that are not closed."""
+        """Group the dead-letter records by event. One replay closes all unclosed records of its event."""
         originals = {each.letter.of.topic for each in known.values() if each.letter.of is not None}
         there = self.topics()
         names = [
@@ -615,7 +631,9 @@ class DeadLetters:
         return grouped
 
     def _time(self, letter: DeadLetter) -> int | None:
-        """The event's own time: as the letter says it, or as the original has it while it is there."""
+        """Return the event's own timestamp: from the dead-letter record, else from the original event while
+        it exists, else the time at which the dead-letter record was written.
+        """
         if letter.timestamp_ms is not None and letter.timestamp_ms >= 0:
             return letter.timestamp_ms
         if letter.of is not None:
@@ -628,7 +646,9 @@ class DeadLetters:
 
     @contextmanager
     def _acting(self) -> Iterator[Writer]:
-        """The name first: then nobody else acts, and what an earlier one wrote is all there."""
+        """Open the writer ``hub.dlq``. This fences concurrent actions and completes what an earlier writer
+        left open.
+        """
         if ACTIONS_TOPIC not in self.cluster.topics():
             with contextlib.suppress(Conflict):
                 self.cluster.create_topic(
@@ -646,7 +666,7 @@ class DeadLetters:
     def _known(
         self, places: Sequence[RecordPlace], ledger: Mapping[RecordPlace, DeadLetterAction] | None = None
     ) -> dict[RecordPlace, TrackedDeadLetter]:
-        """The letters at these places. Raises NotFound naming the first that is not there."""
+        """Return the dead-letter records at these positions. Raises NotFound naming the first missing one."""
         there = self.topics()
         ledger = self.ledger() if ledger is None else ledger
         found: dict[RecordPlace, TrackedDeadLetter] = {}
@@ -656,7 +676,7 @@ class DeadLetters:
                     f'topic "{place.topic}" has no dead letters', hint="hub dlq ls lists the topics that have"
                 )
         wanted = set(places)
-        if len(wanted) > 20:  # one pass instead of a look each
+        if len(wanted) > 20:  # one pass instead of one read per record
             by_place = self._between(wanted, lambda record: record, values=True)
         else:
             by_place = {place: each for place in wanted if (each := self._record(place)) is not None}
@@ -670,7 +690,7 @@ class DeadLetters:
         return found
 
     def _record(self, place: RecordPlace) -> Record | None:
-        """The record at exactly this place; None when it is gone, or no record."""
+        """Return the record at exactly this position, None if there is none."""
         topics = self.cluster.topics()
         if place.topic not in topics or not 0 <= place.partition < topics[place.topic].partitions:
             return None
@@ -692,8 +712,9 @@ class DeadLetters:
     def _between(
         self, places: Collection[RecordPlace], of: Callable[[Record], T], *, values: bool = False
     ) -> dict[RecordPlace, T]:
-        """What ``of`` makes of the records at these places, in their order; those between are read and passed over. Raises
-        PeerError."""
+        """Apply ``of`` to the records at these positions, in order. Records in between are read and skipped.
+        Raises PeerError.
+        """
         wanted = frozenset(places)
         spans: dict[TopicPartition, tuple[int, int]] = {}
         for place in wanted:
@@ -729,7 +750,7 @@ class DeadLetters:
         return dict(found)
 
     def _whole(self, names: Sequence[str]) -> tuple[Positions, Positions]:
-        """From where to where these topics reach now."""
+        """Return the beginning and end offsets of these topics."""
         return self.cluster.beginning_offsets(names), self.cluster.end_offsets(names)
 
     def _read(
@@ -743,8 +764,12 @@ class DeadLetters:
         values: bool = False,
         most_bytes: int | None = None,
     ) -> tuple[list[T], bool]:
-        """(what ``of`` makes of the records from start to end, sorted by their places, whether that is of all of them).
-        None is left out. ``values``: what it makes has their values, so that these count among ``most_bytes`` (``MOST_BYTES``)."""
+        """Apply ``of`` to the records from ``start`` to ``end``; return (results sorted by position, True if
+        complete).
+
+        None results are dropped. With ``values``, the results retain the values, so value sizes count toward
+        ``most_bytes`` (default ``MOST_BYTES``).
+        """
         if not len(end):
             return [], True
         reader = self.cluster.reader()
@@ -779,7 +804,7 @@ class DeadLetters:
 
 @dataclass
 class _ClusterFacts:
-    """What one action asks of the cluster and the registry, asked once however many letters it is about."""
+    """Cluster and registry lookups of one action, cached so that each is made once."""
 
     cluster: DeadLetterLog
     registry: DeadLetterSchemas
@@ -802,7 +827,7 @@ class _ClusterFacts:
         return self._subjects
 
     def largest(self, topic: str) -> int:
-        """The most bytes that a record of the topic may have."""
+        """Return the maximum size of a record of the topic, in bytes."""
         if topic not in self._largest:
             config = self.cluster.topic_config([topic])[topic]
             self._largest[topic] = int(config.get("max.message.bytes", _DEFAULT_LARGEST))
@@ -830,12 +855,12 @@ def _in_batches(steps: Iterable[Sequence[NewRecord]]) -> Iterator[list[NewRecord
 
 
 def sets(assignments: Sequence[tuple[str, Any]]) -> Change:
-    """A change that sets fields."""
+    """Return a change that sets fields."""
     return lambda value, _letter: dead_letters_repair.changed(value, assignments)
 
 
 def whole(value: Any) -> Change:
-    """A change that takes a whole event."""
+    """Return a change that replaces the whole event."""
     return lambda _value, _letter: value
 
 

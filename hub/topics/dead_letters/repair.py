@@ -1,8 +1,8 @@
-"""[core] A dead event looked at closely: which schema, how far it can be read, what is wrong where; and changed by hand.
+"""[core] Decode one rejected event, locate its error, and edit it.
 
-``sight`` never fails: what cannot be decoded is shown as far as it goes. ``changed`` makes a new JSON value; its bytes are
-the shell's to make (by the topic's schema) and to judge (as the auditor does). A repair must not change what nobody asked
-it to: a number of JSON that no double and no 64 bits hold is a Decimal from ``loaded`` to ``dumped``.
+``sight`` never raises for undecodable bytes: it returns what can be decoded. ``changed`` builds a new JSON
+value; the shell encodes it with the topic's schema and validates it. A repair must not alter fields that it
+does not set: a JSON number that fits neither a double nor 64 bits is a Decimal from ``loaded`` to ``dumped``.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
 
 _SHOWN_BYTES = 32
 _MOST_HEX = 4_096
-_MOST_LEVELS = 200  # orjson writes 254, and what is told of an event has it a few levels down
+_MOST_LEVELS = 200  # orjson serializes up to 254 levels, and the response nests the event a few levels down
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedEvent:
-    """An event's bytes as far as they can be read. ``value`` is the JSON twin, ``partial`` when it ends at ``path``;
-    ``wrong`` None: nothing is wrong with the bytes. ``around`` is hex: what is before, at and after byte ``offset``."""
+    """An event, decoded as far as possible. ``value`` is its JSON form; if ``partial``, decoding stopped at
+    ``path``. ``wrong`` is the error, None if the bytes are valid. ``around`` is hex of the bytes before, at
+    and after ``offset``.
+    """
 
     format: str | None
     schema_id: int | None
@@ -63,8 +65,9 @@ class DecodedEvent:
 def sight(
     value: bytes | None, source_of: Callable[[int], SchemaSource | None], schema_id: int | None = None
 ) -> DecodedEvent:
-    """``source_of`` gives the schema of an id, None when the registry has none. ``schema_id``: read the body with this
-    one instead of the one that the bytes name."""
+    """Decode an event. ``source_of`` returns the schema for an id, None if it is not registered.
+    ``schema_id`` overrides the id in the bytes.
+    """
     if value is None:
         return DecodedEvent(None, None, None, True)
     framed = len(value) >= 5 and value[0] == 0
@@ -99,7 +102,7 @@ def sight(
 
 
 def _unframed(value: bytes, wrong: str) -> DecodedEvent:
-    """Bare JSON is what producers write that know of no registry."""
+    """Try bare JSON, the format of producers that do not use a registry."""
     try:
         found = loaded(value)
     except orjson.JSONDecodeError:
@@ -148,18 +151,20 @@ def _protobuf(parsed: ProtobufSchema, schema_id: int, value: bytes, start: int) 
     try:
         found = json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=pool)
     except (json_format.SerializeToJsonError, ValueError, TypeError, RecursionError) as error:
-        # Bytes that are right, and no JSON: a time after the year 9999, an Any of a type that the file does not know.
+        # Valid bytes without a JSON form: a time after the year 9999, or an Any of a type that the schema
+        # does not define.
         return DecodedEvent("PROTOBUF", schema_id, wrong=f"no JSON for it: {str(error)[:200]}")
     return DecodedEvent("PROTOBUF", schema_id, found, True)
 
 
 def loaded(text: bytes | str) -> Any:
-    """JSON, with a Decimal for each number that would not come back as it was. Raises orjson.JSONDecodeError.
+    """Parse JSON, with a Decimal for each number that a float or 64-bit integer would alter. Raises
+    orjson.JSONDecodeError.
 
     >>> loaded("[0.10, 18446744073709551617]")
     [0.1, Decimal('18446744073709551617')]
     """
-    orjson.loads(text)  # json alone takes NaN, and half characters
+    orjson.loads(text)  # json alone accepts NaN and lone surrogates
     try:
         found = json.loads(text, parse_int=_number, parse_float=_number)
     except InvalidOperation:
@@ -191,12 +196,12 @@ def _number(text: str) -> Any:
 
 
 def dumped(value: Any) -> bytes:
-    """The JSON of a value with such numbers, each exactly."""
+    """Serialize a value from ``loaded`` to JSON without altering numbers."""
     return orjson.dumps(_numbered(value, lambda number: orjson.Fragment(str(number))))
 
 
 def in_doubles(value: Any) -> Any:
-    """The value as all others see it, to whom each of its numbers is a double or 64 bits."""
+    """Convert Decimals and integers beyond 64 bits to floats, as other JSON consumers read them."""
     return _numbered(value, float)
 
 
@@ -214,7 +219,7 @@ def _numbered(value: Any, of: Callable[[Decimal | int], Any]) -> Any:
 
 
 def around(value: bytes, at: int) -> str:
-    """Hex of what is near a byte, with the byte itself in brackets.
+    """Return the hex of the bytes around offset ``at``, with that byte in brackets.
 
     >>> around(bytes(range(6)), 2)
     '0001[02]030405'
@@ -229,14 +234,16 @@ def around(value: bytes, at: int) -> str:
 
 
 def hex_of(value: bytes | None) -> str | None:
-    """Hex of the first bytes."""
+    """Return the hex of the first 4,096 bytes."""
     if value is None:
         return None
     return value[:_MOST_HEX].hex() + ("…" if len(value) > _MOST_HEX else "")
 
 
 def changed(value: Any, sets: Sequence[tuple[str, Any]]) -> Any:
-    """The value with fields set, by their paths (``address.city``, ``items.0.sku``). Raises CallerError naming the step."""
+    """Return a copy with fields set by path (``address.city``, ``items.0.sku``). Raises CallerError naming
+    the step.
+    """
     made = deepcopy(value) if value is not None else {}
     for path, to in sets:
         steps, at = path.split("."), made
@@ -265,7 +272,8 @@ def _inside(at: Any, step: str, path: str) -> Any:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """``field=value`` of a command line: the value is JSON where it is such, else text.
+    """Parse ``field=value`` from the command line. The value is parsed as JSON if it is valid JSON, else taken
+    as text.
 
     >>> assignment("n=3"), assignment("name=Ann"), assignment('code="3"')
     (('n', 3), ('name', 'Ann'), ('code', '3'))
@@ -282,7 +290,7 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def difference(before: Any, after: Any, path: str = "") -> list[dict[str, Any]]:
-    """Field by field, what a repair changes: path, before, after."""
+    """List the changed fields of a repair: path, before, after."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         rows = []
         for name in dict.fromkeys([*before, *after]):

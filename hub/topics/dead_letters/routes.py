@@ -1,4 +1,7 @@
-"""[edge] FastAPI: dead letters, counted, shown, repaired, replayed, dismissed. Scripts are the command line's alone."""
+"""[edge] FastAPI: count, list, show, repair, replay and dismiss dead-letter records.
+
+Repair scripts are available on the command line only.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from hub.errors import CallerError, PeerError
 from hub.topics.dead_letters.model import RecordPlace, State, dead_letter_row, page
 from hub.topics.dead_letters.queue import DeadLetters, Repair, sets, whole
 
-# Each reads whole topics in one of the server's threads.
+# Each request reads whole topics in one of the server's threads.
 _MOST_AT_ONCE = 4
 MOST_ANSWER_BYTES = 8 << 20
 
@@ -56,7 +59,7 @@ class DismissBody(BaseModel):
 
 
 def create_router(letters: DeadLetters) -> APIRouter:
-    """The routes over the dead letters of one cluster."""
+    """Build the dead-letter routes for one cluster."""
     router = APIRouter(tags=["dead letters"])
     room = threading.BoundedSemaphore(_MOST_AT_ONCE)
 

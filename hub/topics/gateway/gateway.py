@@ -1,17 +1,18 @@
-"""[shell] The way in over HTTP: requests of one or many records, encoded by their topic's schema, written, acknowledged.
+"""[shell] Produce gateway: encode records with their topic's schema, write them, answer when they are
+acknowledged.
 
 ::
 
     admit (bounded) ─▶ workers: split, look up topic and schema, encode ─▶ sender ─▶ acknowledged ─▶ the answer
 
-``submit`` never waits: it gives a future that has the answer once every record is acknowledged by all in-sync replicas,
-or refused. What is under way is bounded in requests and bytes; over that it is refused at once (429), and so it is
-for a moment after Kafka did not answer (503). Workers and the thread that hears acknowledgements are the gateway's own:
-the server's threads stay free for reads.
+``submit`` does not block: it returns a future that completes when every record is acknowledged by all in-sync
+replicas, or refused. Requests and bytes in progress are bounded; requests above the limit are refused at once
+(429), and so are requests for a moment after Kafka did not answer (503). The gateway has its own worker
+threads and its own acknowledgement thread, so the server's threads stay free for reads.
 
-A request with an idempotency key is answered from memory, or from the marks that its records carry in the log. A topic is
-looked through once, for what an earlier process wrote; and further on for each request whose outcome was not heard, which
-is refused (503) as long as its records may still come (``idempotency.py`` says how long that is).
+A request with an idempotency key is answered from memory, or from the marks that its records carry in the
+log. Each topic is searched once, for records of earlier processes, and again for each request with an unknown
+outcome. Such a request is refused (503) while its records may still arrive (see ``idempotency.py``).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ log = logging.getLogger(__name__)
 
 MOST_REQUESTS = 256
 MOST_BYTES = 64 << 20
-# An empty object may be written as a record of long defaults.
+# An empty object may be encoded as a record of long defaults.
 _MOST_ENCODED_BYTES = 2 * MOST_REQUEST_BYTES
 _WORKERS = 4
 _AWAY_S = 1.0
@@ -89,7 +90,7 @@ _TOPIC_AGE_S = 10.0
 _SCHEMA_AGE_S = 30.0
 _NO_SCHEMA_AGE_S = 2.0
 _MOST_KNOWN = 2_000
-_MOST_SEARCHED = 20_000  # records at the end of a topic in which marks are looked for
+_MOST_SEARCHED = 20_000  # records at the end of a topic that are searched for marks
 _MOST_SEARCHED_TOPICS = 50
 _SEARCH_S = 10.0
 _UNHEARD = "HUB-3013"
@@ -97,8 +98,9 @@ _UNHEARD = "HUB-3013"
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """A body for a topic. ``form`` record: API v3; event: the short form, whose key is ``key_field``'s value. ``trace``: what
-    the request is a part of."""
+    """A request body for a topic. ``form`` is "record" for API v3 or "event" for the short form, whose key is
+    the value of ``key_field``. ``trace`` is the trace context of the request.
+    """
 
     topic: str
     body: bytes
@@ -116,7 +118,9 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAnswer:
-    """``lines`` in the order of the request's records; ``single``: it was one, and ``status`` is its own."""
+    """Answer to a produce request. ``lines`` are in the order of the request's records. If ``single``, there
+    was one record and ``status`` is its status.
+    """
 
     status: int
     lines: tuple[dict[str, Any], ...]
@@ -125,9 +129,10 @@ class GatewayAnswer:
     repeated: bool = False
 
 
-# Why no record of a topic may be written now; None: they may. Must not wait for long, nor raise.
+# Return why no record may be written to a topic now, None if writing is allowed. Must not block for long, nor
+# raise.
 Refuses = Callable[[str], HubError | None]
-# Hears of each record that is in the log: the record, its partition and offset. Must not raise.
+# Called for each record that is in the log, with its partition and offset. Must not raise.
 Took = Callable[[NewRecord, TopicPartition, int], None]
 
 
@@ -139,21 +144,21 @@ class _GatewayTopic:
 
 @dataclass(slots=True)
 class _Latest:
-    """The latest schema of a subject, or that of one version. ``id`` None: there is none."""
+    """Cached schema id of a subject's latest version, or of one version. ``id`` None: there is none."""
 
     id: int | None
     asked_at_s: float
 
 
 class Slot:
-    """Room for one request. ``release`` once it is answered; twice is harmless."""
+    """Capacity reserved for one request. Call ``release`` once it is answered; ``release`` is idempotent."""
 
     def __init__(self, gateway: Gateway, size: int) -> None:
         self._gateway = gateway
         self._size: int | None = size
 
     def shrink(self, size: int) -> None:
-        """The body is smaller than was allowed for."""
+        """Return capacity if the body is smaller than reserved."""
         if self._size is not None and size < self._size:
             self._gateway._give_back(self._size - size, 0)
             self._size = size
@@ -165,13 +170,13 @@ class Slot:
 
 
 class _Batch:
-    """The records of one request under way; ``settled`` runs once, when each has its line."""
+    """Records of one request in progress. ``settled`` is called once, when every record has its line."""
 
     def __init__(self, count: int, settled: Callable[[_Batch], None], give_up_at_s: float) -> None:
         self.lines: list[dict[str, Any] | None] = [None] * count
         self.after: dict[TopicPartition, int] = {}
-        self.unknown = False  # whether a record that was sent is in the log
-        self.passing = False  # a record was refused for what may be over by the next try
+        self.unknown = False  # True if the outcome of a sent record is unknown
+        self.passing = False  # True if a record was refused for a reason that may not apply to a retry
         self.give_up_at_s = give_up_at_s
         self._left = count
         self._settled = settled
@@ -206,7 +211,7 @@ class _Batch:
 
 
 class Gateway:
-    """Thread safe. ``start`` before use, ``stop`` after."""
+    """Produce gateway. Thread safe. Call ``start`` before use and ``stop`` after."""
 
     def __init__(
         self,
@@ -248,7 +253,7 @@ class Gateway:
         self._poller.start()
 
     def stop(self) -> None:
-        """What is under way gets its time to be acknowledged."""
+        """Stop the gateway; wait up to 5 s for outstanding acknowledgements."""
         self._workers.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(HubError):
             if self._sender is not None:
@@ -258,15 +263,17 @@ class Gateway:
             self._poller.join(5.0)
 
     def cluster_id(self) -> str:
-        """Raises PeerError while it is not known and Kafka is away."""
+        """Return the cluster id, cached. Raises PeerError if it is not cached and Kafka does not answer."""
         if self._cluster_id is None:
             self._cluster_id = self.cluster.cluster_id()
         return self._cluster_id
 
-    # ---- in
+    # ---- input
 
     def admit(self, size: int) -> Slot:
-        """Room for a request of at most so many bytes. Raises TooLarge; Busy, PeerError (nothing was written)."""
+        """Reserve capacity for a request of up to ``size`` bytes. Raises TooLarge; Busy, PeerError (nothing
+        was written).
+        """
         if size > MOST_REQUEST_BYTES:
             raise TooLarge(
                 f"the request has {size} bytes, {MOST_REQUEST_BYTES} are allowed", hint="send several"
@@ -294,7 +301,9 @@ class Gateway:
             self._requests -= requests
 
     def submit(self, request: ProduceRequest, slot: Slot) -> Future[GatewayAnswer]:
-        """The answer to come; errors of the request as a whole are answers too. The slot is released by then."""
+        """Process a request and return its future answer. Errors of the whole request are answers, too. The
+        slot is released when the future completes.
+        """
         answer: Future[GatewayAnswer] = Future()
         answer.add_done_callback(lambda _: slot.release())
         key, print_ = request.idempotency_key, ""
@@ -311,12 +320,12 @@ class Gateway:
             if known is not None:
                 known.add_done_callback(lambda first: _repeat(first, answer))
                 return answer
-        # Who asks goes along: a hint names no topic that they may not see.
+        # Keep the caller's context: a hint must not name a topic that the caller may not see.
         self._workers.submit(copy_context().run, self._work, request, print_, answer)
         return answer
 
     def write(self, request: ProduceRequest) -> GatewayAnswer:
-        """Submit and wait."""
+        """Submit a request and wait for its answer."""
         return self.submit(request, self.admit(len(request.body))).result(self.cluster.timeout_s * 3)
 
     def _work(self, request: ProduceRequest, print_: str, answer: Future[GatewayAnswer]) -> None:
@@ -379,7 +388,7 @@ class Gateway:
                     self._send_copy(batch, index, copy, error)
                 continue
             except Exception as error:
-                # Of this record alone: a batch that is left unfinished would hold its place.
+                # Refuse this record only: an unfinished batch would hold its slot.
                 log.exception("a record could not be made")
                 batch.refuse(index, HubFault(f"the record could not be made: {type(error).__name__}"))
                 continue
@@ -406,8 +415,9 @@ class Gateway:
         keep: bool,
         unheard: bool = False,
     ) -> None:
-        """``keep``: the answer stands for the request from now on. ``unheard``: nobody knows what was written, so the
-        next tries look into the log, each again."""
+        """Complete the answer. ``keep``: remember it for repeated requests. ``unheard``: the outcome is
+        unknown, so retries search the log.
+        """
         key = request.idempotency_key
         if key is not None:
             with self._lock:
@@ -422,7 +432,7 @@ class Gateway:
         with contextlib.suppress(InvalidStateError):  # a request that failed is answered once
             answer.set_result(made)
 
-    # ---- what a request says, made into records
+    # ---- parsing and encoding
 
     def _records(self, request: ProduceRequest) -> list[RecordRequest | HubError]:
         found: list[RecordRequest | HubError] = []
@@ -468,7 +478,7 @@ class Gateway:
     def _bytes_of(
         self, topic: str, part: str, given: Data, asked: RecordRequest
     ) -> tuple[bytes | None, int | None]:
-        """(bytes, schema id when there is one) of a key or a value."""
+        """Return (bytes, schema id or None) of a key or a value."""
         if given.data is None:
             return None, None
         subject = f"{topic}-{part}"
@@ -497,7 +507,7 @@ class Gateway:
         return frame(schema_id, encoder.body(given.data, part, steps)), schema_id
 
     def _must_be_right(self, topic: str, part: str, plain: bytes | None) -> None:
-        """Bytes for a topic that has a schema must be what the auditor will take."""
+        """Check that raw bytes for a topic with a schema pass the conformance check. Raises Unprocessable."""
         if part != "value":
             return
         self._known.forget()
@@ -512,7 +522,9 @@ class Gateway:
     # ---- schemas
 
     def _chosen(self, subject: str, given: Data) -> int | None:
-        """The id of the schema that a record asks for; None when the subject has none and none is asked for."""
+        """Return the schema id that a record requests, else the subject's latest, None if it has none. Raises
+        Unprocessable.
+        """
         if given.subject is not None and given.subject != subject:
             raise Unprocessable(f'subject "{given.subject}" is not the topic\'s', hint=f'it is "{subject}"')
         try:
@@ -531,8 +543,9 @@ class Gateway:
         return self._latest_id(subject)
 
     def _version_id(self, subject: str, version: int) -> int | None:
-        """Of at most 30 s ago, for a subject that is deleted for ever begins with version 1 again; an older one while the
-        registry is away."""
+        """Return the schema id of a version, cached for 30 s because a permanently deleted subject restarts
+        at version 1. An older result is used while the registry is unreachable.
+        """
         known, now_s = self._versions.get((subject, version)), time.monotonic()
         if known is not None and now_s - known.asked_at_s <= _SCHEMA_AGE_S:
             return known.id
@@ -548,7 +561,7 @@ class Gateway:
         return found
 
     def _latest_id(self, subject: str) -> int | None:
-        """Of at most 30 s ago; an older one while the registry is away."""
+        """Return the latest schema id, cached for 30 s; an older one while the registry is unreachable."""
         known, now_s = self._latest.get(subject), time.monotonic()
         if known is not None:
             age_s = _SCHEMA_AGE_S if known.id is not None else _NO_SCHEMA_AGE_S
@@ -561,7 +574,7 @@ class Gateway:
         except PeerError:
             if known is None or known.id is None:
                 raise
-            found = known.id  # it was registered, and stays valid
+            found = known.id  # a registered schema stays valid
         if len(self._latest) >= _MOST_KNOWN:
             self._latest.clear()
         self._latest[subject] = _Latest(found, now_s)
@@ -581,7 +594,7 @@ class Gateway:
     # ---- topics
 
     def _topic(self, name: str) -> _GatewayTopic:
-        """Raises NotFound with the nearest name; PeerError."""
+        """Return the topic, cached for 10 s. Raises NotFound with the nearest name; PeerError."""
         known, now_s = self._topics.get(name), time.monotonic()
         if known is not None and now_s - known.asked_at_s <= _TOPIC_AGE_S:
             return known
@@ -595,7 +608,7 @@ class Gateway:
             )
         return self._topics[name]
 
-    # ---- out
+    # ---- output
 
     def _send(
         self, batch: _Batch, index: int, new: NewRecord, cluster_id: str, schema_id: int | None
@@ -617,7 +630,7 @@ class Gateway:
 
         try:
             sender = self._open()
-        except HubError as error:  # of this record alone: those before it are on their way
+        except HubError as error:  # refuse this record only: those before it are already sent
             return batch.refuse(index, error)
         try:
             sender.send(new, acknowledged)
@@ -630,7 +643,9 @@ class Gateway:
     def _dead_copy(
         self, name: str, topic: _GatewayTopic, asked: RecordRequest | HubError, error: HubError, now_ms: int
     ) -> NewRecord | None:
-        """The copy that a rule's action DLQ wants of a refused record; None where there is none, or may not be."""
+        """Build the copy for the DLQ action of the rule that refused the record; None if no action or no
+        permission exists.
+        """
         if not isinstance(error, RuleRefused) or not error.dlq_topic or isinstance(asked, HubError):
             return None
         if not may_be_dead_in(error.dlq_topic) or self.refuses(error.dlq_topic) is not None:
@@ -639,12 +654,12 @@ class Gateway:
             self._topic(error.dlq_topic)
             without = replace(asked, value=Data(), partition=None)
             key = self._encoded(name, topic, without, now_ms)[0].key
-        except HubError:  # of the key, or no such topic: there is nothing more to be done for it
+        except HubError:  # invalid key, or no such topic: no copy is possible
             return None
         return dead_copy(error, name, key, as_json(asked.value.data, "value"), asked.headers)
 
     def _send_copy(self, batch: _Batch, index: int, copy: NewRecord, error: HubError) -> None:
-        """Refuse the record once what became of its copy is known."""
+        """Send the copy, and refuse the record once the outcome of the copy is known."""
 
         def acknowledged(place: TopicPartition, offset: int, failed: HubError | None) -> None:
             self._heard_at_s = time.monotonic()
@@ -662,7 +677,9 @@ class Gateway:
             return self._sender
 
     def _drop(self, sender: KafkaSender) -> None:
-        """A sender that is beyond repair makes room for a new one; what it had under way is told by its callbacks."""
+        """Discard a failed sender so that a new one is opened. Its callbacks report the outcome of its
+        records.
+        """
         with self._sending:
             if self._sender is sender:
                 self._sender = None
@@ -674,7 +691,7 @@ class Gateway:
         while not self._stop.is_set():
             try:
                 self._step()
-            except Exception:  # nobody else acknowledges: it goes on
+            except Exception:  # the only acknowledgement thread must keep running
                 log.exception("acknowledgements")
                 self._stop.wait(0.5)
 
@@ -696,11 +713,12 @@ class Gateway:
         if error.code in (AWAY, BARRED):
             self._away_until_s = time.monotonic() + _AWAY_S
 
-    # ---- requests of before, in the log
+    # ---- earlier requests in the log
 
     def _in_log(self, topic: str, key: str, print_: str, count: int, now_ms: int) -> FoundRequest | None:
-        """What of the request's ``count`` records is in the log already. Raises Conflict when another request had the key;
-        PeerError, also while what is missing may still come."""
+        """Find the request's records that are already in the log. Raises Conflict if the key belongs to
+        another request; PeerError, also while missing records may still arrive.
+        """
         with self._searching:
             now_s = time.monotonic()
             with self._lock:
@@ -727,13 +745,17 @@ class Gateway:
         return found
 
     def _may_lack(self, known: SearchedRequests, now_s: float) -> bool:
-        """Whether it may lack what an earlier process had under way when it ended, of which this one knows nothing."""
+        """Return True if the search may have missed records that an earlier process had in progress when it
+        ended.
+        """
         early = known.begun_at_s - self._made_at_s < SETTLES_S
         return early or (known.hides and now_s - self._made_at_s <= WINDOW_S)
 
     def _search(self, topic: str, known: SearchedRequests | None, now_s: float) -> SearchedRequests:
-        """The marks among the topic's last records; those after what is known, when that can be gone on with."""
-        # First how far the log goes, then how far it can be read: what is written meanwhile hides nothing.
+        """Search the last records of the topic for marks, continuing after an earlier search where possible.
+        Raises PeerError.
+        """
+        # Read the log end before the readable end, so that records written in between do not look hidden.
         last = self.cluster.end_offsets([topic], committed=False)
         begin, end = self.cluster.beginning_offsets([topic]), self.cluster.end_offsets([topic])
         hides = not end.covers(last)
@@ -767,7 +789,7 @@ class Gateway:
 
 
 def _marked(record: Record) -> Record:
-    """Without what nobody asks for, so that many are small."""
+    """Drop key and value to save memory."""
     return Record(
         record.topic, record.partition, record.offset, record.timestamp_ms, None, None, record.headers
     )
@@ -817,7 +839,9 @@ def _begun(request: ProduceRequest, count: int) -> Span | None:
 
 
 def _ended(span: Span, batch: _Batch) -> None:
-    """Where it is, when it is in one partition; and with what it failed, when nothing was written."""
+    """End the span: with the partition and offset if all records are in one partition, with the error if
+    nothing was written.
+    """
     lines = [line for line in batch.lines if line is not None]
     first = next((line for line in lines if line["error_code"] == 200), None)
     if first is None:
@@ -833,7 +857,7 @@ def _with_header(new: NewRecord, name: str, value: bytes) -> NewRecord:
         tuple(each for each in new.headers if each[0] != name) if name == IDEMPOTENCY_HEADER else new.headers
     )
     if name == PRODUCER_HEADER and any(each[0] == name for each in kept):
-        return new  # the record says it itself
+        return new  # the record sets the header itself
     return NewRecord(new.topic, new.key, new.value, (*kept, (name, value)), new.timestamp_ms, new.partition)
 
 

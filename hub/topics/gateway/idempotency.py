@@ -1,19 +1,21 @@
-"""[core] Requests that come twice: remembered by their key for a while, and found again in the log by their mark.
+"""[core] Detect repeated requests: by idempotency key in memory, and by a mark in the log.
 
-Memory answers within one process. Each record carries a mark too, ``key;fingerprint;index/count;epoch ms``, by which a
-process that has forgotten (it was started anew, or did not hear the outcome) finds what of a request is in the log.
+Memory covers one process. Each record also carries a mark, ``key;fingerprint;index/count;epoch ms``. A
+process that was restarted, or that did not learn the outcome, finds the request's records in the log by their
+marks.
 
-What may still come after an outcome that nobody heard, and why ``UnknownOutcomes`` looks twice
-  1. The producer sends nothing again: a record that is given up (delivery time-out, purge) is out of its queues, and the
-     request that carried it ends with it (a produce request waits no longer than its oldest record may).
-  2. What that request had put on the wire may yet be appended: bytes in sockets, in the broker's queue, or in an append that
-     a slow disk holds. A later producer id does not fence them; only a transaction would. But the leader that has them is
-     the one that answers the search. So a record is missing when the leader answered twice, ``SETTLES_S`` apart: what it
-     had before its first answer is in the log by the second.
-  3. What is appended may not be readable yet: behind another producer's open transaction, which shows (the end of the log is
-     past what is read), or not yet on all in-sync replicas, which is what the pause is for.
-  4. Not covered: bytes that a cut network keeps for longer than the first answer takes to come by another way, and replicas
-     that stay behind for longer than the pause.
+``UnknownOutcomes`` searches twice because records of a request with an unknown outcome can still arrive:
+
+    1. The producer does not resend. A record that is given up (delivery timeout, purge) leaves its queues, and the
+       request that carried it ends with it: a produce request waits no longer than its oldest record may.
+    2. Bytes that the request had put on the wire may still be appended: from sockets, from the broker's queue, or by an
+       append that a slow disk delays. A later producer id does not fence them; only a transaction would. The leader that
+       has them is the one that answers the search, so a record counts as missing only after the leader has answered
+       twice, ``SETTLES_S`` apart: what it had before its first answer is in the log by the second.
+    3. An appended record may not be readable yet. Behind another producer's open transaction, this shows as an end
+       offset past the readable end. If it is not yet on all in-sync replicas, the pause covers it.
+    4. Not covered: bytes that a partitioned network keeps for longer than the first answer takes by another route, and
+       replicas that lag for longer than the pause.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ _LONGEST_KEY = 255
 
 
 def checked_key(key: str) -> str:
-    """The key, when it is one. Raises CallerError."""
+    """Return the key if it is valid. Raises CallerError."""
     if not 0 < len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable():
         raise CallerError(f"Idempotency-Key: 1 to {_LONGEST_KEY} printable ASCII characters are needed")
     return key
 
 
 def fingerprint(*parts: bytes) -> str:
-    """Two requests with one fingerprint are the same."""
+    """Return a hash of the parts. Requests with equal fingerprints are the same request."""
     found = hashlib.sha256()
     for part in parts:
         found.update(len(part).to_bytes(8, "big") + part)
@@ -69,9 +71,12 @@ class _Entry(Generic[T]):
 
 @dataclass
 class AnswerMemory(Generic[T]):
-    """Answers by (topic, key), the oldest forgotten first: past the window, over so many keys, or over so many bytes.
+    """Answers by (topic, key). The oldest is evicted when it leaves the window, or when there are too many
+    keys or bytes.
 
-    What has no weight yet is under way, and stays: its retry would find nothing of it in the log and write it again."""
+    Entries of size 0 are in progress and are never evicted for space: a retry would find nothing in the log
+    and write again.
+    """
 
     most_keys: int = MOST_KEYS
     window_s: float = WINDOW_S
@@ -80,7 +85,9 @@ class AnswerMemory(Generic[T]):
     entries: OrderedDict[tuple[str, str], _Entry[T]] = field(default_factory=OrderedDict)
 
     def find(self, topic: str, key: str, print_: str, now_s: float) -> T | None:
-        """What is remembered of the same request; None: nothing. Raises Conflict when it was another one."""
+        """Return the remembered answer of the same request, None if there is none. Raises Conflict if the key
+        belongs to another request.
+        """
         while self.entries:
             place, oldest = next(iter(self.entries.items()))
             if now_s - oldest.begun_at_s <= self.window_s:
@@ -99,7 +106,7 @@ class AnswerMemory(Generic[T]):
             self._forget_oldest()
 
     def weigh(self, topic: str, key: str, size: int) -> None:
-        """The answer is there and has this many bytes."""
+        """Record the size of a completed answer in bytes, and evict the oldest answers over the limit."""
         entry = self.entries.get((topic, key))
         if entry is not None:
             self.size += size - entry.size
@@ -120,16 +127,20 @@ class AnswerMemory(Generic[T]):
 
 @dataclass
 class UnknownOutcomes:
-    """Requests whose outcome nobody heard, by (topic, key), for as long as their keys count. See the head of the file."""
+    """Requests with an unknown outcome, by (topic, key), kept while their keys are valid. See the module
+    docstring.
+    """
 
     most_keys: int = MOST_KEYS
     window_s: float = WINDOW_S
     settles_s: float = SETTLES_S
-    # (since when, when the log was first looked through in vain)
+    # (time of the failure, start of the first search of the log that found nothing)
     entries: OrderedDict[tuple[str, str], tuple[float, float | None]] = field(default_factory=OrderedDict)
 
     def add(self, topic: str, key: str, now_s: float) -> str | None:
-        """The topic of the one that is forgotten for it, whose log has to be looked through anew; None: none is."""
+        """Add a request. Returns the topic of an evicted request, whose log must be searched again; None if
+        none was evicted.
+        """
         self._expire(now_s)
         self.entries.pop((topic, key), None)
         self.entries[topic, key] = (now_s, None)
@@ -140,7 +151,9 @@ class UnknownOutcomes:
         return (topic, key) in self.entries
 
     def settled(self, topic: str, key: str, now_s: float) -> bool:
-        """The log was looked through in vain, begun at ``now_s``: whether nothing can come any more."""
+        """Record that a search started at ``now_s`` did not find all records. Return True if none can arrive
+        any more.
+        """
         since_s, looked_at_s = self.entries.get((topic, key), (now_s, float("-inf")))
         if looked_at_s is None:
             self.entries[topic, key] = (since_s, now_s)
@@ -154,7 +167,7 @@ class UnknownOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class WrittenPlace:
-    """Where a record of a request is in the log."""
+    """Position of a request's record in the log."""
 
     partition: int
     offset: int
@@ -163,7 +176,7 @@ class WrittenPlace:
 
 @dataclass(slots=True)
 class FoundRequest:
-    """What of a request is in the log: the places of its records by their number in it."""
+    """Records of one request that are in the log, by their index in the request."""
 
     fingerprint: str
     begun_at_ms: int
@@ -172,8 +185,9 @@ class FoundRequest:
 
 @dataclass(frozen=True, slots=True)
 class SearchedRequests:
-    """The requests that have marks in a topic, up to ``upto``, where the search of ``begun_at_s`` ended. ``hides``: the log
-    went on behind an open transaction."""
+    """Requests with marks in a topic, read up to ``upto`` by a search that started at ``begun_at_s``.
+    ``hides`` is True if the log continues behind an open transaction.
+    """
 
     requests: dict[str, FoundRequest]
     upto: Positions
@@ -182,16 +196,18 @@ class SearchedRequests:
 
 
 def mark(key: str, print_: str, index: int, count: int, begun_at_ms: int) -> bytes:
-    """The header of a request's record number ``index``."""
+    """Build the header value for record number ``index`` of a request."""
     return f"{key};{print_};{index}/{count};{begun_at_ms}".encode()
 
 
 def found_in(
     records: Iterable[Record], header: str, before: dict[str, FoundRequest] | None = None
 ) -> dict[str, FoundRequest]:
-    """The requests that records carry marks of, by key; of two with one key the later. What is no mark is ignored.
+    """Collect the requests whose marks the records carry, by key. If two requests have the same key, the
+    later one wins. Invalid marks are ignored.
 
-    ``before``: what earlier records of the topic said; it is added to."""
+    ``before`` holds the requests of earlier records; it is modified.
+    """
     requests: dict[str, FoundRequest] = {} if before is None else before
     for record in records:
         said = record.header(header)

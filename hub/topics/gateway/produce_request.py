@@ -1,7 +1,7 @@
-"""[core] What a produce request says: its body split into records, each record's parts, and the lines of the answer.
+"""[core] Parse a produce request into records, and build the lines of its answer.
 
-Shapes and names are those of Confluent's REST Proxy, API v3 ("Records"). A record whose JSON is broken ends what can be
-read of a body, unless the body says that it is lines (application/x-ndjson): then each line stands for itself.
+Formats and names are those of Confluent's REST Proxy, API v3 ("Records"). Invalid JSON ends the parsing of a
+body, unless its content type is lines (application/x-ndjson): then each line is parsed on its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRODUCER_HEADER = "hub.producer"
 IDEMPOTENCY_HEADER = "hub.idempotency"
 
 _LINE = re.compile(rb"[^\n]+")
-_MOST_GUESSES = 200  # fields that are compared with the key's name for a hint
+_MOST_GUESSES = 200  # fields compared with the key's name for a hint
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RECORD_FIELDS = ("partition_id", "headers", "key", "value", "timestamp", "original_size")
@@ -44,32 +44,32 @@ _DATA_FIELDS = (
     "subject_name_strategy",
     "schema",
 )
-# Types that a schema describes, as REST Proxy calls them, and their formats in the registry.
+# REST Proxy type of data with a schema → schema format in the registry.
 FORMATS: Mapping[str, str] = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
 
 Type = Literal["JSON", "STRING", "BINARY", "AVRO", "JSONSCHEMA", "PROTOBUF"]
 
 
 class Malformed(CallerError):
-    """What cannot be read as a request at all."""
+    """Body that cannot be parsed as a request."""
 
     code = "HUB-1322"
 
 
 class Unprocessable(CallerError):
-    """A record that is understood and cannot be written as it is."""
+    """Valid record that cannot be written as requested."""
 
     code = "HUB-1320"
 
 
 class TooLarge(CallerError):
-    """A record or a request over its limit."""
+    """Record or request over its size limit."""
 
     code = "HUB-1321"
 
 
 class Busy(PeerError):
-    """As much is under way as is allowed; nothing of this request was written."""
+    """Too many requests in progress; nothing of this request was written."""
 
     code = "HUB-3040"
 
@@ -86,13 +86,15 @@ STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
 
 
 def status_of(error: HubError) -> int:
-    """The HTTP status of an error of this API; 500 is the hub's own fault."""
+    """Return the HTTP status for an error of this API; 500 for internal errors."""
     return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A key or a value as a record says it. ``type`` None: the topic's schema, or the one that is named, decides. ``data`` None: null."""
+    """Key or value of a requested record. ``type`` None: the topic's schema, or the named one, decides.
+    ``data`` None: null.
+    """
 
     type: Type | None = None
     data: Any = None
@@ -103,7 +105,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class RecordRequest:
-    """One record to be written; ``size`` is that of its JSON in bytes."""
+    """One record to write. ``size`` is the size of its JSON in bytes."""
 
     key: Data
     value: Data
@@ -117,19 +119,20 @@ class RecordRequest:
 
 
 def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerError]:
-    """(JSON value, its size in bytes) of every value of a body, newline separated or concatenated; a CallerError in the
-    place of one that is refused. What cannot be read ends it, except between ``lines``."""
+    """Yield (JSON value, size in bytes) for each value of a body, newline-separated or concatenated, and a
+    CallerError for each invalid one. Parsing ends at invalid JSON, except with ``lines``.
+    """
     if not lines:
         try:
             yield loaded(body), len(body)
             return
         except orjson.JSONDecodeError:
-            pass  # several, or none
+            pass  # several values, or none
     if lines:
         yield from map(_parsed, _lines(body))
         return
     if b"\n" in body:
-        # One more than a request may have tells that there are too many: the others would only fill memory.
+        # One record over the limit proves that there are too many; parsing the rest would only use memory.
         found = [_parsed(part) for part in islice(_lines(body), MOST_RECORDS + 1)]
         if found and not any(isinstance(each, CallerError) for each in found):
             yield from found
@@ -138,7 +141,7 @@ def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerE
 
 
 def _lines(body: bytes) -> Iterator[bytes]:
-    """Those that are not blank."""
+    """Yield the lines that are not blank."""
     return (part for found in _LINE.finditer(body) if (part := found.group()).strip())
 
 
@@ -150,7 +153,9 @@ def _parsed(part: bytes) -> tuple[Any, int] | CallerError:
 
 
 def _concatenated(body: bytes) -> Iterator[tuple[Any, int] | CallerError]:
-    """Python's parser finds where a value ends; whether it is JSON is orjson's to say, which is stricter."""
+    """Yield concatenated JSON values. Python's parser finds the end of each value; the stricter orjson
+    validates it.
+    """
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -181,7 +186,7 @@ def _concatenated(body: bytes) -> Iterator[tuple[Any, int] | CallerError]:
 
 
 def record_of(value: Any, size: int) -> RecordRequest:
-    """The record that a JSON value says, in the shape of API v3. Raises CallerError naming the field."""
+    """Parse a record in the format of API v3. Raises CallerError naming the field."""
     if size > MOST_RECORD_BYTES:
         raise TooLarge(f"the record has {size} bytes, {MOST_RECORD_BYTES} are allowed")
     if not isinstance(value, dict):
@@ -201,8 +206,9 @@ def record_of(value: Any, size: int) -> RecordRequest:
 
 
 def event_of(value: Any, size: int, key_field: str | None) -> RecordRequest:
-    """The record of an event of the short form: the JSON value is the event, ``key_field`` names the key in it,
-    or its path with dots."""
+    """Parse an event in the short form: the JSON value is the event, ``key_field`` is the name or dotted path
+    of its key. Raises CallerError.
+    """
     if size > MOST_RECORD_BYTES:
         raise TooLarge(f"the event has {size} bytes, {MOST_RECORD_BYTES} are allowed")
     if not isinstance(value, dict):
@@ -222,7 +228,9 @@ def event_of(value: Any, size: int, key_field: str | None) -> RecordRequest:
 
 
 def headers_of(given: Any) -> Headers:
-    """The headers of a record: ``[{"name", "value": base64}]``; a null value is written as an empty one."""
+    """Parse the headers ``[{"name", "value": base64}]``; a null value becomes an empty one. Raises
+    Unprocessable.
+    """
     if given is None:
         return ()
     if not isinstance(given, list) or len(given) > MOST_HEADERS:
@@ -244,7 +252,7 @@ def headers_of(given: Any) -> Headers:
 
 
 def timestamp_of(given: Any) -> int | None:
-    """Epoch milliseconds of an RFC 3339 text, or of such a number."""
+    """Parse an RFC 3339 text or epoch milliseconds into epoch milliseconds. Raises Unprocessable."""
     if given is None:
         return None
     milliseconds: int | None = given if type(given) is int else None
@@ -293,7 +301,7 @@ def _data_of(given: Any, part: str) -> Data:
 
 
 def plain_bytes(given: Data, part: str) -> bytes | None:
-    """The bytes of data that needs no schema: JSON, STRING or BINARY. Raises Unprocessable."""
+    """Encode data that needs no schema: JSON, STRING or BINARY. Raises Unprocessable."""
     if given.data is None:
         return None
     if given.type == "JSON":
@@ -306,7 +314,9 @@ def plain_bytes(given: Data, part: str) -> bytes | None:
 
 
 def as_json(value: Any, place: str) -> bytes:
-    """Raises Unprocessable for what is nested deeper than JSON is written; it is read deeper."""
+    """Serialize a value. Raises Unprocessable if it is nested too deep to serialize; the parser accepts
+    deeper nesting.
+    """
     try:
         return dumped(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -351,7 +361,7 @@ def written_line(
     value_size: int | None,
     schema_id: int | None,
 ) -> dict[str, Any]:
-    """The line of a record that is in the log."""
+    """Build the answer line of a written record."""
     line: dict[str, Any] = {
         "error_code": 200,
         "cluster_id": cluster_id,
@@ -370,7 +380,7 @@ def written_line(
 
 
 def refused_line(error: HubError) -> dict[str, Any]:
-    """The line of a record that was not written, or of which that is not known."""
+    """Build the answer line of a record that was not written or whose outcome is unknown."""
     line: dict[str, Any] = {"error_code": status_of(error), "message": error.message}
     if error.hint:
         line["hint"] = error.hint

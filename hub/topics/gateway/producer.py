@@ -1,7 +1,8 @@
-"""[shell] The way in from Python: events encoded with their subject's latest schema, appended, acknowledged.
+"""[shell] Python producer: encode events with the latest schema of their subject and append them.
 
-``publish`` waits and returns the position after the event: the token by which a reader sees its own write. ``send`` and
-``flush`` are for many events: a bounded queue, delivery errors raised at the next call.
+``publish`` waits for the acknowledgement and returns the position after the event, which a reader uses to
+read its own write. ``send`` and ``flush`` handle many events through a bounded queue; delivery errors are
+raised by the next call.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 class Publisher:
-    """Events into topics. ``publish`` may be called from many threads, ``send`` and ``flush`` from one. ``close`` waits."""
+    """Producer of events. ``publish`` is thread safe; call ``send`` and ``flush`` from one thread. ``close``
+    waits for outstanding events.
+    """
 
     def __init__(
         self,
@@ -75,15 +78,15 @@ class Publisher:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Append one of many events; waits while the queue is full. Errors of earlier ones are raised here."""
+        """Append one of many events. Blocks while the queue is full. Raises errors of earlier events."""
         self._sender.send(self._record(topic, key, event, timestamp_ms, headers, partition))
 
     def flush(self, timeout_s: float = 60.0) -> None:
-        """Wait until everything sent is acknowledged. Raises what was not."""
+        """Wait until all sent events are acknowledged. Raises delivery errors."""
         self._sender.flush(timeout_s)
 
     def close(self) -> None:
-        """Wait for what is under way. Raises what was not acknowledged."""
+        """Wait for outstanding events. Raises delivery errors."""
         self.flush()
 
     def _record(
@@ -118,7 +121,9 @@ class Publisher:
         return frame(schema.id, RUNNER.rewritten(schema.source, encoded[5:]))
 
     def _schema(self, topic: str) -> _Schema:
-        """The subject's latest schema of at most 30 s ago; an older one while the registry is away."""
+        """Return the subject's latest schema, cached for 30 s; an older one while the registry is
+        unreachable.
+        """
         known = self._schemas.get(topic)
         now = time.monotonic()
         if known is None or now - known[1] > _SCHEMA_AGE_S:
@@ -137,7 +142,7 @@ class Publisher:
             except PeerError:
                 if known is None:
                     raise
-                known = (known[0], now)  # it was registered, and stays valid
+                known = (known[0], now)  # a registered schema stays valid
             self._schemas[topic] = known
         return known[0]
 

@@ -1,7 +1,8 @@
-"""[edge] FastAPI: records in over HTTP, as Confluent's REST Proxy has it (API v3), and events in their short form.
+"""[edge] FastAPI: produce records over HTTP, in Confluent's REST Proxy API v3 and in a short form.
 
-Paths and bodies are those of the REST Proxy API v3 reference. One record is answered with its own status; several with
-200 and one JSON line each. Answers carry ``Hub-Position``: a read that sends it along sees the write.
+Paths and bodies follow the REST Proxy API v3 reference. A single record is answered with its own status;
+several with 200 and one JSON line each. Answers carry ``Hub-Position``: a read that sends this position sees
+the write.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _THIS = "-"
 
 
 class _Route(APIRoute):
-    """Errors of these routes in REST Proxy's shape: a number as ``error_code``."""
+    """Route that returns errors in REST Proxy's format, with a numeric ``error_code``."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -45,7 +46,7 @@ class _Route(APIRoute):
 
 
 def create_router(gateway: Gateway) -> APIRouter:
-    """The routes over a running gateway."""
+    """Build the routes for a running gateway."""
     router = APIRouter(route_class=_Route, tags=["produce"])
 
     @router.get("/v3/clusters")
@@ -106,7 +107,7 @@ def create_router(gateway: Gateway) -> APIRouter:
     async def produce(request: Request, topic: str, form: Any, key_field: str | None) -> Response:
         given = request.headers.get("idempotency-key")
         key = None if given is None else checked_key(given)
-        # Passed on to the record even where this server traces nothing.
+        # Pass the trace on to the record even if this server records no traces.
         told = request.headers
         trace = ACTIVE.get() or parse(told.get("traceparent"), told.get("tracestate"))
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
@@ -119,26 +120,27 @@ def create_router(gateway: Gateway) -> APIRouter:
         asked = shell.ProduceRequest(
             topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace
         )
-        # Shielded: a client that hangs up does not take the answer from another one with the same key.
+        # Shielded: a client that disconnects must not cancel the answer for another request with the same
+        # key.
         return _answered(await asyncio.shield(asyncio.wrap_future(gateway.submit(asked, slot))))
 
     return router
 
 
 def declared_key(gateway: Gateway, topic: str) -> str | None:
-    """The field that the tree declares as the topic's key; None when it declares none."""
+    """Return the key field that the topic tree declares for the topic, None if there is none."""
     spec = None if gateway.tree is None else gateway.tree.find(topic)
     return None if spec is None else spec.key
 
 
 def _announced(request: Request) -> int:
-    """At most how many bytes the body has."""
+    """Return the upper bound of the body size in bytes."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else MOST_REQUEST_BYTES
 
 
 async def _read(request: Request, slot: Slot) -> bytes:
-    """The body. Raises TooLarge; CallerError when it does not come in time."""
+    """Read the body. Raises TooLarge; CallerError if it does not arrive in time."""
     parts: list[bytes] = []
     size = 0
     try:

@@ -1,8 +1,9 @@
-"""[core] The copy that a rule's action DLQ wants of a refused record: where it may go, and what it says.
+"""[core] Copy of a record that a data rule refused, for the rule's DLQ action.
 
-As Confluent's ``DlqAction`` writes it: the value as JSON, with headers ``__rule.*`` that name the rule, its mode, the subject, the
-topic and the reason. The topic is named by the rule (``dlq.topic`` of its params, or of the schema's metadata), that is, by whoever
-registers schemas: it may not be one of the hub's own topics, and the writer needs the right to write it.
+The format is that of Confluent's ``DlqAction``: the value as JSON, with ``__rule.*`` headers for the rule,
+its mode, the subject, the topic and the reason. The rule names the topic (``dlq.topic`` in its params or in
+the schema's metadata), so anybody who registers schemas can choose it. It must not be one of the hub's own
+topics, and the producer needs write access to it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ _OWN = ("_", "views.")
 
 
 def may_be_dead_in(topic: str) -> bool:
-    """Return True if whoever asks may have a copy written to the topic."""
+    """Return True if the caller may have a copy written to the topic."""
     return not topic.startswith(_OWN) and may(Action.write, Resource(Kind.topic, topic))
 
 
 def dead_copy(error: RuleRefused, topic: str, key: bytes | None, value: bytes, headers: Headers) -> NewRecord:
-    """The record for ``error.dlq_topic``. ``value`` is the JSON that was to be written to ``topic``."""
+    """Build the record for ``error.dlq_topic``. ``value`` is the JSON that was to be written to ``topic``."""
     assert error.dlq_topic
     part = error.message.partition(":")[0]
     said = {
@@ -36,7 +37,7 @@ def dead_copy(error: RuleRefused, topic: str, key: bytes | None, value: bytes, h
 
 
 def error_with_copy(error: HubError, topic: str, place: tuple[TopicPartition, int] | None) -> HubError:
-    """The refusal with the place of its copy in ``topic``; None: the copy was not written."""
+    """Add the position of the copy in ``topic`` to the error. ``place`` None: the copy was not written."""
     if not isinstance(error, RuleRefused):
         return error
     where = (

@@ -1,12 +1,12 @@
-"""The tree of topics, and how the cluster comes to match it.
+"""The topic tree: the declared topics, and applying them to the cluster.
 
 tree.py          [core]  topics.yaml: labels, inheritance, patterns
-key_fields.py    [core]  which field of an event is its key
-plan.py          [core]  desired and actual state to steps and refusals
+key_fields.py    [core]  key field of an event
+plan.py          [core]  compare the tree with the cluster: steps and refusals
 saved_plan.py    [core]  plans as JSON files, applied later exactly as shown
-drift.py         [core]  what differs, and who is right
-import_tree.py   [core]  a cluster's topics as the shortest tree
+drift.py         [core]  differences between tree and cluster, and which one is right
+import_tree.py   [core]  generate the shortest tree for a cluster's topics
 live_rules.py    [shell] the project's policies, reloaded when they change
-apply_plan.py    [shell] reads what a plan needs, and carries it out
-apply_lock.py    [shell] one apply at a time on a cluster
+apply_plan.py    [shell] read the inputs of a plan, and apply it
+apply_lock.py    [shell] lock that allows one apply at a time per cluster
 """

@@ -1,12 +1,15 @@
-"""[shell] One apply at a time on a cluster: a record in the compacted topic ``_hub.applies`` names who applies.
+"""[shell] Lock that allows one apply at a time per cluster. A record in the compacted topic ``_hub.applies``
+names the holder.
 
 Invariants (docs/adr/0032-one-apply-at-a-time.md):
 
-- The record is changed by compare-and-set alone: open the transactional writer, which fences every other one; read to the end;
-  append if the record is still the expected one. Of two at once one is fenced, and looks again.
-- Who applies writes a new ``beat`` every few seconds. Who finds a record waits for the next beat by its own clock, so clocks of
-  machines are never compared: a beat is a refusal, and silence for ``DEAD_S`` frees the lock.
-- Who applies asks ``Hold.check`` between steps, and stops when the record names somebody else.
+- The record changes by compare-and-set only: open the transactional writer, which fences every other writer;
+  read to the end; append if the record is still the expected one. Of two concurrent writers, one is fenced
+  and reads again.
+- The holder writes a new ``beat`` every few seconds. A process that finds a record waits for the next beat,
+  measured with its own clock, so clocks of different machines are never compared. A beat refuses the lock;
+  silence for ``DEAD_S`` frees it.
+- The holder calls ``Hold.check`` between steps, and stops if the record names another holder.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ TOPIC = "_hub.applies"
 WRITER = "hub.apply"
 KEY = b"apply"
 BEAT_S = 3.0
-# Several missed beats: of a process that was killed, of a machine that is off.
+# Several missed beats: the process was killed, or its machine is off.
 DEAD_S = 15.0
 _TRIES = 20
 _SILENT_S = 60.0
@@ -52,7 +55,9 @@ class Log(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who applies: ``who`` as user@host (pid), ``command``, since when (epoch ms), and the number of the last beat."""
+    """Holder of the lock: ``who`` as user@host (pid), ``command``, start time (epoch ms), and the number of
+    the last beat.
+    """
 
     id: str
     who: str
@@ -73,7 +78,7 @@ class Holder:
 
 @dataclass
 class Hold:
-    """The lock while it is held. ``check`` between steps."""
+    """A held lock. Call ``check`` between steps."""
 
     cluster: Log
     holder: Holder
@@ -89,14 +94,14 @@ class Hold:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise Conflict when another apply took over; PeerError when that cannot be found out."""
+        """Raise Conflict if another apply took over; PeerError if this cannot be determined."""
         if self.lost is None and time.monotonic() - self.renewed_s > self.dead_s / 2:
             self._renew()
         if self.lost is not None:
             raise self.lost
 
     def release(self) -> None:
-        """Free the lock; one that is not freed, because Kafka is away, is free after ``dead_s``."""
+        """Release the lock. If Kafka does not answer, the lock expires after ``dead_s``."""
         self._stopped.set()
         self._thread.join()
         with contextlib.suppress(HubError), self._lock:
@@ -132,9 +137,9 @@ def one_apply(
     beat_s: float = BEAT_S,
     dead_s: float = DEAD_S,
 ) -> Iterator[Hold]:
-    """Hold the lock for as long as the block runs. ``say`` hears why it waits, and that it took over.
+    """Hold the lock while the block runs. ``say`` receives messages about waiting and taking over.
 
-    Raises Conflict naming who holds it, PeerError.
+    Raises Conflict naming the holder, PeerError.
     """
     if TOPIC not in cluster.topics():
         with contextlib.suppress(Conflict):
@@ -148,7 +153,9 @@ def one_apply(
 
 
 def swap(cluster: Log, expected: Holder | None, after: Holder | None) -> Holder | None:
-    """Write ``after`` if the record is ``expected``. Returns what the record is then. Raises PeerError."""
+    """Write ``after`` if the current record is ``expected``. Returns the resulting record. Raises Conflict,
+    PeerError.
+    """
     record = NewRecord(TOPIC, KEY, None, partition=0) if after is None else after.record()
     for _ in range(_TRIES):
         writer = cluster.writer(WRITER)
@@ -167,7 +174,7 @@ def swap(cluster: Log, expected: Holder | None, after: Holder | None) -> Holder 
 
 
 def read(cluster: Log) -> Holder | None:
-    """Who holds the lock; None: nobody. Raises PeerError."""
+    """Return the holder of the lock, None if it is free. Raises PeerError."""
     reader, found = cluster.reader(), None
     end = cluster.end_offsets([TOPIC])
     try:
@@ -191,7 +198,9 @@ def _acquired(cluster: Log, command: str, say: Callable[[str], None], beat_s: fl
 
 
 def _free_or_dead(cluster: Log, say: Callable[[str], None], beat_s: float, dead_s: float) -> Holder | None:
-    """Return None, or the holder that has not been heard for ``dead_s``. Raises Conflict for one that is heard."""
+    """Return None if the lock is free, or the holder that was silent for ``dead_s``. Raises Conflict if the
+    holder is alive.
+    """
     first = read(cluster)
     if first is None:
         return None

@@ -1,8 +1,8 @@
-"""[shell] Reads what a plan needs from the cluster and the registry, and carries a plan out, step by step.
+"""[shell] Read the inputs of a plan from the cluster and the registry, and apply a plan step by step.
 
-Before it is shown, a plan is rehearsed by the brokers themselves, so that what they would refuse is refused before
-anything is changed. Every step is idempotent: an apply that was cut off is finished by the next one. Topics are made and
-changed in batches: a thousand of them are ten requests.
+Before a plan is shown, the brokers validate it, so that what they would refuse is refused before anything
+changes. Every step is idempotent: the next apply completes one that was interrupted. Topics are created and
+altered in batches: a thousand of them take ten requests.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from hub.topics.tree.plan import (
 from hub.topics.tree.tree import TopicTree
 
 _ASKED_FOR_DEFAULTS = 20
-# Of one request. A controller takes 10,000 records at once: each topic, partition and setting is one.
+# Limits per request. A controller accepts 10,000 records at once; each topic, partition and setting is one
+# record.
 _MOST_TOPICS = 100
 _MOST_PARTITIONS = 1_000
 
 
 class PlanSchemaWriter(Protocol):
-    """What apply asks of the registry."""
+    """Registry calls that apply needs."""
 
     def register(self, subject: str, schema: str) -> int: ...
 
@@ -52,7 +53,7 @@ class PlanSchemaWriter(Protocol):
 
 
 class RegisteredSchemas:
-    """The registry as a plan sees it: each subject is asked for once, and is so until the plan is made."""
+    """Registry reads for a plan. Each subject is read once and cached."""
 
     def __init__(self, registry: RegistryClient) -> None:
         self.registry = registry
@@ -82,20 +83,20 @@ class RegisteredSchemas:
             return self._of_a_first(subject, schema)
         if level == self.compatibility(subject):
             return self.registry.incompatibilities(subject, schema)
-        # The registry judges by the level it has, and this one is only about to be set.
+        # The registry checks against its current level, but this level is not set yet.
         earlier = [(n, avro.parse(text)) for n, text in enumerate(self.versions(subject), 1)]
         return [str(each) for each in check(avro.parse(schema), earlier, level)]
 
     def _of_a_first(self, subject: str, schema: str) -> Sequence[str]:
-        """No level looks at it; the rules of the tree do."""
+        """Check a first version. No compatibility level applies to it; the rules of the topic tree do."""
         try:
             return self.registry.incompatibilities(subject, schema)
-        except NotFound:  # another registry, which answers of subjects that it has only
+        except NotFound:  # other registries only answer for existing subjects
             return ()
 
 
 def read_schemas(tree: TopicTree) -> dict[str, str]:
-    """The schema files' contents by topic. Raises ConfigError naming the topic and the file."""
+    """Return the contents of the schema files by topic. Raises ConfigError naming the topic and the file."""
     texts = {}
     for topic in tree.topics:
         if topic.schema is None:
@@ -120,7 +121,9 @@ def read_schemas(tree: TopicTree) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:
-    """A plan, not rehearsed yet, and digests of all that it was made from (for ``saved.check_unchanged``)."""
+    """A plan before validation by the brokers, with digests of its inputs (for
+    ``saved_plan.check_unchanged``).
+    """
 
     plan: TreePlan
     facts: saved_plan.Facts
@@ -132,8 +135,9 @@ def compare(
     registry: RegistryClient,
     allowed: Allowed = Allowed(),
 ) -> PreparedPlan:
-    """What differs now between the tree, the cluster and the registry. Each is asked once, so that the plan and the
-    digests are of the same moment."""
+    """Compare the tree with the cluster and the registry. Each is read once, so the plan and its digests are
+    consistent.
+    """
     texts = read_schemas(tree)
     schemas = RegisteredSchemas(registry)
     names = sorted({*(topic.name for topic in tree.topics), *allowed.destroy})
@@ -145,7 +149,9 @@ def compare(
 
 
 def read_topics(cluster: Cluster, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
-    """Every topic of the cluster; those that are named (None: all) with the settings that differ from the defaults."""
+    """Return all topics of the cluster. ``names`` limits which of them have their non-default settings; None:
+    all.
+    """
     tries = 3
     while True:
         topics = cluster.topics()
@@ -153,7 +159,7 @@ def read_topics(cluster: Cluster, names: Sequence[str] | None = None) -> dict[st
         tries -= 1
         try:
             configs = cluster.topic_config(there)
-        except NotFound:  # somebody deletes topics while they are read
+        except NotFound:  # topics were deleted while they were read
             if not tries:
                 raise
             continue
@@ -166,12 +172,12 @@ def make_plan(
     registry: RegistryClient,
     allowed: Allowed = Allowed(),
 ) -> TreePlan:
-    """What would change now; what the brokers would refuse is among the refusals. Changes nothing."""
+    """Return the current plan, including refusals by the brokers. Changes nothing."""
     return rehearsed(compare(tree, cluster, registry, allowed).plan, cluster)
 
 
 def check_unchanged(plan_file: saved_plan.SavedPlan, cluster: KafkaCluster, registry: RegistryClient) -> None:
-    """Raises Conflict when what the plan was made from is not so any more."""
+    """Raise Conflict if the inputs of the saved plan have changed."""
     names, subjects = saved_plan.names_in(plan_file.facts)
     topics = read_topics(cluster, names)
     now = saved_plan.facts(cluster.cluster_id(), names, topics, subjects, RegisteredSchemas(registry))
@@ -179,7 +185,7 @@ def check_unchanged(plan_file: saved_plan.SavedPlan, cluster: KafkaCluster, regi
 
 
 def rehearsed(made: TreePlan, cluster: KafkaCluster) -> TreePlan:
-    """The plan, with what the brokers would refuse among its refusals. Changes nothing."""
+    """Let the brokers validate the plan, and add their refusals to it. Changes nothing."""
     if made.refusals:
         return made
     refusals: list[TreeRefusal] = []
@@ -205,12 +211,12 @@ def _rehearse(batch: Batch, cluster: KafkaCluster) -> Mapping[str, HubError]:
                 return {topic.name: error}
             return {}
         case SetCompatibility() | RegisterSchema() | DeleteTopic():
-            return {}  # the plan has asked the registry itself
+            return {}  # the plan has already checked with the registry
         case _:
             assert_never(batch)
 
 
-# ---- carrying out
+# ---- apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +233,9 @@ Batch = CreateBatch | AlterBatch | AddPartitions | SetCompatibility | RegisterSc
 
 
 def batches(steps: Sequence[Step]) -> Iterator[Batch]:
-    """The steps in their order; neighbours that create, or alter settings, together in one request of bounded size."""
+    """Group the steps into batches, in order. Adjacent creates, and adjacent alters, are merged up to the
+    size limits.
+    """
     held: list[CreateTopic | AlterConfig] = []
     for step in steps:
         if held and not _joins(step, held):
@@ -263,10 +271,10 @@ def apply(
     registry: PlanSchemaWriter,
     say: Callable[[Step], None] = lambda _step: None,
 ) -> None:
-    """Carry out exactly the steps of a plan, until the first that fails; ``say`` hears each that is done.
+    """Apply exactly the steps of a plan, and stop at the first that fails. ``say`` is called after each step.
 
-    Raises Conflict when the plan has refusals (nothing is done then), and what stopped it. Of a batch, those that the
-    brokers took are done although another failed.
+    Raises Conflict if the plan has refusals (nothing is changed then), else the error of the failed step. If
+    a batch fails in part, the topics that the brokers accepted are changed.
     """
     if made.refusals:
         raise Conflict("\n".join(map(str, made.refusals)), hint="nothing was changed")
@@ -275,7 +283,7 @@ def apply(
         match batch:
             case CreateBatch(steps):
                 refused = cluster.create_topics([_new(step) for step in steps])
-                # Someone may have been quicker; the next plan compares the topic's settings.
+                # Another process may have created it; the next plan compares the topic's settings.
                 refused = {name: error for name, error in refused.items() if not isinstance(error, Conflict)}
                 _settle(steps, refused, say)
             case AlterBatch(steps):
@@ -317,7 +325,7 @@ def _carry_out(
 
 
 def _partition_counts(steps: Sequence[Step], cluster: Cluster) -> Mapping[str, int]:
-    """As they are now: an apply that goes on after it was cut off has added some already."""
+    """Return the current partition counts: an interrupted apply may already have added some."""
     if not any(isinstance(step, AddPartitions) for step in steps):
         return {}
     return {name: topic.partitions for name, topic in cluster.topics().items()}

@@ -1,8 +1,8 @@
-"""[core] Drift: what differs between the tree and the cluster, line by line, and who is right.
+"""[core] Drift: the differences between tree and cluster, and which side is right.
 
-Drift is the plan read the other way round, so that the two never disagree: what a step would change differs, and the
-tree is right, for ``apply`` makes it so. What a refusal is about differs too, and there the cluster is right (Kafka
-cannot do it) or a person has to decide.
+Drift is derived from the plan, so the two never disagree. For a step, the tree is right, because ``apply``
+changes the cluster. For a refusal, the cluster is right if Kafka cannot make the change; otherwise a person
+has to decide.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _BY_HAND = "set by hand"
 
 @dataclass(frozen=True, slots=True)
 class SettingDrift:
-    """One setting of one topic. ``tree`` and ``cluster`` are its values (None: unsaid, the broker's default);
-    ``set_by`` the node that says the tree's; ``right`` who is; ``way`` what makes the two equal."""
+    """One setting of one topic. ``tree`` and ``cluster`` are its values (None: not set, the broker's default
+    applies); ``set_by`` is the node that sets it in the tree; ``right`` is the side that is right; ``way``
+    describes how to resolve the difference.
+    """
 
     topic: str
     setting: str
@@ -43,7 +45,7 @@ class SettingDrift:
 
 
 def drift(made: TreePlan) -> tuple[SettingDrift, ...]:
-    """Every difference that the plan knows, sorted by topic and setting."""
+    """Return all differences in the plan, sorted by topic and setting."""
     lines = {(line.topic, line.setting): line for step in made.steps for line in _of_step(step)}
     for refusal in made.refusals:
         place = (refusal.topic, refusal.setting)

@@ -1,9 +1,10 @@
-"""[core] A cluster's topics as the tree that says the same: what siblings have in common moves to their parent.
+"""[core] Generate the tree that describes a cluster's topics. Settings that siblings share move to their
+parent.
 
-Two passes over the labels, for each setting by itself. Upwards, a node takes what its children agree on: the most
-frequent of their values, when at least two have it (or there is one child) and none of them leaves the setting unsaid.
-Downwards, each node states only what differs from what it inherits. The second pass alone makes the tree right, for a
-topic states whatever it would not inherit; the first makes it short.
+The labels are traversed twice, for each setting independently. The first pass goes upward: a node takes the
+most frequent value of its children, if at least two have it (or there is only one child) and every child has
+the setting. The second pass goes downward: each node states only what differs from what it inherits. The
+second pass alone makes the tree correct; the first makes it short.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hub.log import TopicDescription
 from hub.topics.tree.plan import is_own
 from hub.topics.tree.tree import MOST_PARTITIONS
 
-# Deeper than this, the loader of YAML files gives up: each label is two levels there.
+# The YAML loader's depth limit: each label takes two levels.
 MOST_LABELS = 20
 
 _DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
@@ -29,7 +30,9 @@ Settings = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ImportedTree:
-    """``body`` is what goes into the file; ``left_out`` tells of each topic that is not in it why not."""
+    """Result of an import. ``body`` is the content of the file; ``left_out`` maps each topic that is not in
+    it to the reason.
+    """
 
     body: Mapping[str, Any]
     topics: tuple[str, ...]
@@ -38,8 +41,12 @@ class ImportedTree:
 
 @dataclass(slots=True)
 class _ImportedNode:
-    """A node under construction. ``own`` are the topic's settings, None where the node is no topic. ``said`` is what
-    the node has for itself and below; ``every`` the settings that each topic at or below it has, ``some`` those that any has."""
+    """A node under construction.
+
+    ``own`` holds the topic's settings, None if the node is not a topic. ``said`` holds the settings that the
+    node states for itself and below; ``every`` the settings that each topic at or below it has, ``some``
+    those that any of them has.
+    """
 
     own: Settings | None = None
     children: dict[str, _ImportedNode] = field(default_factory=dict)
@@ -49,7 +56,9 @@ class _ImportedNode:
 
 
 def imported(topics: Iterable[TopicDescription]) -> ImportedTree:
-    """The tree of these topics, but for Kafka's and the hub's own and those whose names are no path of labels."""
+    """Build the tree of these topics. Leaves out topics of Kafka and of the hub, and names that are not valid
+    paths of labels.
+    """
     root = _ImportedNode()
     taken: list[str] = []
     left_out: dict[str, str] = {}
@@ -100,7 +109,7 @@ def _upwards(branch: _ImportedNode) -> None:
     every = [child.every for child in children] + own
     branch.every = frozenset.intersection(*every) if every else frozenset()
     branch.some = frozenset().union(*(child.some for child in children), *own)
-    if branch.own is not None:  # what a topic has for itself holds for all below it, like it or not
+    if branch.own is not None:  # a topic's own settings are inherited by everything below it
         branch.said = dict(branch.own)
         return
     for key in sorted(branch.every):
@@ -111,7 +120,7 @@ def _upwards(branch: _ImportedNode) -> None:
 
 
 def _node(branch: _ImportedNode, inherited: Settings) -> dict[str, Any]:
-    """What the node has to state, given what it inherits."""
+    """Return the node's own keys: the settings that differ from the inherited ones."""
     said: dict[str, str | None] = {
         key: value for key, value in sorted(branch.said.items(), key=_order) if inherited.get(key) != value
     }
@@ -131,11 +140,11 @@ def _order(setting: tuple[str, str]) -> tuple[bool, bool, str]:
     return setting[0].startswith("config."), setting[0] != "partitions", setting[0]
 
 
-# ---- settings as people write them
+# ---- settings as written in YAML
 
 
 def _stated(said: Mapping[str, str | None]) -> dict[str, Any]:
-    """Settings as keys of a node: numbers as numbers, retention and size with their unit."""
+    """Convert settings to the keys of a node: numbers as numbers, retention and size with their unit."""
     stated: dict[str, Any] = {}
     config: dict[str, Any] = {}
     for key, value in said.items():
@@ -162,7 +171,7 @@ def _with_unit(value: str | None, units: Sequence[tuple[str, int]]) -> str:
 
 
 def _plain(value: str | None) -> str | int | bool | None:
-    """A value as YAML says it best, when that reads back as the same text."""
+    """Convert a value to a YAML boolean or integer if that reads back as the same text."""
     if value in ("true", "false"):
         return value == "true"
     if value is not None and value.removeprefix("-").isdecimal() and str(int(value)) == value:

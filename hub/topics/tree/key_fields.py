@@ -1,7 +1,8 @@
-"""[core] The key of a topic's events as the tree declares it (``key: order_id``, ``key: customer.id``), checked and taken.
+"""[core] The declared key of a topic's events (``key: order_id``, ``key: customer.id``): check it and extract
+it.
 
-A path leads through objects to a text or an integer. What the topic's schema says decides at plan; what an event says
-decides when it is written.
+A path leads through objects to a string or an integer. The plan checks it against the topic's schema; the
+gateway checks each event when it is written.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from hub.errors import nearest
 from hub.schema_registry.describe import SchemaField, SchemaView, describe
 from hub.schema_registry.formats.avro import schema as avro
 
-# What JSON writes as a text or an integer.
+# Types that JSON writes as a string or an integer.
 _TYPES = ("string", "int", "long", "enum", "uuid", "decimal", "date", "time", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyProblem:
-    """What is wrong with a declared key, and the way out. ``refuses``: no event could be written as it is."""
+    """Problem with a declared key, and how to fix it. ``refuses`` is True if no event could be written."""
 
     reason: str
     hint: str
@@ -28,7 +29,7 @@ class KeyProblem:
 
 
 def key_problem(path: str, text: str) -> KeyProblem | None:
-    """Whether the values of an Avro schema have a key at that path. Raises InvalidSchema."""
+    """Check that an Avro schema has a key at that path. Returns None if it does. Raises InvalidSchema."""
     view = describe("AVRO", avro.parse(text))
     if len(view.roots) != 1:
         return KeyProblem(
@@ -79,7 +80,8 @@ def _a(kind: str) -> str:
 
 
 def at_path(event: Mapping[str, Any], path: str) -> Any:
-    """What stands at a path of an event; a field whose very name has the dots goes before. None when nothing does.
+    """Return the value at a path of an event, None if there is none. A field whose name contains the dots takes
+    precedence.
 
     >>> at_path({"customer": {"id": 7}}, "customer.id"), at_path({"a.b": 1}, "a.b"), at_path({}, "a")
     (7, 1, None)

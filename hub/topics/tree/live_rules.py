@@ -1,4 +1,4 @@
-"""[shell] The rulebook in the project's files, read again when they change; a file that cannot be read leaves what held."""
+"""[shell] The project's rules, reloaded when their files change. An invalid file keeps the previous rules."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _LOOK_EVERY_S = 1.0
 
 
 class LiveRules:
-    """Call it for the rulebook as it is now. Thread safe. ``error`` says why the files as they are do not hold.
+    """Call it to get the current rulebook. Thread safe. ``error`` is the reason why the current files are not
+    in effect.
 
-    Raises ConfigError when the rules cannot be read at first: a registry without the rules that were meant would let in
+    The constructor raises ConfigError if the rules cannot be read: a registry without its rules would accept
     what they forbid.
     """
 
@@ -68,7 +69,7 @@ class LiveRules:
             self._owners = (
                 {topic.name: topic.owner for topic in load(topics).topics} if is_there(topics) else {}
             )
-        except ConfigError as error:  # hub topic plan complains of it; the topics stay those that were known
+        except ConfigError as error:  # hub topic plan reports the error; the previous owners stay in effect
             log.warning("owners of topics are not known anew: %s", error)
         owners = self._owners
         found = load_policies(policies, owners) if is_there(policies) else Policies(topics=owners)

@@ -1,8 +1,9 @@
-"""[core] From the tree and the cluster to a plan: typed steps, and refusals that say who decided and what to do.
+"""[core] Compare the tree with the cluster: typed steps, and refusals that name the deciding node and the
+fix.
 
-The plan that is shown is the plan that is carried out. Topics that the tree does not name are kept and listed; only a
-topic whose very name the caller types is destroyed. What many topics need alike stands together, so that apply can ask
-for it in batches.
+The plan that is shown is the plan that is applied. Topics that the tree does not name are kept and listed; a
+topic is deleted only if the caller names it explicitly. Similar steps are adjacent, so that apply can batch
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hub.schema_registry.formats.avro import schema as avro
 from hub.topics.tree.key_fields import key_problem
 from hub.topics.tree.tree import TopicSpec, TopicTree, collisions
 
-# Made by the hub itself, beside those that the tree names.
+# Topics that the hub or Kafka creates; they are never in the tree.
 _OWN_PREFIXES = ("_", "views.")
 _OWN_SUFFIXES = (".dlq",)
 
@@ -44,7 +45,9 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
-    """``changes``: key to (as it is, as it shall be); None is the cluster's default."""
+    """Change of topic settings. ``changes`` maps a key to (current value, new value); None is the cluster's
+    default.
+    """
 
     topic: TopicSpec
     changes: Mapping[str, tuple[str | None, str | None]]
@@ -78,7 +81,7 @@ class RegisterSchema:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """Its events are gone with it; its subject stays."""
+    """Deletion of a topic with its events. Its subject stays."""
 
     name: str
 
@@ -89,7 +92,7 @@ class DeleteTopic:
 Step = CreateTopic | AddPartitions | AlterConfig | SetCompatibility | RegisterSchema | DeleteTopic
 
 
-# In this order they are carried out; within one rank, in the tree's.
+# Order of application; within one rank, the order of the tree.
 _RANK: Mapping[type[Step], int] = {
     CreateTopic: 0,
     AddPartitions: 1,
@@ -104,10 +107,10 @@ Right = Literal["tree", "cluster", "decide"]
 
 @dataclass(frozen=True, slots=True)
 class TreeRefusal:
-    """A wish that is not carried out, and the way out.
+    """A change that the plan refuses, and how to fix it.
 
-    ``setting`` is what it is about, ``wanted`` and ``found`` its values in the tree and in the cluster, where there are
-    such; ``right``: which of the two can stay as it is ("decide": a person has to say).
+    ``setting`` is the setting concerned; ``wanted`` and ``found`` are its values in the tree and in the
+    cluster, if any. ``right`` is the side that can stay as it is ("decide": a person has to choose).
     """
 
     topic: str
@@ -124,7 +127,7 @@ class TreeRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """Something that the plan does, or that is so already, of which a person should know; and the way out."""
+    """Warning about an effect of the plan or an existing condition, and how to fix it."""
 
     topic: str
     reason: str
@@ -136,8 +139,9 @@ class Caution:
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """What would change. Nothing is carried out while there are refusals. ``kept`` are the cluster's topics that the
-    tree does not name: they stay as they are."""
+    """Planned changes. Nothing is applied while there are refusals. ``kept`` lists topics of the cluster that
+    the tree does not name; they are not changed.
+    """
 
     steps: tuple[Step, ...]
     refusals: tuple[TreeRefusal, ...] = ()
@@ -146,22 +150,27 @@ class TreePlan:
 
 
 class PlanSchemas(Protocol):
-    """What the plan asks of the registry. Schemas are texts."""
+    """Registry reads that the plan needs. Schemas are texts."""
 
     def versions(self, subject: str) -> Sequence[str]:
-        """What was registered, oldest first; the last one is what producers take now; [] when there is none now."""
+        """Return the registered schemas, oldest first. The last one is in use by producers; [] if there is
+        none.
+        """
 
     def compatibility(self, subject: str) -> str:
-        """The subject's effective level."""
+        """Return the subject's effective compatibility level."""
 
     def incompatibilities(self, subject: str, schema: str, level: str) -> Sequence[str]:
-        """Why the schema may not follow the subject's versions at that level, or be its first: which field, which rule."""
+        """Return why the schema cannot be the subject's next (or first) version at that level: which field,
+        which rule.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the caller takes upon himself. ``destroy``: the topics, typed name by name, to delete with their events.
-    ``lower_durability``: settings by which the log may lose what it would keep now."""
+    """Risks that the caller accepts. ``destroy``: names of topics to delete with their events.
+    ``lower_durability``: allow settings by which the log may lose data that it would keep now.
+    """
 
     destroy: frozenset[str] = frozenset()
     lower_durability: bool = False
@@ -169,8 +178,9 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """The cluster as it is: topics with their own settings, and the ``defaults`` of those they leave unsaid (with
-    every setting that a topic can have, None where its default is not known; {} when nothing is known)."""
+    """Current state of the cluster: topics with their own settings, and the ``defaults`` of all topic
+    settings (None where a default is unknown; {} if all are unknown).
+    """
 
     topics: Mapping[str, TopicDescription]
     defaults: Mapping[str, str | None] = field(default_factory=dict)
@@ -183,8 +193,9 @@ def plan(
     schemas: PlanSchemas | None,
     allowed: Allowed = Allowed(),
 ) -> TreePlan:
-    """The steps from ``actual`` to ``tree``. ``texts`` are the schema files' contents by topic; ``schemas`` may be None
-    when there are none."""
+    """Return the steps from ``actual`` to ``tree``. ``texts`` holds the schema files' contents by topic;
+    ``schemas`` may be None if there are none.
+    """
     steps: list[Step] = []
     refusals: list[TreeRefusal] = []
     cautions: list[Caution] = []
@@ -214,7 +225,7 @@ def plan(
 
 
 def is_own(name: str) -> bool:
-    """Whether a topic is Kafka's or the hub's own: made beside those that people name, never in the tree."""
+    """Return True for topics that Kafka or the hub creates; they are never in the tree."""
     return name.startswith(_OWN_PREFIXES) or name.endswith(_OWN_SUFFIXES)
 
 
@@ -226,7 +237,9 @@ def _unnamed(tree: TopicTree, actual: Mapping[str, TopicDescription]) -> list[st
 def _destroyed(
     name: str, tree: TopicTree, actual: Actual, refusals: list[TreeRefusal], cautions: list[Caution]
 ) -> Iterator[DeleteTopic]:
-    """A destroy that was carried out already is no mistake: the same command again ends well."""
+    """Yield the deletion of a topic. A topic that is already gone is a warning, not an error, so the command
+    can be repeated.
+    """
     if tree.find(name) is not None:
         hint = "take it out of the tree first, or leave out --destroy"
         refusals.append(TreeRefusal(name, "is in the tree, so it is not destroyed", hint, "topic"))
@@ -248,7 +261,9 @@ def _destroyed(
 def _check_collisions(
     tree: TopicTree, actual: Actual, refusals: list[TreeRefusal], cautions: list[Caution]
 ) -> None:
-    """Kafka creates no topic whose name is like another's but for "." and "_"; old clusters may have such pairs."""
+    """Refuse new names that differ from another only in "." and "_", as Kafka does; warn about existing
+    pairs.
+    """
     for group in collisions([*(topic.name for topic in tree.topics), *actual.topics]):
         hint = "Kafka's metrics have _ for . in a topic's name: use one of the two in names, not both"
         for name in group:
@@ -338,14 +353,14 @@ def _check_key(
     refusals: list[TreeRefusal],
     cautions: list[Caution],
 ) -> None:
-    """Whether the events have the key that the tree declares, by the tree's schema or else the registered one."""
+    """Check the declared key against the tree's schema, or else against the registered one."""
     if topic.key is None:
         return
     if text is None and schemas is not None:
         text = next(iter(reversed(schemas.versions(topic.subject))), None)
     try:
         problem = key_problem(topic.key, text) if text is not None else None
-    except InvalidSchema:  # of another format, or with references
+    except InvalidSchema:  # another format, or a schema with references
         text = None
     if text is None:
         hint = "an Avro schema that needs no other can be looked into: schema: schemas/….avsc"
@@ -358,7 +373,7 @@ def _check_key(
         cautions.append(Caution(topic.name, problem.reason, problem.hint))
 
 
-# ---- durability: a change by which the log may lose what it would keep now
+# ---- durability: changes by which the log may lose data that it would keep now
 
 
 def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Iterator[TreeRefusal]:
@@ -382,21 +397,21 @@ def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Itera
 
 
 def _retains_less(old: str, new: str) -> bool:
-    """For times and sizes, of which any negative one is "for ever"."""
+    """Compare times or sizes; a negative value is "forever"."""
     return _whole(new) >= 0 and (_whole(old) < 0 or _whole(new) < _whole(old))
 
 
 def _more_cleaning(old: str, new: str) -> bool:
-    """``delete`` drops what is old, ``compact`` what a later record of the key replaces."""
+    """Return True if the new policy adds a cleanup: ``delete`` drops old records, ``compact`` replaced ones."""
     return bool(set(filter(None, new.split(","))) - set(old.split(",")))
 
 
 def _whole(text: str) -> int:
-    """0 for what is no number: the brokers refuse it with their own words."""
+    """Parse an integer. Returns 0 for anything else, which the brokers refuse with their own message."""
     return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
-# The check, and Kafka's own default for when the cluster's is not known.
+# Setting → (check, Kafka's default, used if the cluster's is unknown).
 _DURABILITY: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
     "retention.ms": (_retains_less, "604800000"),
     "retention.bytes": (_retains_less, "-1"),
@@ -411,7 +426,9 @@ _DURABILITY: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
 
 
 def _level_step(topic: TopicSpec, schemas: PlanSchemas) -> Iterator[SetCompatibility]:
-    """The level holds whoever registers the subject's schemas, also when nobody has yet."""
+    """Yield the step that sets the level, also for a subject without schemas: it applies to anybody who
+    registers one.
+    """
     if topic.compatibility is not None:
         now = schemas.compatibility(topic.subject)
         if topic.compatibility != now:
@@ -427,7 +444,8 @@ def _schema_steps(
     if versions and versions[-1] == wanted:
         return []
     if wanted in versions:
-        # The registry answers an old schema with its old version: producers would go on with the latest.
+        # For an old schema the registry returns its old version, and producers would continue to use the
+        # latest.
         refusals.append(
             TreeRefusal(
                 topic.name,
@@ -439,10 +457,10 @@ def _schema_steps(
             )
         )
         return []
-    # The level of the tree decides, for it is set before the schema is registered.
+    # Check at the level of the tree, because it is set before the schema is registered.
     try:
         reasons = schemas.incompatibilities(topic.subject, text, level)
-    except InvalidSchema as error:  # only the registry can judge it, and it does so by the level that it has
+    except InvalidSchema as error:  # only the registry can check it, and it uses its current level
         refusals.append(
             TreeRefusal(
                 topic.name,
@@ -471,8 +489,9 @@ def _schema_steps(
 
 
 def _canonical_or_none(text: str) -> str | None:
-    """None for what somebody else registered and is no Avro that stands alone: of another format, or with references.
-    No schema of the tree is that one."""
+    """Return the canonical form, None for a registered schema that is not self-contained Avro (another
+    format, or references); it never equals a schema of the tree.
+    """
     try:
         return _canonical(text)
     except InvalidSchema:

@@ -1,7 +1,7 @@
-"""[core] Plans as JSON: for programs to read, and in a file that is applied later exactly as it was shown.
+"""[core] Plans as JSON: for programs, and as a file that is applied later exactly as shown.
 
-A saved plan carries what it was made from: a digest of each topic and subject that it compared. Applied, these are
-read again, and one that differs refuses the whole plan: what a person approved is not what it would do now.
+A saved plan contains a digest of each topic and subject that it compared. On apply, these are read again; any
+difference refuses the whole plan, because it would no longer do what was approved.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ Facts = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """The steps, and digests of what they were made from (see ``facts``)."""
+    """The steps, and digests of the plan's inputs (see ``facts``)."""
 
     steps: tuple[Step, ...]
     facts: Facts
 
 
 def as_json(made: TreePlan) -> dict[str, object]:
-    """What ``hub topic plan -o json`` prints. Keys are only ever added; everything is in the plan's order."""
+    """Return the output of ``hub topic plan -o json``, in the plan's order. Keys are only added, never
+    removed.
+    """
     return {
         "format": FORMAT,
         "steps": [
@@ -71,7 +73,7 @@ def destroy_command(name: str) -> str:
     return f"hub topic apply --destroy {name}"
 
 
-# ---- what a plan was made from
+# ---- inputs of a plan
 
 
 def facts(
@@ -81,7 +83,9 @@ def facts(
     subjects: Iterable[str],
     schemas: PlanSchemas,
 ) -> dict[str, str]:
-    """Digests of the cluster, of each topic and of each subject, by kind and name. Equal facts make the same plan."""
+    """Return digests of the cluster, of each topic and of each subject, by kind and name. Equal facts produce
+    the same plan.
+    """
     made = {"cluster": cluster_id}
     for name in sorted(set(topics)):
         found = actual.get(name)
@@ -100,7 +104,7 @@ def facts(
 
 
 def names_in(known: Facts) -> tuple[list[str], list[str]]:
-    """The topics and the subjects that facts are about."""
+    """Return (topics, subjects) that the facts contain."""
 
     def named(kind: str) -> list[str]:
         return [key[len(kind) + 2 : -1] for key in known if key.startswith(f'{kind} "')]
@@ -109,7 +113,7 @@ def names_in(known: Facts) -> tuple[list[str], list[str]]:
 
 
 def check_unchanged(then: Facts, now: Facts) -> None:
-    """Raises Conflict naming what changed since the plan was made."""
+    """Raise Conflict naming what changed since the plan was made."""
     changed = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
     if changed:
         most = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
@@ -125,7 +129,7 @@ def check_unchanged(then: Facts, now: Facts) -> None:
 
 
 def write(saved: SavedPlan) -> str:
-    """The plan as the text of a file; the same plan is the same text."""
+    """Serialize the plan. The output is deterministic."""
     body: dict[str, object] = {
         "format": FORMAT,
         "steps": [
@@ -142,7 +146,9 @@ def write(saved: SavedPlan) -> str:
 
 
 def read(text: str, file: str) -> SavedPlan:
-    """The plan in a file's text. Raises CallerError when it is no plan, of another version, cut off or edited."""
+    """Parse a saved plan. Raises CallerError if the text is not a plan, has another format version, or is
+    truncated or edited.
+    """
     try:
         body = json.loads(text)
         digest = body.pop("digest")

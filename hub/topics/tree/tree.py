@@ -1,8 +1,9 @@
-"""[core] The tree of topics: labels joined by dots, settings inherited downwards, patterns label by label.
+"""[core] The topic tree: labels joined by dots, inherited settings, and patterns over labels.
 
-Every setting is inherited by itself: from the nearest node above that says it, at last from the file's ``defaults``.
-What a topic inherits it can give back to the brokers: ``retention: default``, or null under ``config``. A node without ``topics`` is a topic; a node with them is one only when it says ``topic: true``. Every effective
-setting remembers the node that set it, so that a plan and a refusal can say who decided.
+Each setting is inherited on its own: from the nearest node above that sets it, else from the file's
+``defaults``. A topic can reset an inherited setting to the brokers' default: ``retention: default``, or null
+under ``config``. A node without ``topics`` is a topic; a node with ``topics`` is one only with ``topic:
+true``. Each effective setting remembers the node that set it, for plans and refusals.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ AuditMode = Literal["off", "report", "quarantine"]
 
 _LABEL = re.compile(r"[a-zA-Z0-9_-]+")
 _LONGEST_NAME = 249  # Kafka's limit
-MOST_PARTITIONS = 10_000  # what a controller takes at once
+MOST_PARTITIONS = 10_000  # limit of one controller request
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _ROOT = "(default)"
-# Of the events so many meet an objective of latency where the file names no share.
+# Share of events that must meet a latency objective, if the file does not set one.
 LATENCY_SHARE = 0.99
 FILE_DEFAULTS = "defaults of the file"
 BROKER_DEFAULT = "default"
@@ -67,7 +68,9 @@ def _label(text: str) -> str:
 
 
 class LatencyNode(BaseModel):
-    """What may be promised of a view, too: ``latency: 2s``, or with its share ``2s for 99.5%``; ``freshness: 1m``."""
+    """Objectives that a view can have, too: ``latency: 2s``, or with its share ``2s for 99.5%``; ``freshness:
+    1m``.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -89,7 +92,8 @@ class LatencyNode(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _unit(cls, value: object) -> object:
-        return str(value) if isinstance(value, int | float) else value  # no unit: the next check says so
+        # no unit: the next validator reports it
+        return str(value) if isinstance(value, int | float) else value
 
     @property
     def latency_ms(self) -> int | None:
@@ -97,7 +101,7 @@ class LatencyNode(BaseModel):
 
     @property
     def latency_share(self) -> float:
-        """The share of events that meet it: 0.99 when the file does not say."""
+        """The share of events that meet the latency; 0.99 by default."""
         return LATENCY_SHARE if self.latency is None else _latency(self.latency)[1]
 
     @property
@@ -106,7 +110,7 @@ class LatencyNode(BaseModel):
 
 
 class SloNode(LatencyNode):
-    """``slo`` as the file of topics says it: durations with their unit, shares with their %."""
+    """``slo`` in topics.yaml: durations with their unit, shares with their %."""
 
     lag: str | None = None
     completeness: str | None = None
@@ -125,9 +129,9 @@ class SloNode(LatencyNode):
 
 
 class Inherited(BaseModel):
-    """What a node says for itself and everything below; the file's ``defaults`` say it for every topic.
+    """Settings of a node for itself and everything below; the file's ``defaults`` set them for every topic.
 
-    ``audit`` says what becomes of records that are not what their schema promises (hub/topics/conformance/auditor.py).
+    ``audit`` sets how records that violate their schema are handled (hub/topics/conformance/auditor.py).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -161,7 +165,8 @@ class Inherited(BaseModel):
     @field_validator("retention", "max_size", mode="before")
     @classmethod
     def _unit(cls, value: object) -> object:
-        return str(value) if isinstance(value, int | float) else value  # no unit: the next check says so
+        # no unit: the next validator reports it
+        return str(value) if isinstance(value, int | float) else value
 
     @field_validator("audit", mode="before")
     @classmethod
@@ -183,7 +188,9 @@ class Inherited(BaseModel):
         return self
 
     def own_settings(self) -> dict[str, object]:
-        """What this node itself says, sugar spelled out as Kafka's keys; None gives a setting back to the brokers."""
+        """Return the settings of this node itself, by Kafka's keys; None resets a setting to the brokers'
+        default.
+        """
         said: dict[str, object] = {
             name: value
             for name in ("owner", "doc", "tags", "partitions", "replication_factor", "compatibility", "audit")
@@ -207,11 +214,11 @@ class Inherited(BaseModel):
 
 
 class TopicNode(Inherited):
-    """One node as the file says it. Everything but ``schema``, ``key``, ``topic`` and ``topics`` is inherited.
+    """One node of topics.yaml. Everything but ``schema``, ``key``, ``topic`` and ``topics`` is inherited.
 
-    ``key`` is the path of the field that is an event's key where a producer over HTTP names none.
+    ``key`` is the path of the field that is an event's key if an HTTP producer names none.
 
-    ``topic`` says whether the node itself is a topic; unsaid, it is one when nothing is below it.
+    ``topic`` sets whether the node itself is a topic; by default, it is one if it has no ``topics``.
     """
 
     schema_file: Path | None = Field(None, alias="schema")
@@ -250,10 +257,11 @@ class TreeFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What the owner promises. ``latency_ms``: from an event's time to its being readable; ``freshness_ms``: the
-    longest that the topic may be without a new event; ``lag_ms``: how old the oldest event may be that a reader has not
-    read; ``completeness``: the share of records that every tier must have. None: nothing is promised.
-    ``latency_share``: of the events, so many meet ``latency_ms``."""
+    """Service-level objectives of a topic. ``latency_ms``: from an event's time until it is readable.
+    ``freshness_ms``: the longest time without a new event. ``lag_ms``: the age of the oldest event that a
+    reader has not read. ``completeness``: the share of records that every tier must have. None: no objective.
+    ``latency_share``: the share of events that must meet ``latency_ms``.
+    """
 
     latency_ms: int | None = None
     freshness_ms: int | None = None
@@ -264,7 +272,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic with its effective settings; ``set_by`` names the node that set each (or gave it back)."""
+    """A topic with its effective settings. ``set_by`` names the node that set (or reset) each setting."""
 
     name: str
     owner: str
@@ -282,13 +290,13 @@ class TopicSpec:
 
     @property
     def subject(self) -> str:
-        """The registry's subject of the topic's values (TopicNameStrategy)."""
+        """The registry subject of the topic's values (TopicNameStrategy)."""
         return f"{self.name}-value"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTree:
-    """Every topic of the file, by name."""
+    """All topics of the file, sorted by name."""
 
     topics: tuple[TopicSpec, ...]
     path: Path | None = None
@@ -297,7 +305,7 @@ class TopicTree:
         return next((topic for topic in self.topics if topic.name == name), None)
 
     def place(self, name: str, *keys: str) -> str | None:
-        """``file:line:column`` of a topic, or of a key of it; None for a tree that is from no file."""
+        """Return ``file:line:column`` of a topic or of one of its keys; None for a tree without a file."""
         if self.path is None:
             return None
         steps = [step for label in name.split(".") for step in ("topics", label)]
@@ -305,8 +313,9 @@ class TopicTree:
 
 
 class LiveTree:
-    """The tree in a file that may change, or not be there: read again when it has changed. A tree that cannot be read
-    leaves what was known; ``error`` says why it cannot."""
+    """The tree in a file that may change or be absent; reloaded on change. An invalid file keeps the previous
+    tree, and ``error`` is the reason.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -318,7 +327,7 @@ class LiveTree:
         return self.topics().get(name)
 
     def topics(self) -> Mapping[str, TopicSpec]:
-        """Every topic of the file by name, as it is now."""
+        """Return the current topics of the file by name."""
         try:
             found = self.path.stat()
         except OSError:
@@ -334,9 +343,10 @@ class LiveTree:
 
 
 def load(path: Path, replication_factor: int = 1) -> TopicTree:
-    """The tree in a file; schema paths are taken from the file's folder. Raises ConfigError with line and column.
+    """Load the tree from a file; schema paths are relative to its folder. Raises ConfigError with line and
+    column.
 
-    ``replication_factor`` is that of topics for which no node says one.
+    ``replication_factor`` applies to topics for which no node sets one.
     """
     with kept_to(path):
         return _load(path, replication_factor)
@@ -372,7 +382,7 @@ def _load(path: Path, replication_factor: int) -> TopicTree:
 
 
 def reserved_for(name: str) -> tuple[str, str] | None:
-    """Return (whose topic it is, the way out) for a name that no tree may declare; None for any other.
+    """Return (owner of the topic, hint) for a name that no tree may declare; None for any other.
 
     >>> reserved_for("__consumer_offsets")[0], reserved_for("views.orders")[0], reserved_for("shop.orders")
     ('Kafka', 'a view', None)
@@ -384,7 +394,8 @@ def reserved_for(name: str) -> tuple[str, str] | None:
 
 
 def collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Names that Kafka's metrics cannot tell apart: they have ``_`` for ``.``, so a broker refuses the second of them.
+    """Group names that Kafka's metrics cannot distinguish because they replace ``.`` by ``_``. A broker refuses
+    the second of them.
 
     >>> collisions(["a.b", "a_b", "a-b"])
     (('a.b', 'a_b'),)
@@ -442,7 +453,7 @@ def _spec(name: str, node: TopicNode, settings: Mapping[str, tuple[object, str]]
 
 
 def _config_value(key: str, value: str | float | bool) -> str:
-    """A setting as Kafka has it; durations and sizes may be written as in ``retention: 7d`` under any key of that unit."""
+    """Format a setting for Kafka. Keys ending in ``.ms`` or ``.bytes`` accept units, as in ``retention: 7d``."""
     units = _DURATION_MS if key.endswith(".ms") else _SIZE_BYTES if key.endswith(".bytes") else None
     if isinstance(value, str) and units is not None and not re.fullmatch(r"-?\d+", value):
         return str(_amount(value, units, f"a number for {key}, plain or with its unit ({', '.join(units)})"))
@@ -450,7 +461,7 @@ def _config_value(key: str, value: str | float | bool) -> str:
 
 
 def duration_ms(text: str) -> int:
-    """``500ms``, ``2s``, ``1m``, ``4h``, ``7d`` in milliseconds. Raises ValueError for anything else."""
+    """Parse ``500ms``, ``2s``, ``1m``, ``4h``, ``7d`` into milliseconds. Raises ValueError."""
     found = _amount(text, _DURATION_MS, "a duration such as 500ms, 2s or 1m")
     if found is None or found < 0:
         raise ValueError(f'"{text}" is not a duration such as 500ms, 2s or 1m')
@@ -458,7 +469,7 @@ def duration_ms(text: str) -> int:
 
 
 def share_of(text: str) -> float:
-    """``99.9%`` as 0.999. Raises ValueError.
+    """Parse ``99.9%`` into 0.999. Raises ValueError.
 
     >>> share_of("100%"), share_of("99.5 %")
     (1.0, 0.995)
@@ -477,13 +488,13 @@ def _objective(text: str) -> str:
 
 
 def _latency(text: str) -> tuple[int, float]:
-    """``2s for 99%`` in milliseconds and as a share."""
+    """Parse ``2s for 99%`` into (milliseconds, share)."""
     span, said, share = (part.strip() for part in text.partition(" for "))
     return duration_ms(_objective(span)), share_of(share) if said else LATENCY_SHARE
 
 
 def _amount(value: str | None, units: Mapping[str, int], expected: str) -> int | None:
-    """The value in the smallest unit; "forever" is Kafka's -1."""
+    """Parse an amount into the smallest unit; "forever" is Kafka's -1. Raises ValueError."""
     if value is None:
         return None
     if value == "forever":
@@ -495,7 +506,8 @@ def _amount(value: str | None, units: Mapping[str, int], expected: str) -> int |
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic fits a pattern, label by label: ``*`` is exactly one label, ``**`` any number, also none.
+    """Return True if a topic matches a pattern of labels: ``*`` is exactly one label, ``**`` any number,
+    including none.
 
     >>> matches("nyc.*.departures", "nyc.jfk.departures"), matches("**.chat", "chat"), matches("nyc.*", "nyc.a.b")
     (True, True, False)
@@ -503,9 +515,9 @@ def matches(pattern: str, topic: str) -> bool:
     return _compiled(pattern).fullmatch(f"{topic}.") is not None
 
 
-# Bounded: silences have patterns, too, and whoever may write one writes any number of them.
+# Bounded: silences have patterns, too, and their number is unbounded.
 @lru_cache(maxsize=4_096)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # Every label ends with its dot, so that "**" may stand for none; no backtracking across labels.
+    # Every label includes its dot, so that "**" can match none; no backtracking across labels.
     labels = {"*": r"[^.]+\.", "**": r"(?:[^.]+\.)*"}
     return re.compile("".join(labels.get(label, re.escape(label) + r"\.") for label in pattern.split(".")))
