@@ -1,19 +1,20 @@
-"""[core] ``access.yaml``: users, tokens and groups, and what is granted to them.
+"""[core] ``access.yaml``: users, tokens and groups, and their grants.
 
 ::
 
-    contact: "the platform team, #data-platform"     # shown to who is refused
+    contact: "the platform team, #data-platform"     # shown to callers without access
     groups:
       shop:  [{role: read, topics: ["shop.**"], views: [customer_360]}]
       ops:   [{role: operate, topics: ["**"], views: ["*"], hub: true}, {role: read, topics: ["**"], views: ["*"], hub: true}]
     users:
       ana:   {password: "scrypt$14$8$5$…", groups: [shop]}
-      bob:   {groups: [ops]}                          # no password: by the proxy's header alone
+      bob:   {groups: [ops]}                          # no password: only the proxy's header
     tokens:
       checkout: {token: "sha256$…", grants: [{role: write, topics: ["shop.orders"]}]}
-    anonymous: [{role: read, topics: ["public.**"]}]  # nothing unless said
+    anonymous: [{role: read, topics: ["public.**"]}]  # default: nothing
 
-Passwords and tokens are never in it, only their hashes: ``hub access hash``.
+The file contains hashes of passwords and tokens, never the secrets themselves: ``hub access hash`` makes
+them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class _AccessModel(BaseModel):
 
 
 class GrantNode(_AccessModel):
-    """A role over patterns of topics and views; ``hub``: over what belongs to none of them."""
+    """A role over patterns of topics and views; ``hub`` covers everything that belongs to neither."""
 
     role: Literal["read", "write", "operate", "admin"]
     topics: list[Pattern] = Field(default_factory=list, max_length=MOST_GRANTS)
@@ -75,7 +76,7 @@ Grants = Annotated[list[GrantNode], Field(max_length=MOST_GRANTS)]
 
 
 class UserNode(_AccessModel):
-    """Somebody. Without ``password`` only the proxy's header lets them in."""
+    """A user. Without ``password`` only the proxy's header authenticates them."""
 
     password: Annotated[str, AfterValidator(checked_password_hash)] | None = None
     groups: list[Name] = Field(default_factory=list, max_length=MOST_GRANTS)
@@ -83,7 +84,7 @@ class UserNode(_AccessModel):
 
 
 class TokenNode(_AccessModel):
-    """A service."""
+    """A service that authenticates with a token."""
 
     token: Annotated[str, AfterValidator(checked_token_hash)]
     groups: list[Name] = Field(default_factory=list, max_length=MOST_GRANTS)
@@ -91,7 +92,7 @@ class TokenNode(_AccessModel):
 
 
 class AccessFile(_AccessModel):
-    """access.yaml."""
+    """Content of access.yaml."""
 
     contact: str = Field("", max_length=200)
     groups: dict[Name, Grants] = Field(default_factory=dict, max_length=MOST_GROUPS)
@@ -100,7 +101,7 @@ class AccessFile(_AccessModel):
     anonymous: Grants = Field(default_factory=list)
 
     def policy(self) -> AccessPolicy:
-        """What the decisions are made from."""
+        """Return the grants as the input of ``decide``."""
         own: list[tuple[str, UserNode | TokenNode]] = [*self.users.items(), *self.tokens.items()]
         return AccessPolicy(
             {name: tuple(each.grant() for each in grants) for name, grants in self.groups.items()},
@@ -111,7 +112,7 @@ class AccessFile(_AccessModel):
 
 
 def load_access(path: Path) -> AccessFile:
-    """access.yaml. Raises ConfigError with line and column."""
+    """Load access.yaml. Raises ConfigError with line and column."""
     file = load_model(path, AccessFile)
     for both in file.users.keys() & file.tokens.keys():
         raise ConfigError(

@@ -1,8 +1,9 @@
-"""[shell] From a request's headers to who asks: a password or a token, a browser's session, or what a trusted proxy says.
+"""[shell] Identify the caller of a request: by password, token, browser session, or a trusted proxy's header.
 
-A password costs 100 ms to check, so it is checked once: what was right is remembered (as a keyed hash) until the file changes.
-Two are checked at a time, and an address that fails too often waits. Tokens that are wrong count apart: nobody guesses one, and
-a service that goes on with its old token must keep nobody beside it from signing in.
+Checking a password takes about 100 ms, so a correct one is cached (as a keyed hash) until the file changes.
+Two passwords are checked at a time, and an address with too many failures has to wait. Wrong tokens are
+counted separately: tokens cannot be guessed, and a service with an expired token must not block sign-in for
+other users at its address.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ _HINT = "hub access ls shows who there is; hub access hash makes a new password 
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Who may say in headers who asks: those that connect from these ``addresses`` (networks too). ``X-Forwarded-For`` tells
-    from where, and ``header``, where there is one, who."""
+    """Trusted proxies: connections from ``addresses`` (hosts or networks). Their ``X-Forwarded-For`` gives
+    the client's address, and ``header``, if set, the user.
+    """
 
     header: str = ""
     addresses: Sequence[str] = ()
@@ -63,10 +65,10 @@ class Proxies:
         return bool(self.addresses) and _is_among(address, tuple(self.addresses))
 
     def client_of(self, peer: str, forwarded: Sequence[str]) -> str:
-        """The address of who asks, of a request that came from ``peer`` with these ``X-Forwarded-For`` headers.
+        """Return the client address of a request from ``peer`` with these ``X-Forwarded-For`` headers.
 
-        Each proxy adds at the end from whom it has it, and passes on what that one said: so they are believed from the end
-        on, for as long as it is a proxy who says it.
+        Each proxy appends the address it received the request from. Entries are therefore trusted from the
+        end, as long as the previous one is a trusted proxy.
 
         >>> Proxies(addresses=["10.0.0.0/8"]).client_of("10.0.0.7", ["1.1.1.1, 192.0.2.9, 10.0.0.8"])
         '192.0.2.9'
@@ -82,8 +84,9 @@ class Proxies:
 
 @dataclass(frozen=True, slots=True)
 class AuthRequest:
-    """What a request says of who it is from. ``headers`` by lower-case names, each with all its values. ``address``: of who asks;
-    ``peer``: of the proxy that is connected instead, where there is one."""
+    """Authentication data of a request. ``headers`` maps lower-case names to all values. ``address`` is the
+    client's; ``peer`` is the connected proxy's, if there is one.
+    """
 
     headers: Mapping[str, Sequence[str]]
     cookies: Mapping[str, str]
@@ -93,7 +96,9 @@ class AuthRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedCaller:
-    """Who asks, and by which way: ``password``, ``token``, ``session`` (with its text), ``proxy`` or ``nobody``."""
+    """An authenticated caller and the method: ``password``, ``token``, ``session`` (with its text), ``proxy``
+    or ``nobody``.
+    """
 
     who: Principal
     way: str
@@ -102,14 +107,15 @@ class AuthenticatedCaller:
 
 @dataclass
 class Authenticator:
-    """Over one file and the key of one home. For the tasks of one event loop."""
+    """Authenticator for one access.yaml and one home key. Use it from one event loop."""
 
     access: LiveAccess
     key: bytes
     proxies: Proxies = Proxies()
     ended: EndedSessions | None = None
     now_s: Callable[[], float] = time.time
-    steady_s: Callable[[], float] = time.monotonic  # how long ago it was, whatever becomes of the clock
+    # monotonic clock, independent of changes to the system time
+    steady_s: Callable[[], float] = time.monotonic
     _passwords: Throttle = field(default_factory=Throttle)
     _tokens: Throttle = field(default_factory=Throttle)
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
@@ -120,7 +126,9 @@ class Authenticator:
     _decoy: str = field(default_factory=lambda: hash_of_password("", secrets.token_bytes(SALT_BYTES)))
 
     async def known(self, asked: AuthRequest, rules: AccessRules) -> AuthenticatedCaller:
-        """Who asks. Raises Unauthenticated, TooManyFailures, PeerError when too many sign in at this moment."""
+        """Authenticate a request. Raises Unauthenticated, TooManyFailures, PeerError if too many sign-ins are
+        in progress.
+        """
         if (name := self._told_by_proxy(asked, rules)) is not None:
             return AuthenticatedCaller(rules.user(name, "proxy"), "proxy")
         given = asked.headers.get("authorization", ())
@@ -139,13 +147,13 @@ class Authenticator:
         return AuthenticatedCaller(ANONYMOUS, "nobody")
 
     async def signed_in(self, name: str, password: str, address: str, rules: AccessRules) -> str:
-        """A new session for who knows the password. Raises as ``known`` does."""
+        """Check a password and return a new session. Raises like ``known``."""
         who = await self._by_password(name, password, address, rules)
         ends_at = int(self.now_s()) + SESSION_S
         return session_of(who.name, ends_at, self._proof(who.name, rules), self.key, secrets.token_hex(8))
 
     def sign_out(self, session: str, rules: AccessRules) -> None:
-        """End the session, wherever a copy of it is. Nothing for a text that is none. Blocks; raises PeerError."""
+        """End the session on all servers. Ignores invalid sessions. Blocks; raises PeerError."""
         if self.ended is None or not self._in_session(session, rules):
             return
         try:
@@ -158,10 +166,10 @@ class Authenticator:
             ) from None
 
     def goes_on(self, known: AuthenticatedCaller) -> bool:
-        """Whether the session by which somebody was known was not signed out since; True for all other ways."""
+        """Return False if the caller's session was signed out since; True for all other methods."""
         return not known.session or self.ended is None or not self.ended.has(known.session)
 
-    # ---- the ways
+    # ---- authentication methods
 
     def _told_by_proxy(self, asked: AuthRequest, rules: AccessRules) -> str | None:
         if not self.proxies.header or not self.proxies.trusts(asked.peer or asked.address):
@@ -175,7 +183,7 @@ class Authenticator:
         return name
 
     def _by_token(self, token: str, address: str, rules: AccessRules) -> Principal:
-        # Looked up by its hash: what a comparison's time would tell is of the hash alone.
+        # Looked up by hash, so timing reveals nothing about the token itself.
         name = rules.tokens.get(hash_of_token(token))
         if name is None:
             self._may_try(address, self._tokens)
@@ -216,7 +224,7 @@ class Authenticator:
         try:
             async with self._gate:
                 if (known := self._remembered.get(mark)) is not None:
-                    return known  # the same password was checked meanwhile
+                    return known  # another request checked the same password meanwhile
                 self._may_try(address, self._passwords)
                 user = rules.file.users.get(name)
                 line = (user.password if user is not None else None) or self._decoy
@@ -260,7 +268,9 @@ class Authenticator:
 
 
 def neighbourhood(address: str) -> str:
-    """What counts as one address: of IPv6 a /64, which one customer has."""
+    """Return the unit that failures are counted by: the IPv4 address, or the IPv6 /64 network, which one
+    customer has.
+    """
     asked = _parsed(address)
     if isinstance(asked, IPv6Address):
         return str(ip_network((asked, 64), strict=False))
@@ -274,14 +284,14 @@ def _is_among(address: str, networks: tuple[str, ...]) -> bool:
 
 
 def _without_port(address: str) -> str:
-    """Some proxies name the port too: ``192.0.2.9:4711``, ``[2001:db8::9]:4711``."""
+    """Remove a port that some proxies append: ``192.0.2.9:4711``, ``[2001:db8::9]:4711``."""
     if address.startswith("[") and "]" in address:
         return address[1:].partition("]")[0]
     return address.partition(":")[0] if address.count(":") == 1 else address
 
 
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:
-    """None for what is no address. One of IPv4 that came over IPv6 (``::ffff:10.0.0.1``) is one of IPv4."""
+    """Parse an address; None if invalid. An IPv4-mapped IPv6 address (``::ffff:10.0.0.1``) becomes IPv4."""
     try:
         asked = ip_address(address)
     except ValueError:

@@ -1,13 +1,14 @@
-"""[core] Who may do which action on what: yes, or no with the grant that is missing.
+"""[core] Authorization: decide who may do which action on what, and name the missing grant.
 
-A grant is a role over patterns of the tree: ``*`` is one label, ``**`` any number. What a name belongs to is granted with it::
+A grant is a role over patterns of the topic tree: ``*`` is one label, ``**`` any number. It also covers names
+that belong to a covered name::
 
     nyc.jfk.departures-value          the topic nyc.jfk.departures (a subject, in any context)
     shop.orders.dlq, .quarantine      the topic shop.orders
     views.customer_360[.v2][.dlq]     the view customer_360
 
-Nothing else follows from anything: no grant takes away, and the hub's own topics (``_…``) are granted by patterns that begin
-with ``_``, or to who administers the hub.
+There is no other implication: no grant removes access, and the hub's own topics (``_…``) need patterns that
+begin with ``_``, or the admin role over the hub.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hub.caller import Action, Decision, Kind, Resource
 from hub.schema_registry.model import subject_names
 from hub.schema_registry.policy.label_patterns import Labels, fits, labels_of
 
-# What each role includes. Who produces events registers their schemas, and need not read what others wrote.
+# Actions of each role. Producers register their schemas, but need not read what others wrote.
 ROLES: Mapping[str, frozenset[Action]] = {
     "read": frozenset({Action.describe, Action.read}),
     "write": frozenset({Action.describe, Action.write}),
@@ -37,7 +38,9 @@ _VERSION = re.compile(r"(?P<view>[^.@]+)(?:@\d+|\.v\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role over topics and views, and with ``hub`` over what belongs to no topic: mirrors, alerts, settings for all."""
+    """A role over topics and views. ``hub`` covers what belongs to no topic: mirrors, alerts, global
+    settings.
+    """
 
     role: str
     topics: tuple[Labels, ...] = ()
@@ -47,7 +50,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. ``kind``: user, token, proxy, own (the hub's processes) or anonymous, whose name is empty."""
+    """An identity. ``kind`` is user, token, proxy, own (the hub's processes) or anonymous, which has an empty
+    name.
+    """
 
     name: str
     kind: str
@@ -59,7 +64,7 @@ ANONYMOUS = Principal("", "anonymous")
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """Grants by group and by name of a user or token; ``contact``: who can give more, in words."""
+    """Grants by group and by name of a user or token. ``contact`` is a text that names who can grant more."""
 
     by_group: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
     by_name: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
@@ -67,7 +72,7 @@ class AccessPolicy:
     contact: str = ""
 
     def grants(self, who: Principal) -> Iterator[tuple[str, Grant]]:
-        """(where it is from, grant): those of everybody, of the groups, then one's own."""
+        """Yield (source, grant): grants for everybody, for the groups, then for the principal itself."""
         for grant in self.anonymous:
             yield "anonymous", grant
         for group in sorted(who.groups):
@@ -79,11 +84,13 @@ class AccessPolicy:
 
 
 def decide(policy: AccessPolicy, who: Principal, action: Action, what: Resource) -> Decision:
-    """Whether ``who`` may do it; the reason names the grant, or the one that is missing."""
+    """Decide whether ``who`` may do ``action`` on ``what``. The decision's reason names the grant, or the
+    missing one.
+    """
     if who.kind == "own":
         return Decision(True, "the hub's own processes may do everything")
     names = list(granted_as(what))
-    # A changelog is what its view's materializer makes of it: no producer of events writes there.
+    # Only the view's materializer writes its changelog; producers do not.
     needed = Action.admin if action is Action.write and names[-1].kind is Kind.view else action
     for source, grant in policy.grants(who):
         if needed in ROLES[grant.role] and any(_covers(grant, each) for each in names):
@@ -100,12 +107,12 @@ def decide(policy: AccessPolicy, who: Principal, action: Action, what: Resource)
 
 
 def has_any(policy: AccessPolicy, who: Principal) -> bool:
-    """Whether anything at all is granted: then there is something to list."""
+    """Return True if the principal has a name or any grant, so there may be something to list."""
     return who.kind == "own" or bool(who.name) or next(policy.grants(who), None) is not None
 
 
 def granted_as(what: Resource) -> Iterator[Resource]:
-    """What a grant may name so that it holds for this: itself, and what it belongs to."""
+    """Yield the resources whose grants cover this one: itself, and its owner (topic or view)."""
     name, kind = what.name, what.kind
     if kind is Kind.subject:
         name, kind = subject_names.split(name)[1], Kind.topic
@@ -137,7 +144,7 @@ def _covers(grant: Grant, what: Resource) -> bool:
 
 
 def missing_over(what: Resource) -> str:
-    """The line of a grant that would cover it.
+    """Return the scope of a grant that would cover the resource.
 
     >>> missing_over(Resource(Kind.topic, "shop.orders"))
     'topics: ["shop.orders"]'
@@ -148,7 +155,7 @@ def missing_over(what: Resource) -> str:
 
 
 def grant_text(grant: Grant) -> str:
-    """What a grant is over, in words."""
+    """Describe the scope of a grant in words."""
     parts = [
         f"{what} {', '.join(map('.'.join, patterns))}"
         for what, patterns in (("topics", grant.topics), ("views", grant.views))

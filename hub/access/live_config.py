@@ -1,5 +1,8 @@
-"""[shell] access.yaml as it is now: read again when it changes. A file that cannot be read, or is gone, leaves what held; where
-nothing held yet, nothing is granted. It never opens up."""
+"""[shell] access.yaml, reloaded when it changes.
+
+An invalid or missing file keeps the previous grants; without any, nothing is granted. Access never becomes
+open by an error.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,16 @@ from hub.yaml import UnreadableFile, is_there
 
 log = logging.getLogger(__name__)
 
-_MOST_REMEMBERED = 100_000  # decisions; a name is asked for again and again
+_MOST_REMEMBERED = 100_000  # limit of cached decisions; the same names are requested again and again
 _LONGEST_REMEMBERED = (
-    300  # characters of a name. Kafka has none that are longer: who asks for them is not to fill the memory
+    # Names longer than any in Kafka are not cached, so that requests cannot fill the memory. In characters.
+    300
 )
 
 
 @dataclass(frozen=True)
 class AccessRules:
-    """One state of the file, and what it was asked. ``tokens``: names by the lines of their hashes."""
+    """One version of the file, with cached decisions. ``tokens`` maps hashes to names."""
 
     file: AccessFile
     policy: AccessPolicy
@@ -48,7 +52,7 @@ class AccessRules:
         return found
 
     def caller(self, who: Principal, *, can_leave: bool = False) -> Caller:
-        """Who asks, as the rest of the hub knows them."""
+        """Return the caller as the rest of the hub sees it."""
         return Caller(
             who.name,
             who.groups,
@@ -58,7 +62,7 @@ class AccessRules:
         )
 
     def user(self, name: str, kind: str = "user") -> Principal:
-        """Somebody of this name, in the groups that the file says; nobody for the empty name."""
+        """Return the principal of this name with its groups from the file; anonymous for the empty name."""
         if not name:
             return ANONYMOUS
         known = self.file.users.get(name)
@@ -66,7 +70,7 @@ class AccessRules:
 
 
 class LiveAccess:
-    """Of one project folder. Thread safe. ``rules`` None: access is not controlled."""
+    """access.yaml of one project folder. Thread safe. ``rules`` None: access control is off."""
 
     def __init__(self, project: Path, *, required: bool = False) -> None:
         self.path = project / ACCESS_FILE
@@ -78,7 +82,7 @@ class LiveAccess:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the file when it changed since. Blocks; raises nothing that is the file's fault."""
+        """Reload the file if it changed. Blocks. Errors of the file are stored in ``error``, not raised."""
         with self._lock:
             self._refresh()
 
@@ -93,7 +97,7 @@ class LiveAccess:
             made = AccessRules.of(load_access(self.path))
         except UnreadableFile as error:
             self._failed(ConfigError(error.message, hint=error.hint, code="HUB-1712"))
-            return  # and tried again: who may read it is not in the stamp
+            return  # retry: permissions are not part of the stamp
         except ConfigError as error:
             self._failed(error)
         else:
@@ -105,7 +109,7 @@ class LiveAccess:
         self._read = None
         try:
             is_there(self.path)
-        except ConfigError as error:  # as access.yml: who wrote it believes that it holds
+        except ConfigError as error:  # named access.yml: its author believes that it applies
             self._failed(error)
             return
         if self.rules is None and not self._required:
@@ -138,5 +142,5 @@ class LiveAccess:
         except FileNotFoundError:
             return None
         except OSError:
-            return (0, 0, 0)  # it is there and cannot be looked at: that is no reason to open up
+            return (0, 0, 0)  # the file exists but stat fails: keep access control on
         return found.st_mtime_ns, found.st_size, found.st_ino

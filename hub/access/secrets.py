@@ -1,8 +1,8 @@
-"""[core] Secrets as access.yaml keeps them, and sessions as browsers keep them. Salt, tokens and time come in as arguments.
+"""[core] Password and token hashes of access.yaml, and browser sessions. Salt, tokens and time are arguments.
 
-A password is kept as ``scrypt$<log2 n>$<r>$<p>$<salt>$<hash>`` (RFC 7914), a token, which nobody can guess, as
-``sha256$<hash>``. A session is ``<name>.<ends at, s>-<nonce>.<signature>``, signed (HMAC-SHA256) with the key of the hub's home and with
-what the file says of the user: a new password ends every session.
+A password is stored as ``scrypt$<log2 n>$<r>$<p>$<salt>$<hash>`` (RFC 7914). A token is random, so it is
+stored as ``sha256$<hash>``. A session is ``<name>.<ends at, s>-<nonce>.<signature>``, signed (HMAC-SHA256)
+with the key of the hub's home and with the user's password hash: a new password ends every session.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 TOKEN_PREFIX = "hubt_"
 SALT_BYTES = 16
 TOKEN_BYTES = 32
-_LOG2_N, _R, _P = 14, 8, 5  # 16 MiB; some 150 ms of one core, as OWASP has it for 2^14
+_LOG2_N, _R, _P = 14, 8, 5  # 16 MiB; about 150 ms of one core, as OWASP recommends for 2^14
 _MOST_LOG2_N, _MOST_RP = 18, 32
 _MOST_PASSWORD = 1_000
 _SCRYPT = re.compile(r"scrypt\$(\d{1,2})\$(\d{1,2})\$(\d{1,2})\$([A-Za-z0-9_-]{11,64})\$([A-Za-z0-9_-]{43})")
@@ -23,22 +23,22 @@ _SHA256 = re.compile(r"sha256\$([0-9a-f]{64})")
 
 
 def hash_of_password(password: str, salt: bytes) -> str:
-    """The line for access.yaml."""
+    """Return the line for access.yaml."""
     return f"scrypt${_LOG2_N}${_R}${_P}${_text(salt)}${_text(_scrypt(password, salt, _LOG2_N, _R, _P))}"
 
 
 def hash_of_token(token: str) -> str:
-    """The line for access.yaml. Only for what a machine made: a word would be guessed."""
+    """Return the line for access.yaml. Use it for random tokens only: a chosen word could be guessed."""
     return f"sha256${hashlib.sha256(token.encode()).hexdigest()}"
 
 
 def token_of(random: bytes) -> str:
-    """A new token out of ``TOKEN_BYTES`` of chance."""
+    """Make a token from ``TOKEN_BYTES`` random bytes."""
     return TOKEN_PREFIX + _text(random)
 
 
 def checked_password_hash(line: str) -> str:
-    """The line itself. Raises ValueError."""
+    """Return the line unchanged if it is valid. Raises ValueError."""
     found = _SCRYPT.fullmatch(line)
     if found is None:
         raise ValueError("no hash of a password; make one: hub access hash")
@@ -49,14 +49,14 @@ def checked_password_hash(line: str) -> str:
 
 
 def checked_token_hash(line: str) -> str:
-    """The line itself. Raises ValueError."""
+    """Return the line unchanged if it is valid. Raises ValueError."""
     if not _SHA256.fullmatch(line):
         raise ValueError("no hash of a token; make a token: hub access hash --token")
     return line
 
 
 def fits_password(password: str, line: str) -> bool:
-    """Whether it is the password of this line; takes as long either way. Some 100 ms."""
+    """Return True if the password matches the line. Takes about 100 ms either way."""
     found = _SCRYPT.fullmatch(line)
     if found is None or len(password) > _MOST_PASSWORD:
         return False
@@ -65,14 +65,15 @@ def fits_password(password: str, line: str) -> bool:
 
 
 def session_of(name: str, ends_at_s: int, proof: str, key: bytes, nonce: str = "0") -> str:
-    """A session's text. ``proof``: what the file says of the user. ``nonce``: hexadecimal; it tells apart two sessions of one user
-    and second, of which one may be ended."""
+    """Build a session text. ``proof`` is the user's password hash. ``nonce`` is hexadecimal; it distinguishes
+    sessions of one user with the same end, of which one may be signed out.
+    """
     said = f"{_text(name.encode())}.{ends_at_s}-{nonce}"
     return f"{said}.{_signature(said, proof, key)}"
 
 
 def name_in_session(text: str) -> str | None:
-    """Whose session it says to be, before anything is proven."""
+    """Return the unverified user name in a session, None if the text is malformed."""
     parts = text.split(".")
     if len(parts) != 3 or len(text) > 2_000:
         return None
@@ -83,7 +84,7 @@ def name_in_session(text: str) -> str | None:
 
 
 def session_holds(text: str, now_s: float, proof: str, key: bytes) -> bool:
-    """Whether the session was signed here and goes on."""
+    """Return True if the session has a valid signature and has not expired."""
     said, _, signature = text.rpartition(".")
     ends = said.rpartition(".")[2].partition("-")[0]
     if not hmac.compare_digest(signature.encode(), _signature(said, proof, key).encode()):
@@ -92,7 +93,7 @@ def session_holds(text: str, now_s: float, proof: str, key: bytes) -> bool:
 
 
 def ends_at_s(session: str) -> int:
-    """When a session that holds ends by itself, epoch seconds."""
+    """Return the expiry of a valid session, epoch seconds."""
     return int(session.rpartition(".")[0].rpartition(".")[2].partition("-")[0])
 
 

@@ -1,7 +1,8 @@
-"""[shell] Sessions that were signed out: a file of the home that every server on it reads, so that a copied cookie ends, too.
+"""[shell] Signed-out sessions: a file in the home folder that all its servers read, so copies of a cookie
+end, too.
 
-``sessions.ended`` has a line a session: when it would have ended by itself (epoch seconds), and the hash of its text. A line
-is appended under a lock and read by who looks next; lines of sessions that are over anyway are dropped.
+``sessions.ended`` has one line per session: its expiry (epoch seconds) and the hash of its text. Lines are
+appended under a lock and read on the next lookup; lines of expired sessions are dropped.
 """
 
 from __future__ import annotations
@@ -23,22 +24,26 @@ _TIDY_AT = 1_000  # lines
 
 
 class EndedSessions:
-    """Of one home. Thread safe. ``has`` costs a system call; a file that cannot be read leaves what is known."""
+    """Signed-out sessions of one home folder. Thread safe. ``has`` costs a system call; an unreadable file
+    keeps the known ones.
+    """
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
         self._ended: dict[str, int] = {}
-        self._read: tuple[int, int, int] | None = None  # what the file was when it was read
+        self._read: tuple[int, int, int] | None = None  # stamp of the file when it was last read
         self._lock = threading.Lock()
 
     def has(self, session: str) -> bool:
-        """Whether the session was signed out, by any server of this home."""
+        """Return True if any server of this home signed the session out."""
         with self._lock:
             self._refresh()
             return _mark(session) in self._ended
 
     def end(self, session: str, ends_at_s: int, now_s: float) -> None:
-        """Sign it out, for good. Blocks; raises OSError when it cannot be written: it has ended in this process then."""
+        """Sign the session out permanently. Blocks. Raises OSError if the file cannot be written; the session
+        has then ended in this process only.
+        """
         with self._lock:
             self._ended[_mark(session)] = ends_at_s
             with _appending(self._path) as handle:
@@ -55,7 +60,7 @@ class EndedSessions:
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
             if stamp == self._read:
                 return
-            # The whole file: one that was written anew may have the inode of a former one.
+            # Read the whole file: a rewritten one may have the inode of an earlier one.
             text = self._path.read_bytes()
         except FileNotFoundError:
             return
@@ -72,7 +77,7 @@ class EndedSessions:
         self._read = stamp
 
     def _tidy(self, now_s: float) -> None:
-        """Write the file anew without the sessions that are over. The caller holds the file's lock."""
+        """Rewrite the file without expired sessions. The caller holds the file's lock."""
         self._ended = {mark: ends for mark, ends in self._ended.items() if ends > now_s}
         draft = self._path.with_suffix(".draft")
         draft.touch(0o600)
@@ -82,13 +87,13 @@ class EndedSessions:
 
 @contextmanager
 def _appending(path: Path) -> Iterator[BinaryIO]:
-    """Open the file for appending, alone: of several servers one writes at a time."""
+    """Open the file for appending under an exclusive lock, so that one server writes at a time."""
     while True:
         handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX)
         if _is_still(path, handle):
             break
-        os.close(handle)  # written anew meanwhile
+        os.close(handle)  # another server replaced the file meanwhile
     with os.fdopen(handle, "ab") as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""[core] How many wrong passwords an address may try: a bucket that fills again. Time comes in as an argument."""
+"""[core] Limit of failed sign-ins per address: a refilling bucket. Time is an argument."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ _MOST_ADDRESSES = 10_000
 
 @dataclass
 class Throttle:
-    """``MOST_FAILURES`` at once, then one every ``AGAIN_EVERY_S``. Of so many addresses, the latest; not thread safe."""
+    """Allows ``MOST_FAILURES`` failures at once, then one every ``AGAIN_EVERY_S``. Keeps the latest 10,000
+    addresses. Not thread safe.
+    """
 
     _failed: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def wait_s(self, address: str, now_s: float) -> int:
-        """After how many seconds the address may try again; 0: now."""
+        """Return the seconds until the address may try again; 0: now."""
         over = self._level(address, now_s) - (MOST_FAILURES - 1)
         return max(0, math.ceil(over * AGAIN_EVERY_S)) if over > 0 else 0
 
     def failed(self, address: str, now_s: float) -> None:
-        """A wrong password came from there."""
+        """Count a failure from the address."""
         level = self._level(address, now_s) + 1.0
         self._failed[address] = (level, now_s)
         self._failed.move_to_end(address)

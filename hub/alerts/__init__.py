@@ -1,4 +1,4 @@
-"""Alerts: what the topic tree and views promise is watched, and people are notified once.
+"""Alerts: evaluate the objectives of topics and views, and notify people once.
 
 ::
 
@@ -8,10 +8,10 @@
                                                       ▼
                                         _hub.alerts   compacted: firing, pending, past, groups, silences, notifications to send
 
-An observation is GOOD, BAD or UNKNOWN at a time. UNKNOWN neither fires nor ends an alert. ``step`` is pure: rules,
-observations, the previous state and the time go in; the new state and notifications come out. Every decision is written
-to the log before a channel is called, so a restart neither repeats nor forgets. While Kafka is away, decisions are kept in
-memory and written later, because that is when alerts matter.
+An observation is GOOD, BAD or UNKNOWN at a time. UNKNOWN neither fires nor ends an alert. ``step`` is pure:
+rules, observations, the previous state and the time go in; the new state and notifications come out. Every
+decision is written to the log before a channel is called, so a restart neither repeats nor forgets. While
+Kafka is unavailable, decisions are kept in memory and written later, because that is when alerts matter.
 
     model/                 [core]  rules, observations, the state machine, the records of ``_hub.alerts``
     config/                alerts.yaml and alerts/*.yaml, reloaded when they change
@@ -19,6 +19,6 @@ memory and written later, because that is when alerts matter.
     alert_manager.py       [shell] the loop: observe, decide, write, send
     alerts_json.py         [core]  the JSON of ``/api/alerts``
     prometheus_export.py   [core]  the same rules for Prometheus, and a Grafana dashboard
-    runbooks.py            [shell] the pages that say what an alert means and what to do
+    runbooks.py            [shell] the pages that explain each alert and its remedy
     routes.py              [edge]  FastAPI
 """

@@ -1,11 +1,15 @@
-"""[shell] The desk: looks at everything every few seconds, decides (``engine.step``), keeps what it decided, has it sent.
+"""[shell] The alert manager: every few seconds, read all sources, run ``step``, store the decisions, and send
+notifications.
 
-What was kept is read first, so nothing is told before it is known what was told. Then each round: sources are asked (memory
-only; queries run in a thread of their own), ``step`` decides, its records are written, and then notifications go to the outbox.
-While Kafka does not take records they wait here and notifications go out all the same. One server watches at a time: one that
-starts fences the one before it (a transactional name), which then tells nobody anything. Who watches says so every minute:
-one that is fenced watches again when nobody else ever said it (a transaction ran out of time, and Kafka fenced its writer), or
-when who did is silent for minutes.
+At the start, the stored state is read, so that nothing is notified twice. In each round the sources are read
+(from memory; queries run in a thread of their own), ``step`` decides, its records are written, and
+notifications go to the queues. While Kafka does not accept records, they wait in memory and notifications are
+sent anyway.
+
+One server evaluates alerts at a time. A server that starts fences the earlier one (by a transactional name),
+which then sends nothing. The active server writes a claim every minute. A fenced server becomes active again
+if the last claim is still its own (Kafka fenced its writer after a transaction timeout), or if the other
+server's claims stop for minutes.
 """
 
 from __future__ import annotations
@@ -53,10 +57,11 @@ log = logging.getLogger(__name__)
 WRITER = "hub-alerts"
 LONGEST_SILENCE_MS = 366 * 86_400_000
 MOST_SILENCES = 1_000
-# Alerts with series of their own in /metrics.
+# Limit of alerts with their own series in /metrics.
 MOST_SERIES = 200
 MOST_UNSAVED = 50_000
-# Who watches says so that often, is taken for gone when it did not for that long, and who was fenced looks that often.
+# Interval of claims; time without a claim after which the active server counts as gone; interval at which a
+# fenced server checks.
 CLAIM_EVERY_MS = 60_000
 CLAIM_HOLDS_MS = 5 * 60_000
 LOOK_EVERY_MS = 30_000
@@ -72,13 +77,14 @@ class AlertLog(Cluster, Protocol):
 
 
 Source = Callable[[RuleChanges, int], Sequence[RuleObservations]]
-"""What some part of the hub sees now: asked with the rules as alerts.yaml has them, and the time (epoch ms)."""
+"""(rules with their changes, time in epoch ms) → the current observations of one part of the hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
-    """A rule and how many objects it sees in which state; None: that is not for who asks. ``nobody``: all channels that its
-    alerts could go to cannot be used."""
+    """A rule with the number of its objects by state; None if the caller may not see them. ``nobody``: no
+    channel for its alerts is usable.
+    """
 
     rule: AlertRule
     good: int | None = 0
@@ -91,9 +97,12 @@ class RuleStatus:
 
 @dataclass(frozen=True)
 class AlertSnapshot:
-    """Everything for those who look. ``error``: why nothing is watched; ``troubles``: what else is wrong. ``listed``: its
-    listing, where there is one already. ``whole`` False: there is more than who asks may see. ``unheard``: keys of the alerts
-    that have nobody to tell, because their channels cannot be used. ``file_errors``: of alerts.yaml and alerts/*.yaml."""
+    """State of the alert manager for readers.
+
+    ``error`` is the reason if nothing is evaluated; ``troubles`` lists other problems. ``listed`` is the
+    listing, if already made. ``whole`` is False if the caller may not see everything. ``unheard`` holds the
+    keys of alerts without a usable channel. ``file_errors`` counts errors in alerts.yaml and alerts/*.yaml.
+    """
 
     at_ms: int
     state: AlertingState
@@ -108,18 +117,18 @@ class AlertSnapshot:
 
     @cached_property
     def listing(self) -> AlertListing:
-        """The alerts in order."""
+        """The alerts, sorted."""
         return self.listed if self.listed is not None else listing(self.state, self.at_ms)
 
     @property
     def firing(self) -> int | None:
-        """How many fire and are not silenced; None: not known."""
+        """Number of alerts that fire and are not silenced; None if unknown."""
         return None if self.error is not None else self.listing.firing
 
 
 @dataclass
 class AlertManager:
-    """Use ``with desk.running():``. ``sources`` are asked in each round."""
+    """The alert manager. Use ``with manager.running():``. Each round reads ``sources``."""
 
     cluster: AlertLog
     live: LiveAlerts
@@ -140,7 +149,8 @@ class AlertManager:
     _fenced: bool = False
     _id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _claimed_ms: int | None = None
-    # While fenced: when to look next, and what was claimed since when.
+    # While fenced: when to check next, and the other server's last claim with the time at which it was first
+    # seen.
     _look_at_ms: int = 0
     _others: Claim | None = None
     _others_since_ms: int | None = None
@@ -152,7 +162,7 @@ class AlertManager:
 
     @contextmanager
     def running(self) -> Iterator[AlertManager]:
-        """A round every few seconds for as long as the block runs."""
+        """Run a round every few seconds while the block runs."""
         try:
             with repeating(
                 self.step,
@@ -165,7 +175,7 @@ class AlertManager:
             self.close()
 
     def close(self) -> None:
-        """Stop sending, and write what is not written yet, with the time that pending alerts held."""
+        """Stop sending, and write pending records, including the held time of pending alerts."""
         self.outbox.stop()
         with self._lock:
             self._keep([pending_record(each) for each in self.state.alerts.values() if each.held_unkept])
@@ -175,7 +185,7 @@ class AlertManager:
     # ---- one round
 
     def step(self) -> None:
-        """Look, decide, keep, send."""
+        """Run one round: read the sources, decide, store, send."""
         if self._fenced and not self._take_back():
             return
         try:
@@ -198,7 +208,7 @@ class AlertManager:
                 log.exception("a source of alerts failed")
                 troubles.append(f"{type(error).__name__}: {error}")
         if len(troubles) > len(complaints):
-            # A source that failed has told of none of its rules: they are not gone, they are unknown.
+            # A failed source reported none of its rules: they are unknown, not gone.
             told = {each.rule.name for each in seen}
             seen += [
                 RuleObservations(each.rule, whole=False, error="not seen now")
@@ -231,11 +241,11 @@ class AlertManager:
         self._firing = self.known().firing
 
     def _first(self) -> None:
-        """What was kept, once; what was not sent yet is sent now."""
+        """Read the stored state once, and queue notifications that were not sent yet."""
         if self._read:
             return
         if self._writer is None and ALERTS_TOPIC in self.cluster.topics():
-            # First the name, then what was written: what another server writes after that is refused.
+            # Open the writer before reading: this fences other servers, so nothing is written after the read.
             self._open_writer()
         kept = read(self.cluster)
         self._use_files()
@@ -248,10 +258,12 @@ class AlertManager:
         self.live.refresh()
         self.outbox.use(self.live.file.channels, self.live.reading.unusable)
 
-    # ---- who watches
+    # ---- the active server
 
     def _open_writer(self) -> Writer:
-        """From here on no other server writes; said at once, so that one that is fenced knows by whom."""
+        """Open the writer, which fences other servers, and write a claim at once: a fenced server reads it to
+        identify the active one.
+        """
         self._writer = writer = self.cluster.writer(WRITER)
         claim = Claim(self._id, self.now_ms())
         writer.append([claim_record(claim)])
@@ -264,7 +276,9 @@ class AlertManager:
             self._keep([claim_record(Claim(self._id, now_ms))])
 
     def _take_back(self) -> bool:
-        """Whether this server, which is fenced, may watch again; begins anew then, with what was kept meanwhile."""
+        """Return True if this fenced server may become active again; it then restarts from the stored
+        state.
+        """
         now_ms = self.now_ms()
         if now_ms < self._look_at_ms:
             return False
@@ -275,31 +289,32 @@ class AlertManager:
             log.warning("who watches cannot be read: %s", error.message)
             return False
         if claim is None or claim.by != self._id:
-            # By this server's own clock: the other's may be another.
+            # Measured by this server's clock: the other server's may differ.
             if self._others_since_ms is None or claim != self._others:
                 self._others, self._others_since_ms = claim, now_ms
             if now_ms - self._others_since_ms < CLAIM_HOLDS_MS:
                 return False
         log.warning("this server watches alerts again: no other says that it does")
         with self._lock:
-            self.unsaved.clear()  # decided from what others may have gone on from
+            self.unsaved.clear()  # based on a state that another server may have changed since
             self._fenced, self._read, self.error = False, False, _READING
         self._close_writer()
         return True
 
-    # ---- what is kept
+    # ---- storage
 
     def _keep(self, records: Sequence[NewRecord]) -> None:
         for record in records:
             key = record.key or b""
-            self.unsaved.pop(key, None)  # the newest stands behind the others
+            self.unsaved.pop(key, None)  # move the newest record to the end
             self.unsaved[key] = record
         while len(self.unsaved) > MOST_UNSAVED:
             self.unsaved.pop(next(iter(self.unsaved)))
 
     def _write(self) -> bool:
-        """Write what is not written yet; while it cannot be, it stays. Nobody who looks waits for it. Whether this server
-        still watches."""
+        """Write pending records; they are kept if that fails. Readers are not blocked. Returns True if this
+        server is still active.
+        """
         with self._writing:
             with self._lock:
                 pending = list(self.unsaved.items())
@@ -321,7 +336,7 @@ class AlertManager:
                     log.warning("alerts are kept here until Kafka takes them: %s", error.message)
                 self._not_kept = f"not written to the log yet: {error.message}"
                 self._close_writer()
-            except Exception as error:  # whatever it is: people are told all the same
+            except Exception as error:  # on any error: notifications are sent anyway
                 if self._not_kept is None:
                     log.exception("alerts are kept here, they cannot be written")
                 self._not_kept = f"not written to the log yet: {type(error).__name__}: {error}"
@@ -341,18 +356,20 @@ class AlertManager:
         self._writer = None
 
     def sent(self, notification: Notification) -> None:
-        """It was sent or given up: it is not to be sent again. Told by the outbox, from any thread."""
+        """Record that a notification was sent or given up, so it is not sent again. Called by the queues,
+        from any thread.
+        """
         if notification.test:
             return
         with self._lock:
             self._keep([sent_record(notification.id)])
-        if self._not_kept is None:  # else the next round tries
+        if self._not_kept is None:  # otherwise the next round writes it
             self._write()
 
-    # ---- what people do
+    # ---- actions of users
 
     def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
-        """From now on. Raises CallerError, Conflict where another server watches."""
+        """Create a silence that starts now. Raises CallerError; Conflict if another server is active."""
         now_ms = self.now_ms()
         if not matchers:
             raise CallerError(
@@ -376,7 +393,7 @@ class AlertManager:
         return made
 
     def unsilence(self, id: str) -> Silence:
-        """It ends now. Raises NotFound, Conflict."""
+        """End a silence now. Raises NotFound, Conflict."""
         with self._lock:
             self._ready()
             known = self.state.silences.get(id)
@@ -410,7 +427,7 @@ class AlertManager:
             raise Conflict("another server of the hub watches alerts", hint="ask that one")
 
     def test(self, channel: str) -> None:
-        """Send a test over a channel, once. Raises NotFound, and what the channel says."""
+        """Send a test notification over a channel, once. Raises NotFound, and the channel's error."""
         self._use_files()
         channels = self.live.file.channels
         if channel not in channels and channel not in self.live.reading.unusable:
@@ -423,10 +440,10 @@ class AlertManager:
             )
         self.outbox.try_once(notification_of_test(channel, self.now_ms()))
 
-    # ---- for those who look
+    # ---- reads
 
     def known(self) -> AlertSnapshot:
-        """At once, from memory."""
+        """Return the current state from memory, without blocking."""
         with self._lock:
             now_ms, troubles = self.now_ms(), self._troubles + ((self._not_kept,) if self._not_kept else ())
             if self._listing is None or not self._listing.holds(self.state, now_ms):
@@ -445,16 +462,20 @@ class AlertManager:
             )
 
     def firing(self) -> int | None:
-        """How many fire and are not silenced, as of the last round; None: not known."""
+        """Return the number of alerts that fire and are not silenced, as of the last round; None if
+        unknown.
+        """
         return None if self.error is not None else self._firing
 
     def families(self) -> Iterator[Metric]:
-        """For /metrics. While nothing is watched there is no number of alerts: alert on ``absent``."""
+        """Yield the series for /metrics. While nothing is evaluated, the series of alerts have no samples:
+        alert on ``absent``.
+        """
         yield from families(self.known(), self.notifications)
 
 
 def read(cluster: AlertLog) -> StoredAlerts:
-    """What was kept so far. Raises PeerError when nothing comes for a minute, HubFault."""
+    """Read the stored alerts. Raises PeerError if nothing arrives for a minute, HubFault."""
     kept = StoredAlerts()
     if ALERTS_TOPIC not in cluster.topics():
         return kept
@@ -471,7 +492,7 @@ def read(cluster: AlertLog) -> StoredAlerts:
 
 
 def make_topic(cluster: Cluster, replication_factor: int) -> None:
-    """The topic is there. Raises PeerError."""
+    """Create the topic ``_hub.alerts`` if it does not exist. Raises PeerError."""
     if ALERTS_TOPIC not in cluster.topics():
         with contextlib.suppress(Conflict):
             cluster.create_topic(
@@ -480,7 +501,7 @@ def make_topic(cluster: Cluster, replication_factor: int) -> None:
 
 
 def notification_of_test(channel: str, now_ms: int) -> Notification:
-    """A notification that is none."""
+    """Build a test notification."""
     labels = labels_of({"alertname": "test", "severity": Severity.info})
     alert = Alert(
         *("0" * 16, "test", (), labels, "This is a test: nothing is wrong.", "", None, FIRING, now_ms),
@@ -500,7 +521,7 @@ def _status(seen: RuleObservations, firing: int, nobody: bool) -> RuleStatus:
 
 
 def families(known: AlertSnapshot, notifications: int = 0) -> Iterator[Metric]:
-    """Series: a few a rule and channel, one for each of 200 alerts that fire."""
+    """Yield metrics: a few per rule and channel, and one per firing alert, at most 200."""
     evaluated = GaugeMetricFamily("hub_alerts_watched", "1 while this server judges alerts and tells of them")
     evaluated.add_metric([], 0.0 if known.error else 1.0)
     yield evaluated

@@ -1,4 +1,4 @@
-"""[core] Alerts as programs and people see them: the JSON of ``/api/alerts``, which the web page and ``hub alert`` show too."""
+"""[core] Alerts as JSON: the body of ``/api/alerts``, which the web page and ``hub alert`` show, too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from hub.alerts.model.state_machine import MOST_ALERTS, PAST, Alert, Silence
 
 
 def alert_row(alert: Alert, silence: Silence | None, *, nobody: bool = False) -> dict[str, Any]:
-    """null: not known. ``unknown``: whether it still is so cannot be told now. ``nobody``: no channel it goes to can be used."""
+    """Return an alert as a JSON-ready dict; unknown values are null. ``unknown``: the current state cannot be
+    determined. ``nobody``: no channel for it is usable.
+    """
     said = dict(alert.labels)
     return {
         "key": alert.key,
@@ -54,12 +56,12 @@ def silence_row(silence: Silence, now_ms: int) -> dict[str, Any]:
 
 
 def rows_of(those: Iterable[ListedAlert], unheard: Container[str] = ()) -> list[dict[str, Any]]:
-    """A row each, in their order. ``unheard``: keys of those that have nobody to tell."""
+    """Return one row per alert, in order. ``unheard`` holds the keys of alerts without a usable channel."""
     return [alert_row(each.alert, each.silence, nobody=each.alert.key in unheard) for each in those]
 
 
 def silences_of(known: AlertSnapshot) -> list[dict[str, Any]]:
-    """Those that hold first, then those that ended last."""
+    """Return active silences first, then ended ones, latest first."""
     rows = [silence_row(each, known.at_ms) for each in known.state.silences.values()]
     return sorted(rows, key=lambda row: (not row["holds"], -row["ends_ms"], row["id"]))
 
@@ -91,7 +93,7 @@ def rules_of(known: AlertSnapshot) -> list[dict[str, Any]]:
 def body_of(
     known: AlertSnapshot, fits: Callable[[ListedAlert], bool] = lambda _: True, limit: int = MOST_ALERTS
 ) -> dict[str, Any]:
-    """The whole; of what is open what ``fits``, at most so many."""
+    """Return the full body. ``fits`` filters the open alerts, of which at most ``limit`` are included."""
     return {
         "at_ms": known.at_ms,
         "whole": known.whole,
@@ -107,12 +109,12 @@ def body_of(
 
 
 def matchers_text(matchers: Matchers) -> str:
-    """``severity=page, topic=shop.**|crm.**``; what ``hub alert silence`` takes."""
+    """Format matchers as ``severity=page, topic=shop.**|crm.**``, the syntax of ``hub alert silence``."""
     return ", ".join(f"{name}={'|'.join(values)}" for name, values in matchers)
 
 
 def matchers_from(texts: Iterable[str]) -> Matchers:
-    """``topic=shop.**``, ``severity=page|warning`` as matchers. Raises ValueError naming the text."""
+    """Parse ``topic=shop.**``, ``severity=page|warning`` into matchers. Raises ValueError naming the text."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, said, values = text.strip().partition("=")

@@ -1,8 +1,10 @@
-"""[core] The same rules for Prometheus, and a Grafana dashboard, over the series of ``GET /metrics``.
+"""[core] The alert rules for Prometheus, and a Grafana dashboard, over the series of ``GET /metrics``.
 
-For who has an Alertmanager already, or wants to hear when the hub itself is gone: two rules more say that nobody watches, and
-that a channel is dead. Topics with the same objective, owner and node are one rule, so a tree of thousands makes few.
-Formats: https://prometheus.io/docs/prometheus/latest/configuration/alerting_rules/, Grafana's dashboard JSON (schema 39).
+For users who have an Alertmanager, or who want to know when the hub itself is down: two more rules fire if no
+server evaluates alerts, and if a channel fails. Topics with the same objective, owner and node share one
+rule, so a tree of thousands needs few. Formats:
+https://prometheus.io/docs/prometheus/latest/configuration/alerting_rules/, Grafana's dashboard JSON (schema
+39).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from hub.alerts.model.rules import FEW_FREE, FILE_RULE, AlertRule, Promise, Rule
 from hub.kafka.contact.watchdog import CUT_OFF_S
 from hub.topics.tree.tree import TopicSpec
 
-# Rules that only somebody outside can judge. Each has a page in docs/runbooks, too.
+# Rules that only an external system can evaluate. Each has a page in docs/runbooks, too.
 OUTSIDE: Mapping[str, AlertRule] = {
     rule.name: rule
     for rule in (
@@ -52,7 +54,9 @@ def prometheus_rules(
     link: str = "",
     cut_off_s: float = CUT_OFF_S,
 ) -> dict[str, Any]:
-    """Make a rule file as a value, for YAML. ``cut_off_s``: after how long without an answer a client is cut off."""
+    """Build a rule file as a value for YAML. ``cut_off_s`` is the time without an answer after which a client
+    is cut off.
+    """
     topics, promises = list(topics), list(promises)
     rules = [
         *_lag(topics, changes, link),
@@ -61,7 +65,7 @@ def prometheus_rules(
         *_views(promises, changes, link),
         *_verification_rules(changes, link),
         *_cluster(changes, link),
-        # While Kafka does not answer the server either, that is kafka-away.
+        # If Kafka does not answer the server either, that is kafka-away.
         _rule(
             changes.rule("kafka-cut-off"),
             f"max by (instance, process) (hub_kafka_cut_off_seconds) >= {cut_off_s:g} and on (instance) hub_kafka_up == 1",
@@ -90,7 +94,7 @@ def prometheus_rules(
             )
             for each in queries
         ),
-        # A cluster is a job: of its servers one watches, and the others say 0.
+        # A cluster is one job: one of its servers is active, and the others export 0.
         _rule(
             OUTSIDE["not-watched"],
             "absent(hub_alerts_watched) or max by (job) (hub_alerts_watched) == 0",
@@ -135,7 +139,7 @@ def _freshness(topics: Sequence[TopicSpec], changes: RuleChanges, link: str) -> 
     for (ms, who), names in _by(topics, lambda spec: spec.slo.freshness_ms, "slo.freshness").items():
         seconds = max(1, round(ms / 1000))
         ends = f"hub_topic_end_offset{{{_one_of('topic', names)}}}"
-        # A single sample has no changes: who has not looked for as long knows nothing of it.
+        # A single sample has no changes: a server that started less than this time ago cannot know.
         yield _rule(
             changes.rule("topic-freshness"),
             f"changes({ends}[{seconds}s]) == 0 and {ends} offset {seconds}s and on (instance) hub_kafka_up == 1",
@@ -201,7 +205,7 @@ def _views(promises: Sequence[Promise], changes: RuleChanges, link: str) -> Iter
 
 
 def _verification_rules(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
-    """What is not known has no sample, and nothing fires."""
+    """Yield the rules of view verification. Unknown results have no sample, so nothing fires."""
     yield _rule(
         changes.rule("view-differs"),
         "hub_view_state_match == 0 or hub_view_recomputed_match == 0",
@@ -248,7 +252,9 @@ def _cluster(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
 
 
 def _canaries(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
-    """Where none are sent these series are not there, and nothing fires; nor of a mirror that is meant to carry nothing."""
+    """Yield the canary rule. The series are absent while canaries are off, so nothing fires; mirrors that are
+    paused or handed over are excluded.
+    """
     resting = 'hub_mirror_state{state=~"paused|handed over"} == 1'
     yield _rule(
         changes.rule("canary"),
@@ -261,7 +267,9 @@ def _canaries(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
 
 
 def _connect(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
-    """Without workers of Kafka Connect in the settings these series are not there, and nothing fires."""
+    """Yield the Kafka Connect rules. The series are absent without workers in the settings, so nothing
+    fires.
+    """
     yield _rule(
         changes.rule("connect-failed"),
         "hub_connect_failed == 1",
@@ -279,7 +287,7 @@ def _connect(changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
 
 
 def _mirrors(topics: Sequence[TopicSpec], changes: RuleChanges, link: str) -> Iterable[dict[str, Any]]:
-    """Without mirrors.yaml these series are not there, and nothing fires."""
+    """Yield the mirror rules. The series are absent without mirrors.yaml, so nothing fires."""
     nobody = ("", "")
     yield _rule(
         changes.rule("mirror-trouble"),
@@ -336,7 +344,7 @@ def _mirrors(topics: Sequence[TopicSpec], changes: RuleChanges, link: str) -> It
 
 
 def _late(those: str, by: str, limit_ms: int) -> str:
-    """Of a mirror that somebody paused, or that its schedule holds, lag is meant."""
+    """Build the lag expression. It excludes paused mirrors, whose lag is intended."""
     meant = 'unless on (mirror) hub_mirror_state{state="paused"} == 1'
     return f"max by ({by}) (hub_mirror_lag_seconds{{{those}}} > {limit_ms / 1000:g}) {meant}"
 
@@ -351,7 +359,7 @@ def _by(topics: Sequence[TopicSpec], promised: Callable[[TopicSpec], Any], key: 
 
 
 def _one_of(label: str, names: Sequence[str]) -> str:
-    """``topic="a"``, ``topic=~"a\\\\.b|c"``."""
+    r"""Build a label matcher: ``topic="a"``, ``topic=~"a\\\\.b|c"``."""
     if len(names) == 1:
         return f'{label}="{names[0]}"'
     return f'{label}=~"{"|".join(sorted(name.replace(".", chr(92) * 2 + ".") for name in names))}"'
@@ -378,7 +386,7 @@ def _rule(
 # ---- Grafana
 
 Panel = tuple[str, str, str, str, Sequence[tuple[str, str]]]
-# (kind, title, what it tells, unit, (expression, legend)…)
+# (kind, title, description, unit, (expression, legend)…)
 PANELS: Sequence[Panel] = (
     ("stat", "Alerts firing", "By rule.", "short", (("sum(hub_alerts_firing)", "firing"),)),
     ("stat", "Kafka answers", "1 while it does.", "short", (("hub_kafka_up", "up"),)),
@@ -539,7 +547,7 @@ _HEIGHT = {"stat": 4, "timeseries": 8, "table": 8}
 
 
 def grafana_dashboard() -> dict[str, Any]:
-    """The dashboard as a value, for JSON. Its data source is asked for when it is imported."""
+    """Build the dashboard as a value for JSON. Grafana asks for its data source on import."""
     panels = []
     x = y = height = 0
     for number, (kind, title, about, unit, targets) in enumerate(PANELS, 1):

@@ -1,4 +1,4 @@
-"""[edge] FastAPI: ``/api/alerts``, silences, rules, and a test of a channel. Read from memory."""
+"""[edge] FastAPI: ``/api/alerts``, silences, rules, and channel tests. Reads come from memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class HasAlertManager(Protocol):
 
 
 class SilenceBody(BaseModel):
-    """``matchers``: label to value, or to several; ``topic`` and ``node`` take patterns of the tree. It ends after ``for``
+    """``matchers``: label to value, or to several; ``topic`` and ``node`` take patterns of the tree. It ends
+    after ``for``
     (2h, 1d) or ``until`` (ISO 8601)."""
 
     model_config = ConfigDict(extra="forbid")
@@ -47,7 +48,7 @@ class SilenceBody(BaseModel):
 
 
 def create_router(desk: HasAlertManager) -> APIRouter:
-    """The routes over a running Desk."""
+    """Build the routes for a running alert manager."""
     router = APIRouter(tags=["alerts"])
 
     @router.get("/api/alerts")
@@ -61,7 +62,9 @@ def create_router(desk: HasAlertManager) -> APIRouter:
         silenced: Annotated[bool | None, Query(description="Only silenced ones, or only the others.")] = None,
         limit: Annotated[int, Query(ge=1, description="At most so many open ones, the worst.")] = MOST_ALERTS,
     ) -> Response:
-        """What fires or is pending, what is over, silences, rules and channels. ``firing`` null: nothing is watched now."""
+        """What fires or is pending, what is over, silences, rules and channels. ``firing`` null: nothing is
+        watched now.
+        """
 
         def fits(each: ListedAlert) -> bool:
             return (
@@ -91,7 +94,7 @@ def create_router(desk: HasAlertManager) -> APIRouter:
         made = desk.silence(
             matchers_of(said.matchers), said.reason, done_by(said.by), end_of(said.lasts, said.until, now_ms)
         )
-        return _json(silence_row(made, max(now_ms, made.starts_ms)), 201)  # it begins a moment later
+        return _json(silence_row(made, max(now_ms, made.starts_ms)), 201)  # the silence starts a moment later
 
     @router.delete("/api/alerts/silences/{id}")
     def unsilence(id: str) -> Response:
@@ -108,7 +111,7 @@ def create_router(desk: HasAlertManager) -> APIRouter:
 
 
 def end_of(lasts: str | None, until: str | None, now_ms: int) -> int:
-    """When a silence ends (epoch ms). Raises CallerError."""
+    """Return the end of a silence (epoch ms). Raises CallerError."""
     if (lasts is None) == (until is None):
         raise CallerError("a silence needs its end", hint="say how long (2h, 1d), or until when")
     try:

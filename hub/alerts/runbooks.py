@@ -1,4 +1,6 @@
-"""[shell] Pages that say what an alert means and what to do: docs/runbooks/NAME.md, and the little Markdown that they use."""
+"""[shell] Runbooks: pages that explain an alert and its remedy (docs/runbooks/NAME.md), and their subset of
+Markdown.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +14,30 @@ from hub.errors import NotFound, nearest
 
 
 class RunbookBlock(NamedTuple):
-    """``kind``: h1, h2, p, ul (an entry a line) or pre. Spans of ``text`` are (is code, words)."""
+    """A block of a page. ``kind`` is h1, h2, p, ul (one entry per line) or pre. Spans of ``lines`` are (True
+    for code, text).
+    """
 
     kind: str
     lines: tuple[tuple[tuple[bool, str], ...], ...]
 
 
 def folder() -> Path:
-    """Beside this module in an installed hub, else in the documents of the project."""
+    """Return the folder of the pages: next to this module in an installed hub, else docs/runbooks of the
+    project.
+    """
     packaged = Path(__file__).with_name("pages")
     return packaged if packaged.exists() else Path(__file__).parents[2] / "docs" / "runbooks"
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every page, by name."""
+    """Return the names of all pages."""
     return tuple(sorted(path.stem for path in folder().glob("*.md")))
 
 
 def runbook(name: str) -> tuple[RunbookBlock, ...]:
-    """A page's blocks. Raises NotFound."""
+    """Return the blocks of a page. Raises NotFound."""
     if name not in names():
         guess = nearest(name, names())
         raise NotFound(
@@ -42,7 +48,7 @@ def runbook(name: str) -> tuple[RunbookBlock, ...]:
 
 
 def blocks(text: str) -> Iterator[RunbookBlock]:
-    """The blocks of such a page."""
+    """Split a page into blocks."""
     for part in re.split(r"\n\s*\n", text.strip()):
         lines = part.splitlines()
         if part.startswith(("# ", "## ")):
@@ -60,7 +66,7 @@ def blocks(text: str) -> Iterator[RunbookBlock]:
 
 
 def spans(text: str) -> tuple[tuple[bool, str], ...]:
-    """``(False, "look at "), (True, "hub lag")``; links are their words."""
+    """Split text into spans: ``(False, "look at "), (True, "hub lag")``. Links are replaced by their text."""
     plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
     parts = plain.split("`")
     return tuple((number % 2 == 1, part) for number, part in enumerate(parts) if part)

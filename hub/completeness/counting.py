@@ -98,7 +98,9 @@ class TopicCounter:
             each.close()
 
     def run(self, told: Told = lambda _done, _all: None) -> int:
-        """Count new records and write the entries. Returns the number of entries. Raises NotFound, PeerError."""
+        """Count new records and write the entries. Returns the number of entries. Raises NotFound,
+        PeerError.
+        """
         topics = self.kafka.topics()
         if self.topic not in topics:
             guess = nearest(self.topic, topics)

@@ -1,4 +1,6 @@
-"""[shell] Follow ``_hub.ledger`` in a background thread: rows per topic, minutes of one topic, metric series."""
+"""[shell] Follow ``_hub.ledger`` in a background thread: rows per topic, minutes of one topic, metric
+series.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from hub.topics.tree.tree import TopicSpec
 def observe_completeness(
     known: KnownCounts, tree: Mapping[str, TopicSpec], changes: RuleChanges
 ) -> RuleObservations:
-    """Evaluate the rule ``completeness``. A topic that was never audited, or cannot be compared, is UNKNOWN."""
+    """Evaluate the rule ``completeness``. A topic that was never audited, or cannot be compared, is
+    UNKNOWN.
+    """
     audits = {each.topic: each for each in known.audits}
     found = []
     for spec in tree.values():

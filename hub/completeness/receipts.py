@@ -100,7 +100,9 @@ class ReceiptWriter:
             self._thread.join(_STOP_S)
 
     def flush(self) -> int:
-        """Write pending receipts. Returns the number of entries. Raises HubError and keeps the receipts then."""
+        """Write pending receipts. Returns the number of entries. Raises HubError and keeps the receipts
+        then.
+        """
         with self._lock:
             pending, dropped = self._pending, self.dropped
             self._pending, self.dropped, count = {}, {}, self._count

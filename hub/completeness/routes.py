@@ -47,7 +47,9 @@ class Minute(_ReceiptModel):
 
 
 class Receipt(_ReceiptModel):
-    """What of one partition was acknowledged: ``runs`` of offsets (first, count), ascending, and their minutes."""
+    """What of one partition was acknowledged: ``runs`` of offsets (first, count), ascending, and their
+    minutes.
+    """
 
     topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
     partition: int = Field(ge=0, lt=1 << 31)
@@ -75,7 +77,9 @@ def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
         topic: Annotated[str | None, Query(description="Only this topic, with its minutes.")] = None,
         state: Annotated[list[CompletenessState] | None, Query(description="Only these states.")] = None,
     ) -> Response:
-        """Each audited topic, the worst first: its log, and every producer, mirror and store compared with it."""
+        """Each audited topic, the worst first: its log, and every producer, mirror and store compared with
+        it.
+        """
         known = follower.known()
         rows = [
             each

@@ -7,7 +7,7 @@ Flow::
 
     topics.yaml ─▶ tree/: plan ─▶ steps (applied exactly as shown) ─▶ apply ─▶ cluster, registry
     HTTP, Python ─▶ gateway/: split, encoded, bounded, acknowledged ─▶ topic; one answer per record
-    topic        ─▶ conformance/: checked, whoever wrote it ─▶ _hub.audit, and <topic>.quarantine in the same transaction
+    topic        ─▶ conformance/: every record checked ─▶ _hub.audit, <topic>.quarantine (one transaction)
     <topic>.dlq  ─▶ dead_letters/: listed, repaired, replayed ─▶ topic
 
     tree/           topics.yaml, plans, drift

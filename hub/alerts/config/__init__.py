@@ -1,3 +1,6 @@
-"""Configuration of alerts: ``alerts_yaml.py`` defines ``alerts.yaml`` (routes, channels, silences) and ``alerts/*.yaml`` (queries);
-``read_entries.py`` keeps an error to its own entry; ``live_config.py`` reloads the files when they change.
+"""Configuration of alerts.
+
+- ``alerts_yaml.py`` defines ``alerts.yaml`` (routes, channels, rules) and ``alerts/*.yaml`` (queries).
+- ``read_entries.py`` limits an error to its own entry.
+- ``live_config.py`` reloads the files when they change.
 """

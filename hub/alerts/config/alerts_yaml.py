@@ -1,8 +1,9 @@
-"""[core] ``alerts.yaml``: who is told what, and how; ``alerts/*.yaml``: a query on views as an alert.
+"""[core] ``alerts.yaml``: rules, channels and routes of alerts; ``alerts/*.yaml``: queries on views as
+alerts.
 
 ::
 
-    link: https://hub.example.com            # where people reach the web app: notifications lead there
+    link: https://hub.example.com            # URL of the web app, for links in notifications
     group: {by: [owner, node], wait: 30s, repeat: 4h}
     rules:
       lag: {for: 2m, severity: page}
@@ -18,7 +19,7 @@
       - {match: {topic: "shop.**"}, to: [shop]}
       - {to: [mail]}
 
-Secrets are named, never written: ``${NAME}`` is taken from the environment when something is sent.
+Secrets are referenced, never written: ``${NAME}`` is taken from the environment when a notification is sent.
 """
 
 from __future__ import annotations
@@ -122,20 +123,22 @@ class _AlertsModel(BaseModel):
 
 
 class Webhook(_AlertsModel):
-    """JSON as Alertmanager sends it, to a POST."""
+    """Webhook channel: POST of JSON in Alertmanager's format."""
 
     url: Annotated[str, AfterValidator(_url)]
     bearer: Secret | None = None
 
 
 class Slack(_AlertsModel):
-    """An incoming webhook of Slack; its address is a secret."""
+    """Slack channel: an incoming webhook, whose URL is a secret."""
 
     url: Secret
 
 
 class Email(_AlertsModel):
-    """Over SMTP. ``tls``: ``starttls``, ``implicit`` (port 465), or ``off`` for a relay on this machine."""
+    """E-mail channel over SMTP. ``tls``: ``starttls``, ``implicit`` (port 465), or ``off`` for a relay on
+    this machine.
+    """
 
     server: str = Field(pattern=r"^[A-Za-z0-9.\[\]:_-]+:\d{1,5}$")
     sender: Address = Field(alias="from")
@@ -147,7 +150,7 @@ class Email(_AlertsModel):
     @field_validator("tls", mode="before")
     @classmethod
     def _off(cls, value: object) -> object:
-        return "off" if value is False else value  # YAML's own word for false
+        return "off" if value is False else value  # YAML parses off as false
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -159,7 +162,7 @@ class Email(_AlertsModel):
 
 
 class Channel(_AlertsModel):
-    """One way to people. ``timeout``: of one try."""
+    """A notification channel. ``timeout`` applies to one attempt."""
 
     webhook: Webhook | None = None
     slack: Slack | None = None
@@ -178,7 +181,7 @@ class Channel(_AlertsModel):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables that must be set for it."""
+        """The environment variables that the channel needs."""
         said: list[str | None] = []
         if self.webhook is not None:
             said += [self.webhook.url, self.webhook.bearer]
@@ -213,7 +216,7 @@ class RuleNode(_AlertsModel):
 
 
 class AlertsFile(_AlertsModel):
-    """alerts.yaml."""
+    """Content of alerts.yaml."""
 
     link: str | None = Field(None, pattern=r"^https?://[^\s]+$")
     group: Grouping = Grouping()
@@ -224,7 +227,7 @@ class AlertsFile(_AlertsModel):
     @field_validator("rules", mode="before")
     @classmethod
     def _off(cls, given: object) -> object:
-        """``lag: off`` is short for ``lag: {off: true}``."""
+        """Expand ``lag: off`` to ``lag: {off: true}``."""
         if not isinstance(given, dict):
             return given
         return {name: {"off": True} if each in (False, "off") else each for name, each in given.items()}
@@ -242,7 +245,7 @@ class AlertsFile(_AlertsModel):
         return given
 
     def as_routes(self) -> tuple[NotificationRoute, ...]:
-        """What the engine asks; without a route everything goes to every channel."""
+        """Return the routes for the state machine. Without routes, everything goes to every channel."""
         nodes = self.routes or ([RouteNode(to=sorted(self.channels))] if self.channels else [])
         return tuple(
             NotificationRoute(
@@ -266,7 +269,9 @@ class AlertsFile(_AlertsModel):
 
 
 class QueryAlert(_AlertsModel):
-    """``alerts/NAME.yaml``. ``by``: columns that tell one alert from another; without them the query is one alert."""
+    """Content of ``alerts/NAME.yaml``. ``by`` names the columns that identify an alert; without it, the query
+    is one alert.
+    """
 
     alert: Name
     query: str = Field(min_length=1, max_length=20_000)
@@ -304,7 +309,7 @@ class QueryAlert(_AlertsModel):
 
 
 def load_query_alert(path: Path) -> QueryAlert:
-    """The alert in one file. Raises ConfigError with line and column."""
+    """Load one query alert. Raises ConfigError with line and column."""
     found = load_model(path, QueryAlert)
     if found.alert != path.stem:
         raise ConfigError(
@@ -324,12 +329,12 @@ def load_query_alert(path: Path) -> QueryAlert:
 
 
 def query_files(project: Path) -> list[Path]:
-    """The files of a project's queries that are alerts, by name."""
+    """Return the files of a project's query alerts, sorted by name."""
     return sorted((project / FOLDER).glob("*.yaml"))
 
 
 def filled(summary: str, row: Mapping[str, object]) -> str:
-    """The summary with a row's values; a column that the row lacks stays as it is written.
+    """Fill a row's values into the summary; placeholders of missing columns are kept.
 
     >>> filled("{customer_id} owes {owes}", {"customer_id": "C-1", "owes": 12})
     'C-1 owes 12'
@@ -343,7 +348,9 @@ def filled(summary: str, row: Mapping[str, object]) -> str:
 
 
 def unknown_columns(alert: QueryAlert, columns: Iterable[str]) -> str | None:
-    """What the file names that the query does not have, with the nearest it has; None when all is there."""
+    """Return an error about the first column that the file names and the query lacks, with the nearest name;
+    None if all exist.
+    """
     known = list(columns)
     for name in (*alert.by, *COLUMN.findall(alert.summary)):
         if name not in known:

@@ -1,6 +1,7 @@
-"""[shell] alerts.yaml and alerts/*.yaml as they are now: read again when they change.
+"""[shell] alerts.yaml and alerts/*.yaml, reloaded when they change.
 
-A file, or an entry of alerts.yaml, that cannot be used leaves what held; ``complaints`` says why, and each is logged once.
+A file, or an entry of alerts.yaml, that is invalid keeps its previous version; ``complaints`` has the reason,
+and each is logged once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _UNREAD = (-1, -1)
 
 
 class LiveAlerts:
-    """Of one project folder. Thread safe."""
+    """Alert configuration of one project folder. Thread safe."""
 
     def __init__(self, project: Path) -> None:
         self.project = project
@@ -48,7 +49,7 @@ class LiveAlerts:
         return self.reading.file
 
     def refresh(self) -> None:
-        """Read what changed since."""
+        """Reload the files that changed."""
         with self._lock:
             self._refresh()
         complaints = self.complaints()
@@ -101,7 +102,7 @@ class LiveAlerts:
             )
 
     def queries(self) -> list[QueryAlert]:
-        """The queries that are alerts, by name."""
+        """Return the query alerts, sorted by file."""
         with self._lock:
             return [self._queries[path] for path in sorted(self._queries)]
 
@@ -112,14 +113,14 @@ class LiveAlerts:
             self._queries[file] = found
 
     def _loaded(self, path: Path, stamp: Stamp, load: Callable[[Path], T]) -> T | None:
-        """What a file says that changed since; None where it did not, or cannot be read."""
+        """Load a file that changed; None if it did not change or is invalid."""
         if self._read.get(path) == stamp:
             return None
         found = None
         try:
             found = load(path)
             self.errors.pop(str(path), None)
-        except UnreadableFile as error:  # it is tried again: who may read it is not in the stamp
+        except UnreadableFile as error:  # retry: permissions are not part of the stamp
             self.errors[str(path)], stamp = error, _UNREAD
         except ConfigError as error:
             self.errors[str(path)] = error
@@ -137,7 +138,7 @@ def _stamp(path: Path) -> Stamp | None:
     except FileNotFoundError:
         return None
     except OSError:
-        return 0, 0  # it is there and cannot be looked at
+        return 0, 0  # the file exists but stat fails
     return found.st_mtime_ns, found.st_size
 
 

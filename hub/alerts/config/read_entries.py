@@ -1,7 +1,8 @@
-"""[core] alerts.yaml read entry by entry: an error is kept to its channel, rule or route, and everything else holds.
+"""[core] Parse alerts.yaml entry by entry: an error affects its channel, rule or route only; everything else
+applies.
 
-A channel that cannot be used keeps its place: notifications for it wait until its entry is right, and who else is to be told is told. A
-route whose channels all cannot be used has nobody to tell, and says so wherever alerts are shown.
+An invalid channel keeps its place: its notifications wait until the entry is fixed, and other channels are
+notified as usual. A route without any usable channel is reported wherever alerts are shown.
 """
 
 from __future__ import annotations
@@ -20,21 +21,24 @@ from hub.yaml import load_parts, place
 
 SECTIONS = ("rules", "channels", "routes")
 
-# Where in alerts.yaml: ("channels", "ops"), ("rules", "lag"), ("routes", 0), ("routes", 0, "to", 1); ("rules",): all of them.
+# Place in alerts.yaml: ("channels", "ops"), ("rules", "lag"), ("routes", 0), ("routes", 0, "to", 1);
+# ("rules",) is the whole section.
 Part = tuple[str | int, ...]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedEntries:
-    """Parsed alerts.yaml. ``file`` has the valid entries; ``faults`` maps the place of each invalid entry to its error."""
+    """Parsed alerts.yaml. ``file`` has the valid entries; ``faults`` maps the place of each invalid entry to
+    its error.
+    """
 
     file: AlertsFile = field(default_factory=AlertsFile)
     faults: Mapping[Part, ConfigError] = field(default_factory=dict)
 
     @property
     def unusable(self) -> dict[str, str]:
-        """Channels that are named and cannot be used, by name, with the reason and the way out."""
+        """Unusable channels that are declared or used by a route, by name, with reason and hint."""
         named = {name for route in self.file.routes for name in route.to}
         wrong = {str(part[1]): text_of(error) for part, error in self.faults.items() if _is_channel(part)}
         unknown = {name: f'{ALERTS_FILE} has no channel "{name}" that can be used' for name in sorted(named)}
@@ -55,7 +59,7 @@ class ParsedEntries:
         return (own, *(self.file.as_routes() if self.file.routes else (everything,)))
 
     def without_readers(self) -> list[str]:
-        """Routes that have nobody to tell, in words."""
+        """Describe the routes without a usable channel."""
         unusable = self.unusable
         return [
             f"route {_matchers_text(route.matchers)} has nobody to tell: {_names(route.channels)} cannot be used"
@@ -65,7 +69,7 @@ class ParsedEntries:
 
 
 def text_of(error: ConfigError) -> str:
-    """An error in one line, with its way out.
+    """Format an error and its hint in one line.
 
     >>> text_of(ConfigError("empty", where="alerts.yaml:1:1", hint="write a channel"))
     'alerts.yaml:1:1: empty (write a channel)'
@@ -101,7 +105,9 @@ def read_alerts(path: Path) -> ParsedEntries:
 
 
 def load_alerts(path: Path) -> AlertsFile:
-    """Load alerts.yaml; return defaults when the file is missing. Raises ConfigError for the first invalid entry."""
+    """Load alerts.yaml; return defaults when the file is missing. Raises ConfigError for the first invalid
+    entry.
+    """
     reading = read_alerts(path)
     for error in reading.faults.values():
         raise error
@@ -128,7 +134,7 @@ def carried_on(before: AlertsFile, now: ParsedEntries) -> ParsedEntries:
 
 
 def observe_files(faults: Sequence[tuple[str, str, ConfigError]], changes: RuleChanges) -> RuleObservations:
-    """Rule ``alerts-file``, of each (file, part of it or "", error)."""
+    """Evaluate the rule ``alerts-file`` for each (file, part of it or "", error)."""
     observations = tuple(
         Observation(
             labels_of({"file": file, "part": part}), Verdict.BAD, error.message, detail=error.hint or ""
@@ -149,7 +155,7 @@ def rule_tells_nobody(
 ) -> bool:
     """Return True when every channel that any alert of a rule could go to is unusable.
 
-    A route that also asks for labels which the rule alone does not decide may be taken, so it counts as a reader.
+    A route with matchers on labels other than the rule's name and severity may apply, so its channels count.
     """
     known = {"alertname": rule.name, "severity": str(rule.severity)}
     decided = tuple(sorted(known.items()))

@@ -1,4 +1,6 @@
-"""[edge] httpx and smtplib: one try to send a notification over its channel, within the channel's time."""
+"""[edge] httpx and smtplib: one attempt to send a notification over its channel, within the channel's
+timeout.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,16 @@ from hub.errors import CallerError, ConfigError, PeerError
 
 ID_HEADER = "Hub-Notification-Id"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Answers that another try may change.
+# HTTP statuses that a retry may resolve.
 _AGAIN = (408, 425, 429)
 
 
 def send(
     name: str, channel: Channel, notification: Notification, link: str, environ: Mapping[str, str]
 ) -> None:
-    """Send it once. Raises ConfigError (HUB-1106: a variable is not set), CallerError (HUB-1107: refused, the same again is
-    refused again), PeerError (HUB-3070: not now). No message names a secret."""
+    """Send a notification once. Raises ConfigError (HUB-1106: a variable is not set), CallerError (HUB-1107:
+    refused permanently), PeerError (HUB-3070: refused for now). No message contains a secret.
+    """
     seconds = channel.timeout / 1000
     if channel.webhook is not None:
         headers = {ID_HEADER: notification.id}
@@ -40,7 +43,7 @@ def send(
 
 
 def value_of(channel: str, text: str, environ: Mapping[str, str]) -> str:
-    """What stands behind ``${NAME}``; a text without it is itself."""
+    """Resolve ``${NAME}`` from the environment; other text is returned unchanged."""
     found = _VARIABLE.fullmatch(text)
     if found is None:
         return text

@@ -1,8 +1,10 @@
-"""[shell] What is to be sent, a thread and a queue a channel: one that is dead delays no other.
+"""[shell] Notification queues: one thread and one queue per channel, so that a failing channel delays no
+other.
 
-A try that fails is repeated after growing pauses, ``TRIES`` times in all; what is refused for good is not tried again. A queue
-holds ``MOST_WAITING``; when it is full the oldest is given up. ``done`` is told of each that was sent or given up, once.
-What is for a channel that cannot be used waits until its entry in alerts.yaml is right.
+A failed attempt is repeated after growing pauses, ``TRIES`` times in all; a permanent refusal is not
+repeated. A queue holds ``MOST_WAITING`` notifications; when it is full, the oldest is given up. ``done`` is
+called once for each notification that was sent or given up. Notifications for an unusable channel wait until
+its entry in alerts.yaml is fixed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Send = Callable[[str, Channel, Notification], None]
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
-    """How a channel goes. ``error``: of the last try, None when that one was taken."""
+    """Status of a channel. ``error`` is that of the last attempt, None if it succeeded."""
 
     name: str
     kind: str
@@ -44,7 +46,9 @@ class ChannelStatus:
 
 @dataclass
 class _ChannelQueue:
-    """Queue of one channel. ``channel`` is None while its entry in alerts.yaml is invalid; ``status.error`` has the reason."""
+    """Queue of one channel. ``channel`` is None while its entry in alerts.yaml is invalid; ``status.error``
+    has the reason.
+    """
 
     channel: Channel | None
     status: ChannelStatus
@@ -53,8 +57,11 @@ class _ChannelQueue:
 
 
 class NotificationQueues:
-    """``send`` raises HubError; one that is ``retriable`` is tried again. ``stop`` after use: what waits then is not told
-    to ``done``, and is sent after the next start."""
+    """Queues of all channels. ``send`` raises HubError and is retried if the error is ``retriable``.
+
+    Call ``stop`` after use. ``done`` is not called for notifications that are still waiting then; they are
+    sent after the next start.
+    """
 
     def __init__(
         self,
@@ -70,9 +77,9 @@ class NotificationQueues:
         self._stopped = threading.Event()
 
     def use(self, channels: Mapping[str, Channel], unusable: Mapping[str, str] | None = None) -> None:
-        """These channels and no others from now on; ``unusable``: those that cannot be used, and why.
+        """Set the channels. ``unusable`` maps channels that cannot be used to the reason.
 
-        What waits for one that is gone is given up.
+        Waiting notifications of removed channels are given up.
         """
         unusable = unusable or {}
         lost: list[Notification] = []
@@ -99,7 +106,7 @@ class NotificationQueues:
             self._done(each)
 
     def put(self, notification: Notification) -> None:
-        """To be sent; returns at once."""
+        """Queue a notification; returns at once."""
         lost: Notification | None = None
         with self._changed:
             worker = self._workers.get(notification.channel)
@@ -127,7 +134,7 @@ class NotificationQueues:
             ]
 
     def try_once(self, notification: Notification) -> None:
-        """Send it here and now, for a person who waits. Raises HubError."""
+        """Send a notification synchronously, once. Raises HubError."""
         with self._changed:
             worker = self._workers[notification.channel]
             channel, reason = worker.channel, worker.status.error
@@ -167,11 +174,13 @@ class NotificationQueues:
             if mine:
                 try:
                     self._done(notification)
-                except Exception:  # it was sent, and the next one shall be
+                except Exception:  # it was sent; continue with the next one
                     log.exception("notification %s was sent, which could not be noted", notification.id)
 
     def _tried(self, worker: _ChannelQueue, notification: Notification) -> bool | None:
-        """Return True when it was taken, False when it was given up, None when the hub stops or the channel became unusable."""
+        """Return True when it was taken, False when it was given up, None when the hub stops or the channel
+        became unusable.
+        """
         backoff = self._backoff()
         for left in reversed(range(TRIES)):
             if self._stopped.is_set():
@@ -181,7 +190,7 @@ class NotificationQueues:
                     return None
                 channel = worker.channel
             if channel is None:
-                return None  # it stays at the head of the queue
+                return None  # the notification stays at the head of the queue
             try:
                 self._send(worker.status.name, channel, notification)
             except HubError as error:

@@ -1,7 +1,8 @@
-"""[core] A notification as its channel is sent it: Alertmanager's webhook (version 4), a Slack message, a mail.
+"""[core] Notification formats: Alertmanager's webhook (version 4), a Slack message, an e-mail.
 
-Format of the webhook: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Receivers of Alertmanager
-take it as it is. ``groupKey`` is the same for all notifications of a group, ``fingerprint`` for all of an alert.
+Webhook format: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Receivers of
+Alertmanager accept it unchanged. ``groupKey`` is the same for all notifications of a group, ``fingerprint``
+for all of an alert.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _COLOURS = {"page": "#c0392b", "warning": "#d68910", "info": "#2471a3"}
 
 
 def iso(at_ms: int | None) -> str:
-    """RFC 3339, UTC; Alertmanager's word for never where there is none."""
+    """Format as RFC 3339 in UTC; None becomes Alertmanager's zero time."""
     if at_ms is None:
         return NEVER
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def object_path(labels: Labels) -> str:
-    """Where the web app shows what an alert is about."""
+    """Return the web app's path for the object of an alert."""
     said = dict(labels)
     if "mirror" in said:
         return "/mirrors"
@@ -49,12 +50,12 @@ def object_path(labels: Labels) -> str:
 
 
 def runbook_path(runbook: str) -> str:
-    """The page that tells what to do: ours, or the address that the file names."""
+    """Return the path of a runbook page, or the URL if the runbook is one."""
     return runbook if runbook.startswith(("http://", "https://")) else f"/alerts/runbooks/{runbook}"
 
 
 def object_name(labels: Labels) -> str:
-    """What an alert is about, in a few words."""
+    """Return a short name for the object of an alert."""
     said = dict(labels)
     if "consumer" in said:
         return f"{said['consumer']} on {said.get('topic', '')}"
@@ -65,7 +66,7 @@ def object_name(labels: Labels) -> str:
 
 
 def title(notification: Notification) -> str:
-    """``FIRING 2, resolved 1: lag (shop-team)``."""
+    """Return the title, such as ``FIRING 2, resolved 1: lag (shop-team)``."""
     if notification.test:
         return "Test of the hub's alerts"
     firing = sum(each.firing for each in notification.alerts) + notification.left_out
@@ -79,7 +80,7 @@ def title(notification: Notification) -> str:
 
 
 def webhook_body(notification: Notification, link: str) -> dict[str, Any]:
-    """Alertmanager's version 4."""
+    """Build the body of Alertmanager's webhook, version 4."""
     alerts = [_alert(each, link) for each in notification.alerts]
     return {
         "version": "4",
@@ -96,7 +97,7 @@ def webhook_body(notification: Notification, link: str) -> dict[str, Any]:
 
 
 def slack_body(notification: Notification, link: str) -> dict[str, Any]:
-    """A message with a coloured block an alert. Texts are escaped as Slack wants (&, <, >)."""
+    """Build a message with a colored block per alert. Text is escaped for Slack (&, <, >)."""
     blocks = []
     for each in notification.alerts[:_SHOWN]:
         severity = dict(each.labels).get("severity", "warning")
@@ -117,7 +118,9 @@ def slack_body(notification: Notification, link: str) -> dict[str, Any]:
 
 
 def mail(notification: Notification, link: str, sender: str, to: list[str]) -> EmailMessage:
-    """Plain text. Its id is the notification's, so that a mail that was sent twice is seen to be one."""
+    """Build a plain-text e-mail. Its message id is the notification's id, so that duplicates can be
+    detected.
+    """
     message = EmailMessage()
     message["Subject"] = " ".join(f"[hub] {title(notification)}".split())[:200]
     message["From"] = formataddr(("Event hub", sender))

@@ -1,6 +1,8 @@
-"""[core] The alert model: pure values and functions; time comes in as an argument.
+"""[core] The alert model: pure values and functions; time is an argument.
 
-``rules.py`` defines what can be alerted on. ``matching.py`` matches labels of routes and silences. ``state_machine.py``
-turns rules, observations and the previous state into the new state and notifications. ``records.py`` stores the state as
-records of ``_hub.alerts`` and folds them back. ``listing.py`` sorts the alerts of a state for people.
+- ``rules.py`` defines the alert rules and observations.
+- ``matching.py`` matches labels of routes and silences.
+- ``state_machine.py`` turns rules, observations and the previous state into the new state and notifications.
+- ``records.py`` serializes the state as records of ``_hub.alerts`` and folds them back.
+- ``listing.py`` sorts the alerts of a state for display.
 """

@@ -1,4 +1,4 @@
-"""[core] The alerts of a state in the order that people read them, with what silences each: made once a round, not once a look."""
+"""[core] Sorted alerts of a state with their silences, computed once per round and not per request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEVERITY = {str(each): rank for rank, each in enumerate(Severity)}
 
 @dataclass(frozen=True, slots=True)
 class ListedAlert:
-    """An alert with what lists ask of it."""
+    """An alert with the fields that lists need."""
 
     alert: Alert
     severity: str
@@ -24,8 +24,11 @@ class ListedAlert:
 
 @dataclass(frozen=True, slots=True)
 class AlertListing:
-    """``open``: the worst and newest first, silenced ones last; ``past``: the newest first. ``firing``: those that somebody is
-    told of. It holds until ``until_ms``, when a silence begins or ends (None: none does), or the state is another."""
+    """Sorted alerts. ``open``: worst and newest first, silenced ones last; ``past``: newest first. ``firing``
+    counts alerts that fire and are not silenced.
+
+    The listing is valid for ``state`` until ``until_ms``, when a silence begins or ends (None: none does).
+    """
 
     state: AlertingState
     open: tuple[ListedAlert, ...]
@@ -41,7 +44,7 @@ class AlertListing:
 
 
 def listing(state: AlertingState, now_ms: int) -> AlertListing:
-    """All of a state at a time."""
+    """Build the listing of a state at a time."""
     quiet = state.quiet(now_ms)
     found = [_listed(each, quiet) for each in state.alerts.values()]
     past = [_listed(each, {}) for each in state.past.values()]

@@ -1,7 +1,7 @@
-"""[core] Labels, and what routes and silences say of them.
+"""[core] Labels, and the matchers of routes and silences.
 
-A matcher names a label and what it must be: a text, or one of several. ``topic`` and ``node`` are places in the tree of
-topics and take its patterns (``shop.**``); in others ``*`` stands for any characters.
+A matcher names a label and its allowed values. ``topic`` and ``node`` are places in the topic tree and take
+its patterns (``shop.**``); in other labels ``*`` stands for any characters.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ IN_TREE = ("topic", "node")
 
 
 def labels_of(said: Mapping[str, str]) -> Labels:
-    """Sorted, empty ones left out."""
+    """Return the labels sorted, without empty ones."""
     return tuple(sorted((name, value) for name, value in said.items() if value))
 
 
 def matchers_of(said: Mapping[str, str | Sequence[str]]) -> Matchers:
-    """``{"severity": "page", "topic": ["shop.**"]}`` as a value."""
+    """Convert ``{"severity": "page", "topic": ["shop.**"]}`` to matchers."""
     return tuple(
         sorted((name, (value,) if isinstance(value, str) else tuple(value)) for name, value in said.items())
     )
 
 
 def fits(matchers: Matchers, labels: Labels) -> bool:
-    """Whether every matcher finds its label; none fit everything.
+    """Return True if every matcher matches its label. No matchers match everything.
 
     >>> fits(matchers_of({"topic": "shop.**"}), labels_of({"topic": "shop.orders", "severity": "page"}))
     True
@@ -39,7 +39,7 @@ def fits(matchers: Matchers, labels: Labels) -> bool:
 
 
 def fits_in(matchers: Matchers, said: Mapping[str, str]) -> bool:
-    """The same of labels that were looked up before."""
+    """``fits()`` for labels as a mapping."""
     return all(
         name in said and any(_fits(name, pattern, said[name]) for pattern in patterns)
         for name, patterns in matchers

@@ -1,17 +1,17 @@
-"""[core] What is kept of alerts, as records of the compacted topic ``_hub.alerts``, and the fold of them.
+"""[core] Alert state as records of the compacted topic ``_hub.alerts``, and their fold.
 
 ::
 
-    firing|KEY               an alert that fires; a tombstone when it is over
-    pending|KEY              one that does not fire yet, with the time that it held; a tombstone when it fires or is none
-    past|KEY|FIRED_AT        one that is over
-    group|ROUTE|LABELS       what its channels were told, and when
-    silence|ID               who silenced what, why, until when
-    send|ID                  a notification that is still to be sent; a tombstone when it was, or was given up
-    watch|                   which server watches, said again every minute
+    firing|KEY               a firing alert; a tombstone when it ends
+    pending|KEY              a pending alert with its held time; a tombstone when it fires or is dropped
+    past|KEY|FIRED_AT        an ended alert
+    group|ROUTE|LABELS       the alerts that its channels were notified of, and when
+    silence|ID               author, matchers, reason and end of a silence
+    send|ID                  a notification to send; a tombstone when it was sent or given up
+    watch|                   the active server, written again every minute
 
-What is pending is written when it begins, every 15 s that it holds, and at the end of the server. What a newer hub keeps is
-passed over.
+A pending alert is written when it begins, every 15 s while it holds, and when the server stops. Records of
+newer versions are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from hub.record import NewRecord, Record
 ALERTS_TOPIC = "_hub.alerts"
 ALERTS_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "compact",
-    # It is read from its beginning at every start: the cleaner shall keep it short.
+    # The topic is read completely at every start, so compaction must keep it short.
     "segment.ms": "3600000",
     "min.cleanable.dirty.ratio": "0.2",
 }
@@ -48,7 +48,7 @@ ALERTS_CONFIG: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A server's word that it watches."""
+    """Claim of a server to be the active one."""
 
     by: str
     at_ms: int
@@ -56,7 +56,7 @@ class Claim:
 
 @dataclass
 class StoredAlerts:
-    """The fold of the topic. ``unsent``: notifications that are still to be sent, in their order."""
+    """Fold of the topic. ``unsent`` holds notifications that are still to be sent, in order."""
 
     alerts: dict[str, Alert] = field(default_factory=dict)
     pending: dict[str, Alert] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class StoredAlerts:
         )
 
     def apply(self, record: Record) -> None:
-        """Take in a record. Raises HubFault (HUB-5701) for one that is not ours."""
+        """Apply a record. Raises HubFault (HUB-5701) for an invalid one."""
         kind, _, rest = (record.key or b"").decode("utf-8", "replace").partition("|")
         try:
             body = None if record.value is None else orjson.loads(record.value)
@@ -106,7 +106,7 @@ class StoredAlerts:
 
 
 def records_of(before: AlertingState, after: AlertingState) -> list[NewRecord]:
-    """What must be written for the second to be found again where the first was."""
+    """Return the records that turn the stored state ``before`` into ``after``."""
     found: list[NewRecord] = []
     old = {key: each for key, each in before.alerts.items() if each.firing}
     new = {key: each for key, each in after.alerts.items() if each.firing}
@@ -153,7 +153,9 @@ def _pending_records(before: AlertingState, after: AlertingState) -> Iterator[Ne
 
 
 def pending_record(alert: Alert) -> NewRecord:
-    """What it held is told with when it was last seen, and that nobody knows how it is now."""
+    """Serialize a pending alert with its held time and the time of the last observation; its current verdict
+    is UNKNOWN.
+    """
     return _record(f"pending|{alert.key}", {**_alert_body(alert), "held_ms": alert.held_ms})
 
 
@@ -164,7 +166,7 @@ def silence_record(silence: Silence) -> NewRecord:
 
 
 def send_record(notification: Notification) -> NewRecord:
-    """It is to be sent."""
+    """Serialize a notification that is to be sent."""
     body = {
         "channel": notification.channel,
         "route": notification.group.route,
@@ -177,7 +179,7 @@ def send_record(notification: Notification) -> NewRecord:
 
 
 def sent_record(id: str) -> NewRecord:
-    """It was sent, or given up."""
+    """Build the tombstone of a notification that was sent or given up."""
     return _record(f"send|{id}", None)
 
 

@@ -1,7 +1,8 @@
-"""[core] What can be alerted on: the rules that follow from objectives, and observations of them.
+"""[core] Alert rules, which follow from objectives, and their observations.
 
-A rule has a name, and every object that breaks it is an alert of its own: a consumer on a topic, a topic, a view, a row of
-a query. ``for_ms``: it must be seen broken for so long before it fires; ``keep_ms``: well for so long before it is over.
+A rule has a name, and every object that breaks it is an alert of its own: a consumer on a topic, a topic, a
+view, a row of a query. The rule must be broken for ``for_ms`` before the alert fires, and satisfied for
+``keep_ms`` before it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hub.topics.tree.tree import LATENCY_SHARE
 
 
 class Verdict(StrEnum):
-    """What was seen of an object at a time. UNKNOWN is never taken for either of the others."""
+    """Result of one observation. UNKNOWN is never treated as GOOD or BAD."""
 
     BAD = "BAD"
     GOOD = "GOOD"
@@ -24,7 +25,7 @@ class Verdict(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much it matters, the worst first."""
+    """Severity of an alert, worst first."""
 
     page = "page"
     warning = "warning"
@@ -33,8 +34,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """``kind``: ``slo``, ``health`` of what nobody has to promise, or ``query`` of alerts/*.yaml. ``runbook``: the name of a page of ours, or an address.
-    ``limit_ms``: the time that the rule compares with where nobody promised another; None: it compares with none."""
+    """An alert rule. ``kind`` is ``slo``, ``health`` (needs no objective) or ``query`` (alerts/*.yaml).
+    ``runbook`` is the name of a page in docs/runbooks, or a URL. ``limit_ms`` is the rule's default limit
+    where no objective is set, None if it has none.
+    """
 
     name: str
     kind: str
@@ -60,13 +63,13 @@ def _rule(
     return AlertRule(name, kind, doc, severity, for_ms, runbook=name, limit_ms=limit_ms)
 
 
-# Whatever the routes say, every channel is told of it.
+# Sent to every channel, independent of the routes.
 FILE_RULE = "alerts-file"
-# Of the whole cluster. A disk with less than this share free is said to be full soon.
+# Rules about the whole cluster. A disk with less than this free share triggers disk-full.
 CLUSTER_RULES = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
 FEW_FREE = 0.1
 
-# From which objective each follows is said in docs/alerts.md; a page docs/runbooks/NAME.md for each.
+# docs/alerts.md lists the objective of each rule; docs/runbooks/NAME.md is its page.
 RULES: Mapping[str, AlertRule] = {
     rule.name: rule
     for rule in (
@@ -86,7 +89,7 @@ RULES: Mapping[str, AlertRule] = {
         _rule(
             "view-freshness", "The oldest event that a view does not show is older than its slo.freshness."
         ),
-        # It was compared twice before it was told, and only a comparison takes it back.
+        # It is compared twice before it is reported, and only another comparison ends it.
         _rule(
             "view-differs",
             "A store is not what its view's changelog says, or a view not what its sources say.",
@@ -94,7 +97,8 @@ RULES: Mapping[str, AlertRule] = {
             0,
             "health",
         ),
-        # A restart, a store that is filled anew and a day of much work are no news; that nothing was compared since is.
+        # A restart, a store that is being refilled and a busy day are normal; a long time without any
+        # comparison is not.
         _rule(
             "view-unproved",
             "For long nothing has shown whether a store is what its view's changelog says.",
@@ -148,14 +152,14 @@ RULES: Mapping[str, AlertRule] = {
             kind="health",
             limit_ms=300_000,
         ),
-        # It was compared twice before it was told, and only a comparison of everything takes it back.
+        # It is compared twice before it is reported, and only a comparison of everything ends it.
         _rule("mirror-differs", "A copy is not what its source is.", Severity.page, 0, "health"),
         _rule(
             FILE_RULE,
             "alerts.yaml or a file in alerts/ has an error: a part of it does not hold.",
             kind="health",
         ),
-        # What is lost stays lost: the alert is over when it is known for a day.
+        # Lost records stay lost: the alert ends one day after the loss is known.
         _rule(
             "mirror-gap",
             "Records of the source will never be in the copy.",
@@ -169,8 +173,9 @@ RULES: Mapping[str, AlertRule] = {
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One object at a time. ``object``: what makes it this one and no other; ``labels``: what else is known of it
-    (owner, node of the tree). ``value``: the measured number, None when there is none. ``detail``: why, in words."""
+    """One object at a time. ``object`` identifies it; ``labels`` are further labels (owner, node of the
+    tree). ``value`` is the measured number, None if there is none. ``detail`` is the cause in words.
+    """
 
     object: Labels
     verdict: Verdict
@@ -182,8 +187,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class RuleObservations:
-    """A rule and all that was seen of it. ``absent``: what it means that an object is not among them. UNKNOWN: nothing
-    yet; when it is missing for ``GONE_MS`` while ``whole`` (all objects were looked at) it counts as gone."""
+    """A rule with all its observations. ``absent`` is the verdict for objects without an observation. With
+    UNKNOWN, an object that is missing for ``GONE_MS`` while ``whole`` (all objects were checked) counts as
+    gone.
+    """
 
     rule: AlertRule
     observations: tuple[Observation, ...] = ()
@@ -196,14 +203,16 @@ GONE_MS = 900_000
 
 
 def key_of(rule: str, of: Labels) -> str:
-    """16 hex digits that name an alert: the same rule and object, the same key, after any restart."""
+    """Return the key of an alert, 16 hex digits. It depends on rule and object only, so it survives
+    restarts.
+    """
     text = "\0".join([rule, *(f"{name}\1{value}" for name, value in of)])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """What alerts.yaml says of a rule; None: as it is."""
+    """Changes of alerts.yaml to a rule; None: unchanged."""
 
     for_ms: int | None = None
     keep_ms: int | None = None
@@ -214,12 +223,12 @@ class RuleChange:
 
 @dataclass(frozen=True, slots=True)
 class RuleChanges:
-    """Of all rules."""
+    """Changes of alerts.yaml to all rules."""
 
     by_rule: Mapping[str, RuleChange] = field(default_factory=dict)
 
     def rule(self, name: str) -> AlertRule:
-        """A rule as it holds here."""
+        """Return a rule with its changes applied."""
         rule, change = RULES[name], self.by_rule.get(name, RuleChange())
         return replace(
             rule,
@@ -233,7 +242,7 @@ class RuleChanges:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What is promised of a view, whose it is, and the node of the tree that says it ("": the view's own file)."""
+    """Objectives of a view, its owner, and the tree node that sets them ("": the view's own file)."""
 
     view: str
     owner: str = ""

@@ -1,4 +1,4 @@
-"""[core] From what is seen, and what was before, to what is now and who is told. The time comes in.
+"""[core] Pure alert state machine: (state, observations, routes, time) → (state, notifications).
 
 ::
 
@@ -8,15 +8,17 @@
                         ▼                          └─┘ UNKNOWN: nothing changes, and no time is counted
                       (none)
 
-Time is held only between two observations of the same kind, so a gap, a restart included, fires and ends nothing. What a
-pending alert had held when the server stopped goes on after the gap, when that is short: ``for_ms`` does not begin anew.
+Held time counts only between two observations of the same kind, so a gap, including a restart, neither fires
+nor ends anything. The held time of a pending alert continues after a short gap when the server restarts:
+``for_ms`` does not start again.
 
-Notifications are of groups: alerts of a route with the same values of the labels ``by``. A group that changed waits
-``wait_ms`` for more, then tells all that fires in it and what ended since; while something fires it is repeated after
-``repeat_ms``. ``told`` is what people heard: an alert is told once until it ends, and its end only to those who heard of
-it. A silenced alert is not told; when its silence ends and it still fires, it is.
+Notifications are sent per group: alerts of a route with the same values of the labels ``by``. A group that
+changed waits ``wait_ms`` for more changes, then notifies all its firing alerts and those that ended since.
+While an alert fires, the notification is repeated after ``repeat_ms``. ``told`` records what was notified: an
+alert is notified once until it ends, and its end only if the alert was notified. A silenced alert is not
+notified; if it still fires when the silence ends, it is.
 
-Limits: ``MOST_ALERTS`` at a time (what is left out is counted), ``MOST_PAST`` past ones for ``PAST_MS``.
+Limits: ``MOST_ALERTS`` at a time (the rest is counted), ``MOST_PAST`` past ones for ``PAST_MS``.
 """
 
 from __future__ import annotations
@@ -32,18 +34,19 @@ from hub.alerts.model.rules import GONE_MS, AlertRule, Observation, RuleObservat
 MOST_ALERTS = 10_000
 MOST_PAST = 500
 PAST_MS = 14 * 86_400_000
-# Held time is kept so often, and goes on after a gap of at most so long.
+# Interval at which held time is stored; longest gap after which it continues.
 KEPT_EVERY_MS = 15_000
 LONGEST_GAP_MS = GONE_MS
-# Alerts in one notification; the others are counted in it.
+# Limit of alerts in one notification; the rest is counted in it.
 MOST_TOLD = 100
 PENDING, FIRING, PAST = "pending", "firing", "resolved"
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One object that breaks, or broke, a rule. Times are epoch milliseconds. ``held_ms``: for how long it was seen to be
-    what ``last`` says. ``ended``: why it is over."""
+    """One object that breaks, or broke, a rule. Times are epoch milliseconds. ``held_ms`` is the time for
+    which the verdict ``last`` was observed. ``ended`` is the reason for the end.
+    """
 
     key: str
     rule: str
@@ -69,23 +72,25 @@ class Alert:
 
     @property
     def held_unkept(self) -> bool:
-        """Whether it is pending and held time that was not written yet."""
+        """True if the alert is pending and has held time that is not stored yet."""
         return self.phase == PENDING and self.last is Verdict.BAD and self.held_ms % KEPT_EVERY_MS > 0
 
     def goes_on(self, now_ms: int) -> bool:
-        """Whether it was pending before a restart, was not seen since, and what it had held by then still counts."""
+        """Return True if the alert was pending before a restart, was not observed since, and its held time
+        still counts.
+        """
         carried = self.phase == PENDING and self.last is Verdict.UNKNOWN and self.held_ms > 0
         return carried and now_ms - self.last_ms <= LONGEST_GAP_MS
 
     @property
     def once(self) -> tuple[str, int]:
-        """This firing of it, and no other."""
+        """Identity of this firing of the alert."""
         return self.key, self.fired_at_ms or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Alerts with these labels are told to nobody until ``ends_ms``."""
+    """No notifications for alerts with these labels until ``ends_ms``."""
 
     id: str
     matchers: Matchers
@@ -100,7 +105,9 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class NotificationRoute:
-    """Alerts that fit ``matchers`` go to ``channels``, and no further unless ``goes_on``."""
+    """Route of alerts that match ``matchers`` to ``channels``. With ``goes_on``, later routes are evaluated,
+    too.
+    """
 
     matchers: Matchers
     channels: tuple[str, ...]
@@ -111,7 +118,7 @@ class NotificationRoute:
 
     @property
     def id(self) -> str:
-        """The same as long as it says the same: reordering the file repeats nothing."""
+        """Identity of the route's content. Reordering the file does not change it, so nothing is repeated."""
         text = repr((self.matchers, self.channels, self.by))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
@@ -123,8 +130,11 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NotificationGroup:
-    """``told``: the firing alerts that its channels heard of, each with when it fired. ``changed_ms``: something is to be
-    told since then."""
+    """Notification state of a group.
+
+    ``told`` holds the notified firing alerts with their firing times. ``changed_ms`` is when the first change
+    that is not notified yet was seen.
+    """
 
     key: GroupKey
     told: tuple[tuple[str, int], ...] = ()
@@ -134,7 +144,7 @@ class NotificationGroup:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What one channel is to be told. ``id`` is of this one alone. ``left_out``: alerts for which there was no room."""
+    """A notification for one channel. ``id`` is unique. ``left_out`` counts alerts over the limit."""
 
     id: str
     channel: str
@@ -154,7 +164,7 @@ Past = Mapping[tuple[str, int], Alert]
 
 @dataclass(frozen=True, slots=True)
 class AlertingState:
-    """All that is remembered. ``left_out``: objects that break a rule and for which there was no room."""
+    """The complete alert state. ``left_out`` counts objects that break a rule but exceed the limit."""
 
     alerts: Mapping[str, Alert] = field(default_factory=dict)
     past: Past = field(default_factory=dict)
@@ -163,11 +173,11 @@ class AlertingState:
     left_out: int = 0
 
     def silenced(self, alert: Alert, now_ms: int) -> Silence | None:
-        """The silence that holds for it."""
+        """Return the active silence of an alert, if any."""
         return next((each for each in self.silences.values() if each.holds(alert.labels, now_ms)), None)
 
     def quiet(self, now_ms: int) -> dict[str, Silence]:
-        """Every silenced alert's silence, by the alert's key."""
+        """Return the active silence of each silenced alert, by the alert's key."""
         holding = [each for each in self.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
         found = {}
         for key, alert in self.alerts.items() if holding else ():
@@ -185,7 +195,9 @@ class AlertingState:
 def step(
     state: AlertingState, seen: Sequence[RuleObservations], routes: Sequence[NotificationRoute], now_ms: int
 ) -> tuple[AlertingState, tuple[Notification, ...]]:
-    """The state after these observations, and whom to tell what. Nothing but the arguments is read."""
+    """Return the state after these observations, and the notifications to send. Depends on the arguments
+    only.
+    """
     alerts, past, left_out = _judged(state, seen, now_ms)
     kept = {id: each for id, each in state.silences.items() if each.ends_ms > now_ms - PAST_MS}
     judged = AlertingState(alerts, past, state.groups, kept, left_out)
@@ -225,7 +237,7 @@ def _judged(
             key = key_of(each.rule.name, observation.object)
             before = known.pop(key, None)
             if key in alerts:
-                continue  # told twice
+                continue  # duplicate observation
             if before is None:
                 if observation.verdict is not Verdict.BAD:
                     continue
@@ -242,7 +254,9 @@ def _judged(
 
 
 def judged(rule: AlertRule, key: str, seen: Observation, before: Alert | None, now_ms: int) -> Alert | None:
-    """An alert after one more observation; None: there is none. One whose ``phase`` is resolved is over."""
+    """Return the alert after one more observation, None if there is none. Phase "resolved" means that it
+    ended.
+    """
     labels = labels_of(
         {
             "owner": rule.owner,
@@ -272,7 +286,7 @@ def judged(rule: AlertRule, key: str, seen: Observation, before: Alert | None, n
         before, last=seen.verdict, last_ms=now_ms, labels=labels, runbook=rule.runbook, missing_ms=0
     )
     if seen.verdict is Verdict.UNKNOWN:
-        # Not known for how long: what was held before it is not held any more, but pending stays pending.
+        # The gap has an unknown length: reset the held time, but keep a pending alert pending.
         return replace(after, held_ms=0, detail=seen.detail or before.detail)
     after = replace(after, held_ms=held_ms)
     if seen.verdict is Verdict.BAD:
@@ -286,12 +300,12 @@ def judged(rule: AlertRule, key: str, seen: Observation, before: Alert | None, n
 
 
 def _absent(seen: RuleObservations, alert: Alert, now_ms: int) -> Alert | None:
-    """An alert whose object was not seen."""
+    """Update an alert whose object was not observed."""
     if seen.absent is Verdict.GOOD:
         nothing = Observation(alert.object, Verdict.GOOD, labels=alert.labels)
         return judged(seen.rule, alert.key, nothing, alert, now_ms)
     if alert.goes_on(now_ms):
-        return alert  # a server that just started has not looked everywhere
+        return alert  # a server that has just started has not checked everything yet
     missing_ms = alert.missing_ms + (max(0, now_ms - alert.last_ms) if seen.whole else 0)
     if missing_ms >= GONE_MS:
         return _over(alert, "it is not there any more", now_ms)
@@ -305,7 +319,7 @@ def _over(alert: Alert, why: str, now_ms: int) -> Alert | None:
 
 
 def _trimmed(past: Past, heard: set[tuple[str, int]], now_ms: int) -> dict[tuple[str, int], Alert]:
-    """The newest; what somebody has still to be told of is kept in any case."""
+    """Keep the newest past alerts, and those whose end is not notified yet."""
     newest = sorted(past.values(), key=lambda each: -(each.ended_at_ms or 0))[:MOST_PAST]
     kept = {each.once for each in newest if (each.ended_at_ms or 0) > now_ms - PAST_MS} | (
         heard & past.keys()
@@ -317,7 +331,7 @@ def _trimmed(past: Past, heard: set[tuple[str, int]], now_ms: int) -> dict[tuple
 
 
 def route_of(routes: Iterable[NotificationRoute], labels: Labels) -> list[NotificationRoute]:
-    """Where alerts with these labels go."""
+    """Return the routes for alerts with these labels."""
     found = []
     for route in routes:
         if fits(route.matchers, labels):
@@ -347,7 +361,7 @@ def _notify(
     for key in sorted(state.groups.keys() | members.keys()):
         its = by_id.get(key.route)
         if its is None:
-            continue  # its route is no more: what it told is told anew by another, if there is one
+            continue  # the route was removed: another route, if any, notifies its alerts again
         before = state.groups.get(key, NotificationGroup(key))
         group, alerts = _group(before, its, members.get(key, []), silenced, state.past, now_ms)
         if alerts:
@@ -367,8 +381,8 @@ def _group(
     past: Past,
     now_ms: int,
 ) -> tuple[NotificationGroup | None, list[Alert]]:
-    """The group now (None: nothing is left of it) and what is to be told."""
-    if max(group.changed_ms or 0, group.notified_ms or 0) > now_ms:  # our clock was set back
+    """Return the new group (None if it is empty) and the alerts to notify."""
+    if max(group.changed_ms or 0, group.notified_ms or 0) > now_ms:  # the system clock was set back
         changed_ms, notified_ms = (
             None if at_ms is None else min(at_ms, now_ms) for at_ms in (group.changed_ms, group.notified_ms)
         )

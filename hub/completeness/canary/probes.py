@@ -55,7 +55,9 @@ SEVERITY = {state: rank for rank, state in enumerate(CanaryState)}
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A canary record. ``run`` identifies this start of the sender; ``seq`` counts within run and partition."""
+    """A canary record. ``run`` identifies this start of the sender; ``seq`` counts within run and
+    partition.
+    """
 
     run: str
     partition: int

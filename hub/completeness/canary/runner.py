@@ -211,7 +211,9 @@ class Canaries:
             raise
 
     def _make(self) -> int:
-        """Create the topic if it is missing, with one partition per broker. Returns its number of partitions."""
+        """Create the topic if it is missing, with one partition per broker. Returns its number of
+        partitions.
+        """
         known = self.cluster.topics().get(self.topic)
         if known is None:
             count = min(_MOST_PARTITIONS, max(1, len(self.cluster.brokers())))

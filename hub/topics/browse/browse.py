@@ -456,7 +456,9 @@ class Tick:
 
 
 class Tail:
-    """Follow new messages, showing at most ``most`` per step; the others are counted only. Not thread safe."""
+    """Follow new messages, showing at most ``most`` per step; the others are counted only. Not thread
+    safe.
+    """
 
     def __init__(self, browser: Browser, wanted: MessageQuery, most: int = 5) -> None:
         """Start at the current end offsets. Raises like ``Browser.find``."""
@@ -470,7 +472,9 @@ class Tail:
         self._reader.assign(ends)
 
     def step(self, wait_s: float = 0.5) -> Tick:
-        """Return the newest of the messages that arrived; waits at most ``wait_s`` for any. Raises HubError."""
+        """Return the newest of the messages that arrived; waits at most ``wait_s`` for any. Raises
+        HubError.
+        """
         page = self._reader.poll(_POLL, wait_s)
         passed_by = self._jump() if len(page) >= _POLL else 0
         shown: list[Message] = []

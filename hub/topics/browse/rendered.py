@@ -76,7 +76,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ReadySchema:
-    """A schema with its decoder. ``decode`` is None if the schema cannot be used; ``problem`` is the reason."""
+    """A schema with its decoder. ``decode`` is None if the schema cannot be used; ``problem`` is the
+    reason.
+    """
 
     schema: Schema
     decode: Decode | None

@@ -129,8 +129,8 @@ def _described(spec: TopicSpec | None, trouble: Mapping[str, str]) -> dict[str, 
 
 
 def nested(names: Iterable[str]) -> dict[str, Any]:
-    """Arrange names as a tree of labels: ``{label: {"topic": name, "topics": {...}}}``, each key only where it
-    applies.
+    """Arrange names as a tree of labels: ``{label: {"topic": name, "topics": {...}}}``, each key only where
+    it applies.
 
     >>> nested(["crm.customers", "crm"])
     {'crm': {'topics': {'customers': {'topic': 'crm.customers'}}, 'topic': 'crm'}}

@@ -297,7 +297,9 @@ class ConformanceChecker:
     # ---- where to read
 
     def _open(self) -> None:
-        """Open the writer first: this fences other writers and completes what an earlier checker left open."""
+        """Open the writer first: this fences other writers and completes what an earlier checker left
+        open.
+        """
         if AUDIT_TOPIC not in self.cluster.topics():
             _create(self.cluster, AUDIT_TOPIC, 1, {"cleanup.policy": "compact"}, self.replication_factor)
         writer = self.cluster.writer(WRITER_NAME)
@@ -312,7 +314,9 @@ class ConformanceChecker:
         self._writer, self._reader = writer, reader
 
     def _follow(self) -> None:
-        """Assign exactly the topics that have a schema and are to be checked, each from its tally's position."""
+        """Assign exactly the topics that have a schema and are to be checked, each from its tally's
+        position.
+        """
         subjects = set(self.registry.subjects())
         topics = {
             name: topic

@@ -183,7 +183,9 @@ class Tally:
         return TopicPartition(self.topic, self.partition)
 
     def take(self, record: Record, violation: ConformanceViolation | None, copied: bool | None) -> None:
-        """Count a judged record. ``copied`` None: the topic's mode is not quarantine, or the record is valid."""
+        """Count a judged record. ``copied`` None: the topic's mode is not quarantine, or the record is
+        valid.
+        """
         self.position = record.offset + 1
         self.unread = ""
         self.checked += 1

@@ -42,7 +42,7 @@ STATES: tuple[State, ...] = ("open", "repaired", "replayed", "dismissed")
 
 TOO_LARGE = "too_large"
 UNREAD = "it is not read: "
-"""How the reason of a dead-letter record begins whose event nobody unpacked; the batch and its size follow."""
+"""Reason prefix of a dead-letter record whose batch was not unpacked; the batch and its size follow."""
 
 # Pattern of the reason that a view writes → the reason code that the record is counted under.
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -98,7 +98,9 @@ class RecordPlace(NamedTuple):
 
     @property
     def named(self) -> str:
-        """Arguments that ``hub dlq`` takes. The partition is included because an offset can exist in several."""
+        """Arguments that ``hub dlq`` takes. The partition is included because an offset can exist in
+        several.
+        """
         return f"{self.topic} {self.offset} -p {self.partition}"
 
 

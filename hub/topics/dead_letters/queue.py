@@ -208,7 +208,9 @@ class DeadLetters:
         return found
 
     def ledger(self) -> dict[RecordPlace, DeadLetterAction]:
-        """Read the actions taken on all dead-letter records. Raises PeerError if this takes longer than 60 s."""
+        """Read the actions taken on all dead-letter records. Raises PeerError if this takes longer than 60
+        s.
+        """
         if ACTIONS_TOPIC not in self.cluster.topics():
             return {}
         records, complete = self._read(
@@ -440,7 +442,9 @@ class DeadLetters:
             ) from None
 
     def _schema(self, topic: str, wanted: int | None) -> tuple[int, SchemaSource]:
-        """Return the schema to encode with: ``wanted`` if it belongs to the topic's subject, else the latest."""
+        """Return the schema to encode with: ``wanted`` if it belongs to the topic's subject, else the
+        latest.
+        """
         subject = f"{topic}-value"
         if wanted is not None:
             with contextlib.suppress(NotFound):

@@ -272,8 +272,8 @@ def _inside(at: Any, step: str, path: str) -> Any:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Parse ``field=value`` from the command line. The value is parsed as JSON if it is valid JSON, else taken
-    as text.
+    """Parse ``field=value`` from the command line. The value is parsed as JSON if it is valid JSON, else
+    taken as text.
 
     >>> assignment("n=3"), assignment("name=Ann"), assignment('code="3"')
     (('n', 3), ('name', 'Ann'), ('code', '3'))

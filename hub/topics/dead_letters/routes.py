@@ -25,7 +25,9 @@ MOST_ANSWER_BYTES = 8 << 20
 
 
 class RepairBody(BaseModel):
-    """``set``: fields by path; ``value``: the whole event; ``schema_id``: what the bytes are. One of the first two, or none."""
+    """``set``: fields by path; ``value``: the whole event; ``schema_id``: what the bytes are. One of the
+    first two, or none.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -88,7 +90,8 @@ def create_router(letters: DeadLetters) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
         after: str | None = None,
     ) -> Response:
-        """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed. ``after``: the ``next`` of the
+        """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed. ``after``: the
+        ``next`` of the
         page before; an answer has 8 MB at most, or one letter."""
         behind = None if after is None else RecordPlace.parse(after)
         with admitted():
@@ -128,7 +131,9 @@ def create_router(letters: DeadLetters) -> APIRouter:
 
     @router.post("/dlq/{topic}/{partition}/{offset}/replay")
     def replay(topic: str, partition: int, offset: int, body: ReplayBody | None = None) -> Response:
-        """Append the event to the topic that it is from. A second time nothing is appended: ``done`` is ``before``."""
+        """Append the event to the topic that it is from. A second time nothing is appended: ``done`` is
+        ``before``.
+        """
         asked = body or ReplayBody()
         with admitted():
             place = RecordPlace(topic, partition, offset)

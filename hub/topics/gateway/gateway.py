@@ -839,8 +839,8 @@ def _begun(request: ProduceRequest, count: int) -> Span | None:
 
 
 def _ended(span: Span, batch: _Batch) -> None:
-    """End the span: with the partition and offset if all records are in one partition, with the error if
-    nothing was written.
+    """End the span: with partition and offset if all records are in one partition, with the error if nothing
+    was written.
     """
     lines = [line for line in batch.lines if line is not None]
     first = next((line for line in lines if line["error_code"] == 200), None)

@@ -6,16 +6,18 @@ marks.
 
 ``UnknownOutcomes`` searches twice because records of a request with an unknown outcome can still arrive:
 
-    1. The producer does not resend. A record that is given up (delivery timeout, purge) leaves its queues, and the
-       request that carried it ends with it: a produce request waits no longer than its oldest record may.
-    2. Bytes that the request had put on the wire may still be appended: from sockets, from the broker's queue, or by an
-       append that a slow disk delays. A later producer id does not fence them; only a transaction would. The leader that
-       has them is the one that answers the search, so a record counts as missing only after the leader has answered
-       twice, ``SETTLES_S`` apart: what it had before its first answer is in the log by the second.
-    3. An appended record may not be readable yet. Behind another producer's open transaction, this shows as an end
-       offset past the readable end. If it is not yet on all in-sync replicas, the pause covers it.
-    4. Not covered: bytes that a partitioned network keeps for longer than the first answer takes by another route, and
-       replicas that lag for longer than the pause.
+    1. The producer does not resend. A record that is given up (delivery timeout, purge) leaves its queues,
+       and the request that carried it ends with it: a produce request waits no longer than its oldest record
+       may.
+    2. Bytes that the request had put on the wire may still be appended: from sockets, from the broker's
+       queue, or by an append that a slow disk delays. A later producer id does not fence them; only a
+       transaction would. The leader that has them is the one that answers the search, so a record counts as
+       missing only after the leader has answered twice, ``SETTLES_S`` apart: what it had before its first
+       answer is in the log by the second.
+    3. An appended record may not be readable yet. Behind another producer's open transaction, this shows as
+       an end offset past the readable end. If it is not yet on all in-sync replicas, the pause covers it.
+    4. Not covered: bytes that a partitioned network keeps for longer than the first answer takes by another
+       route, and replicas that lag for longer than the pause.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ class Publisher:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> Positions:
-        """Append one event (None: a tombstone) and return the position after it. Raises CallerError naming the field,
+        """Append one event (None: a tombstone) and return the position after it. Raises CallerError naming
+        the field,
         NotFound (topic or schema), PeerError (outcome unknown: publish again with the event's own id)."""
         outcome: list[tuple[TopicPartition, int, HubError | None]] = []
         new = self._record(topic, key, event, timestamp_ms, headers)

@@ -80,8 +80,8 @@ def _a(kind: str) -> str:
 
 
 def at_path(event: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a path of an event, None if there is none. A field whose name contains the dots takes
-    precedence.
+    """Return the value at a path of an event, None if there is none. A field whose name contains the dots
+    takes precedence.
 
     >>> at_path({"customer": {"id": 7}}, "customer.id"), at_path({"a.b": 1}, "a.b"), at_path({}, "a")
     (7, 1, None)

@@ -402,7 +402,9 @@ def _retains_less(old: str, new: str) -> bool:
 
 
 def _more_cleaning(old: str, new: str) -> bool:
-    """Return True if the new policy adds a cleanup: ``delete`` drops old records, ``compact`` replaced ones."""
+    """Return True if the new policy adds a cleanup: ``delete`` drops old records, ``compact`` replaced
+    ones.
+    """
     return bool(set(filter(None, new.split(","))) - set(old.split(",")))
 
 

@@ -394,8 +394,8 @@ def reserved_for(name: str) -> tuple[str, str] | None:
 
 
 def collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Group names that Kafka's metrics cannot distinguish because they replace ``.`` by ``_``. A broker refuses
-    the second of them.
+    """Group names that Kafka's metrics cannot distinguish because they replace ``.`` by ``_``. A broker
+    refuses the second of them.
 
     >>> collisions(["a.b", "a_b", "a-b"])
     (('a.b', 'a_b'),)
@@ -453,7 +453,9 @@ def _spec(name: str, node: TopicNode, settings: Mapping[str, tuple[object, str]]
 
 
 def _config_value(key: str, value: str | float | bool) -> str:
-    """Format a setting for Kafka. Keys ending in ``.ms`` or ``.bytes`` accept units, as in ``retention: 7d``."""
+    """Format a setting for Kafka. Keys ending in ``.ms`` or ``.bytes`` accept units, as in ``retention:
+    7d``.
+    """
     units = _DURATION_MS if key.endswith(".ms") else _SIZE_BYTES if key.endswith(".bytes") else None
     if isinstance(value, str) and units is not None and not re.fullmatch(r"-?\d+", value):
         return str(_amount(value, units, f"a number for {key}, plain or with its unit ({', '.join(units)})"))
