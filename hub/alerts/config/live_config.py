@@ -45,7 +45,7 @@ class LiveAlerts:
 
     @property
     def file(self) -> AlertsFile:
-        """Return the entries of alerts.yaml that are in force."""
+        """The valid entries of alerts.yaml, including previous versions of invalid ones."""
         return self.reading.file
 
     def refresh(self) -> None:
@@ -59,7 +59,9 @@ class LiveAlerts:
         self._logged = frozenset(complaints)
 
     def faults(self) -> list[tuple[str, str, ConfigError]]:
-        """Every error as (file below the project, part of it such as ``channels.ops`` or "", error)."""
+        """Return every error as (file below the project, part of it such as ``channels.ops`` or "",
+        error).
+        """
         whole = [(_below(self.project, path), "", error) for path, error in self.errors.items()]
         return whole + [(ALERTS_FILE, _dotted(part), error) for part, error in self.reading.faults.items()]
 

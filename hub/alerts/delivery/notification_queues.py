@@ -178,8 +178,8 @@ class NotificationQueues:
                     log.exception("notification %s was sent, which could not be noted", notification.id)
 
     def _tried(self, worker: _ChannelQueue, notification: Notification) -> bool | None:
-        """Return True when it was taken, False when it was given up, None when the hub stops or the channel
-        became unusable.
+        """Return True if the notification was sent, False if it was given up, None if the hub stops or the
+        channel became unusable.
         """
         backoff = self._backoff()
         for left in reversed(range(TRIES)):

@@ -234,8 +234,8 @@ class _Run:
                 break
             self._windows({tp: (max(first, last - room), last) for tp, (first, last) in windows.items()})
             if step > 1 and self._ended_at_once(tops):
-                # Even the first few messages exceed the limit together. Return one whatever its size, or
-                # nobody gets past them.
+                # Even the first few messages exceed the limit together. Return one whatever its size;
+                # otherwise paging would stop here.
                 self.ended_by, self.records, self.bytes, step = "", 0, 0, 1
                 continue
             step = max(step * 10, wanted.limit)

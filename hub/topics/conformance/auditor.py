@@ -182,7 +182,8 @@ class ConformanceChecker:
         self._modes: dict[str, Mode] = {}
         self._largest: dict[
             str, int
-        ] = {}  # by source topic: bytes of a record that its quarantine takes, -1: it cannot be
+            # by source topic: maximum record size of its quarantine topic in bytes, -1: it cannot be created
+        ] = {}
         self._dirty: set[TopicPartition] = set()
         self._rescan_at_s = self._tally_at_s = float("-inf")
 
@@ -236,7 +237,7 @@ class ConformanceChecker:
         if writer is not None:
             writer.close()
 
-    # ---- judging
+    # ---- judgement
 
     def _judge(self, record: Record, copies: list[NewRecord]) -> None:
         tally = self.tallies[record.topic_partition]
@@ -294,7 +295,7 @@ class ConformanceChecker:
         self._dirty.clear()
         self._tally_at_s = self._now_s() + _TALLY_S
 
-    # ---- where to read
+    # ---- assignment
 
     def _open(self) -> None:
         """Open the writer first: this fences other writers and completes what an earlier checker left
@@ -426,7 +427,7 @@ class ConformanceResults:
             reader: Reader | None = None
             try:
                 if not self.cluster.partition_counts([AUDIT_TOPIC]):
-                    self._stop.wait(_RESCAN_S)  # no auditor has run yet
+                    self._stop.wait(_RESCAN_S)  # no checker has run yet
                     continue
                 reader = self.cluster.follower()
                 found = read_tallies(self.cluster, reader)

@@ -240,7 +240,7 @@ def headers_of(given: Any) -> Headers:
         name = each.get("name") if isinstance(each, dict) else None
         if not isinstance(name, str) or not name:
             raise Unprocessable(f"headers[{number}]: has no name")
-        if "\0" in name:  # the producer would end the name there
+        if "\0" in name:  # the producer would truncate the name there
             raise Unprocessable(f"headers[{number}]: the name has a null character")
         if name.startswith("hub.") and name != PRODUCER_HEADER:
             raise Unprocessable(

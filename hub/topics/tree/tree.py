@@ -171,7 +171,7 @@ class Inherited(BaseModel):
     @field_validator("audit", mode="before")
     @classmethod
     def _off(cls, value: object) -> object:
-        return "off" if value is False else value  # YAML's own word for false
+        return "off" if value is False else value  # YAML parses off as false
 
     @field_validator("config")
     @classmethod
@@ -247,7 +247,7 @@ class TopicNode(Inherited):
 
 
 class TreeFile(BaseModel):
-    """topics.yaml."""
+    """Content of topics.yaml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Who asks, and whether they may go on: what is remembered, what a changed file ends."""
+"""Authentication: cached passwords, sessions, and the effects of a changed file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(name: str, password: str, address: str = "10.0.0.1") -> AuthRequest:
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names behind each scrypt that was computed."""
+    """Names of the users whose scrypt hashes were computed."""
     seen: list[str] = []
 
     def fits(password: str, line: str) -> bool:
@@ -82,7 +82,7 @@ def test_who_does_not_exist_costs_as_much_as_who_does(door: Authenticator, compu
         with pytest.raises(Unauthenticated, match="wrong user, password or token"):
             asyncio.run(door.known(asked(name, "guess"), rules()))
     assert computed == ["guess", "guess"]
-    with pytest.raises(Unauthenticated):  # the decoy's own password opens nothing
+    with pytest.raises(Unauthenticated):  # the decoy's own password does not authenticate anybody
         asyncio.run(door.known(asked("nobody", ""), rules()))
 
 
@@ -96,7 +96,7 @@ def test_many_guesses_at_once_are_as_few_as_one_after_the_other(
     told = asyncio.run(guesses())
     assert sum(isinstance(each, TooManyFailures) for each in told) >= 28
     assert len(computed) <= 12
-    # A service's token is not kept waiting by others' guesses, and neither is another address.
+    # A service's token is not delayed by failures of others, and neither is another address.
     assert asyncio.run(door.known(asked("job", "hubt_a"), rules())).who.name == "job"
     assert asyncio.run(door.known(asked("ana", "correct horse", "10.0.0.2"), rules())).who.name == "ana"
 
@@ -127,17 +127,17 @@ def test_addresses_of_one_network_are_one(door: Authenticator) -> None:
         ("10.0.0.7", ["2001:db8::9"], "2001:db8::9"),
         ("10.0.0.7", ["[2001:db8::9]:4711"], "2001:db8::9"),
         ("::ffff:10.0.0.7", ["192.0.2.9"], "192.0.2.9"),
-        # What the client wrote itself stands before what a proxy added.
+        # Entries that the client wrote itself precede those that a proxy added.
         ("10.0.0.7", ["1.1.1.1, 192.0.2.9"], "192.0.2.9"),
         ("10.0.0.7", ["1.1.1.1", "192.0.2.9"], "192.0.2.9"),
         ("10.0.0.7", ["10.0.0.1, 192.0.2.9"], "192.0.2.9"),
         ("10.0.0.7", ["1.1.1.1, 192.0.2.9, 10.0.0.8"], "192.0.2.9"),
         ("10.0.0.7", ["10.0.0.1, 10.0.0.8"], "10.0.0.1"),
-        # No proxy of ours: whatever it says.
+        # Not a trusted proxy: the header is ignored.
         ("192.0.2.9", ["1.1.1.1"], "192.0.2.9"),
         ("192.0.2.9", ["10.0.0.7"], "192.0.2.9"),
         ("", ["1.1.1.1"], ""),
-        # A proxy that says nothing, or no address.
+        # A proxy without the header, or with an invalid address.
         ("10.0.0.7", [], "10.0.0.7"),
         ("10.0.0.7", ["unknown"], "10.0.0.7"),
         ("10.0.0.7", ["1.1.1.1, _hidden"], "10.0.0.7"),
@@ -153,8 +153,8 @@ def test_proxies_are_believed_for_as_long_as_they_are_some(
 
 
 def test_addresses_of_ipv4_stay_apart_where_they_come_over_ipv6(door: Authenticator) -> None:
-    """As a proxy names them that listens on both by one socket."""
-    door.steady_s = lambda: 0.0  # a slow machine does not give tries back meanwhile
+    """As a proxy reports them that listens on both protocols with one socket."""
+    door.steady_s = lambda: 0.0  # fixed clock: on a slow machine no attempts are refilled meanwhile
     for n in range(MOST_FAILURES):
         with pytest.raises(Unauthenticated):
             asyncio.run(door.known(asked("ana", f"guess {n}", "::ffff:10.0.0.1"), rules()))
@@ -175,12 +175,12 @@ def test_a_service_with_an_old_token_keeps_nobody_of_its_address_from_signing_in
         with pytest.raises((Unauthenticated, TooManyFailures)) as raised:
             asyncio.run(door.known(asked(name, "hubt_old"), rules()))
         told.append(raised.type)
-    assert told[-1] is TooManyFailures  # its own tries are bounded
+    assert told[-1] is TooManyFailures  # its own attempts are bounded
     assert asyncio.run(door.known(asked("ana", "correct horse"), rules())).who.name == "ana"
 
 
 def test_names_that_nobody_has_fill_no_memory() -> None:
-    """Whoever is nobody may ask for them, and each is a megabyte's sixteenth long."""
+    """Anonymous callers may request unknown names, each a sixteenth of a megabyte long."""
     now = rules()
     for n in range(200):
         assert not now.decide(ANONYMOUS, Action.read, Resource(Kind.topic, f"{n}".ljust(60_000, "x"))).allowed

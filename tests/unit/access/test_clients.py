@@ -1,4 +1,4 @@
-"""Who asks: settings, the registry's client and hub.client send it, and show it nowhere."""
+"""Client credentials: settings, the registry client and hub.client send them, and never show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: by roles, by patterns of the tree, by what a name belongs to; and nothing that nobody granted."""
+"""Authorization by roles, by patterns of the tree, and by what a name belongs to; nothing without a grant."""
 
 from __future__ import annotations
 

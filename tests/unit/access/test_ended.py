@@ -1,4 +1,4 @@
-"""Sessions that were signed out: known to every server of a home, across restarts, in a file that does not grow for ever."""
+"""Signed-out sessions: known to every server of a home, across restarts, in a file of bounded size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_what_one_server_ends_has_ended_at_all(tmp_path: Path) -> None:
     other.end("b", 1_000, 0.0)
     for each in (one, other, EndedSessions(tmp_path)):
         assert each.has("a") and each.has("b") and not each.has("c")
-    assert "a" not in (tmp_path / FILE).read_text().replace("abcdef", "").split()  # hashes alone
+    assert "a" not in (tmp_path / FILE).read_text().replace("abcdef", "").split()  # only hashes
 
 
 def test_sessions_that_are_over_anyway_leave_the_file(

@@ -1,4 +1,4 @@
-"""access.yaml: strictly, with file, line and column; read again when it changes, and never open by mistake."""
+"""access.yaml: strict parsing with file, line and column; reload on change; never open by mistake."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_scrypt_with_a_cost_of_nothing_is_refused(tmp_path: Path) -> None:
     assert "too weak" in wrong(tmp_path, GOOD.replace(PASSWORD, weak)).message
 
 
-# ---- as it changes
+# ---- reload
 
 
 def rewrite(path: Path, text: str) -> None:
@@ -110,7 +110,7 @@ def rewrite(path: Path, text: str) -> None:
 
 
 def may_read(live: LiveAccess) -> bool | None:
-    """None: access is not controlled."""
+    """Return the decision for a read; None: access control is off."""
     if live.rules is None:
         return None
     return live.rules.decide(live.rules.user("ana"), Action.read, ORDERS).allowed
@@ -151,7 +151,7 @@ def test_a_broken_file_leaves_what_held_and_where_nothing_held_lets_nobody_in(
 
 
 def test_a_file_by_the_other_name_of_yaml_lets_nobody_in_and_says_why(tmp_path: Path) -> None:
-    """Who wrote access.yml believed that access was controlled."""
+    """The author of access.yml expects access control to be on."""
     (tmp_path / "access.yml").write_text(GOOD)
     live = LiveAccess(tmp_path)
     live.refresh()
@@ -184,8 +184,8 @@ def test_a_file_that_could_not_be_opened_is_tried_again_as_it_is(
         patched.setattr("hub.access.live_config.load_access", closed)
         live = LiveAccess(tmp_path)
         live.refresh()
-    assert may_read(live) is False and len(caplog.records) == 1  # said once
-    live.refresh()  # its mode was changed, not its content
+    assert may_read(live) is False and len(caplog.records) == 1  # logged once
+    live.refresh()  # its mode changed, not its content
     assert may_read(live) is True and live.error is None
 
 

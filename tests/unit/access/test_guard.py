@@ -1,5 +1,7 @@
-"""The real app with a file: every route has a rule, and nobody gets past one. Kafka is away: an answer of 5xx or 404 came from
-behind the guard, 401 and 403 from itself."""
+"""Guard of the real app with an access file: every route has a rule, and the rule is enforced.
+
+Kafka is unavailable: 5xx or 404 come from behind the guard, 401 and 403 from the guard itself.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def no_cookies(client: TestClient) -> Iterator[None]:
 
 
 def routes_of(router: Any) -> Iterator[Any]:
-    """Every route, also of routers within routers."""
+    """Return every route, including those of nested routers."""
     for route in router.routes:
         inner = getattr(route, "original_router", None)
         if inner is None:
@@ -117,7 +119,7 @@ def test_every_route_of_the_app_has_a_rule(client: TestClient) -> None:
             continue
         rules = RULED.get(shape(route.path))
         assert rules is not None, f"{route.path} has no rule: add it to hub/api/route_rules.py"
-        # One that takes every method has rules for all that it takes.
+        # A route for every method has rules for all of its methods.
         methods = {"WEBSOCKET"} if isinstance(route, WebSocketRoute) else set(route.methods or rules)
         assert methods
         for method in methods:
@@ -126,7 +128,7 @@ def test_every_route_of_the_app_has_a_rule(client: TestClient) -> None:
 
 
 def test_a_rule_is_asked_for_its_own_route_and_for_no_other(client: TestClient) -> None:
-    """What a path means to the router it means to the guard: no template hides another one with other rules."""
+    """Guard and router interpret a path alike: no template hides another one with different rules."""
     for template, methods in ROUTES.items():
         path = re.sub(r"\{[^}]*\}", "x", template)
         for method, rule in methods.items():
@@ -140,12 +142,13 @@ def test_the_registry_has_a_rule_for_each_of_its_paths() -> None:
 
 
 def test_what_is_open_is_counted() -> None:
-    """Whoever opens another one has to say it here."""
+    """A new open route must be added here."""
     opened = {
         template for template, methods in ROUTES.items() if any(each.is_open for each in methods.values())
     }
     assert opened == {"/health", "/ui/static/{name}", "/sign-in", "/sign-out"}
-    # What is for everybody and changes something is refused further in: by the registry, by tables, by topics.
+    # Routes that are open to everybody and change something are checked further inside: by the registry,
+    # tables or topics.
     changed = {
         (method, template)
         for template, methods in ROUTES.items()
@@ -238,7 +241,7 @@ def test_whom_nothing_is_granted_reaches_nothing_in_particular(client: TestClien
 def test_who_may_do_what(
     client: TestClient, method: str, path: str, who: tuple[str, str], status: int | None
 ) -> None:
-    """``status`` None: past the guard, whatever comes then."""
+    """``status`` None: the request passes the guard, with any outcome."""
     body = {"json": {}} if method in ("POST", "PUT") else {}
     answer = client.request(method, path, auth=who, **body)  # type: ignore[arg-type]
     if status is None:
@@ -329,7 +332,7 @@ def nothing() -> dict[str, str]:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> TestClient:
-    """An app of its own, so that the failures of others do not count. Not entered: its routes are enough."""
+    """Build an app with its own failure counts. Its lifespan is not started: its routes are enough."""
     (tmp_path / "access.yaml").write_text(FILE)
     app = create_app(settings_of(tmp_path))
     app.add_api_route("/topics", lambda: {"as": getattr(CALLER.get(), "name", None)})
@@ -371,7 +374,7 @@ def test_a_page_leads_to_the_sign_in_page_and_back(fresh: TestClient, tmp_path: 
         assert client.get("/topics", headers={"Cookie": f"hub_session={copied}"}).status_code == 401
         assert client.get("/topics", headers={"Cookie": f"hub_session={other}"}).json() == {"as": "bob"}
     assert stat.S_IMODE((tmp_path / "home" / "sessions.ended").stat().st_mode) == 0o600
-    # Nobody fills the file with what was never a session.
+    # Invalid sessions do not grow the file.
     size = (tmp_path / "home" / "sessions.ended").stat().st_size
     fresh.post("/sign-out", headers={**SAME, "Cookie": "hub_session=Ym9i.1.x"})
     assert (tmp_path / "home" / "sessions.ended").stat().st_size == size
@@ -406,7 +409,7 @@ def test_a_form_of_another_site_changes_nothing(fresh: TestClient) -> None:
         assert fresh.post("/alerts/silences", data=posted, headers=headers).status_code == 403, headers
     for headers in (SAME, {"Sec-Fetch-Site": "same-origin"}):
         assert fresh.post("/alerts/silences", data=posted, headers=headers).status_code == 200
-    # A password that the browser remembers is sent along by it, too.
+    # A browser also sends a remembered password.
     fresh.cookies.clear()
     evil = {"Origin": "http://evil.example"}
     assert fresh.post("/alerts/silences", auth=BOB, headers=evil).status_code == 403
@@ -432,7 +435,7 @@ def test_an_origin_that_is_no_address_is_another_sites(fresh: TestClient, origin
 
 
 def test_a_form_is_asked_for_its_origin_also_where_nobody_signs_in() -> None:
-    """By the page's own look at it, behind the guard."""
+    """By the page's own check, behind the guard."""
     app = FastAPI()
 
     @app.post("/form")
@@ -509,10 +512,10 @@ def test_a_part_of_a_page_leads_to_the_sign_in_page(client: TestClient) -> None:
 
 def test_pages_show_who_is_signed_in(client: TestClient) -> None:
     page = client.get("/topics", auth=ANA, headers=PAGE).text
-    assert ">ana</span>" in page and "Sign out" not in page  # by Basic: there is no session to end
+    assert ">ana</span>" in page and "Sign out" not in page  # with Basic there is no session to end
 
 
-# ---- a proxy in front
+# ---- behind a proxy
 
 
 def test_a_trusted_proxy_says_who_it_is_and_nobody_else_does(tmp_path: Path) -> None:
@@ -522,7 +525,8 @@ def test_a_trusted_proxy_says_who_it_is_and_nobody_else_does(tmp_path: Path) -> 
     told = {"X-Forwarded-User": "carl"}
     trusted = TestClient(app, client=("10.1.2.3", 5), raise_server_exceptions=False)
     assert trusted.get("/topics", headers=told).json() == {"as": "carl"}
-    assert trusted.get("/metrics", headers=told).status_code == 404  # granted; this app has no such route
+    # granted; this app does not have the route
+    assert trusted.get("/metrics", headers=told).status_code == 404
     assert trusted.get("/topics").status_code == 401
     for name in (OWN, "checkout", "", "x" * 200):
         assert trusted.get("/topics", headers={"X-Forwarded-User": name}).status_code == 401, name
@@ -532,7 +536,7 @@ def test_a_trusted_proxy_says_who_it_is_and_nobody_else_does(tmp_path: Path) -> 
 
 
 def behind_proxies(folder: Path) -> FastAPI:
-    """Where time stands still: nobody who failed too often may try again."""
+    """App with a fixed clock: an address with too many failures never gets another attempt."""
     (folder / "access.yaml").write_text(FILE)
     door = AuthenticationContext(LiveAccess(folder), folder, Proxies(addresses=["10.1.0.0/16"]))
     door.authenticator.steady_s = lambda: 0.0
@@ -566,7 +570,7 @@ def test_who_asks_through_a_proxy_counts_by_their_own_address(tmp_path: Path) ->
             refused = tried(proxy, ("bob", "guess"), "203.0.113.9", way)
         assert refused == 429
         assert tried(proxy, BOB, "203.0.113.9", way) == 429
-    # Another one behind the same proxy, also where the first writes the header itself.
+    # Another client behind the same proxy, even if the first one writes the header itself.
     assert tried(proxy, BOB, "203.0.113.10", "basic") == 200
     assert tried(proxy, ANA, "203.0.113.10, 203.0.113.9", "page") == 429
 
@@ -583,7 +587,7 @@ def test_a_forwarded_address_of_nobody_trusted_is_not_believed(tmp_path: Path) -
     assert told[-1] == 429
     headers = {"X-Forwarded-For": "10.1.2.3", "X-Forwarded-Proto": "https"}
     assert other.get("/topics", auth=BOB, headers=headers).status_code == 429
-    # Nor does who is trusted make their caller a proxy: this one's header names somebody.
+    # A trusted address does not make its caller a proxy: this one's header names a user.
     app = create_app(settings_of(tmp_path, proxy_header="X-User", proxy_addresses=["10.1.0.0/16"]))
     app.add_api_route("/topics", lambda: {"as": getattr(CALLER.get(), "name", None)})
     proxy = TestClient(app, client=("10.1.2.3", 5))
@@ -642,7 +646,8 @@ def test_a_request_for_another_name_is_refused_where_nobody_has_to_sign_in(tmp_p
         assert client.get("/health", headers={"Host": host}).status_code == 200
     page = client.get("/here", headers={**PAGE, "Host": "<b>evil.example"})
     assert page.status_code == 421 and "<b>evil" not in page.text
-    # With a file a page of another name has nobody's session; names that are said are checked there, too.
+    # With an access file, a page with another name has no session; names in parameters are checked there,
+    # too.
     (tmp_path / "access.yaml").write_text(FILE)
     for settings, status in (
         (settings_of(tmp_path), 401),
@@ -663,7 +668,7 @@ def test_a_header_without_addresses_is_no_setting(tmp_path: Path) -> None:
         settings_of(tmp_path, proxy_header="X-User")
 
 
-# ---- what changes while it runs
+# ---- changes at runtime
 
 
 def test_without_a_file_everything_is_as_it_was_and_a_file_closes_the_door(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hashes, sessions and the bucket of failures."""
+"""Hashes, sessions and the failure bucket."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_session_holds_until_it_ends_or_the_password_changes() -> None:
 def test_a_session_that_was_changed_anywhere_is_none(data: st.DataObject) -> None:
     text = secrets.session_of("ana", 1_000, "hash", KEY)
     at = data.draw(st.integers(0, len(text) - 1))
-    # The last character of Base64 has bits that mean nothing: others than itself are other texts all the same.
+    # The last Base64 character has unused bits: variants of it are different texts nevertheless.
     other = data.draw(st.characters(codec="ascii").filter(lambda each: each != text[at]))
     assert not secrets.session_holds(text[:at] + other + text[at + 1 :], 0, "hash", KEY)
 

@@ -1,4 +1,4 @@
-"""Alerts as people with grants on a part of the tree see them, and what they may silence."""
+"""Alerts for callers with grants on a part of the tree: what they see, and what they may silence."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_silences_of_others_are_neither_seen_nor_ended() -> None:
     hidden = staged.silence(matchers_of({"topic": "hr.salaries"}), "secret move", "hr", FAR)
     wide = staged.silence(matchers_of({"severity": ["page", "warning"]}), "the whole night", "bob", FAR)
     with asked_by(SHOP, OPERATES):
-        # One that quiets an alert of theirs is seen, whoever made it.
+        # A silence that affects one of their alerts is visible, whoever created it.
         assert set(desk.known().state.silences) == {wide.id}
         assert all(each.silence is not None for each in desk.known().listing.open)
         for id in (hidden.id, wide.id, "nothing"):

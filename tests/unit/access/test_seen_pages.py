@@ -1,4 +1,6 @@
-"""Pages for people with grants on a part: what is empty for them says so, and what they may not open is not offered."""
+"""Pages for callers with grants on a part: empty pages give the reason, and inaccessible ones are not
+linked.
+"""
 
 from __future__ import annotations
 

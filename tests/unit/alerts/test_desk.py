@@ -1,4 +1,4 @@
-"""The desk over an in-memory log: what is kept, restarts, Kafka away, two servers, people's silences, metrics."""
+"""Alert manager over an in-memory log: storage, restarts, Kafka outages, two servers, silences, metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONFIG = 'group: {wait: 0s}\nchannels:\n  ops: {slack: {url: "${X}"}}\n'
 
 
 class Cluster(MemoryCluster):
-    """One that can be cut off."""
+    """In-memory cluster that can be disconnected."""
 
     cut = False
     wrong: Exception | None = None
@@ -64,7 +64,7 @@ class Cluster(MemoryCluster):
 
 
 class Box(NotificationQueues):
-    """Takes note instead of sending; ``deliver`` says that all of it was sent."""
+    """Queue double that records notifications; ``deliver`` reports all of them as sent."""
 
     def __init__(self) -> None:
         super().__init__(self._nothing)
@@ -137,7 +137,7 @@ def test_a_restart_repeats_nothing_and_sends_what_was_not_sent(world: World) -> 
     known = step(world, third)
     assert third_box.put_in == [] and known.firing == 1
     world.verdicts = {"a": Verdict.GOOD}
-    step(world, third)  # the first observation since the restart holds for no time yet
+    step(world, third)  # the first observation since the restart adds no held time yet
     step(world, third)
     (over,) = third_box.put_in
     assert not over.firing
@@ -154,7 +154,7 @@ def test_a_pending_alert_is_not_pending_anew_because_the_server_was_started_agai
     first, box = world.desk()
     for _ in range(5):
         step(world, first, 10)
-    first.close()  # 40 s are held, and 30 s of them would be kept without this
+    first.close()  # 40 s are held; without this, only 30 s would be stored
     second, second_box = world.desk()
     world.verdicts = {}
     step(world, second, 10)
@@ -162,7 +162,7 @@ def test_a_pending_alert_is_not_pending_anew_because_the_server_was_started_agai
     for _ in range(2):
         known = step(world, second, 10)
         assert [each.phase for each in known.state.alerts.values()] == ["pending"]
-    killed, killed_box = world.desk()  # with 50 s held; 45 s are kept at least
+    killed, killed_box = world.desk()  # 50 s are held; at least 45 s are stored
     step(world, killed, 1)
     for _ in range(2):
         step(world, killed, 10)
@@ -201,7 +201,7 @@ def test_nothing_is_told_before_it_is_known_what_was_told(world: World) -> None:
         started_without_kafka.silence(matchers_of({"topic": "x"}), "why", "me", world.now + 1_000)
     world.cluster.cut = False
     assert step(world, started_without_kafka).firing == 1
-    assert len(box.put_in) == 1  # what had not been sent, and nothing else
+    assert len(box.put_in) == 1  # only what was not sent
 
 
 def test_the_one_that_started_last_watches(world: World) -> None:
@@ -220,7 +220,7 @@ def test_the_one_that_started_last_watches(world: World) -> None:
 
 
 def test_a_fence_that_nobody_set_up_ends_no_watch(world: World) -> None:
-    """As Kafka does to a writer whose transaction ran out of time."""
+    """Kafka does this to a writer whose transaction timed out."""
     world.verdicts = {"a": Verdict.BAD}
     desk, box = world.desk()
     step(world, desk)
@@ -229,7 +229,7 @@ def test_a_fence_that_nobody_set_up_ends_no_watch(world: World) -> None:
     assert step(world, desk).firing is None
     assert step(world, desk, LOOK_EVERY_MS / 1000).firing == 2
     first, again, both = box.put_in
-    assert again.id == first.id  # had not been sent
+    assert again.id == first.id  # it was not sent
     assert [dict(each.object)["consumer"] for each in both.alerts] == ["a", "b"]
 
 
@@ -239,9 +239,9 @@ def test_who_was_fenced_watches_again_when_the_other_is_gone(world: World) -> No
     step(world, first)
     second, _ = world.desk()
     step(world, second)
-    # One that has nothing to write hears of it by what it says each minute.
+    # A server without other records to write is fenced at its next claim.
     assert step(world, first, 61).firing is None
-    for _ in range(2 * CLAIM_HOLDS_MS // LOOK_EVERY_MS):  # for as long as it is there
+    for _ in range(2 * CLAIM_HOLDS_MS // LOOK_EVERY_MS):  # while the other server is active
         assert step(world, second, LOOK_EVERY_MS / 2000).error is None
         assert step(world, first, LOOK_EVERY_MS / 2000).firing is None
     for _ in range(CLAIM_HOLDS_MS // LOOK_EVERY_MS - 2):
@@ -251,7 +251,7 @@ def test_who_was_fenced_watches_again_when_the_other_is_gone(world: World) -> No
     assert known.error is None
     world.verdicts = {"a": Verdict.BAD, "b": Verdict.BAD}
     assert step(world, first).firing == 2
-    # It was not gone for good.
+    # The other server was not gone permanently.
     assert "another server" in (step(world, second).error or "")
 
 
@@ -304,7 +304,7 @@ def test_the_order_is_made_once_a_round_and_a_silence_changes_it_at_once(world: 
     assert desk.known().listing.silenced == 1 and desk.firing() == 0
     world.now += 2_000
     assert desk.known().state.silences[made.id] == made
-    assert (desk.known().listing.silenced, desk.known().firing) == (0, 1)  # it has ended by itself
+    assert (desk.known().listing.silenced, desk.known().firing) == (0, 1)  # it expired
 
 
 def test_what_people_write_as_matchers() -> None:
@@ -422,7 +422,7 @@ def test_one_bad_channel_stops_no_other_and_its_rules_say_that_nobody_is_told(wo
     assert "route topic=shop.** has nobody to tell: channel shop cannot be used" in known.troubles
     body = body_of(known)
     assert {row["alert"]: row["nobody"] for row in body["alerts"]} == {"lag": True, "alerts-file": False}
-    # The good channel hears that the file has an error; what is for the bad one is made, and waits for it.
+    # The valid channel is notified of the file's error; the invalid one's notification waits.
     heard = {(each.channel, each.alerts[0].rule) for each in box.put_in}
     assert heard == {("shop", "lag"), ("ops", "alerts-file"), ("shop", "alerts-file")}
     with pytest.raises(ConfigError, match=f'"shop" cannot be used: {path}:5:23'):
@@ -430,14 +430,14 @@ def test_one_bad_channel_stops_no_other_and_its_rules_say_that_nobody_is_told(wo
     samples = {each.name: each.value for family in families(known) for each in family.samples}
     assert samples["hub_alert_file_errors"] == 1.0
 
-    # The entry is right: all of it goes on, and the error is over.
+    # The entry is fixed: its notifications are sent, and the error ends.
     path.write_text(BAD_CHANNEL.replace("https://hooks.slack.com/services/T/B/hidden", "${SHOP}"))
     step(world, desk)
     known = step(world, desk, 120)
     assert {each.name: each.error for each in known.channels} == {"ops": None, "shop": None}
     assert (known.troubles, known.unheard) == ((), frozenset())
 
-    # And wrong again, while the server runs: what the channel said before holds.
+    # Invalid again at runtime: the channel's previous version applies.
     path.write_text(BAD_CHANNEL)
     known = step(world, desk)
     assert list(desk.live.file.channels) == ["shop", "ops"] and known.unheard == frozenset()

@@ -1,4 +1,4 @@
-"""The engine of alerts: pending, firing, resolved; groups, silences; laws over generated histories."""
+"""Alert state machine: pending, firing, resolved; groups, silences; properties over generated histories."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def seen(
 
 
 class World:
-    """Steps after one another; what was told by then."""
+    """Successive steps, with the notifications so far."""
 
     def __init__(self, *routes: NotificationRoute) -> None:
         self.state, self.now, self.routes = AlertingState(), 1_000_000, routes or (EVERYWHERE,)
@@ -240,7 +240,7 @@ def test_a_route_that_changes_place_repeats_nothing() -> None:
     assert not world.at(5, seen(AT_ONCE, a=BAD))
 
 
-# ---- laws
+# ---- properties
 
 VERDICTS = st.sampled_from([BAD, GOOD, UNKNOWN])
 ROUND = st.fixed_dictionaries(dict.fromkeys("abc", VERDICTS))
@@ -272,7 +272,7 @@ def test_unknown_changes_no_phase(history: list[tuple[int, dict[str, Verdict]]])
 def test_each_firing_is_told_once_and_its_end_once(
     history: list[tuple[int, dict[str, Verdict]]], wait: int
 ) -> None:
-    """Told as firing: new in exactly one notification; told as over: once, and only after that."""
+    """Each firing is new in exactly one notification; its end is notified once, and only afterward."""
     world, second = World(replace(EVERYWHERE, wait_ms=wait * S, repeat_ms=10**12)), 0
     for pause, verdicts in history:
         second += pause
@@ -297,7 +297,7 @@ def test_each_firing_is_told_once_and_its_end_once(
 def test_a_restart_neither_repeats_nor_forgets(
     history: list[tuple[int, dict[str, Verdict]]], crash: int, wait: int
 ) -> None:
-    """However it is restarted: each firing is told once, as without a restart, and its end once."""
+    """With any restarts, each firing is notified once, as without a restart, and its end once."""
     route = replace(EVERYWHERE, wait_ms=wait * S, repeat_ms=10**12)
     world, second, kept, at = World(route), 0, StoredAlerts(), 0
     for number, (pause, verdicts) in enumerate(history):
@@ -330,7 +330,7 @@ def test_a_restart_neither_repeats_nor_forgets(
 
 
 def restarted(world: World) -> World:
-    """The same after a restart: what was kept of it."""
+    """Return the world after a restart from its stored state."""
     kept = StoredAlerts()
     fold(kept, records_of(AlertingState(), world.state), 0)
     after = World(*world.routes)
@@ -344,7 +344,7 @@ def test_a_pending_alert_goes_on_after_a_restart_and_the_gap_is_not_counted() ->
         assert not world.at(second, seen(RULE, a=BAD))
     world = restarted(world)
     assert world.phases == {"a": "pending"}
-    # What starts does not know at once: that takes nothing away, and adds nothing.
+    # What a starting server does not know yet neither ends nor adds alerts.
     assert not world.at(200, seen(RULE, whole=False))
     assert not world.at(210, seen(RULE, a=UNKNOWN))
     assert not world.at(220, seen(RULE, a=BAD))

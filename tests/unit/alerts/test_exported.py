@@ -1,5 +1,6 @@
-"""Rules for Prometheus and the dashboard: they name series that the hub has, the files in deploy/ are these, and every rule
-has its runbook."""
+"""Prometheus rules and dashboard: they use existing series, the files in deploy/ are current, and every rule
+has a runbook.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def every_rule() -> dict[str, Any]:
 
 @cache
 def exposition() -> str:
-    """GET /metrics with something of everything, by the code that makes it."""
+    """Return the output of GET /metrics with samples of everything."""
     staged = estate()
     assert staged.collector is not None and staged.node is not None
     staged.collector.ask_kafka()
@@ -90,7 +91,7 @@ def exposition() -> str:
 
 
 def exported_names() -> set[str]:
-    """Every series of GET /metrics, with its suffixes."""
+    """Return the names of all series of GET /metrics, with their suffixes."""
     found = set(re.findall(r"^# TYPE (\w+) ", exposition(), re.MULTILINE))
     return found | {f"{name}{end}" for name in found for end in ("_bucket", "_count", "_sum", "_total")}
 

@@ -1,4 +1,4 @@
-"""alerts.yaml and alerts/*.yaml: what they may say, complaints with their place, and files that change."""
+"""alerts.yaml and alerts/*.yaml: format, errors with their place, and reload on change."""
 
 from __future__ import annotations
 
@@ -194,6 +194,6 @@ def test_a_file_that_could_not_be_opened_says_so_and_is_tried_again_as_it_is(
         live.refresh()
     assert len(live.errors) == 2
     assert all("cannot be read: Permission denied" in each.message for each in live.errors.values())
-    live.refresh()  # their mode was changed, not their content
+    live.refresh()  # their mode changed, not their content
     assert list(live.file.channels) == ["ops", "shop", "mail"] and len(live.queries()) == 1
     assert live.errors == {}

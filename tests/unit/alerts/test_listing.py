@@ -1,4 +1,4 @@
-"""Alerts in order, made once a round; thousands of them a page at a time."""
+"""Sorted alerts, computed once per round; thousands of them in pages."""
 
 from __future__ import annotations
 

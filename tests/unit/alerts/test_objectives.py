@@ -1,4 +1,4 @@
-"""Measurements against promises: what is BAD, what GOOD, and all that is UNKNOWN."""
+"""Measurements against objectives: BAD, GOOD and UNKNOWN."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def one(seen: RuleObservations) -> Observation:
 def test_readers(said: dict[str, Any], late: Verdict, losing: Verdict) -> None:
     tree = {"shop.orders": spec(lag_ms=30_000), "shop.free": spec("shop.free")}
     rows = [row(**said), row(topic="shop.free", seconds=999.0), row(topic="not.ours", seconds=999.0)]
-    rows.append(row(kind="mirror", name="nyc-lon", state="LOST", seconds=999.0))  # has rules of its own
+    # covered by rules of its own
+    rows.append(row(kind="mirror", name="nyc-lon", state="LOST", seconds=999.0))
     first, second = observe_readers(rows, tree, CHANGES, measured=True)
     assert (one(first).verdict, one(second).verdict) == (late, losing)
     assert dict(one(first).labels) == {"owner": "shop-team", "node": "shop"}
@@ -96,11 +97,11 @@ def anchors(*those: tuple[int, int, int]) -> tuple[Anchor, ...]:
     ("ring", "verdict"),
     [
         ((), UNKNOWN),  # no such topic
-        (anchors((5, NOW - 10_000, NOW)), UNKNOWN),  # looked at for ten seconds only
-        (anchors((5, NOW - 61_000, NOW)), BAD),  # and this long enough: it did not move since
+        (anchors((5, NOW - 10_000, NOW)), UNKNOWN),  # observed for ten seconds only
+        (anchors((5, NOW - 61_000, NOW)), BAD),  # observed for long enough: the topic did not grow
         (anchors((5, NOW - 90_000, NOW - 50_000), (6, NOW - 49_000, NOW)), GOOD),
         (anchors((5, NOW - 900_000, NOW - 62_000), (6, NOW - 61_000, NOW)), BAD),
-        (anchors((5, NOW - 900_000, NOW - 200_000)), UNKNOWN),  # Kafka has not answered for long
+        (anchors((5, NOW - 900_000, NOW - 200_000)), UNKNOWN),  # Kafka has not answered for a long time
     ],
 )
 def test_a_topics_freshness_is_a_proof(ring: tuple[Anchor, ...], verdict: Verdict) -> None:
@@ -211,7 +212,7 @@ def audit(state: CompletenessState, *balances: Balance, holes: Holes | None = No
         (audit(CompletenessState.UNKNOWN), 1.0, UNKNOWN),
         (audit(CompletenessState.OPEN, balance(compared=0)), 1.0, UNKNOWN),
         (audit(CompletenessState.EXCESS, balance(excess=3)), 1.0, GOOD),
-        # A few that are missing, fewer than is promised, hide nothing else.
+        # Missing records within the objective do not hide other faults.
         (
             audit(
                 CompletenessState.SHORT,
@@ -282,7 +283,7 @@ def test_canaries_that_fail_or_are_lost_on_a_way() -> None:
     failing = told["mirror:nyc-lon"]
     assert failing.verdict is BAD and failing.summary == "no canary comes on the way mirror:nyc-lon"
     assert failing.detail.startswith("nothing came for")
-    # A mirror that somebody paused is no trouble, and no other way is that for it.
+    # A paused mirror is not a fault, and does not affect other routes.
     paused = observe_canaries(canary.rows(60.0), CHANGES, {"nyc-lon"}).observations
     assert {dict(each.object)["way"]: each.verdict for each in paused} == {
         "mirror:nyc-lon": UNKNOWN,
@@ -361,11 +362,11 @@ def test_each_query_runs_when_it_is_due() -> None:
     assert set(watch.found) == {"a"}
 
 
-# ---- all of them
+# ---- all rules
 
 
 def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
-    """A rule that nobody is asked about would be shown, have a runbook, and never fire."""
+    """A rule without a source would be listed and have a runbook, but never fire."""
     memory: Any = SimpleNamespace(
         store_trouble=lambda: None,
         store_heard=True,
@@ -390,7 +391,7 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
         return [each.rule.name for source in sources for each in source(CHANGES, 1_000)]
 
     assert sorted(judged(Settings(project=tmp_path), tuple)) == sorted(RULES)
-    # One that proves nothing, and sends no canaries.
+    # A server without view verification and canaries.
     off = judged(Settings(project=tmp_path, proof_core_share=0.0), None)
     assert set(RULES) - set(off) == {"canary"}
 

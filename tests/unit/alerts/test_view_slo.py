@@ -1,4 +1,4 @@
-"""What a view's file may promise, what is wrong in it, and that a promise is no part of what the view computes."""
+"""Objectives in a view's file: format, errors, and independence of the view's computation."""
 
 from __future__ import annotations
 

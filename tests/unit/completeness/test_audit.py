@@ -1,4 +1,4 @@
-"""What a run of the audit makes of receipts, without a Kafka; over a real one tests/integration/test_completeness.py."""
+"""Audit runs and receipts without Kafka; tests/integration/test_completeness.py uses a real one."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def receipt(first: int, end: int) -> CountEntry:
 def test_what_compaction_may_have_taken_is_not_called_lost(compact: bool, state: CompletenessState) -> None:
     told = receipt(0, 4)
     seeking = _ReceiptSearch.of([told], 0, 4, 2)
-    seeking.take(ReadRecord(3, 0, 3, 1, True))  # the newest of the key
+    seeking.take(ReadRecord(3, 0, 3, 1, True))  # the newest record of the key
     (balance,) = audit_of("t", [told, *seeking.found(4, compact=compact)]).balances
     assert balance.state is state
 
 
 def test_what_retention_deleted_is_not_named_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     class There:
-        """The log from offset 2 on, without offset 3."""
+        """Log from offset 2 on, without offset 3."""
 
         def __init__(self, _cluster: Any, _place: TopicPartition, first: int, end: int) -> None:
             self.offsets = [each for each in (2, 4) if first <= each < end]
@@ -121,7 +121,7 @@ def test_receipts_that_overlap_each_find_their_own() -> None:
 
 
 class SlowReader(MemoryReader):
-    """A record every ten seconds."""
+    """Reader that returns a record every ten seconds."""
 
     clock_s = 0.0
 
@@ -209,7 +209,7 @@ def test_a_receipt_says_of_which_log_it_is_and_is_not_sought_in_another(
 
 @dataclass
 class Readable(MemoryCluster):
-    """Topics of ten records a partition, of which some cannot be read from an offset on."""
+    """Topics with ten records per partition, some of them unreadable from an offset on."""
 
     damaged: dict[TopicPartition, int] = field(default_factory=dict)
     begin: dict[TopicPartition, int] = field(default_factory=dict)
@@ -224,14 +224,14 @@ class Readable(MemoryCluster):
 
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Readable:
-    """What ``Audit`` asks, and its stretches."""
+    """Kafka double with the calls of ``TopicCounter``, and its offset ranges."""
     made = Readable()
     made.create_topic("t", partitions=2, config={}, replication_factor=1)
     for partition in range(2):
         made.logs["t"][partition] = [Record("t", partition, offset, 0, None, b"") for offset in range(10)]
 
     class Some(OffsetRange):
-        """A batch is a record."""
+        """Offset range in which each batch is one record."""
 
         def records(self) -> Iterator[ReadRecord]:
             self.reached = self.first
@@ -259,7 +259,7 @@ def test_what_cannot_be_read_ends_its_partition_alone_and_is_told(kafka: Readabl
     kafka.damaged = {PLACE: 4}
     for _ in range(2):
         found = run(kafka)
-        assert found.records == 14  # all that is before it, and the other partition
+        assert found.records == 14  # all records before it, and the other partition
         assert (found.state, found.unaudited) == (CompletenessState.UNKNOWN, ((0, 4, 10),))
         assert "partition 0 is not read on: offset 4: its checksum is wrong" in found.cause
         heat = minute_grid_of(audit.read_counts(kafka).of("t"))  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ def test_a_promise_is_unknown_while_some_of_the_log_cannot_be_read(kafka: Readab
 def test_receipts_behind_what_cannot_be_read_wait_and_are_not_called_lost(kafka: Readable) -> None:
     first = replace(receipt(0, 4), topic_id="memory-1")
     later = replace(receipt(6, 8), instance="later", topic_id="memory-1")
-    run(kafka)  # all of it is audited; then receipts come late, and the log is damaged
+    run(kafka)  # everything is audited; then receipts arrive late, and the log becomes unreadable
     audit.write_entries(kafka, [first, later])  # type: ignore[arg-type]
     kafka.damaged = {PLACE: 5}
     states = {each.instance: each.state for each in run(kafka).balances}
@@ -299,7 +299,7 @@ def test_receipts_behind_what_cannot_be_read_wait_and_are_not_called_lost(kafka:
 
 
 def test_receipts_that_claim_any_number_are_named_as_far_as_is_asked(kafka: Readable) -> None:
-    """2^43 offsets that the log does not have: they once were all walked through."""
+    """Regression: 2^43 claimed offsets that the log does not have were all iterated."""
     claimed = replace(receipt(9, 10), end=1 << 43, runs=((9, (1 << 43) - 9),), topic_id="memory-1")
     audit.write_entries(kafka, [claimed])  # type: ignore[arg-type]
     asked = TopicCounter(kafka, ClusterAccess(bootstrap="x"), "t")

@@ -1,4 +1,4 @@
-"""What became of each canary: exactly, in whatever order they come, and never lost when nobody looked."""
+"""Canaries: exact outcomes in any order of arrival; none is lost while a route is not read."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_way_that_nobody_reads_is_unknown_and_loses_nothing() -> None:
     assert (found.state, found.cause, found.lost) == (CanaryState.UNKNOWN, "its reader is away", 0)
     canary.next(0, 0, 100.0)
     canary.ways["read"].blind(None)
-    assert row(canary, 200.0).lost == 0  # it was not expected that way
+    assert row(canary, 200.0).lost == 0  # it was not expected on that route
     canary.came("read", canary.next(0, 0, 201.0), 201.1)
     assert row(canary, 202.0).state is CanaryState.OK
 
@@ -112,7 +112,7 @@ def test_what_kafka_did_not_take_is_lost_nowhere_but_at_kafka() -> None:
     assert row(canary, FAIL_S + 1).expected == 0
     acked = row(canary, FAIL_S + 1, "ack")
     assert (acked.state, acked.lost) == (CanaryState.FAILING, 1)
-    canary.came("read", probe, FAIL_S + 2)  # it was there after all
+    canary.came("read", probe, FAIL_S + 2)  # it was in the log after all
     assert row(canary, FAIL_S + 3).repeated == 0
 
 
@@ -142,7 +142,7 @@ def test_a_row_of_the_view_says_what_came_unless_it_has_a_hole() -> None:
         canary.next(0, 0, 0.0)
     canary.shown("view", 0, seq=1, seen=2, now_s=1.0)
     assert row(canary, 1.0, "view").read == 2
-    canary.shown("view", 0, seq=3, seen=3, now_s=1.0)  # one of 2 and 3 is missing, and 3 is there
+    canary.shown("view", 0, seq=3, seen=3, now_s=1.0)  # one of 2 and 3 is missing, and 3 has arrived
     found = row(canary, LATE_S + 5, "view")
     assert (found.read, found.lost) == (3, 1)
 
@@ -200,7 +200,9 @@ def test_a_mirror_that_is_called_as_a_way_is_another_way() -> None:
 
 
 def test_what_cannot_be_read_is_passed_on_a_way() -> None:
-    """A record of a stranger once held a way up for ever: its canaries were told as lost."""
+    """Regression: an unreadable record of another producer blocked a route forever, and its canaries counted
+    as lost.
+    """
     cluster: Any = MemoryCluster()
     cluster.create_topic("t", partitions=2, config={}, replication_factor=1)
     canaries = Canaries(cluster, None, "t")  # type: ignore[arg-type]
@@ -210,7 +212,7 @@ def test_what_cannot_be_read_is_passed_on_a_way() -> None:
         def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
             if not cluster.logs["t"][
                 0
-            ]:  # the way begins at the end; then come a stranger's record and canaries
+            ]:  # the route begins at the end; then another producer's record and canaries arrive
                 probes = [canaries.canary.next(partition, 0, time.monotonic()) for partition in range(2)]
                 for each in probes:
                     canaries.canary.acknowledged(each, time.monotonic())

@@ -1,4 +1,6 @@
-"""Canaries pass the filters of mirrors, or it is said that they cannot: never are they left out in silence."""
+"""Canaries and mirror filters: canaries pass, or the route is reported as closed; they are never filtered
+silently.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ PROBE = Probe("run", 0, 7, 1_700_000_000_000)
 
 
 class Registered(NoSchemas):
-    """Canaries' own schema, whatever the id."""
+    """Registry that returns the canaries' schema for any id."""
 
     def source(self, schema_id: int) -> SchemaSource:
         import json
@@ -33,7 +35,7 @@ class Registered(NoSchemas):
 
 
 def passes(where: tuple[RecordCondition, ...], headers: tuple[tuple[str, bytes], ...]) -> bool:
-    """By what the mirror itself does to the record."""
+    """Apply the mirror's own filter to the record."""
     new = PROBE.record(T, 5, headers)
     rest = rest_of(new.key, new.value, [(name.encode(), value) for name, value in new.headers or ()])
     return RecordRewriter(RecordRules(T, where), Registered()).apply(rest) is not None

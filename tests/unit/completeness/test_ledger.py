@@ -1,4 +1,4 @@
-"""The ledger's core: sums find what counts do not, offsets make writing twice harmless, unknown is not lost."""
+"""Completeness counts: sums detect what counts miss, offsets make writes idempotent, unknown is not lost."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_written_twice_counts_once_and_overlaps_are_left_out() -> None:
     audit = audit_of("t", ledger.of("t"))
     assert (audit.records, audit.offsets) == (20, 20)
     assert audit.unaudited == ((0, 10, 20),)
-    assert audit.state is CompletenessState.UNKNOWN  # nobody to compare with
+    assert audit.state is CompletenessState.UNKNOWN  # nothing to compare with
     assert covered(ledger.of("t"), PLACE, "id") == [(0, 15), (20, 30)]
     assert covered(ledger.of("t"), PLACE, "another") == []
     ledger.apply(Record(COUNTS_TOPIC, 0, 9, 0, log(0, 10).key, None))
@@ -248,7 +248,7 @@ def test_a_topic_that_was_made_anew_with_fewer_partitions_has_no_records_of_the_
 
 def test_what_was_found_for_a_receipt_says_nothing_of_one_that_takes_its_place() -> None:
     one = replace(log(0, 1), tier="source", instance="gateway", topic_id="", runs=((0, 1),))
-    other = replace(one, cells=cells([(0, 7)]))  # the topic was made anew, and offset 0 written again
+    other = replace(one, cells=cells([(0, 7)]))  # the topic was recreated, and offset 0 written again
     ledger = Counts()
     for offset, entry in enumerate((one, named(one, "found", one.cells, 1), other)):
         ledger.apply(stored(entry, offset))
@@ -269,5 +269,5 @@ def test_receipts_of_a_log_that_is_gone_are_not_sought_in_the_one_made_anew() ->
     assert [(each.state, each.records) for each in audit.balances] == [(CompletenessState.BALANCED, 2)]
     heat = minute_grid_of([now, before, after, named(after, "found", after.cells, 3)])
     assert heat is not None and [side.waiting for side in heat.minutes[0].sides] == [0]
-    untold = replace(before, topic_id="")  # of an older hub, or of a producer's own
+    untold = replace(before, topic_id="")  # from an older version, or from a producer's own counts
     assert audit_of("t", [now, untold]).balances[0].waiting == 4

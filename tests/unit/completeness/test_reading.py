@@ -1,4 +1,6 @@
-"""Offsets without records, told apart by what the batches say; of transactions tests/integration/test_completeness.py."""
+"""Offsets without records, classified by their batches; tests/integration/test_completeness.py covers
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Named:
 
 
 def batch(base: int, values: Sequence[bytes], span: int | None = None, headers: bool = False) -> bytearray:
-    """Records from offset ``base`` on; ``span``: offsets that the batch covers, where compaction took its last ones."""
+    """Build a batch of records from offset ``base`` on. ``span`` is the number of covered offsets, if
+    compaction removed the last ones.
+    """
     named = ((EVENT_ID_HEADER, b"e-1"),) if headers else ()
     made = batch_of_new([NewRecord("t", b"k", value, named, 60_000) for value in values], 0)
     payload = bytearray(made.payload)
@@ -39,7 +43,7 @@ def batch(base: int, values: Sequence[bytes], span: int | None = None, headers: 
 
 
 class Read(OffsetRange):
-    """A stretch of batches that are there already."""
+    """Offset range over batches in memory."""
 
     batches: Sequence[bytearray] = ()
 
@@ -62,7 +66,7 @@ def test_records_and_holes_add_up_to_the_offsets(compact: bool) -> None:
     seen, stretch = read(batches, 0, 16, compact=compact)
     assert [each.offset for each in seen] == [0, 1, 2, 10, 11, 15]
     between = Holes(compacted=7) if compact else Holes(unexplained=7)
-    assert stretch.holes == between.plus(Holes(compacted=3))  # within a batch only compaction makes holes
+    assert stretch.holes == between.plus(Holes(compacted=3))  # within a batch only compaction leaves gaps
     assert stretch.reached == 16
     assert seen[0].id == id_of(b"k", 60_000, b"a")
     assert seen[0].timed
@@ -93,7 +97,7 @@ def test_holes_are_of_the_minute_of_the_record_before_them() -> None:
 
 def test_of_a_batch_that_is_broken_within_nothing_is_given() -> None:
     broken = batch(5, [b"a", b"b"])
-    broken[-1] = 2  # as many headers, of none; the checksum says that it was written so
+    broken[-1] = 2  # claims one more header than it has; the checksum covers this
     struct.pack_into(">I", broken, 17, crc32c(bytes(broken[21:])))
     stretch = Read(cast(BrokerCluster, Named()), PLACE, 0, 7)
     stretch.batches = [batch(0, [b"c"]), broken]

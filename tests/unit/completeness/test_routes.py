@@ -1,4 +1,4 @@
-"""What producers say of themselves (POST /api/audit/receipts): kept, or refused with a reason, whatever the numbers."""
+"""POST /api/audit/receipts: counts of producers are stored, or refused with a reason, for any numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HUGE = 1 << 70
 
 
 def said(**changes: Any) -> dict[str, Any]:
-    """A body that is right, but for ``changes`` of its minute, its receipt or the whole."""
+    """Build a valid body; ``changes`` apply to its minute, its receipt or the whole."""
     minute = {"bucket_ms": 60_000, "count": 1, "sum": f"{7:016x}", "bytes": 1}
     receipt = {"topic": "t", "partition": 0, "runs": [[0, 1]], "minutes": [minute], "dropped": 0}
     body = {"instance": "outbox-1", "at_ms": 1, "receipts": [receipt]}

@@ -1,4 +1,4 @@
-"""Carrying out: batches of bounded size, the first failure ends it, and what was done is known."""
+"""Apply: batches of bounded size; the first failure ends the apply; completed steps are reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def alter(name: str) -> AlterConfig:
 
 @dataclass
 class Counting(MemoryCluster):
-    """Counts requests, and refuses or loses what it is told to."""
+    """Cluster that counts requests, and refuses or drops configured ones."""
 
     requests: list[int] = field(default_factory=list)
     failing: dict[str, HubError] = field(default_factory=dict)
@@ -107,10 +107,11 @@ def test_the_first_failure_ends_it_and_what_was_done_is_told(error: HubError) ->
     steps = (create("a"), create("b"), create("c"), DeleteTopic("old"))
     with pytest.raises(type(error), match=error.message):
         apply(TreePlan(steps), cluster, NoRegistry(), lambda step: done.append(str(step)))
-    assert done == [str(steps[0]), str(steps[2])]  # the rest of the batch stands: the brokers took it
+    assert done == [str(steps[0]), str(steps[2])]  # the brokers accepted the rest of the batch
     assert sorted(cluster.topics()) == ["a", "c", "old"]
     cluster.failing.clear()
-    assert len(carried(cluster, steps)) == 4  # again: the rest is done, and what was there is no error
+    # a repeated apply completes the rest, and existing topics are no error
+    assert len(carried(cluster, steps)) == 4
     assert sorted(cluster.topics()) == ["a", "b", "c"]
 
 

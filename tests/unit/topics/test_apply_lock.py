@@ -1,4 +1,4 @@
-"""The lock of applies over an in-memory log: who is refused, who takes over, and that one alone changes the record."""
+"""Apply lock over an in-memory log: refusal, takeover, and compare-and-set by one holder at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_second_apply_is_refused_and_told_who_applies_since_when() -> None:
         ):
             pass
         assert "wait until it has ended" in str(refused.value.hint)
-        first.check()  # the one that was refused has taken nothing away
+        first.check()  # the refused apply did not release the lock
     assert read(cluster) is None
     with hold(cluster, "hub schema apply"):
         found = read(cluster)
@@ -43,7 +43,7 @@ def test_a_second_apply_is_refused_and_told_who_applies_since_when() -> None:
 def test_an_apply_that_was_killed_blocks_for_a_bounded_time_and_may_not_go_on() -> None:
     cluster = MemoryCluster()
     with hold(cluster, "killed") as killed:
-        killed._stopped.set()  # it beats no more, as after kill -9 or while its machine sleeps
+        killed._stopped.set()  # no more beats, as after kill -9 or while the machine sleeps
         killed._thread.join()
         began_s = time.monotonic()
         with hold(cluster, "second") as second:
@@ -96,7 +96,7 @@ def test_a_writer_that_is_fenced_looks_again_and_loses_to_the_record() -> None:
 
         class Late(MemoryWriter):
             def append(self, records: Sequence[NewRecord]) -> Any:
-                assert swap(cluster, None, other) == other  # somebody else was quicker
+                assert swap(cluster, None, other) == other  # another apply was faster
                 with pytest.raises(WriterFenced):
                     super().append(records)
                 raise WriterFenced("fenced")

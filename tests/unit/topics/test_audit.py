@@ -1,4 +1,6 @@
-"""The auditor on the in-memory log: what it judges, and that copies are exactly once wherever it is killed."""
+"""Conformance checker on the in-memory log: judgements, and exactly-once copies after a crash at any
+point.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ OUTER = {
     "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "x.Side"}],
 }
 GOOD = frame(1, b"\x02")
-# What a stranger writes -> what is said of it.
+# (record of an unknown producer, expected violation).
 VALUES: Mapping[bytes | None, str | None] = {
     GOOD: None,
     None: None,
@@ -64,7 +66,9 @@ VALUES: Mapping[bytes | None, str | None] = {
 
 @dataclass
 class Registry:
-    """Ids 1 (long), 3 (refers to another) and 4 (JSON) are of subject t-value, 2 is not."""
+    """Registry in which ids 1 (long), 3 (refers to another) and 4 (JSON) belong to subject t-value; id 2 does
+    not.
+    """
 
     away: bool = False
     subjects_: list[str] = field(default_factory=lambda: ["t-value", "side", "views.v-value", "gone-value"])
@@ -91,7 +95,7 @@ class Registry:
 
 
 class Cluster(FailingCluster):
-    """With settings."""
+    """In-memory cluster with topic settings."""
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         return {name: self.descriptions[name].config for name in names}
@@ -120,7 +124,7 @@ def write(log: Cluster, values: Sequence[bytes | None], producer: str = "till") 
 
 
 def copied(log: Cluster) -> list[tuple[int, int]]:
-    """(partition, offset of the original) as they lie in quarantine."""
+    """Return (partition, offset of the original) in the order of the quarantine topic."""
     return [
         (partition, int(record.header("hub.quarantine.offset") or b"-1"))
         for partition, records in enumerate(log.logs.get("t.quarantine", []))
@@ -150,7 +154,7 @@ def test_a_record_is_judged(value: bytes | None, reason: str | None) -> None:
 
 
 def test_a_copy_is_as_old_as_the_copy_and_tells_the_originals_time() -> None:
-    """It once had the original's time, of which retention counts: an old record was taken at once."""
+    """Regression: with the original's timestamp, retention deleted copies of old records at once."""
     log = cluster()
     log.now_ms = 9_000_000
     write(log, [b"wrong"])
@@ -206,7 +210,7 @@ def test_each_violation_is_copied_once_and_in_order_wherever_it_dies(
         )
         said = failures.pop(0) if failures else ""
         if said == "crash":
-            running = auditor(log)  # the other one is fenced and forgotten
+            running = auditor(log)  # fences the other checker, which is dropped
         log.failures = [said] if said in ("before", "after") else []
         try:
             running.step()
@@ -254,7 +258,9 @@ def test_a_topic_made_anew_is_judged_from_its_start() -> None:
 
 
 def test_a_quarantine_that_kafka_refuses_ends_its_copies_and_no_audit() -> None:
-    """Kafka refuses "t.quarantine" beside "t_quarantine": the audit of all topics once waited for ever."""
+    """Regression: Kafka refuses "t.quarantine" next to "t_quarantine", and the check of all topics waited
+    forever.
+    """
 
     class Refusing(Cluster):
         def create_topic(self, name: str, **said: Any) -> None:
@@ -273,7 +279,7 @@ def test_a_quarantine_that_kafka_refuses_ends_its_copies_and_no_audit() -> None:
 
 
 def test_what_cannot_be_read_stops_its_partition_alone() -> None:
-    """One batch that could not be unpacked once ended each step of the auditor, for all topics."""
+    """Regression: a batch that could not be unpacked ended each step of the checker, for all topics."""
     broken: dict[TopicPartition, int] = {}
 
     class Reader(MemoryReader):
@@ -309,7 +315,7 @@ def test_what_cannot_be_read_stops_its_partition_alone() -> None:
     assert (1, 3) in copied(log) and running.tallies[place].position == 1
     running.flush()
     running.close()
-    running.step()  # the next auditor hears of it from the log
+    running.step()  # the next checker reads it from the log
     assert running.tallies[place].unread
     broken.clear()
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Messages for people: newest first, from a place, by words, within bounds; and what the answer says it covers."""
+"""Message browser: newest first, from a position, by words, within limits; and the reported coverage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def event(note: str) -> bytes:
 
 @pytest.fixture
 def log() -> MemoryCluster:
-    """Forty messages in two partitions, in turns, a second apart; partition 1 has the even ones."""
+    """Forty messages in two partitions, alternating, one second apart; partition 1 has the even ones."""
     cluster = MemoryCluster()
     cluster.create_topic("a.b", partitions=2, config={}, replication_factor=1)
     writer = cluster.writer()
@@ -151,7 +151,7 @@ def test_large_messages_are_read_a_few_at_a_time(log: MemoryCluster) -> None:
 
 
 def test_messages_of_which_a_few_are_too_large_come_one_by_one() -> None:
-    """They once came not at all, and `older` was where it had begun."""
+    """Regression: they were never returned, and `older` was the start position again."""
 
     class OneAPoll(MemoryReader):
         def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
@@ -170,7 +170,7 @@ def test_messages_of_which_a_few_are_too_large_come_one_by_one() -> None:
 
 
 class Broken(MemoryCluster):
-    """Batches of partition 0 that cannot be unpacked: from an offset up to, without, another."""
+    """Log whose partition 0 has batches that cannot be unpacked, by offset range [first, end)."""
 
     batches: tuple[tuple[int, int], ...] = ()
 
@@ -204,7 +204,7 @@ class BrokenReader(MemoryReader):
 def test_what_cannot_be_unpacked_is_passed_both_ways(
     batches: tuple[tuple[int, int], ...], limit: int, words: str
 ) -> None:
-    """`older` once was where it had begun, for ever; and so was `newer`."""
+    """Regression: `older` and `newer` stayed at the start position forever."""
     log = Broken()
     log.batches = batches
     log.create_topic("t", partitions=2, config={}, replication_factor=1)

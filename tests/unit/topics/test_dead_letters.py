@@ -1,4 +1,4 @@
-"""Dead letters on the in-memory log: what they say, repairs that are judged, and replays that are exactly once."""
+"""Dead-letter records on the in-memory log: contents, validated repairs, exactly-once replays."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ GOOD = encode(1, parsed(ORDER), EVENT)
 
 @dataclass
 class Registry:
-    """Id 1 is the topic's, id 2 another's."""
+    """Registry in which id 1 belongs to the topic, id 2 to another one."""
 
     texts: dict[int, str] = field(default_factory=lambda: {1: json.dumps(ORDER), 2: '"long"'})
 
@@ -90,7 +90,7 @@ class Desk:
     def dead(
         self, value: bytes | None, reason: str, of: int, key: str = "o1", view: str = "v", **more: str
     ) -> RecordPlace:
-        """A letter in t.dlq; ``of`` is its original's offset."""
+        """Write a dead-letter record to t.dlq; ``of`` is the offset of its original."""
         said = {"reason": reason, "view": view, "topic": "t", "partition": "0", "offset": str(of)}
         headers = (
             ("hub.producer", b"till"),
@@ -130,7 +130,7 @@ NULL_KEY = "the view's key is null in this event"
     ("name", "text"), [("timestamp", "--5"), ("timestamp", "9" * 5_000), ("offset", "9" * 5_000)]
 )
 def test_headers_that_are_no_numbers_are_left_out(desk: Desk, name: str, text: str) -> None:
-    """Anybody may write there: one such record once ended every list of letters."""
+    """Regression: anybody may write to the topic, and one such record failed every list."""
     desk.dead(GOOD, NULL_KEY, 3, **{name: text})
     (letter,) = map(dead_letter_of, desk.written("t.dlq"))
     assert letter.timestamp_ms is None and (letter.of is None) == (name == "offset")
@@ -160,7 +160,7 @@ def test_letters_say_where_they_are_from_and_are_counted(desk: Desk) -> None:
 
 
 def test_show_tells_the_field_and_the_byte(desk: Desk) -> None:
-    cut = GOOD[:-3]  # within the city
+    cut = GOOD[:-3]  # truncated within the city
     row = desk.letters.show(desk.dead(cut, UNFIT, 1))
     assert (row["schema_id"], row["format"], row["field"]) == (1, "AVRO", "address.city")
     assert row["json"] == {"id": "o1", "cents": 5, "at": "2023-11-14T22:13:20.123Z", "address": {}}
@@ -186,7 +186,7 @@ def test_a_repair_is_judged_before_it_is_written_and_the_first_bytes_stay(desk: 
     with pytest.raises(CallerError, match="t.dlq:0:1"):
         desk.letters.repair(
             [place, other], fix, "ann"
-        )  # the second one cannot be: the first is not written either
+        )  # the second one is invalid, so the first is not written either
     assert desk.letters.letter(place).state == "open"
     with pytest.raises(CallerError, match="cents"):
         desk.letters.repair([place], Repair(sets([("address.city", "Oslo"), ("cents", "many")])), "ann")
@@ -211,7 +211,7 @@ def test_an_event_of_a_topic_without_a_schema_is_written_back_as_json(
     desk.letters.replay([place], "ann")
     (replay,) = desk.replays()
     assert json.loads(replay.value or b"") == {"id": "o1", "cents": 5}
-    assert replay.header(REPLAY_FOR) == b"v"  # another view may have taken it as it was
+    assert replay.header(REPLAY_FOR) == b"v"  # another view may have accepted the original
 
 
 BIG = b'"big": 18446744073709551617, "low": -9223372036854775809, "fine": [0.12345678901234567891, 1e-400]'
@@ -236,7 +236,7 @@ def test_a_repair_leaves_the_numbers_that_nobody_asked_it_to_change(
 
 @pytest.mark.parametrize("text", [b"[" * 300 + b"]" * 300, b'{"n": 1e-99999999999999999999}'])
 def test_json_that_nobody_could_write_again_is_shown_as_bytes(desk: Desk, hub: Any, text: bytes) -> None:
-    """What is known of it could not be printed: of such a letter nothing was shown at all."""
+    """Regression: the decoded part could not be serialized, so ``show`` failed."""
     place = desk.dead(text, "not in the Confluent wire format", 1)
     code, said, _ = hub("show", "t", str(place.offset), "-o", "json")
     row = json.loads(said)
@@ -336,11 +336,11 @@ def test_a_view_that_is_computed_anew_writes_its_letters_again_and_they_are_the_
     desk.letters.dismiss([dismissed], "ann")
     again = desk.dead(GOOD, UNFIT, 1)
     desk.dead(GOOD, NULL_KEY, 2)
-    later_view = desk.dead(GOOD, UNFIT, 1, view="new")  # it has taken the replay as well
-    own = desk.dead(GOOD, NULL_KEY, 1, view="w")  # this one has not: the bytes were none of its troubles
+    later_view = desk.dead(GOOD, UNFIT, 1, view="new")  # it has processed the replay, too
+    own = desk.dead(GOOD, NULL_KEY, 1, view="w")  # it has not: for this view the bytes were not the problem
     made_anew = desk.dead(
         frame(1, b"\x04"), UNFIT, 1
-    )  # another event, at its place since the topic was made anew
+    )  # another event at the same position, after the topic was recreated
     states = [(each.letter.at, each.state) for each in desk.letters.letters(["t.dlq"]).letters]
     assert states == [
         (first, "replayed"),
@@ -362,12 +362,12 @@ def test_what_a_changed_view_reads_again_by_itself_is_not_replayed_to_it(desk: D
     there, gone = desk.dead(GOOD, NULL_KEY, 1), desk.dead(GOOD, NULL_KEY, 77)
     with pytest.raises(CallerError, match="would count it twice"):
         desk.letters.replay([there], "ann", as_is=True)
-    desk.letters.replay([gone], "ann", as_is=True)  # retention has taken the original
+    desk.letters.replay([gone], "ann", as_is=True)  # retention deleted the original
     assert [event.header(REPLAY_OF) for event in desk.replays()] == [b"t:0:77"]
 
 
 def test_another_event_at_its_place_is_not_the_one_that_a_view_has_read_again(desk: Desk) -> None:
-    """The topic was made anew, and its events are others."""
+    """The topic was recreated, so its events are different ones."""
     place = desk.dead(GOOD, NULL_KEY, 1)
     desk.cluster.delete_topic("t")
     desk.cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
@@ -393,7 +393,7 @@ def test_of_more_letters_than_are_read_at_once_those_that_are_named_are_found(
 def test_of_more_letters_than_can_be_told_together_a_way_out_is_said_that_is_one(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To dismiss letters was said to help: closed ones are read as well."""
+    """Regression: the hint advised to dismiss records, but closed ones are read as well."""
     places = [desk.dead(GOOD, UNFIT, n) for n in range(5)]
     monkeypatch.setattr(dead_letters, "MOST_DEAD_LETTERS", 3)
     with pytest.raises(Conflict, match="more than 3 dead letters") as refused:
@@ -407,7 +407,7 @@ def test_of_more_letters_than_can_be_told_together_a_way_out_is_said_that_is_one
 
 
 def test_nothing_is_replayed_where_one_cannot_be(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those before it were, and nobody was told of them."""
+    """Regression: those before the invalid one were replayed, and this was not reported."""
     monkeypatch.setattr(dead_letters, "_BATCH", 1)
     places = [desk.dead(GOOD, UNFIT, 1), desk.dead(GOOD[:-3], UNFIT, 2)]
     with pytest.raises(CallerError, match="t.dlq:0:1"):
@@ -423,7 +423,8 @@ def test_later_events_of_many_letters_are_found_by_one_look(monkeypatch: pytest.
     readers: list[object] = []
     monkeypatch.setattr(desk.cluster, "reader", lambda: readers.append(None) or opened())
     rows = desk.letters.replay(places, "ann", dry_run=True)
-    assert len(readers) == len(places) + 2  # each letter, all letters beside them, what came later
+    # one for each record, one for all records of the same events, one for later events
+    assert len(readers) == len(places) + 2
     assert [(row["later"]["events"], row["later"]["first_offset"]) for row in rows] == [
         (3, 1),
         (0, None),
@@ -494,7 +495,7 @@ def test_the_topic_that_it_is_from_is_gone(desk: Desk) -> None:
 def test_wherever_a_replay_is_killed_each_event_is_there_once(
     steps: list[tuple[int, str]], batch: int
 ) -> None:
-    """Tries that end before or after their transaction; at last one that does not."""
+    """Attempts that end before or after their transaction; the last one completes."""
     desk = open_desk()
     places = [desk.dead(GOOD, UNFIT, n) for n in range(4)]
     size, dead_letters._BATCH = dead_letters._BATCH, batch
@@ -576,7 +577,7 @@ RICH = {
 
 
 def test_the_twin_of_a_decimal_has_all_its_digits() -> None:
-    """Python's own context once cut it off at 28, and a repair wrote that."""
+    """Regression: Python's default context truncated it to 28 digits, and a repair wrote that."""
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}
     source = SchemaSource.of("AVRO", json.dumps(kind))
     text = "-" + "1234567890" * 5 + ".12"
@@ -630,7 +631,7 @@ def test_fields_are_set_by_their_paths() -> None:
 
 
 def listed(desk: Desk, **asked: Any) -> dict[str, Any]:
-    """What ``GET /dlq/t.dlq`` answers."""
+    """Return the body of ``GET /dlq/t.dlq``."""
     app = FastAPI()
     app.include_router(dead_letter_routes.create_router(desk.letters))
     with TestClient(app) as client:
@@ -645,10 +646,10 @@ def offsets_of(body: dict[str, Any]) -> list[int]:
 def test_an_answer_has_so_many_bytes_at_most_and_its_pages_each_letter_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hundred letters whose keys have a megabyte were an answer of hundreds."""
+    """Regression: a hundred records with keys of a megabyte were a response of a hundred megabytes."""
     for offset in range(6):
         desk.dead(GOOD, NULL_KEY, offset, key="k" * 1_000)
-    desk.dead(GOOD, NULL_KEY, 6, key="k" * 10_000)  # larger than an answer
+    desk.dead(GOOD, NULL_KEY, 6, key="k" * 10_000)  # larger than the limit of a response
     desk.dead(GOOD, NULL_KEY, 7)
     monkeypatch.setattr(dead_letter_routes, "MOST_ANSWER_BYTES", 4_000)
     assert listed(desk)["more"] == 5 and listed(desk)["complete"]
@@ -664,12 +665,13 @@ def test_an_answer_has_so_many_bytes_at_most_and_its_pages_each_letter_once(
 
 def test_pages_go_on_where_they_were_whatever_is_done_meanwhile(desk: Desk) -> None:
     places = [desk.dead(GOOD, UNFIT, offset) for offset in range(4)]
-    again = desk.dead(GOOD, UNFIT, 0)  # its view was computed anew
+    again = desk.dead(GOOD, UNFIT, 0)  # its view was recomputed
     first = listed(desk, limit=2)
     assert offsets_of(first) == [0, 1] and (first["more"], first["next"]) == (2, "t.dlq:0:1")
     desk.letters.dismiss([places[1]], "ann")
     fix = Repair(sets([("cents", 6)]))
-    desk.letters.repair([again], fix, "ann")  # stands for the first now, and is behind all others
+    # it represents the first now, and is after all others in the log
+    desk.letters.repair([again], fix, "ann")
     assert offsets_of(listed(desk)) == [4, 2, 3]
     assert offsets_of(listed(desk, limit=2, after=first["next"])) == [2, 3]
     assert listed(desk, limit=2, after=first["next"])["next"] is None
@@ -706,9 +708,9 @@ def test_pages_together_are_the_list(letters: list[tuple[int, bool]], limit: int
 
 
 def test_lists_hold_no_values_and_tell_events_apart_all_the_same(desk: Desk) -> None:
-    """A hundred thousand letters are read at once: of a megabyte each the server had no such memory."""
+    """A list reads up to 100,000 records; with values of a megabyte each, they would not fit into memory."""
     desk.dead(GOOD, UNFIT, 1)
-    desk.dead(GOOD[:-1], UNFIT, 1)  # another event, that was at its place before the topic was made anew
+    desk.dead(GOOD[:-1], UNFIT, 1)  # another event, at the same position before the topic was recreated
     desk.dead(GOOD, UNFIT, 1)
     found = desk.letters.letters(["t.dlq"]).letters
     assert [each.letter.at.offset for each in found] == [0, 1]
@@ -727,7 +729,7 @@ def test_what_is_kept_of_a_reading_is_bounded_in_bytes_and_it_says_so(
     monkeypatch.setattr(dead_letters, "MOST_BYTES_AT_ONCE", 40_000)
     with pytest.raises(PeerError, match="these have more than"):
         desk.letters.dismiss(places, "ann")
-    desk.letters.dismiss([*places[:12], *places[-12:]], "ann")  # those between are not kept
+    desk.letters.dismiss([*places[:12], *places[-12:]], "ann")  # the ones in between are not retained
 
 
 def test_names_that_are_as_many_as_letters_are_counted_as_others(desk: Desk) -> None:
@@ -738,17 +740,18 @@ def test_names_that_are_as_many_as_letters_are_counted_as_others(desk: Desk) -> 
     assert max(map(len, row["by"])) <= 249
 
 
-# ---- the command line over it
+# ---- command line
 
 
 @pytest.fixture
 def hub(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """``hub dlq …``: its exit code, output and what it notes beside."""
+    """Run ``hub dlq …``; return its exit code, stdout and stderr."""
     from hub.cli import main
     from hub.cli.topic import dlq
 
     monkeypatch.setattr(dlq, "_open", lambda: desk.letters)
-    desk.cluster.delete_topic("t.quarantine")  # else a command that acts asks which of the two is meant
+    # otherwise a command that acts asks which of the two topics is meant
+    desk.cluster.delete_topic("t.quarantine")
 
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
@@ -827,7 +830,9 @@ def test_letters_of_several_partitions_are_told_apart(desk: Desk, hub: Any) -> N
 
 
 def test_a_partition_that_is_said_is_the_only_one_that_is_meant(desk: Desk, hub: Any) -> None:
-    """With --reason, or of all that are repaired, those of every partition were dismissed and replayed."""
+    """Regression: with --reason, or for all repaired ones, the records of every partition were dismissed and
+    replayed.
+    """
     desk.cluster.create_topic("s.dlq", partitions=2, config={}, replication_factor=1)
     for partition in (0, 1):
         said = (("hub.dlq.reason", NULL_KEY.encode()),)
@@ -867,7 +872,7 @@ def test_what_the_command_line_refuses_says_the_way_out(
 def test_a_letter_goes_back_to_the_topic_whose_letters_these_are_and_to_no_other(
     desk: Desk, hub: Any
 ) -> None:
-    """Who may write here chose the headers."""
+    """Anybody who may write to the topic can choose the headers."""
     for topic in ("pay", "pay.dlq", "hr"):
         desk.cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
     said = (("hub.dlq.topic", b"hr"), ("hub.dlq.partition", b"0"), ("hub.dlq.offset", b"0"))

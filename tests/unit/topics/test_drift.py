@@ -1,4 +1,4 @@
-"""Drift: what differs, line by line, and who is right; it never disagrees with the plan."""
+"""Drift: differences line by line, and which side is right; always consistent with the plan."""
 
 from __future__ import annotations
 

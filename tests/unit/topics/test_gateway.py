@@ -1,4 +1,4 @@
-"""How much may be under way in the gateway, and what is said over that. Needs no Kafka."""
+"""Produce gateway: limits of requests in progress, and refusals above them. Needs no Kafka."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_examples_of_the_docs_fit_the_sample_schemas() -> None:
 
 
 class Acknowledged:
-    """A Kafka that takes all, of a topic without a schema."""
+    """Kafka double that accepts every record, for a topic without a schema."""
 
     timeout_s = 0.5
 
@@ -118,7 +118,9 @@ class NoSchemas:
 
 
 def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledged() -> None:
-    """JSON is read deeper than it is written: a small record passes the one and not the other."""
+    """The JSON parser accepts deeper nesting than the serializer: a small record can pass one and not the
+    other.
+    """
     gateway = Gateway(cast(Any, Acknowledged()), cast(Any, NoSchemas()))
     gateway.start()
 
@@ -129,7 +131,7 @@ def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledg
     deep = b"[" * 300 + b"]" * 300
     assert [produced(each)["error_code"] for each in (b"1", deep, b"2")] == [200, 422, 200]
     assert not gateway._batches
-    gateway._batches.add(cast(Any, None))  # whatever goes wrong there, acknowledgements go on
+    gateway._batches.add(cast(Any, None))  # acknowledgements continue after any failure there
     time.sleep(0.1)
     gateway._batches.clear()
     assert produced(b"3")["error_code"] == 200 and gateway._poller.is_alive()
@@ -137,7 +139,9 @@ def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledg
 
 
 def test_a_version_that_was_given_again_is_asked_for_again() -> None:
-    """The id of a subject's version 1 was kept for ever: also when the subject was deleted for ever, and made anew."""
+    """Regression: the id of version 1 was cached forever, even after the subject was permanently deleted and
+    recreated.
+    """
 
     class Versions(NoSchemas):
         id = 1
@@ -162,14 +166,14 @@ def test_a_version_that_was_given_again_is_asked_for_again() -> None:
 
     assert schema_id() == 1
     registry.id = 9
-    assert schema_id() == 1  # of at most 30 s ago
+    assert schema_id() == 1  # cached for up to 30 s
     gateway._versions["t-value", 1].asked_at_s -= 31.0
     assert schema_id() == 9
     gateway.stop()
 
 
 class Late(Acknowledged):
-    """A Kafka whose answers can be lost, and whose records then come later, when ``land`` says so."""
+    """Kafka double that can lose acknowledgements; the records arrive later, when ``land`` is called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,7 +231,9 @@ class Reading:
 
 @pytest.fixture
 def late() -> Iterator[tuple[Late, Callable[..., GatewayAnswer]]]:
-    """A Kafka that loses answers, and what the gateway answers to a record with a key."""
+    """Kafka double that loses acknowledgements, with a function that produces a record with an idempotency
+    key.
+    """
     kafka = Late()
     gateway = Gateway(cast(Any, kafka), cast(Any, NoSchemas()))
     gateway._unheard.settles_s = 0.2
@@ -249,7 +255,7 @@ def test_a_retry_finds_what_came_after_another_request_searched(
     kafka.loses = True
     assert produced("a").lines[0]["code"] == "HUB-3013"
     kafka.loses = False
-    assert produced("b").status == 200  # looks through the log, which has nothing of a
+    assert produced("b").status == 200  # searches the log, which has no record of a
     kafka.land()
     again = produced("a")
     assert (again.status, again.repeated) == (200, True)
@@ -298,7 +304,7 @@ def test_a_retry_is_refused_while_a_transaction_hides_the_end_of_the_log(
         refused = produced("a")
         assert refused.status == 503 and "transaction" in refused.lines[0]["message"]
         time.sleep(0.25)
-    assert produced("new").status == 200  # nobody waits for what was never tried
+    assert produced("new").status == 200  # a request that was never tried does not wait
     kafka.hidden = 0
     assert produced("a").repeated and len(kafka.log) == 2
 
@@ -306,7 +312,7 @@ def test_a_retry_is_refused_while_a_transaction_hides_the_end_of_the_log(
 def test_what_an_earlier_process_left_under_way_is_found_when_it_comes(
     late: tuple[Late, Callable[..., GatewayAnswer]],
 ) -> None:
-    """Its records come when this one has looked through the topic for another request."""
+    """Its records arrive after this process has searched the topic for another request."""
     kafka, produced = late
     kafka.loses = True
     produced("a")
@@ -328,7 +334,7 @@ def test_what_an_earlier_process_left_under_way_is_found_when_it_comes(
 def test_a_record_that_was_not_sent_leaves_no_outcome_open(
     late: tuple[Late, Callable[..., GatewayAnswer]],
 ) -> None:
-    """The registry away is no reason to wait: nothing of the record is on its way."""
+    """If the registry is unavailable, no record was sent, so a retry need not wait."""
     kafka, produced = late
     body = b'{"value": {"type": "JSON", "data": 1}}\n{"key": {"data": "k"}, "value": null}'
     gateway = cast(Any, produced).gateway

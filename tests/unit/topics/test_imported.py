@@ -1,4 +1,4 @@
-"""Import: the tree of a cluster says the same as the cluster, and says it once."""
+"""Import: the generated tree describes the cluster exactly, and states each setting once."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_is_no_topic_of_a_tree_is_left_out_and_said(left: TopicDescription,
     assert why in made.left_out[left.name]
 
 
-# ---- the law: random tree, applied, planned, imported
+# ---- property: random tree, applied, planned, imported
 
 labels = st.sampled_from(["a", "b", "on", "1", "x-y"])
 values = st.sampled_from(["1", "-1", "true", "0.5", "a,b", "604800000", "x: y", "", "null", "007"])

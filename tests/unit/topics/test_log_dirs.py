@@ -1,4 +1,4 @@
-"""The request for log sizes, byte by byte, against a broker of few words."""
+"""The request for log sizes, byte by byte, against a minimal broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan: what would change, what is refused and who decided; carried out, nothing is left to do."""
+"""Plan: changes, refusals and the node that decided; after an apply, the next plan is empty."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEFAULTS = {
 
 @dataclass
 class MemorySchemas:
-    """A registry in memory: the port of a plan, and of its carrying out."""
+    """In-memory registry for plan and apply."""
 
     by_subject: dict[str, list[str]] = field(default_factory=dict)
     levels: dict[str, str] = field(default_factory=dict)
@@ -215,7 +215,9 @@ def test_a_schema_that_breaks_the_rule_is_refused_by_field_and_rule() -> None:
 
 
 def test_the_level_of_the_tree_judges_not_the_one_it_replaces() -> None:
-    """It is set before the schema is registered: judged by the old one, an apply would stop in the middle."""
+    """The level is set before the schema is registered. A check at the old level would stop the apply
+    halfway.
+    """
     schemas = MemorySchemas({"t-value": [TWO]}, {"t-value": "FORWARD"})
     topic = spec("t", compatibility="BACKWARD")
     made = planned([topic], [described("t")], {"t": ONE}, schemas)
@@ -239,7 +241,7 @@ def test_white_space_makes_no_version_and_an_old_version_is_not_the_latest() -> 
 
 
 def test_what_others_registered_stops_no_plan() -> None:
-    """A version of another format, or with references, that the plan cannot read itself."""
+    """A version of another format, or with references, that the plan cannot parse."""
     refers = record(a="shop.Address")
     earlier = MemorySchemas({"t-value": [refers, ONE]})
     assert planned([spec("t")], [described("t")], {"t": ONE}, earlier).steps == ()
@@ -283,7 +285,7 @@ def test_adding_partitions_says_that_keys_move_and_the_way_out() -> None:
 
 
 def test_names_that_metrics_cannot_tell_apart() -> None:
-    """Kafka refuses to create the second of them; two that are there already are only told."""
+    """Kafka refuses to create the second topic; an existing pair causes only a warning."""
     new = planned([spec("a.b")], [described("a_b")])
     assert [(each.topic, "collides" in each.reason) for each in new.refusals] == [("a.b", True)]
     both = planned([spec("a.b"), spec("a_b")])
@@ -299,7 +301,8 @@ def test_replicas_are_refused_with_the_way_out() -> None:
     (refusal,) = planned([asked], [described("t")]).refusals
     assert refusal.reason == "replication factor is 1, the tree says 3 (set by node)"
     assert "kafka-reassign-partitions" in refusal.hint
-    assert planned([topic], [described("t")]).refusals == ()  # nobody said it: what is there is right
+    # the tree does not set it: the cluster's value is accepted
+    assert planned([topic], [described("t")]).refusals == ()
 
 
 def test_the_steps_are_in_the_order_of_batches() -> None:
@@ -342,7 +345,7 @@ def test_an_apply_that_was_cut_off_goes_on_and_one_that_was_overtaken_ends_well(
         cluster.end_offsets(["box.x"])
 
 
-# ---- the law: a plan carried out leaves nothing to do
+# ---- property: after an apply, the plan is empty
 
 names = st.sampled_from(["a", "a.b", "b", "c.d", "box.x"])
 configs = st.dictionaries(
@@ -393,7 +396,7 @@ def test_a_plan_carried_out_leaves_nothing_to_do(
 
 
 def test_the_plan_reads_no_file(tmp_path: Path) -> None:
-    """It is core: schema texts are given, the path in a topic is never opened."""
+    """The plan is core: schema texts are arguments, and the path in a topic is never opened."""
     made = planned([spec("t", schema=tmp_path / "none.avsc")], texts={"t": ONE})
     assert isinstance(made.steps[-1], RegisterSchema)
 

@@ -1,4 +1,4 @@
-"""What a produce request says: bodies into records, the parts of a record, and requests that come twice."""
+"""Produce requests: bodies split into records, the parts of a record, and repeated requests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_ends_the_body(body: bytes, before: int, said: str) 
 @pytest.mark.parametrize("lines", [False, True])
 @pytest.mark.parametrize("number", [1 << 64, -(1 << 63) - 1, 12345678901234567890123456789])
 def test_integers_of_more_than_64_bits_are_as_they_are(number: int, lines: bool) -> None:
-    """They once were doubles, of 17 digits, and nobody was told."""
+    """Regression: they silently became doubles with 17 digits."""
     body = b'{"value": {"type": "JSON", "data": [%d, 1.5]}}\n' % number
     for count in (1, 2):
         for each in values_of(body * count, lines=lines):
@@ -114,7 +114,9 @@ def test_a_number_beyond_every_double_is_refused() -> None:
 
 @pytest.mark.parametrize("frames", [1_000, 20_000])
 def test_a_long_number_far_inside_is_refused(frames: int) -> None:
-    """However many frames this process has: some libraries ask for more, and some tests import them."""
+    """Independent of the recursion limit of this process, which some libraries raise and some tests
+    import.
+    """
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(frames)
     try:
@@ -219,7 +221,7 @@ def test_whose_fault_decides_the_status() -> None:
     assert [(error, status_of(error)) for error, _ in wanted] == wanted
 
 
-# ---- requests that come twice
+# ---- repeated requests
 
 
 def test_an_answer_is_remembered_for_its_window_and_no_longer() -> None:
@@ -265,9 +267,9 @@ def test_a_request_under_way_is_not_forgotten_for_want_of_room() -> None:
 def test_what_nobody_heard_is_settled_by_a_second_look_and_kept_for_its_window() -> None:
     unheard = UnknownOutcomes(most_keys=2, window_s=10.0, settles_s=2.0)
     assert unheard.add("t", "k", 0.0) is None
-    assert not unheard.settled("t", "k", 3.0)  # the first look, however late
+    assert not unheard.settled("t", "k", 3.0)  # the first search, however late
     assert not unheard.settled("t", "k", 4.9) and unheard.settled("t", "k", 5.0)
-    unheard.add("t", "k", 6.0)  # and again nobody heard
+    unheard.add("t", "k", 6.0)  # the outcome is unknown again
     assert not unheard.settled("t", "k", 6.0)
     assert unheard.holds("t", "k", 16.0) and not unheard.holds("t", "k", 16.1)
     assert [unheard.add("t", each, 20.0) for each in "abc"] == [None, None, "t"]

@@ -1,4 +1,4 @@
-"""Who reads a topic: groups with positions in it or members that have it, active or not, within a bounded wait."""
+"""Readers of a topic: groups with positions or members in it, active or not, within a bounded wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hub.topics.browse.readers import readers_of
 
 @dataclass
 class Groups:
-    """A cluster's groups, by name: positions and members."""
+    """Consumer groups of a cluster, by name: positions and members."""
 
     all: Mapping[str, tuple[Positions, Sequence[GroupMember]]]
     ends: Positions = field(default_factory=Positions)
@@ -50,7 +50,7 @@ def test_active_and_last_seen_groups_with_their_clients_and_lag() -> None:
         {
             "billing": (at(("t", 0, 5), ("t", 1, 9)), [member("b-2", "t"), member("b-1")]),
             "old": (at(("t", 0, 1), ("u", 0, 1)), []),
-            "fresh": (at(), [member("f", "t")]),  # has partitions, committed nothing yet
+            "fresh": (at(), [member("f", "t")]),  # has partitions, has not committed yet
             "elsewhere": (at(("u", 0, 3)), [member("e", "u")]),
             "hub.view.v": (at(("t", 0, 5)), []),
         },

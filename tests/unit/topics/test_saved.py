@@ -1,4 +1,4 @@
-"""Saved plans: read back as they were, refused when the file or the cluster is not what it was."""
+"""Saved plans: read back unchanged; refused if the file or the cluster has changed."""
 
 from __future__ import annotations
 

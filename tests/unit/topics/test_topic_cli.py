@@ -1,4 +1,6 @@
-"""What ``hub topic`` says while it works: a bar for many steps at a terminal, and what is done and left at the end."""
+"""Output of ``hub topic`` during an apply: a progress bar at a terminal, and a summary of done and remaining
+steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree: what is inherited, who set it, what is refused and where, which patterns fit."""
+"""Topic tree: inheritance, the deciding node, refusals with their place, and patterns."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ patterns = st.lists(st.sampled_from(["a", "b", "*", "**"]), min_size=1, max_size
 
 
 def _fits(pattern: list[str], name: list[str]) -> bool:
-    """What a pattern means, said in the plainest way."""
+    """Reference implementation of pattern matching."""
     if not pattern:
         return not name
     if pattern[0] == "**":
