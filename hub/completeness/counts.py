@@ -73,7 +73,7 @@ def id_of(key: bytes | None, timestamp_ms: int, value: bytes | None, event_id: b
 class Cell(NamedTuple):
     """Number of records, the sum of their ids modulo 2^64, and the bytes of their keys and values."""
 
-    count: int = 0  # number of records; tuple.count() is not used here
+    count: int = 0  # type: ignore[assignment]  # number of records; tuple.count() is not used here
     sum: int = 0
     size: int = 0
 
