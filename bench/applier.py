@@ -221,7 +221,7 @@ def _server_cpu(postgres: Postgres | None) -> float:
     server = psutil.Process(postgres.process.pid)
     times = [server.cpu_times()]
     for each in server.children():
-        # One that ends meanwhile is counted with its parent's children.
+        # A process that ends meanwhile is counted with its parent's children.
         with suppress(psutil.NoSuchProcess):
             times.append(each.cpu_times())
     own = sum(each.user + each.system for each in times)

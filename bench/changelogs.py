@@ -1,4 +1,4 @@
-"""The rows that stand at the end of a changelog, whoever wrote it: what benches compare before they believe a figure."""
+"""Current rows of a changelog from any writer; benchmarks compare them before they print a figure."""
 
 from __future__ import annotations
 

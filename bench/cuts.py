@@ -34,7 +34,9 @@ def declare(running: Hub, label: str | None) -> None:
 
 
 def measured(running: Hub, seconds: int, warm_up_s: int) -> tuple[list[float], float, int]:
-    """Latencies in seconds, the share of queries over both views that carried a cut, and how many cuts there were."""
+    """Return latencies in seconds, the share of queries over both views that had a common snapshot, and the
+    number of snapshots.
+    """
     own: list[tuple[float, float]] = []
     done = threading.Event()
     writer = threading.Thread(target=read_own_writes, args=(running, done, own))

@@ -1,8 +1,10 @@
-"""[edge] HTTP load by raw sockets and prepared bytes, every request measured; one thread, meant for a process of its own.
+"""[edge] HTTP load with raw sockets and prepared bytes; measures every request. One thread, meant for a
+process of its own.
 
-Two ways to ask. Without a rate each connection asks again as soon as it is answered: this shows how much a server
-does, and its latencies say little. With a rate requests are due at fixed times whether or not earlier ones are
-answered, and a latency counts from when the request was *due*: a server that stalls is charged for those that queue.
+Without a rate, each connection sends its next request as soon as the last one is answered: this shows the
+server's throughput; its latencies mean little. With a rate, requests are due at fixed times whether or not
+earlier ones are answered, and a latency counts from the time when the request was *due*, so a server that
+stalls is charged for the requests that queue.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ STALLED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``requests`` are taken in turn: each once when ``seconds`` is None, else again and again for that long.
-    ``rate`` is in requests a second over all connections; with ``keep_bodies`` the answers are kept."""
+    """A job for the generator. ``requests`` are sent in turn: each once if ``seconds`` is None, else
+    repeatedly for that time. ``rate`` is in requests a second over all connections; with ``keep_bodies`` the
+    answers are kept.
+    """
 
     port: int
     requests: Sequence[bytes]
@@ -77,7 +81,7 @@ def request(method: str, path: str, body: bytes | None = None) -> bytes:
 
 
 def answer(received: bytes) -> tuple[int, bytes] | None:
-    """(status, body) once the answer is whole, else None."""
+    """Return (status, body) once the answer is complete, else None."""
     head = received.find(b"\r\n\r\n")
     if head < 0:
         return None

@@ -396,7 +396,7 @@ def peer_of(
     cases: Sequence[Case],
     warm_up: int,
 ) -> Iterator[tuple[MirrorMakerPeer, str]]:
-    """A warm MirrorMaker, for which the topics of the cases (and one for the lag) are there."""
+    """Yield a warm MirrorMaker for which the topics of the cases (and one for the lag) exist."""
     who = f"{'eos' if exactly_once else 'alo'}.{codec}"
     rounds = Case("warm up", 50_000, 600, codec, 1_000)
     for each in (*cases, rounds):
@@ -509,7 +509,7 @@ def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[f
         raise RuntimeError(f"{topic}: {len(latencies)} of {sent} records arrived")
     waits = sorted((there - here) * 1e3 for here, there in latencies if here > began + seconds / 5)
     p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
-    # Lag, more than anything else here, is what a full machine makes of it.
+    # Lag depends on the load of the machine more than any other figure here.
     print(
         f"lag of {topic}: p50 {p50:,.0f} ms, p99 {p99:,.0f} ms at a load of {os.getloadavg()[0]:.1f}",
         flush=True,
@@ -552,8 +552,9 @@ def lag_of_worker(
 def cost_of_worker(
     source: TlsNode, target: TlsNode, folder: Path, seconds: float, verify: bool, turn: int
 ) -> tuple[float, int]:
-    """Microseconds of CPU a record of a worker as users have it, heartbeats, plans and groups and all, at 10,000 records a
-    second; and how many records it compared meanwhile."""
+    """Return the CPU of a worker in microseconds per record, as users run it, with heartbeats, plans and
+    groups, at 10,000 records a second; and the number of records that it compared meanwhile.
+    """
     world = World(folder / f"verify-{verify}-{turn}", source.bootstrap, target.bootstrap)
     world.name = f"verify-{str(verify).lower()}-{turn}"
     topic = f"nyc.bench.{world.name}"

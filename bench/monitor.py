@@ -285,7 +285,9 @@ def _pages(collector: Collector, monitor: Monitor, paths: Sequence[str]) -> dict
 
 
 async def _get(app: FastAPI, path: str) -> tuple[float, int]:
-    """Seconds and bytes of one page, asked as a browser does, without a network. Raises RuntimeError unless it is 200."""
+    """Request one page as a browser does, without a network; return (seconds, bytes). Raises RuntimeError
+    unless the status is 200.
+    """
     at, _, query = path.partition("?")
     scope = {
         "type": "http",

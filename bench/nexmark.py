@@ -167,10 +167,12 @@ QUERIES = (
 
 
 def stream(events: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """(topic, key, value): of each 50 one person, three auctions and 46 bids, a millisecond apart, the same each time.
+    """Yield (topic, key, value): of each 50 events one person, three auctions and 46 bids, a millisecond
+    apart, the same in each run.
 
-    As Nexmark's generator: half of the bids go to a hot auction, which changes every 100; the others to one of the last
-    100 auctions; so do sellers and bidders with persons. Prices are spread evenly over their powers of ten.
+    As in Nexmark's generator, half of the bids go to a hot auction, which changes every 100; the others to
+    one of the last 100 auctions. Sellers and bidders are chosen among persons in the same way. Prices are
+    spread evenly over their powers of ten.
     """
     chance = random.Random(1)
     persons = auctions = 0
@@ -224,7 +226,7 @@ def person(number: int, name: str, place: tuple[str, str], at: int) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """``refused``: why there is nothing else."""
+    """Figures of one query on one system. ``refused``: the reason why there are none."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -239,10 +241,10 @@ def view_text(query: Query, name: str, sql: str, key: str) -> str:
 
 
 def by_hub(running: Hub, query: Query, name: str, text: str, timeout_s: float) -> Took:
-    """The view from its file's appearance to its last row; the Spark that computes it runs already.
+    """Measure the view from the appearance of its file to its last row; Spark runs already.
 
-    The last row is there when the log is read and the changelog has stood still for five seconds, which do not count:
-    rows of closed windows come after the batch that read the last event.
+    The last row has arrived when the log is read and the changelog has not changed for five seconds, which do
+    not count: rows of closed windows come after the batch that read the last event.
     """
     file = running.settings.project / "views" / f"{name}.yaml"
     changelog = f"views.{name}"
@@ -309,7 +311,7 @@ def result_topic(query: Query) -> str:
 
 
 def rows_of(running: Hub, topic: str, query: Query) -> Counter[tuple[Any, ...]]:
-    """The rows that stand at the end of a changelog, in the query's columns, but for those of the last events."""
+    """Return the current rows of a changelog, in the query's columns, without those of the last events."""
     names = [column.split()[0].strip("`") for column in query.columns]
     about = next(names.index(name) for name in ("auction", "bidder", "id") if name in names)
     found = changelogs.rows_of(running.cluster, RegistryClient(running.url), topic)
@@ -368,7 +370,7 @@ def measure(chosen: list[Query], events: int, timeout_s: int, beside: bool) -> b
             read[topic] += 1
         publisher.close()
         print(f"{events:,} events, load {os.getloadavg()[0]:.1f}; {dict(read)}", flush=True)
-        # The server has its memory; the auditor would judge the same events meanwhile.
+        # The server needs its memory; the auditor would check the same events at the same time.
         for child in children(running.settings)[2:4]:
             running.supervisor.start(child)
         warm = QUERIES[0]

@@ -126,7 +126,9 @@ class Load:
             self.subscriber.heard(key, time.monotonic())
 
     def _read_own(self) -> None:
-        """Four times a second an event, then its row by key until it is there: a reader who waits without a token."""
+        """Write an event four times a second and read its row by key until it arrives, as a reader that waits
+        without a token.
+        """
         producer = Producer({"bootstrap.servers": self.running.settings.bootstrap, "linger.ms": 0})
         with httpx2.Client(base_url=self.running.url, timeout=30) as client:
             while not self.quiet.wait(0.25):
@@ -157,7 +159,7 @@ def measure(running: Hub, name: str, mode: str, rate: int, checkpoints: int, war
     seen: list[float] = []
     last = _batch(running)
     while len(seen) < checkpoints and time.monotonic() < began_at + (checkpoints + 2) * interval_s + 60:
-        time.sleep(0.5)  # each look costs the server, too
+        time.sleep(0.5)  # each request costs the server, too
         if mode == "realtime" and _batch(running) > last:
             last = _batch(running)
             seen.append(time.monotonic())
@@ -192,7 +194,9 @@ def measure(running: Hub, name: str, mode: str, rate: int, checkpoints: int, war
 
 
 def late_together(arrived: list[tuple[float, float]], since: float) -> list[tuple[float, float, int]]:
-    """The spells of late events, the one with most of them first: a checkpoint's has its pause and the queue behind it."""
+    """Return the groups of late events, the largest first. A checkpoint's group contains its pause and the
+    queue after it.
+    """
     spells: list[list[float]] = []
     for at, took in arrived:
         if at > since and took > LATE_S:

@@ -301,7 +301,9 @@ def hub_sizes(bench: Bench, size: int) -> Figures:
 
 
 def peer_sizes(bench: Bench, size: int) -> Figures:
-    """Through its API, then a new node on its journal; ``filled_ms`` is what a registration took meanwhile."""
+    """Fill the peer through its API, then start a new node on its journal; ``filled_ms`` is the time of a
+    registration while filling.
+    """
     with log_of_its_own(apicurio_server) as side:
         server, _ = side.serve()
         server.ask("PUT", server.path("config"), {"compatibility": "BACKWARD"})

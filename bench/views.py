@@ -400,7 +400,9 @@ def produce(
     beside: Callable[[int], None] = lambda _: None,
     key_of: Callable[[str], str] = lambda own: own,
 ) -> float:
-    """Events at a steady rate, each with a key of its own, or what ``key_of`` makes of that; the monotonic time when it began."""
+    """Produce events at a steady rate, each with a key of its own, or the key that ``key_of`` returns for it;
+    return the monotonic time of the start.
+    """
     producer = Producer({"bootstrap.servers": running.settings.bootstrap, "linger.ms": 0})
     began_at, number = time.monotonic(), 0
     while (elapsed := time.monotonic() - began_at) < seconds:
@@ -426,8 +428,9 @@ def switch(running: Hub, mode: str) -> None:
 
 
 def steady(running: Hub, mode: str, rate: int, seconds: int, warm_up_s: int) -> dict[str, float]:
-    """From just before produce to the row's arrival at a reader of the changelog, at a subscriber of changes, and at a
-    reader by key who waits for its own write; live or in real-time mode."""
+    """Measure the time from just before produce until the row arrives at a reader of the changelog, at a
+    subscriber of changes, and at a reader by key who waits for its own write; in live or realtime mode.
+    """
     switch(running, mode)
     time.sleep(3)
     arrivals, published = Arrivals(), Arrivals()

@@ -1,7 +1,8 @@
-"""[edge] A real broker that the hub watches: what of its processor goes into that.
+"""[edge] Cost to a real broker of the hub's monitoring, as CPU.
 
-The broker is measured busy (a producer at a steady rate and a reader of everything, nobody watches), idle, idle while the hub
-watches it, and idle again. What watching costs is the difference to idle, told as a share of what it takes when busy.
+The broker is measured busy (a producer at a steady rate and a reader of everything, without the hub), idle,
+idle while the hub watches it, and idle again. The cost of watching is the difference to idle, printed as a
+share of the busy broker's CPU.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _measured(
 
 
 def _cost_of_ends(broker: psutil.Process, cluster: KafkaCluster, names: Sequence[str]) -> float:
-    """CPU-seconds of the broker to be asked once for the ends of all partitions."""
+    """Return the broker's CPU-seconds for one request for the ends of all partitions."""
     partitions = [
         TopicPartition(name, number)
         for name, count in cluster.partition_counts(names).items()

@@ -8,7 +8,7 @@ Packages import downwards only::
     demo                                   sample systems whose events fill the log
     completeness                           counts of what was written and what arrived; canaries
     materializers replication observability    (siblings: they do not import each other)
-    alerts                                 promises, watched; people are notified once
+    alerts                                 rules on objectives; people are notified once
     access topics                          who may do what; the tree of topics: settings, plan, publishing
     schema_registry                        Confluent's REST API over the log ``_schemas``
     config kafka runtime embedded yaml files   edges: settings, Kafka's clients, the process loop, local processes, files

@@ -60,7 +60,7 @@ class Forbidden(CallerError):
 
 
 class TooMany(CallerError):
-    """One caller asks for more than its share; ``details["retry_after"]``: seconds after which to try again."""
+    """The caller exceeds its share; ``details["retry_after"]``: seconds until a retry may succeed."""
 
     code = "HUB-1705"
 
@@ -103,7 +103,9 @@ def may(action: Action, resource: Resource) -> bool:
 
 
 def require(action: Action, resource: Resource) -> None:
-    """Raises Forbidden with the grant that is missing; Unauthenticated when nobody is signed in."""
+    """Raise Forbidden with the missing grant if the caller may not do this; Unauthenticated if nobody is
+    signed in.
+    """
     caller = CALLER.get()
     if caller is None:
         return

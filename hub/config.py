@@ -448,7 +448,7 @@ class Settings(BaseSettings):
 
 
 def with_credentials(url: str, known: tuple[str, str] | None) -> str:
-    """The address with who asks.
+    """Return the URL with credentials.
 
     >>> with_credentials("http://hub:8088/r", ("ana", "a b"))
     'http://ana:a%20b@hub:8088/r'

@@ -3,7 +3,7 @@
 ::
 
     HubError                    code HUB-0000
-    ├── CallerError             the request or the configuration is wrong; the same again fails again
+    ├── CallerError             the request or the configuration is wrong; a retry fails too
     │   ├── ConfigError         a file, setting or flag              HUB-1xxx
     │   ├── NotFound            the named thing does not exist       HUB-14xx
     │   └── Conflict            it exists, differs or is incompatible HUB-19xx
@@ -18,7 +18,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-# Of a name that is looked for among known ones: comparing takes time with the square of it.
+# Longest name to compare with known ones: the time grows with its square.
 _LONGEST_NAME = 250
 
 
@@ -82,7 +82,7 @@ class PeerError(HubError):
 
 
 class HubFault(HubError):
-    """A promise of the hub itself is broken: a person should look."""
+    """A defect of the hub itself; a person should look at it."""
 
     code = "HUB-5000"
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 
 class NotRegular(OSError):
-    """A folder, a FIFO, a socket or a device stands where a file is expected."""
+    """A folder, FIFO, socket or device has the name of an expected file."""
 
 
 def read_bytes(path: Path, most_bytes: int = -1) -> bytes:
-    """Read a regular file, at most ``most_bytes`` of it; -1: all of it. Never blocks.
-
-    Raises NotRegular for anything else that has this name, and OSError.
+    """Read a regular file, at most ``most_bytes`` of it; -1: all of it. Never blocks. Raises NotRegular if
+    the path is not a regular file, and OSError.
     """
     # Without O_NONBLOCK, opening a FIFO waits for its writer. The kind is checked on the opened file, so a
     # rename cannot interfere.

@@ -1,6 +1,7 @@
 """[edge] The file system: the key in the hub's home that only the hub's own account can read (0600).
 
-It signs browsers' sessions, and the hub's own processes prove by it who they are: who can read the home is the hub.
+It signs browsers' sessions and authenticates the hub's own processes: an account that can read the home is
+the hub.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ OWN = "_hub"
 
 
 def make_private(home: Path, *, shared: bool = False) -> None:
-    """Make the home, for the hub's own account alone: 0700 and 0600, also what stands in an older one; what this process and its
-    children write later, too. ``shared``: with its group, where a cluster's executors keep state in it. Raises OSError.
-
-    Only the folder itself and what stands directly in it is changed: nobody else gets past these.
+    """Make the home private to the hub's own account (0700 and 0600), including existing files and files that
+    this process and its children create later. ``shared``: also open to its group, for executors of a cluster
+    that keep state in it. Raises OSError. Changes only the folder and its direct entries, because these
+    protect everything below.
     """
     closed = 0o007 if shared else 0o077
     os.umask(closed)
@@ -62,12 +63,13 @@ def read_key(home: Path) -> bytes | None:
 
 
 def make_key(home: Path) -> bytes:
-    """The home's key, made when there is none. Raises ConfigError."""
+    """Return the home's key, created if missing. Raises ConfigError."""
     known = read_key(home)
     if known is not None:
         return known
     home.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all, also when two processes start at once: the first to link its file wins.
+    # The file appears complete or not at all. If two processes start at once, the first to link its file
+    # wins.
     draft = home / f".{NAME}.{os.getpid()}.{secrets.token_hex(4)}"
     handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:

@@ -1,8 +1,8 @@
-"""[core] Under which names the server is asked: an allow-list of the header ``Host`` against DNS rebinding.
+"""[core] Allow-list of host names in the header ``Host``, against DNS rebinding.
 
-A page of ``evil.example`` whose name suddenly resolves to 127.0.0.1 is, for a browser, of the same site as the hub on that
-port: it may read everything. Its requests carry ``Host: evil.example``, which no page can change. Addresses are always
-allowed: a page that was loaded from an address was loaded from there.
+If ``evil.example`` suddenly resolves to 127.0.0.1, a browser regards its page as the same site as the hub on
+that port, and the page may read everything. Its requests carry ``Host: evil.example``, which no page can
+change. Addresses are always allowed: a page loaded from an address comes from that address.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 
 
 class WriterFenced(PeerError):
-    """Another writer with the same name has started since: this one may not write any more."""
+    """A later writer with the same name has started; this one may no longer write."""
 
     code = "HUB-3001"
     retriable = False
@@ -48,7 +48,7 @@ class GroupsLeftAlone(CallerError):
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as the cluster has it. ``topic_id`` changes when a topic is deleted and made again."""
+    """Description of a topic by the cluster. ``topic_id`` changes when a topic is deleted and recreated."""
 
     name: str
     topic_id: str
@@ -119,8 +119,9 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A consumer group as its coordinator has it: Kafka's word for its state (``STABLE``, ``EMPTY``, …), how many
-    members are connected (None: some), and the topics assigned to them."""
+    """A consumer group as its coordinator describes it: Kafka's name of its state (``STABLE``, ``EMPTY``, …),
+    the number of connected members (None: at least one), and the topics assigned to them.
+    """
 
     name: str
     state: str
@@ -245,7 +246,7 @@ class Cluster(Protocol):
         """Raises Conflict when it exists."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, HubError]:
-        """Make many with one request, each for itself. Returns, by name, why those that were not made were not."""
+        """Create many topics with one request. Returns the error of each topic that was not created, by name."""
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """The settings that differ from the cluster's defaults, by topic."""
@@ -253,7 +254,7 @@ class Cluster(Protocol):
     def add_partitions(self, name: str, total: int) -> None: ...
 
     def alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set the given keys; a value of None returns the key to the cluster's default."""
+        """Set the given keys; the value None resets a key to the cluster's default."""
 
     def alter_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> Mapping[str, HubError]:
         """``alter_config`` of many topics with one request. Returns, by name, why those not changed were not."""

@@ -1,9 +1,10 @@
 """[edge] The loop around processes: back-off, stop signals, and children that never outlive their parent.
 
-A ``Supervisor`` owns one home folder. It starts children in order, each when the one before is ready or has taken its time,
-starts again (with back-off) what dies, and stops all in reverse order. A child that does not get ready in time is *missing*: the
-others run, and it is tried on. Who holds the lock on ``hub.pid`` is the running hub; the
-file names its processes with the moments they started, so that ``hub down`` never hits a stranger with a recycled pid.
+A ``Supervisor`` owns one home folder. It starts children in order, each when the previous one is ready or its
+ready timeout is over, restarts (with back-off) children that end, and stops all in reverse order. A child
+that is not ready in time is *missing*: the others run, and it is still supervised. The process that holds the
+lock on ``hub.pid`` is the running hub. The file has its processes with their start times, so that ``hub
+down`` never stops another program with a recycled pid.
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ class Backoff:
 
 
 def collect_rarely() -> None:
-    """Python's collector of cycles, for a process that holds many objects and makes few cycles of them; called when all is loaded.
-
-    An applier was a third slower as Python has it: every 700 new rows were gone through again and again, with all modules."""
+    """Make Python's garbage collector run rarely, for a process with many objects and few cycles; call it
+    when everything is loaded. With Python's default, which checks all objects again and again, an applier was
+    a third slower.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -70,7 +72,7 @@ def collect_rarely() -> None:
 def repeating(
     step: Callable[[], object], *, name: str, pause_s: Callable[[float], float], failed: str
 ) -> Iterator[None]:
-    """A thread called ``name`` that takes the step again and again for as long as the block runs.
+    """Run ``step`` repeatedly in a thread called ``name`` while the block runs.
 
     ``pause_s``: from the seconds that a step took to those until the next. A step that fails is logged as ``failed``, the
     same failure once, and the next is taken all the same: what is known goes on being shown, whatever broke.
@@ -111,9 +113,9 @@ def log_to_stderr() -> None:
 
 
 def install_stop_signals() -> threading.Event:
-    """An event that SIGINT, SIGTERM and SIGHUP set. The second such signal ends the process at once.
-
-    Started by nohup, SIGHUP stays ignored: it is to outlive its terminal."""
+    """Return an event that SIGINT, SIGTERM and SIGHUP set. A second signal ends the process at once. Under
+    nohup, SIGHUP stays ignored, so the process outlives its terminal.
+    """
     stop = threading.Event()
     names = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -140,9 +142,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def die_with_parent(command: Sequence[str]) -> list[str]:
-    """The command, tied to the calling thread: Linux kills it when that thread ends, however it ends (prctl(2)).
-
-    The first word must be a path. Call it from the main thread, where "the thread" is the process.
+    """Return the command, tied to the calling thread: Linux kills it when that thread ends for any reason
+    (prctl(2)). The first word must be a path. Call it from the main thread, which ends only with its process.
     """
     return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
 
@@ -151,8 +152,8 @@ def die_with_parent(command: Sequence[str]) -> list[str]:
 class Child:
     """A process to keep running.
 
-    ``command`` makes the command line anew for each start and may raise a HubError, ``ready`` tells whether the
-    process does its work; after ``ready_timeout_s`` the others do not wait for it any more; ``stop_timeout_s`` is what it gets
+    ``command`` returns the command line of each start and may raise a HubError. ``ready`` returns whether the
+    process works; after ``ready_timeout_s`` the others no longer wait for it. ``stop_timeout_s`` is the time
     between SIGTERM and SIGKILL.
     """
 
@@ -226,7 +227,7 @@ class Supervisor:
             self._found(name)
 
     def _wait(self, running: _Running, stop: threading.Event | None) -> bool:
-        """Wait for one child for its time, and look after all of them."""
+        """Wait until one child is ready, at most its ready timeout, and supervise all of them meanwhile."""
         child, began_s = running.child, time.monotonic()
         tell_at_s = began_s + PROGRESS_EVERY_S
         while not child.ready():
@@ -253,7 +254,7 @@ class Supervisor:
         self._say(f"{name} is ready, after {took_s:.0f} s")
 
     def step(self) -> None:
-        """Look at every child once: start again what ended, after its pause."""
+        """Check every child once and restart those that ended, after their pause."""
         for running in self._running.values():
             self._look_after(running)
 
@@ -319,7 +320,7 @@ class Supervisor:
         try:
             running.process = self._spawn(running.child)
         except (HubError, OSError, subprocess.SubprocessError) as error:
-            # What keeps it from starting (its port is taken, a jar was removed) may pass; we say it and try again.
+            # The cause (a used port, a missing jar) may pass: report it and try again.
             self._say(f"{name} cannot start: {error}")
             running.restart_at_s = now + running.backoff.next_s()
         with contextlib.suppress(OSError):  # on a full disk, the file's other entries stay valid
@@ -403,9 +404,8 @@ def check_unused(home: Path) -> None:
 
 
 def stop_hub(home: Path, timeout_s: float = 60.0) -> list[str]:
-    """Stop the hub of this home folder and nothing else; the names of the processes that ran.
-
-    The supervisor stops its children in order; what is left after ``timeout_s`` is killed.
+    """Stop the hub of this home folder and nothing else; return the names of the processes that ran. The
+    supervisor stops its children in order; processes left after ``timeout_s`` are killed.
     """
     hub = running_hub(home)
     if hub is None:
@@ -451,7 +451,7 @@ def last_line(log: Path) -> str:
 
 
 def _identity(pid: int) -> tuple[int, float, str]:
-    """A process id with when it started: together they name one process for ever."""
+    """Return a process id with its start time; together they identify one process."""
     try:
         return pid, psutil.Process(pid).create_time(), began_of(pid)
     except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):

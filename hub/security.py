@@ -1,12 +1,14 @@
-"""[core] TLS and SASL of a Kafka cluster: as hub.yaml and mirrors.yaml say them, and as each kind of client wants them.
+"""[core] TLS and SASL of a Kafka cluster, as declared in hub.yaml and mirrors.yaml, and as settings of each
+kind of client.
 
 ::
 
     tls: {ca: certs/kafka.pem}
     sasl: {mechanism: SCRAM-SHA-512, username: hub, password: "${KAFKA_PASSWORD}"}
 
-Secrets are named, never written: ``${NAME}`` is taken from the environment when a connection is made. So what was read of a
-file may be shown, kept and handed to other processes; a ``ClusterConnection``, which has the secrets, may not.
+Files name secrets and never contain them: ``${NAME}`` is read from the environment when a connection is
+opened. So the content of a file may be shown, stored and passed to other processes; a ``ClusterConnection``,
+which has the secrets, may not.
 """
 
 from __future__ import annotations
@@ -118,7 +120,7 @@ class ClusterConnection:
         return self.protocol == "PLAINTEXT"
 
     def secret(self, reference: str | None) -> str | None:
-        """The value behind ``${NAME}``."""
+        """Return the value of ``${NAME}``."""
         return None if reference is None else self.secrets[reference]
 
     def file(self, path: Path | None) -> str | None:
@@ -181,7 +183,7 @@ def secrets_of(
 
 
 _MAY_HOLD_SECRETS = frozenset({"password", "client_secret", "key_password", "key", "sasl", "tls", "token"})
-# Of access.yaml: a secret may stand where somebody's whole entry belongs, or in its place as a list.
+# In access.yaml, a secret may replace a user's whole entry, or appear as a list.
 _OF_PEOPLE = ("users", "tokens")
 
 

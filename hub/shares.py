@@ -30,14 +30,14 @@ class Shares:
     _held: Counter[str] = field(default_factory=Counter)
 
     def require(self) -> None:
-        """Raise TooMany when who asks holds all of their share."""
+        """Raise TooMany when the caller has used its whole share."""
         asker = ASKER.get()
         if asker and self._held[asker] >= self.most:
             raise self._refusal(asker)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold one more while the block runs; whether there is one is asked before, with ``require``."""
+        """Hold one more while the block runs. Check with ``require`` first."""
         asker = ASKER.get()
         if not asker:
             yield
@@ -51,7 +51,7 @@ class Shares:
                 del self._held[asker]
 
     def _refusal(self, asker: str) -> TooMany:
-        """Why this caller gets no more."""
+        """Return the error for a caller whose share is used up."""
         error = TooMany(
             f"{asker}: {self.most} {self.what} at once are the most of one caller",
             hint=f"end one of them, or raise {self.setting} in hub.yaml",

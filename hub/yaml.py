@@ -41,7 +41,7 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class UnreadableFile(ConfigError):
-    """A file that is there and cannot be read: no right to, a folder, a pipe. Trying again later may help."""
+    """An existing file cannot be read: missing permission, a folder, a pipe. A retry may help."""
 
     code = "HUB-1101"
 
@@ -63,11 +63,11 @@ def load_model(path: Path, model: type[Model], *, nul: bool = False) -> Model:
 def load_parts(
     path: Path, model: type[Model], sections: Collection[str]
 ) -> tuple[Model, dict[Path_, ConfigError]]:
-    """Load a file as a pydantic model, without the entries that are wrong.
+    """Load a file as a pydantic model, without its invalid entries.
 
-    An entry is one value of a mapping or a list that stands under a key of ``sections``, or all of it where the error is not of
-    one value. Return the model, and the error of each entry that was left out, by section and key (or index).
-    Raises ConfigError where anything else is wrong.
+    An entry is one value of a mapping or list under a key of ``sections``, or the whole section if an error
+    does not concern one value. Returns the model, and the error of each omitted entry, by section and key (or
+    index). Raises ConfigError for any other error.
     """
     with kept_to(path):
         node = _not_empty(path)
@@ -269,7 +269,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Values:
-    """Makes dicts, lists and scalars of the nodes of one file."""
+    """Converts the nodes of one file to dicts, lists and scalars."""
 
     def __init__(self, path: Path, nul: bool) -> None:
         self._path = path

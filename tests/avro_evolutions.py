@@ -1,6 +1,6 @@
-"""Pairs of Avro schemas, a value of the first, and what a reader with the second makes of it (Avro 1.12, "Schema Resolution").
-
-``expected`` None: Avro refuses the value. What only the hub takes (a field without value and default is null) is apart.
+"""Pairs of Avro schemas, a value of the first, and the value that a reader with the second gets (Avro 1.12,
+"Schema Resolution"). ``expected`` None: Avro refuses the value. Cases in which only the hub accepts the value
+(a field without value and default is null) are separate.
 """
 
 from __future__ import annotations

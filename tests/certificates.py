@@ -7,8 +7,9 @@ from pathlib import Path
 
 
 def certificate(folder: Path, name: str, of: str | None = None) -> Path:
-    """A key and its own certificate for ``of`` (its common name, by default ``name``) and 127.0.0.1, ``name.key`` and
-    ``name.pem``; both in ``name.both`` as brokers want them."""
+    """Create a key and a self-signed certificate for ``of`` (its common name, by default ``name``) and
+    127.0.0.1: ``name.key`` and ``name.pem``; ``name.both`` has both, as brokers need them.
+    """
     key, made = folder / f"{name}.key", folder / f"{name}.pem"
     if not made.exists():
         subject = ["-subj", f"/CN={of or name}", "-addext", "subjectAltName=IP:127.0.0.1"]

@@ -61,7 +61,9 @@ class Unsteady(Store):
 
 
 class World:
-    """Two views of the same events, counted by different keys: the sums are equal exactly where both have the same events."""
+    """Two views of the same events, counted by different keys: the sums are equal only if both have the same
+    events.
+    """
 
     def __init__(self, store: Path | str, seed: int = 0, **limits: Any) -> None:
         self.chance = random.Random(seed)
@@ -153,7 +155,9 @@ class World:
         self.store.close()
 
     def rampage(self, steps: int) -> None:
-        """Rows, cuts, restarts, kills, in any order; asked after each. In the end the store is at the last cut."""
+        """Apply rows, snapshots, restarts and kills in any order, and query after each. At the end the store
+        is at the last snapshot.
+        """
         chance, seen = self.chance, set()
         for _ in range(steps):
             what = chance.random()

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def costs_at_most(loops: int) -> Iterator[None]:
-    """``loops``: each makes a dict of 100,000 numbers as texts; timed before and after, by the processor time of this thread."""
+    """Bound the CPU time of the block by ``loops``. One loop makes a dict of 100,000 numbers as texts; it is
+    timed before and after, by the CPU time of this thread.
+    """
     before = _loop_s()
     begun = time.thread_time()
     yield

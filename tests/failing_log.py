@@ -10,7 +10,9 @@ from hub.record import NewRecord, Positions
 
 
 class FailingCluster(MemoryCluster):
-    """``failures``: of the next appends, "before" or "after" the records are written; anything else is none."""
+    """An in-memory cluster whose appends fail. ``failures``: for the next appends, "before" or "after" the
+    records are written; any other value is no failure.
+    """
 
     failures: list[str]
 

@@ -20,10 +20,9 @@ from hub.runtime import die_with_parent, end
 
 
 class JavaClasses:
-    """A small JVM with these jars, and of PySpark's own those with these names. It ends with this process.
-
-    Inside its block Java's errors are py4j's own: a Spark session that this process had before leaves a handler in py4j that
-    asks each JVM for Spark's classes.
+    """A small JVM with these jars, and those of PySpark's own jars with these names. It ends with this
+    process. Inside its block, Java's errors are py4j's own classes; a former Spark session of this process
+    leaves a handler in py4j that asks each JVM for Spark's classes.
     """
 
     def __init__(self, settings: Settings, jars: Iterable[Path], of_pyspark: Iterable[str] = ()) -> None:

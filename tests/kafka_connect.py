@@ -52,7 +52,7 @@ class KafkaConnect:
             )
 
     def answers(self) -> bool:
-        """Raises with its last words when it has ended."""
+        """Return whether the server answers. Raises with the last lines of its log when it has ended."""
         if self.process.poll() is not None:
             raise RuntimeError(f"Kafka Connect ended: {self.log.read_text()[-3000:]}")
         return httpx2.get(f"{self.url}/connectors", timeout=5).status_code == 200

@@ -56,7 +56,7 @@ def own_node(home: Path, kind: type[Kind] = KafkaNode) -> Iterator[Kind]:  # typ
 
 @contextmanager
 def often_cleaned(bootstrap: str) -> Iterator[None]:
-    """Compaction is looked for all the time, not every 15 s."""
+    """Run compaction continuously, not every 15 s."""
     _alter(
         bootstrap, ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
     )

@@ -55,7 +55,7 @@ class Link:
     # ---- what a test does
 
     def cut(self) -> None:
-        """Every connection breaks, and none is made until ``heal``."""
+        """Break every connection, and refuse new ones until ``heal``."""
         with self._lock:
             self._refuses = True
             self._break()
@@ -74,7 +74,9 @@ class Link:
             self._halved |= self._open
 
     def hold(self, *apis: int) -> None:
-        """Requests of these kinds stay here, and what is behind them on their connections; ``heal`` lets them go."""
+        """Hold requests of these kinds and everything after them on their connections; ``heal`` releases
+        them.
+        """
         with self._lock:
             self._held = frozenset(apis)
 

@@ -1,7 +1,8 @@
-"""A link to a broker whose Metadata answers are false for a while, as those of a broker that is fenced or misconfigured.
+"""Link to a broker whose Metadata answers are false for a while, like those of a fenced or misconfigured
+broker.
 
-Connections stay open, and every other request reaches the broker. Metadata is asked of the broker here, and its answer
-changed before the client gets it, in the version that the client asked for.
+Connections stay open, and every other request reaches the broker. The link forwards Metadata requests and
+changes the answer, in the version that the client requested.
 """
 
 from __future__ import annotations

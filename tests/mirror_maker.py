@@ -67,7 +67,7 @@ class MirrorMaker:
             )
 
     def alive(self) -> None:
-        """Raises with its last words when it has ended."""
+        """Raise with the last lines of the log when the process has ended."""
         if self.process.poll() is not None:
             raise RuntimeError(f"MirrorMaker ended: {self.log.read_text()[-3000:]}")
 

@@ -155,8 +155,10 @@ class World:
         self.clusters[at].create_topic(topic, partitions=partitions, config=named, replication_factor=1)
 
     def delete(self, topic: str, at: str = "nyc") -> None:
-        """The next producer is another: to one that outlives its topic, the topic made again is the old one, and the broker
-        takes its records for duplicates at times."""
+        """Delete a topic and close its producer; the next record gets a new one. For a producer that outlives
+        its topic, a recreated topic is the old one, and the broker sometimes takes its records for
+        duplicates.
+        """
         if at in self.writers:
             self.writers.pop(at).close()
         self.clusters[at].delete_topic(topic)

@@ -1,7 +1,7 @@
 """Generate odd YAML documents from a valid one, by seed.
 
-A document is the valid one with a few of its nodes exchanged for odd ones, or a text that no program means: bytes that are
-not UTF-8, alias bombs, brackets without end. The same seed gives the same documents.
+A document is the valid one with a few nodes replaced by odd ones, or a text that no program writes: bytes
+that are not UTF-8, alias bombs, brackets without end. The same seed gives the same documents.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-# Stand in the place of a value.
+# Replacements for a value.
 VALUES = [
     *("~", "null", "true", "off", "0", "-1", "1.5", ".nan", ".inf", "-.inf", "1e400", "0x" + "f" * 5_000, "9" * 400),
     *("9" * 5_000, "1_000", "0o17", "0b1", "190:20:30", ":".join(["59"] * 3_000), "-9223372036854775809", "1e-400"),
@@ -28,7 +28,7 @@ VALUES = [
     *("'[[('", "'(a+)+$'", "'(" * 40, "\u202eabc", "'\u0000'", "\ufeff", "a\u2028b", "'" + "(" * 3_000 + "'", "1 +" * 500 + " 1"),
     *("500ms", "99999999999999999999d", "-5s", "1e9s", "5 parsecs", "7d", "0s", "100%", "200%", "5s for 1000%", "forever", "default"),
 ]  # fmt: skip
-# Stand in the place of a key.
+# Replacements for a key.
 KEYS = [
     *(
         "? [a]\n",

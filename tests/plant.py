@@ -1,4 +1,4 @@
-"""A small view of a test's own: a topic of sensor readings, and the file that declares what is made of them."""
+"""A small view for tests: a topic of sensor readings, and the file that declares its view."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Free ports for tests: `from ports import free_pair, free_ports`.
 
-From below those that the system gives to outgoing connections, which would take one between our look and its use; and
-each process of a run looks in a range of its own.
+Ports are below the range for outgoing connections, which could take one before it is used. Each process of a
+run has a range of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _next_ports = _candidates()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now, none of them given before."""
+    """Return ports on which nobody listens now, none of them returned before."""
     return [next(port for port in _next_ports if _is_free(port)) for _ in range(count)]
 
 

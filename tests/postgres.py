@@ -22,7 +22,9 @@ BINARIES = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
 
 
 class Postgres:
-    """A server in a folder of its own. It refuses to run as root, so root lends it to the user "nobody"."""
+    """A Postgres server in a folder of its own. Postgres refuses to run as root, so root starts it as the
+    user "nobody".
+    """
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hub-postgres-"))

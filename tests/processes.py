@@ -51,7 +51,7 @@ class Running:
 
     def __init__(self, told: Told, *command: str, log: Path) -> None:
         self.command, self.log = command, log
-        self.within: Sequence[str] = ()  # words before the command: where it runs (small_disk.py)
+        self.within: Sequence[str] = ()  # prefix of the command: where it runs (small_disk.py)
         self.environment = {**os.environ, **variables_of(told)}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -157,7 +157,7 @@ def running_server(settings: Settings) -> Iterator[str]:
 def run_hub(
     told: Told, *arguments: str, given: str = "", timeout_s: float = 200.0
 ) -> subprocess.CompletedProcess[str]:
-    """One command to its end, whatever its exit code, as a process of its own. ``given``: its standard input."""
+    """Run one command to its end as a process of its own, with any exit code. ``given``: its standard input."""
     return subprocess.run(
         [sys.executable, "-m", "hub.cli", *arguments],
         env={**os.environ, **variables_of(told)},

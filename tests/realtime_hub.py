@@ -23,8 +23,9 @@ CHECKPOINT_S = 6.0
 
 
 def killed(sample: str) -> tuple[str, ...]:
-    """Processes to kill, one after the other: with HUB_FAULT_SEEDS all, else the ``sample``. To start Spark again takes a
-    quarter of a minute of all cores."""
+    """Return the processes to kill, one after the other: with HUB_FAULT_SEEDS all, else the ``sample``. A
+    restart of Spark takes a quarter of a minute of all cores.
+    """
     return ("spark", "materializer") if "HUB_FAULT_SEEDS" in os.environ else (sample,)
 
 
@@ -80,7 +81,9 @@ class Hub:
         )
 
     def flows(self, view: str) -> None:
-        """Wait until rows were written that no checkpoint covers: that is where a death hurts. Somebody writes meanwhile."""
+        """Wait until rows were written that no checkpoint covers, which is when a crash matters. Another
+        thread must write events.
+        """
 
         def uncovered() -> bool:
             topic = self.pipeline.state(view).get("changelog") or f"views.{view}"

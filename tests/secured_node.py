@@ -1,4 +1,4 @@
-"""A cluster with every way in that Kafka has, and access rules; and an endpoint that gives tokens."""
+"""A cluster with every security protocol of Kafka and with access rules, and an endpoint that issues tokens."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _binding(kind: type[Any], right: Right, principal: str) -> Any:
 
 
 def give(bootstrap: str, rights: Sequence[Right], principal: str = f"User:{USER}") -> None:
-    """Ends when the broker goes by them: it acknowledges them before."""
+    """Add access rules and wait until the broker applies them; it acknowledges them earlier."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for waiting in admin.create_acls([_binding(AclBinding, each, principal) for each in rights]).values():
         waiting.result(60)
@@ -223,7 +223,9 @@ class SignedNode(SecuredNode):
 
 @contextmanager
 def tokens(sign: Callable[[dict[str, Any]], str] | None = None) -> Iterator[str]:
-    """The address of an endpoint that gives whoever knows the password a token: an unsigned one by default (RFC 7519, 6)."""
+    """Yield the URL of an endpoint that issues tokens for the right password, unsigned by default (RFC 7519,
+    6).
+    """
 
     def part(body: dict[str, Any]) -> str:
         return base64url(json.dumps(body).encode())

@@ -1,4 +1,4 @@
-"""Two small views and statements about them with their answers: every store must give the same."""
+"""Two small views, and SQL statements with the answers that every store must give."""
 
 from __future__ import annotations
 

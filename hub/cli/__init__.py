@@ -1,4 +1,5 @@
-"""[edge] The command line: one folder a group of commands, loaded when it is called, so that ``hub --help`` stays quick.
+"""[edge] The command line: one folder per group of commands, loaded when called, so that ``hub --help`` stays
+fast.
 
 Data goes to standard output, as a table or as JSON (``-o json``); everything else to standard error. A HubError is one
 message, its hint and exit code 1; a wrong command line is exit code 2, a closed pipe 141. Flags become ``HUB_*``

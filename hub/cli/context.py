@@ -45,7 +45,7 @@ def load_settings(**flags: Any) -> Settings:
     settings = _read(Path(named or "."), given, {})
     beside = settings.project / ".hub"
     if named and "home" not in settings.model_fields_set and not _running(settings.home) and _running(beside):
-        # The project's hub was started in its folder, and is asked from another one.
+        # The project's hub was started in its folder, and this command runs in another one.
         settings = settings.model_copy(update={"home": beside})
     chosen = named or any((settings.project / name).exists() for name in _OF_A_PROJECT)
     running = _running(settings.home)
@@ -80,7 +80,7 @@ def where_to_find(settings: Settings) -> dict[str, str]:
 def _running(home: Path) -> Mapping[str, str]:
     """Return the ``where_to_find`` of the running hub of this home; {} if none runs."""
     with suppress(OSError):
-        if (home / "hub.pid").stat().st_size:  # who asks for help, or has no hub, loads no psutil
+        if (home / "hub.pid").stat().st_size:  # do not load psutil for --help, or without a hub
             from hub.runtime import running_hub
 
             hub = running_hub(home)
@@ -142,7 +142,7 @@ def _misnamed(project: Path) -> Iterator[Path]:
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    """The ``HUB_*`` variables that give a child process the very same settings."""
+    """Return the ``HUB_*`` variables that give a child process the same settings."""
     values = settings.model_dump(exclude_none=True)
     text = {True: "true", False: "false"}
     return {

@@ -1,4 +1,4 @@
-"""[edge] httpx: the running hub as the command line asks it; errors as the server words them."""
+"""[edge] httpx: requests of the command line to the running hub; its errors in the server's words."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def unreachable(url: str, error: Exception) -> PeerError:
 
 
 def refused(answer: httpx2.Response) -> Exception:
-    """The server's error as ours."""
+    """Convert the server's error to a HubError."""
     try:
         body = answer.json()
         message, hint = str(body["message"]), body.get("hint")

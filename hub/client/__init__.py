@@ -1,4 +1,5 @@
-"""The hub from Python: write events, read views, hear of changes; for threads (``Hub``) and for tasks (``AsyncHub``).
+"""Python client of the hub: write events, read views, subscribe to changes; for threads (``Hub``) and tasks
+(``AsyncHub``).
 
 ::
 
@@ -7,19 +8,19 @@
     hub = Hub("http://127.0.0.1:8088")
     token = hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"})
     hub.get("customer_360", "C-1", after=token)          # includes that write
-    for change in hub.subscribe("customer_360"): ...     # for ever, through every broken line
+    for change in hub.subscribe("customer_360"): ...     # endless, reconnects by itself
 
 One core without sockets, two thin shells around it::
 
     calls.py       [core] a call as a generator of requests: retries, tokens, pages, bodies of produce requests
-    changes.py     [core] typed changes; what is resumed where, what was told already
+    changes.py     [core] typed changes; where to resume, which changes were delivered already
     local_copy.py  [core] changes folded into rows
-    receipts.py    [core] what was acknowledged, counted for the ledger
+    receipts.py    [core] acknowledged events, counted for the completeness check
     errors.py      [core] the errors, and how an answer becomes one
     transport.py        [edge] httpx and websockets
     sync.py aio.py [shell] the calls waited for, and awaited
 
-It knows nothing of the server's packages, and loads its libraries when a hub is made.
+The client imports none of the server's packages, and loads its libraries when a hub is created.
 """
 
 from hub.client.aio import AsyncChanges, AsyncCopy, AsyncHub

@@ -268,10 +268,11 @@ class AsyncChanges(AsyncIterator[Change]):
 
 
 class AsyncCopy(Mapping[str, Row]):
-    """A view's rows by key, kept up to date by a task: reads cost nothing and never wait.
+    """A view's rows by key, kept current by a task: reads are local and never wait.
 
-    A view that is built anew is swapped in when it is whole. When the server refuses to go on (the view was dropped),
-    reads raise that error: a copy that stands still is none."""
+    A rebuilt view replaces the rows once its snapshot is complete. When the server ends the subscription (the
+    view was dropped), reads raise that error instead of returning old rows.
+    """
 
     def __init__(self, hub: AsyncHub, view: str, where: Where | None, transport: Transport) -> None:
         self.view = view

@@ -5,8 +5,9 @@
     call = calls.get("customer_360", "C-1")     yields Request and Pause, is sent a Reply (or has Broken thrown in),
                                                 returns the result: the same for a thread that waits and a task that awaits
 
-Each request may be repeated: reads change nothing, and a produce request carries an idempotency key. So what fails for a
-reason that may pass (no connection, 429, 502, 503, 504) is tried again, with growing pauses, until the call's time is over.
+Each request may be repeated: reads change nothing, and a produce request carries an idempotency key. So
+temporary failures (no connection, 429, 502, 503, 504) are retried, with growing pauses, until the call's
+timeout.
 """
 
 from __future__ import annotations
@@ -108,8 +109,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to SQL. ``truncated``: there were more rows than the limit. ``cut``: the group of views (``cut`` in their
-    files) of which all that were read are at ``positions``, no more and no less; None: they may differ."""
+    """Result of a SQL query. ``truncated``: there were more rows than the limit. ``cut``: the snapshot group
+    of the views (``cut`` in their files) that were read, all exactly at ``positions``; None: their positions
+    may differ.
+    """
 
     columns: tuple[Column, ...]
     rows: list[tuple[Any, ...]]
@@ -203,7 +206,9 @@ class Calls:
         return _read_reply(reply, lambda body: Page([*body["rows"]], body["next"], _position(reply)))
 
     def _read(self, request: Request, after: Token | None, budget: Budget) -> Call[Reply]:
-        """The server waits for the token, at most a minute a request; then it is asked again."""
+        """Send a read. The server waits for the token, at most a minute per request; then the request is
+        repeated.
+        """
         trace = self._trace()
         if trace is not None:
             request = replace(request, headers=(*request.headers, *trace.headers()))
@@ -250,12 +255,13 @@ class Calls:
     def produce(
         self, topic: str, events: Iterable[Event], idempotency_key: str | None, timeout_s: float | None
     ) -> Call[Positions]:
-        """The token of the writes. Raises Refused with a reason a record that was refused, when all others are written.
-
-        Events are sent in requests of some megabytes; each has a key of its own, made from the call's."""
+        """Write events and return the token of the writes. Raises Refused with a reason per refused record,
+        after all others are written. Events are sent in requests of some megabytes; each request has an
+        idempotency key derived from the call's.
+        """
         span = self._send_span(topic)
         trace = self._trace() if span is None else span.trace
-        error = "_OTHER"  # a call that is given up is closed where it stands
+        error = "_OTHER"  # a cancelled call is closed while it waits
         try:
             token = yield from self._written(topic, events, idempotency_key, timeout_s, trace)
             error = ""
@@ -360,7 +366,7 @@ class Calls:
             except ConnectionBroken:
                 self.receipts.back(body)
                 return
-            except BaseException:  # whoever waits for the call was cancelled
+            except BaseException:  # the caller was cancelled
                 self.receipts.back(body)
                 raise
             if reply.status >= 300:
@@ -417,7 +423,9 @@ def _no_lines(reply: Reply, written: Positions) -> HubError:
 
 
 def pause_s(attempt: int, chance: float, first_s: float, longest_s: float) -> float:
-    """Growing pauses with jitter, so that those who wait do not come at once. ``chance`` from 0 to 1."""
+    """Return a pause that grows with ``attempt``, with jitter so that waiting clients do not retry together.
+    ``chance`` is from 0 to 1.
+    """
     return float(min(longest_s, first_s * 2 ** min(attempt, 20)) * (0.5 + chance / 2))
 
 
@@ -439,7 +447,9 @@ def _view(view: str) -> str:
 
 
 def header(name: str, value: str) -> tuple[str, str]:
-    """A header of a request. Raises CallerError: what HTTP cannot say would look like a hub that does not answer."""
+    """Return a request header. Raises CallerError for a text that HTTP cannot carry; sending it would look
+    like a connection failure.
+    """
     if not (value.isascii() and value.isprintable()):
         raise CallerError(
             f"{name} {value[:80]!r} cannot be said in a header", hint="letters, digits and signs of ASCII"
@@ -467,7 +477,7 @@ def _position(reply: Reply) -> Positions:
 
 
 def conditions_of(where: Where | None) -> tuple[tuple[str, str], ...]:
-    """``{"city": "Oslo", "points.gte": 100}``, or such pairs, as a query string's."""
+    """Convert ``{"city": "Oslo", "points.gte": 100}``, or pairs, to parameters of a query string."""
     pairs = where.items() if isinstance(where, Mapping) else where or ()
     return tuple((_operated(name), _text(value)) for name, value in pairs)
 

@@ -1,8 +1,8 @@
-"""[core] A view's changes as a client hears them: typed, in order, resumed where the line broke.
+"""[core] Changes of a view as a client receives them: typed, in order, resumed after a disconnect.
 
-``Listener`` is the whole contract without a socket: what to ask next, what of an event the caller gets, how long to wait
-after a failure. It remembers the last id, and which rows came after it (at most a page: only a page's last row has an id),
-so that what the server says again after a break is not told again.
+``Listener`` is the whole protocol without a socket: the next request, the change for the caller, the pause
+after a failure. It remembers the last id and the rows after it (at most a page: only a page's last row has an
+id), so that rows which the server repeats after a disconnect are delivered once.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Denied(Exception):
 
 
 class SseDecoder:
-    """Server-sent events out of bytes, however they are cut. An event counts when its empty line is there."""
+    """Decoder of server-sent events from byte chunks of any size. An event is complete at its empty line."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []  # of a line that is not whole yet
@@ -250,8 +250,10 @@ class Listener:
         return None if again else change
 
     def broken(self, failure: ConnectionBroken | Denied) -> float:
-        """Seconds to wait before the next try. Raises what the server refuses, and Unreachable when the first line does
-        not come about in time; once there was one, it is tried for ever."""
+        """Record a failure and return the seconds until the next try. Raises the server's refusal, and
+        Unreachable when the first connection is not made in time; after the first connection, retries are
+        unlimited.
+        """
         error: HubError
         if isinstance(failure, Denied):
             error = error_of(failure.reply.status, failure.reply.body)

@@ -28,7 +28,9 @@ _NOT_COVERED = "HUB-3050"
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one record was refused. ``record`` counts from 0; ``field`` is a path such as ``value.items[1].price``."""
+    """Reason for refusing one record. ``record`` counts from 0; ``field`` is a path such as
+    ``value.items[1].price``.
+    """
 
     record: int
     message: str
@@ -38,8 +40,9 @@ class Reason:
 
 
 class Refused(CallerError):
-    """The hub does not take it; the same again is refused again. ``written``: the token of those records of the call
-    that are in the log all the same."""
+    """The hub refuses the request; a retry is refused too. ``written``: the token of the call's records that
+    were written all the same.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""[core] An event to be written, as callers of the client give it."""
+"""[core] Event to write, as callers of the client pass it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ DECLARED: Any = _Declared()
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event to be written. ``value`` in the topic's schema; None is a tombstone; bytes are written as they are.
-
-    ``type``: JSON or STRING for topics without a schema. ``headers``: texts or bytes. Everything but ``value`` wants
-    ``key`` said, None for no key.
+    """An event to write. ``value``: an object in the topic's schema; None is a tombstone; bytes are written
+    unchanged. ``type``: JSON or STRING for topics without a schema. ``headers``: texts or bytes. Any option
+    other than ``value`` requires ``key``; None means no key.
 
     >>> Event({"customer_id": "C-1", "name": "Ada"}, key="C-1", headers={"trace": "42"})
     """

@@ -41,11 +41,11 @@ T = TypeVar("T")
 class Hub:
     """A hub. Thread safe.
 
-    ``token``: a bearer token, or ``user:password``, sent with everything; else ``user:password@`` of the address, else
-    the variable HUB_TOKEN. ``timeout_s``: what a call may take, its retries included; each call
-    has its own ``timeout_s`` too. ``retry`` False: one try, for those who repeat by themselves.
-    ``receipts``: this program's name; what it was told is in the log is compared with the log (docs/completeness.md). Errors: ``NotFound``,
-    ``NotCovered``, ``Refused``, ``Conflict``, ``Unreachable``.
+    ``token``: a bearer token, or ``user:password``, sent with everything; else ``user:password@`` of the
+    address, else the variable HUB_TOKEN. ``timeout_s``: time limit of a call, including its retries; each
+    call has its own ``timeout_s`` too. ``retry`` False: one try, for callers with their own retries.
+    ``receipts``: this program's name; its acknowledged events are compared with the log
+    (docs/completeness.md). Errors: ``NotFound``, ``NotCovered``, ``Refused``, ``Conflict``, ``Unreachable``.
 
     >>> hub = Hub("http://127.0.0.1:8088")
     >>> hub.get("customer_360", "C-1", after=hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"}))
@@ -83,13 +83,12 @@ class Hub:
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
     ) -> Positions:
-        """Write an event; returns once all in-sync replicas have it, with the token to read it by.
+        """Write an event; returns once all in-sync replicas have it, with a token for reading it.
 
-        ``value`` is an object in the topic's schema, None a tombstone, bytes what is written as it is. Without ``key`` it
-        is the field that topics.yaml declares for the topic. ``type``: JSON or STRING for a topic without a schema. A
-        retry never writes twice: each call has an ``idempotency_key``, yours or one that is made.
-
-        Raises Refused (``reasons`` name the field), NotFound, Unreachable.
+        ``value`` is an object in the topic's schema, None for a tombstone, or bytes to write unchanged.
+        Without ``key``, the key is the field that topics.yaml declares for the topic. ``type``: JSON or
+        STRING for a topic without a schema. A retry never writes twice: each call has an ``idempotency_key``,
+        given or generated. Raises Refused (``reasons`` name the field), NotFound, Unreachable.
 
         >>> hub.produce("shop.orders", {"order_id": "o-1", "status": "placed"}, key="o-1", headers={"trace": "42"})
         """
@@ -114,9 +113,8 @@ class Hub:
         return self._run(self._calls.produce(topic, events_of(events), idempotency_key, timeout_s))
 
     def get(self, view: str, key: str, *, after: Token | None = None, timeout_s: float | None = None) -> Row:
-        """A row. With ``after`` it includes that write: the server waits for it, up to the call's time.
-
-        Raises NotFound (no such row or view), NotCovered (with how far the view is).
+        """Return a row. With ``after``, the row includes that write: the server waits for it until the
+        timeout. Raises NotFound (no such row or view), NotCovered (with the view's positions).
 
         >>> hub.get("customer_360", "C-1", after=token, timeout_s=5)
         """

@@ -1,6 +1,7 @@
-"""[edge] httpx and websockets: requests, and the events of an open line, for threads and for tasks.
+"""[edge] httpx and websockets: requests and event streams, for threads and for tasks.
 
-The two halves are the same code twice because the libraries are; all that decides is in calls.py and changes.py.
+Both halves have the same code because both libraries have two APIs; all decisions are in calls.py and
+changes.py.
 """
 
 from __future__ import annotations
@@ -171,7 +172,9 @@ def _built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.
 
 
 def _check_line(url: str, answer: httpx.Response) -> None:
-    """Raises Broken: a proxy's page has empty lines, too, and would pass for a line on which nothing happens."""
+    """Check that the response is an event stream. Raises ConnectionBroken: a proxy's page has empty lines and
+    would pass for a silent stream.
+    """
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         raise ConnectionBroken(f"{url}: what answers is no hub")
 

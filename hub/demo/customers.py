@@ -147,7 +147,9 @@ class _Shop:
         self.points: dict[str, int] = {}
 
     def events(self) -> Iterator[DemoEvent]:
-        """For ever: everybody is created first, then things happen, to a few much more than to most."""
+        """Yield events without end: first every customer is created, then events follow, for a few customers
+        much more often.
+        """
         for number in range(1, self.customers + 1):
             yield self._created(customer_id(number))
         while True:

@@ -1,9 +1,9 @@
-"""[edge] Sample events into topics, exactly once however often it is started and wherever it was killed.
+"""[edge] Append sample events to topics, exactly once across any number of starts and kills.
 
-Every event has a number in its deterministic stream and goes to a partition that only its key decides; its record
-carries the number. A partition is appended to in order and without gaps (the publisher must not give a record up while
-it sends later ones: ``PATIENCE_S``), so the number in its last record says which of its events are there: a later start
-skips those and goes on.
+Every event has a number in its deterministic stream and goes to a partition that only its key decides; its
+record carries the number. Records are appended to a partition in order and without gaps (the publisher must
+not give up a record while it sends later ones: ``PATIENCE_S``), so the number in its last record shows which
+events it has: a later start skips those.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOK_BACK = 2_000
 
 
 class Feeder:
-    """Feeds one stream. Give every event of the stream, in order, to ``feed``."""
+    """Feeder of one stream. Pass every event of the stream to ``feed``, in order."""
 
     def __init__(self, cluster: KafkaCluster, publisher: Publisher, topics: Iterable[str]) -> None:
         self.publisher = publisher
@@ -40,7 +40,7 @@ class Feeder:
         return max(self.there.values(), default=-1) + 1
 
     def feed(self, event: DemoEvent) -> bool:
-        """Append the stream's next event, unless it is there already. True when it was appended."""
+        """Append the stream's next event unless the topic has it. Returns True if it was appended."""
         number, self.number = self.number, self.number + 1
         partition = zlib.crc32(event.key.encode()) % self.partitions[event.topic]
         if number <= self.there.get(TopicPartition(event.topic, partition), -1):
@@ -55,7 +55,7 @@ class Feeder:
 def load(
     feeder: Feeder, events: Iterable[DemoEvent], say: Callable[[int], None] = lambda _count: None
 ) -> int:
-    """Append what is missing of these events; ``say`` hears how many were gone through. Returns how many were new."""
+    """Append the missing events and return their number; ``say`` is called with the number of events checked."""
     new = 0
     for count, event in enumerate(events, 1):
         new += feeder.feed(event)

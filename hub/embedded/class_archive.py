@@ -1,8 +1,9 @@
-"""[edge] Spark's classes as the JVM lays them out in memory, kept in a file: first query after 5 s instead of 9 (2 cores).
+"""[edge] Class archive of Spark: classes in the JVM's memory layout, in a file. First query after 5 s instead
+of 9 (2 cores).
 
-Made once per Java and set of jars, by a JVM that runs a small stream and writes what it loaded when it ends:
-class data sharing (JEP 350) before Java 25, the ahead-of-time cache (JEP 514) from 25 on. The JVM itself checks that
-a file fits and goes on without one that does not, so the file may be missing, old or broken: only time is lost.
+A JVM that runs a small stream writes the archive when it ends, once per Java and set of jars: class data
+sharing (JEP 350) before Java 25, the ahead-of-time cache (JEP 514) from 25 on. The JVM checks the file and
+ignores one that does not match, so a missing, old or corrupt file only costs time.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from hub.config import Settings
 from hub.embedded.class_archive import MAKE_TIMEOUT_S
 from hub.embedded.java import find_java
 
-# What expressions of views are made of: a key with a choice in it, the latest event, a list that is folded.
+# Typical expressions of views: a key with a choice, the latest event, a list that is folded.
 _KEY = "CASE WHEN value IS NULL THEN 'none' WHEN value < 5 THEN CAST(value % 3 AS STRING) ELSE concat_ws('-', value, 'a') END"
 
 
@@ -37,7 +37,7 @@ _ROWS = (
 )
 
 
-# Of Kafka's client: what readers and writers are made of. Without a broker they cannot be run here.
+# Classes of Kafka's client that readers and writers use. They cannot run here without a broker.
 _KAFKA = re.compile(
     r"org/apache/(kafka/(clients/(consumer/|producer/|[^/]+$)|common/)(?!.*JsonConverter)|spark/sql/kafka010/)"
 )

@@ -1,9 +1,10 @@
-"""[edge] A jar before all others that has almost none of Hadoop's defaults in it.
+"""[edge] First jar of the classpath, which replaces Hadoop's defaults with almost none.
 
-Hadoop's own are 460 kB of XML with 1,100 settings, for clusters and clouds. Spark parses them in each task that decodes Avro, and
-writes all of them, each compressed by itself, into each batch that has state. What the hub's queries touch of Hadoop is a local
-or shared folder, and for that the code has a default for everything but what stands below. Of the ``-site`` files there are none,
-and they were looked for in three hundred jars each time.
+Hadoop's defaults are 460 kB of XML with 1,100 settings, for clusters and clouds. Spark parses them in each
+task that decodes Avro, and writes all of them, each compressed separately, into each batch that has state.
+The hub's queries use only Hadoop's local or shared folders, for which the code has defaults for everything
+but the settings below. The jar also answers the search for ``-site`` files, which do not exist and were
+searched in three hundred jars each time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _FILES = {
 
 
 def hadoop_defaults(settings: Settings) -> Path:
-    """The jar, made where it is missing. Of one content always the same file: class archives remember its time."""
+    """Return the path of the jar and create it if missing. The same content is always the same file, because
+    class archives depend on its time.
+    """
     name = hashlib.sha256(repr(_FILES).encode()).hexdigest()[:16]
     path = settings.cache.expanduser().absolute() / "classes" / f"hadoop-defaults-{name}.jar"
     if not path.exists():

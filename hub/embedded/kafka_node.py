@@ -184,9 +184,9 @@ class KafkaNode:
 
 
 def render_properties(port: int, data: Path) -> str:
-    """server.properties of the node: loopback listeners on ``port`` and ``port + 1``, the log in ``data``.
-
-    Java reads such a file as Latin-1, and a backslash as the beginning of an escape; JSON's escapes are the same."""
+    """Return server.properties of the node: loopback listeners on ``port`` and ``port + 1``, the log in
+    ``data``. Java reads the file as Latin-1 with backslash escapes, which are the same as JSON's.
+    """
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}"
     placed = {
         "listeners": listeners,
@@ -218,8 +218,9 @@ def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id as Kafka spells them. Never one that begins with a dash (1 in 64 would): on a command line
-    that reads as an option, and Kafka's own tools draw again for the same reason (Uuid.randomUuid)."""
+    """Return a random cluster id in Kafka's format. It never begins with a dash, which would read as an
+    option on a command line; Kafka's own tools avoid it too (Uuid.randomUuid).
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         if not text.startswith("-"):

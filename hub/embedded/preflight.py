@@ -16,7 +16,7 @@ NEEDED_DISK_MB = 2_000
 
 
 def check_port(host: str, port: int, purpose: str, way_out: str) -> None:
-    """Raises ConfigError (HUB-1120), naming the port and who has it, unless the port can be listened on."""
+    """Raise ConfigError (HUB-1120), naming the port and the process that uses it, unless the port is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,7 +34,9 @@ def check_port(host: str, port: int, purpose: str, way_out: str) -> None:
 
 
 def port_holder(port: int) -> str | None:
-    """``pid 4711 (java)`` that listens on the port; None when nobody does or it may not be seen."""
+    """Return the process that listens on the port, such as ``pid 4711 (java)``; None if there is none or it
+    is not visible.
+    """
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections(kind="tcp"):
             listens_at = tuple(connection.laddr) if connection.status == psutil.CONN_LISTEN else ()

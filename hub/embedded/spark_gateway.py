@@ -128,7 +128,7 @@ def _launch(
             **({"SPARK_LOCAL_IP": "127.0.0.1"} if settings.spark_master.startswith("local") else {}),
         }
         process = subprocess.Popen(
-            # It would end by itself when its standard input does, but only after its shutdown hooks.
+            # The JVM would end with its standard input, but only after its shutdown hooks.
             die_with_parent(command),
             stdin=subprocess.PIPE,
             stdout=said,
@@ -179,7 +179,7 @@ def spark_command(
     """The command line; only flags that this version of Java knows."""
     flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{settings.spark_heap_mb}m", "-XX:-UsePerfData"]
     flags += [f"-XX:ErrorFile={settings.logs.absolute() / 'spark-crash-%p.log'}"]
-    # Half dead, without its scheduler's thread, it would look alive for ever; ended, it is started again.
+    # A JVM without its scheduler's thread would seem alive forever; if it ends, it is restarted.
     flags += ["-XX:+ExitOnOutOfMemoryError", *_COMPILE_LATE, *_COMPILE_LARGE]
     if settings.spark_heap_mb <= _SMALL_HEAP_MB:
         flags += ["-XX:+UseSerialGC"]

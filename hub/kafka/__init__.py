@@ -1,9 +1,9 @@
 """[edge] Kafka: the ports of ``hub/log.py`` implemented for a real cluster.
 
-One factory of settings for every client, because each default that differs has lost somebody's events: acks=all,
-idempotence, committed records only, no automatic commits, and no silent reset: an offset that the log no longer has
-is an error that names the gap. librdkafka has no epoch per transaction (KIP-890), so after any doubt about the end of
-a transaction the producer is dropped and a new one fences it.
+One factory of settings serves every client, because other defaults lose events: acks=all, idempotence,
+committed records only, no automatic commits, and no silent reset (an offset that the log no longer has is an
+error that names the gap). librdkafka has no epoch per transaction (KIP-890), so if the outcome of a
+transaction is unknown, the producer is discarded and a new one fences it.
 
     own_cluster.py    the hub's own Kafka, as hub.yaml configures it
     cluster.py        topics and their settings; opens readers and writers     (acls.py groups.py offsets.py log_dirs.py)
@@ -11,7 +11,7 @@ a transaction the producer is dropped and a new one fences it.
     writer.py         ``KafkaSender``: a bounded queue of records; ``KafkaWriter``: append and wait, in transactions
     connection.py     settings, errors and the admin client that all clients of a cluster share
     oauth_tokens.py java_client.py     credentials for clients that are not librdkafka's
-    read_proxy.py     a local proxy that keeps batches away whose unpacked size exceeds the bound
+    read_proxy.py     a local proxy that withholds batches whose unpacked size exceeds the bound
     contact/          clients that a cluster no longer answers, and why a broker refuses a connection
     protocol/         record batches as bytes, codecs, and requests that librdkafka does not offer
 """

@@ -32,7 +32,7 @@ _TYPES: Mapping[Resource, ResourceType] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class AccessRule:
-    """One access rule in Kafka's words. ``name`` "*" with LITERAL is everything of its kind."""
+    """An access rule in Kafka's terms. ``name`` "*" with LITERAL matches every resource of the type."""
 
     name: str
     pattern: Literal["LITERAL", "PREFIXED"]
@@ -47,12 +47,14 @@ class Acls(Connection):
     """Access rules of a cluster."""
 
     def topic_rules(self) -> frozenset[AccessRule] | None:
-        """Every rule on topics; None when the cluster checks no access at all."""
+        """Return all rules on topics; None if the cluster has no authorizer."""
         found = self.access_rules()
         return None if found is None else frozenset(each for each in found if each.resource == "TOPIC")
 
     def access_rules(self) -> frozenset[AccessRule] | None:
-        """Every rule on topics, transactional ids and the cluster; None when the cluster checks no access at all."""
+        """Return all rules on topics, transactional ids and the cluster; None if the cluster has no
+        authorizer.
+        """
         asked = AclBindingFilter(
             ResourceType.ANY,
             None,

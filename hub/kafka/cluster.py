@@ -102,7 +102,7 @@ class KafkaCluster(Offsets, Groups, Acls):
         futures = self.admin.describe_configs(resources, request_timeout=self.timeout_s)
         return {resource.name: list(entries.values()) for resource, entries in self._results(futures).items()}
 
-    # Each change can be rehearsed: the brokers check it as if it were meant, and change nothing.
+    # Each change can be rehearsed: the brokers validate it and change nothing.
 
     def create_topic(
         self,
@@ -176,8 +176,9 @@ class KafkaCluster(Offsets, Groups, Acls):
         return refused
 
     def _settled(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Wait until brokers show the settings, so that what reads them next sees them; but not for long: they are
-        decided, and a broker may put a value in its own words."""
+        """Wait until brokers show the settings, for a few seconds at most. The change is already decided, and
+        a broker may normalize a value.
+        """
         deadline = time.monotonic() + min(self.timeout_s, _SETTLED_S)
         while changes and time.monotonic() < deadline:
             try:
@@ -274,9 +275,8 @@ class KafkaCluster(Offsets, Groups, Acls):
     # ---- clients
 
     def next_records(self, positions: Positions, timeout_s: float) -> Positions:
-        """The offset of the first record to read at or after each position, or the end where there is none up to it.
-
-        Only offsets are looked at. Partitions that were not answered for in time are left out.
+        """Return the offset of the first record at or after each position, or the end if there is none. Reads
+        only offsets. Partitions without an answer in time are left out.
         """
         reader, found = self.reader(queue_kb=64), dict[TopicPartition, int]()
         deadline = time.monotonic() + timeout_s
@@ -288,7 +288,7 @@ class KafkaCluster(Offsets, Groups, Acls):
                     tp = record.topic_partition
                     found[tp] = min(record.offset, found.get(tp, record.offset))
                 for tp, reached in reader.position():
-                    # Where nothing was found and it moved on, or stands at the very end, it passed only markers.
+                    # If no record was found and the position moved or is at the end, there were only markers.
                     if tp not in found and reached > positions.get(tp) and reached >= ends.get(tp):
                         found[tp] = reached
         finally:
@@ -300,12 +300,13 @@ class KafkaCluster(Offsets, Groups, Acls):
         return KafkaReader(self, queue_kb)
 
     def follower(self) -> KafkaReader:
-        """A reader for who assigns once and polls for ever: it hears of records as soon, and asks more rarely whether there are
-        any. Its position passes marks of transactions a second late."""
+        """Open a reader for endless polling after one assignment. It receives records just as fast and sends
+        fewer requests; its position passes transaction markers up to a second late.
+        """
         return KafkaReader(self, wait_ms=FOLLOWING_WAIT_MS)
 
     def gatherer(self, *, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS) -> KafkaReader:
-        """A reader for who is in no hurry: records may come ``wait_ms`` late, and cost the broker a fraction."""
+        """Open a reader that lets records arrive up to ``wait_ms`` late, at a fraction of the broker's cost."""
         return KafkaReader(self, queue_kb, wait_ms, GATHERED_BYTES)
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter:

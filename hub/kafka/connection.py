@@ -46,7 +46,7 @@ MISSING = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID,
 }
-# The request is wrong: the same again fails again.
+# The request is wrong; a retry fails too.
 _REFUSED = {
     KafkaError.INVALID_CONFIG,
     KafkaError.INVALID_PARTITIONS,
@@ -67,7 +67,7 @@ _RIGHTS: dict[int, str] = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "give this user the right on the cluster itself (Describe, Create or Alter)",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "give this user Write on the transactional id",
 }
-# A partition is being given a leader: a moment after it was made, or its broker went.
+# A partition has no leader yet: it was just created, or its broker stopped.
 _LEADERLESS = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -114,10 +114,9 @@ _client_log.addFilter(_LogLimiter())
 
 
 class Connection:
-    """Bootstrap servers and the longest wait for one request; what the readers and writers of a cluster are given.
-
-    ``security``: librdkafka's settings for TLS and SASL, by their names. ``cut_off_s``: a client that has had no answer for
-    this long is replaced (contact/watchdog.py). ``bounds``: of what its readers unpack.
+    """Connection settings that the readers and writers of a cluster share. ``security``: librdkafka's
+    settings for TLS and SASL. ``cut_off_s``: a client without an answer for this long is replaced
+    (contact/watchdog.py). ``bounds``: limits on the unpacked size of batches that readers receive.
     """
 
     def __init__(
@@ -158,8 +157,9 @@ class Connection:
     def settings(
         self, part: str, heard: Callable[[KafkaError], None] | None = None, **more: Any
     ) -> dict[str, Any]:
-        """Return the settings that all clients share. ``part`` names the client in the brokers' logs and metrics; ``heard`` is
-        called with its errors."""
+        """Return the settings that all clients share. ``part`` names the client in the brokers' logs and
+        metrics; ``heard`` is called with its errors.
+        """
         return {
             **self._security,
             "bootstrap.servers": self.bootstrap,
@@ -232,7 +232,7 @@ class Connection:
         return True
 
     def socket_to(self, host: str, port: int, timeout_s: float) -> socket.socket:
-        """A connection to one broker, let in as all clients of this cluster are. Raises OSError, PeerError."""
+        """Connect to one broker with the cluster's TLS and SASL. Raises OSError, PeerError."""
         return opened(host, port, timeout_s, self._security, self._tokens)
 
     # ---- errors
@@ -349,9 +349,10 @@ def is_no_answer(error: HubError | None) -> bool:
 
 
 def retire(client: object, after_s: float = 0.0) -> None:
-    """Give a client up in a thread of its own: to destroy one that is cut off may take a while. ``after_s``: how long
-    calls of other threads may still wait for its answers. Producers are not closed, which would fail such
-    calls; they end with the last of these."""
+    """Close a client in a thread of its own, because closing a cut-off client may take long. ``after_s``: how
+    long calls of other threads may still wait for its answers. Producers are not closed, which would fail
+    those calls; they end with the last reference.
+    """
     threading.Thread(target=_close, args=(client, after_s), name="kafka-retired", daemon=True).start()
 
 

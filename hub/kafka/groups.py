@@ -1,9 +1,10 @@
 """[edge] Consumer groups: committed positions, members, and the hub's own positions published as group
 offsets.
 
-Offsets, and members in bulk, are asked with kafka-python, not with librdkafka: its admin client ends the whole process with a
-segmentation fault when a coordinator answers "not me" (librdkafka issue 5040, open as of 2.16), which each restart of
-a broker brings about. And kafka-python puts many groups into one request (KIP-709), librdkafka one.
+Offsets, and members in bulk, are requested with kafka-python instead of librdkafka. librdkafka's admin client
+ends the whole process with a segmentation fault when a coordinator answers NOT_COORDINATOR (librdkafka issue
+5040, open as of 2.16), which happens at each restart of a broker. Also, kafka-python puts many groups into
+one request (KIP-709); librdkafka only one.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _COORDINATOR_AWAY = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
 _WITHOUT_MEMBERS = ("EMPTY", "DEAD")
-# What goes wrong is raised to the caller; its log would say the same once more, at each try.
+# The caller gets every error; kafka-python's log would repeat it at each try.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
@@ -70,8 +71,10 @@ class Groups(Connection):
         return self.contacts.open("groups")
 
     def publish_group(self, group: str, positions: Positions) -> None:
-        """Commit positions as a group's offsets, with leader epoch -1 (unknown). Brokers refuse it while it has members:
-        then nothing is written. A coordinator that moves or still loads is asked again, for ``timeout_s`` at most."""
+        """Commit positions as a group's offsets, with leader epoch -1 (unknown). Brokers refuse it while the
+        group has members, and write nothing. Retries while the coordinator moves or loads, for at most
+        ``timeout_s``.
+        """
         request = ConsumerGroupTopicPartitions(
             group, [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
         )
@@ -132,7 +135,7 @@ class Groups(Connection):
         return sorted(self._listed())
 
     def _listed(self) -> dict[str, str]:
-        """Kafka's word for the state of each group."""
+        """Return the state of each group, in Kafka's terms."""
 
         def ask() -> ListConsumerGroupsResult:
             listing = self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
@@ -176,7 +179,9 @@ class Groups(Connection):
         return found
 
     def _each(self, groups: Sequence[str], ask: Callable[[Any, Sequence[str]], Any]) -> dict[str, Any]:
-        """Answers for all; where one group spoils the request of many, each is asked for itself."""
+        """Return the answer for each group; if one group fails a request for many, each is requested
+        separately.
+        """
         try:
             answers: dict[str, Any] = self._group_asked(lambda admin: ask(admin, groups), "groups")
             return answers
@@ -194,8 +199,9 @@ class Groups(Connection):
         return found
 
     def _group_asked(self, ask: Callable[[Any], T], doing: str) -> T:
-        """The answer of a client made for this one question. kafka-python's has a thread that nobody else ends, which goes
-        on connecting for ever when its cluster is gone; and it remembers coordinators of yesterday."""
+        """Return the answer to one request from a new admin client. A long-lived client of kafka-python has a
+        thread that keeps reconnecting when its cluster is gone, and caches outdated coordinators.
+        """
         contact = self._groups_contact
         try:
             with self._group_admin() as admin:
@@ -216,7 +222,9 @@ class Groups(Connection):
 
     @contextlib.contextmanager
     def _group_admin(self) -> Iterator[Any]:
-        """Made and filled in two steps: a constructor that fails leaves the thread behind, and us nothing to stop it by."""
+        """Create and start the client in two steps: a constructor that fails would leave a thread that
+        nothing can stop.
+        """
         admin: Any = KafkaAdminClient.__new__(KafkaAdminClient)
         admin._closed = False
         try:

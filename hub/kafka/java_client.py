@@ -1,7 +1,9 @@
-"""[edge] A cluster's TLS and SASL as the settings of Kafka's Java client, which Spark has: PEM files become text in them.
+"""[edge] TLS and SASL settings of a cluster for Kafka's Java client, which Spark uses. PEM files become
+inline text.
 
-Text, not names of files: Spark's executors may be on other machines. Java reads fewer kinds of keys than OpenSSL does, so a key
-that it would not take is refused here, with the command that makes one that it takes (KIP-651 for PEM, KIP-768 for OAuth).
+The text is inline because Spark's executors may be on other machines. Java reads fewer kinds of keys than
+OpenSSL, so a key that Java does not support is refused here, with the command that converts it (KIP-651 for
+PEM, KIP-768 for OAuth).
 """
 
 from __future__ import annotations

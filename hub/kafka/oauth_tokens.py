@@ -1,6 +1,7 @@
 """[edge] OAuth tokens for SASL's OAUTHBEARER, by client credentials (RFC 6749, 4.4; RFC 7628 for how Kafka takes them).
 
-librdkafka asks its endpoint by itself; this is for the clients that do not: kafka-python's, and the wire's of mirrors.
+librdkafka requests its own tokens. This module serves the clients that do not: kafka-python's, and the
+mirrors' own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TIMEOUT_S = 10.0
 
 @dataclass
 class Tokens:
-    """Thread safe. A token is asked for again shortly before it runs out."""
+    """OAuth tokens. Thread safe. A token is renewed shortly before it expires."""
 
     url: str
     client_id: str
@@ -28,7 +29,7 @@ class Tokens:
     _known: tuple[float, str] | None = field(default=None, repr=False)
 
     def __call__(self) -> str:
-        """Raises PeerError (HUB-3610) when the endpoint gives none."""
+        """Return a token. Raises PeerError (HUB-3610) when the endpoint returns none."""
         import httpx2  # most clusters need none
 
         with self._lock:

@@ -33,8 +33,9 @@ class Offsets(Connection):
     # ---- single partitions, many at once, each for itself: one that is gone or has no leader is left out
 
     def known_ends(self, partitions: Collection[TopicPartition]) -> Positions:
-        """``end_offsets`` of those that answer: one without a leader does not hide all others. No list of topics is asked
-        for: who polls the ends knows it."""
+        """Return the end offsets of partitions that answer; one without a leader does not hide the others.
+        Requests no list of topics, because frequent callers know it.
+        """
         return self._known(dict.fromkeys(partitions, OffsetSpec.latest()))
 
     def ends_of(self, partitions: Iterable[TopicPartition]) -> Positions:
@@ -56,7 +57,7 @@ class Offsets(Connection):
         wanted: Mapping[TopicPartition, OffsetSpec],
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> Positions:
-        """Raises PeerError when no partition at all was answered for."""
+        """Return the known offsets. Raises PeerError when no partition has an answer."""
         found: dict[TopicPartition, int] = {}
         failed: PeerError | None = None
         for some in _chunks(list(wanted.items())):

@@ -49,8 +49,9 @@ def bounds_of(settings: Settings) -> UnpackedBounds:
 
 
 def check_files(connection: ClusterConnection, whose: str) -> None:
-    """Raises ConfigError (HUB-1603) for the first file of the connection that cannot be read: librdkafka would say it
-    in words of OpenSSL's."""
+    """Raise ConfigError (HUB-1603) for the first file of the connection that cannot be read. librdkafka would
+    report OpenSSL's message instead.
+    """
     for key, path in connection.files().items():
         try:
             read_bytes(path, 0)

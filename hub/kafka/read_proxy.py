@@ -1,14 +1,16 @@
-"""[edge] asyncio: the proxy on this machine through which the hub's consumers read, so that none unpacks what is too large.
+"""[edge] asyncio: the local proxy of the hub's consumers, which withholds batches that are too large to
+unpack.
 
-Kafka's clients unpack a batch whole or record by record, whatever it unpacks to: a batch of 3 kB takes a JVM's heap, and librdkafka
-bounds zstd only. No setting of theirs changes that. So they do not connect to the brokers, but to this proxy in the hub's own
-process, which looks at each batch of a Fetch answer before its reader gets it (``protocol/bounded_frames.py``, ``protocol/unpacked_size.py``)::
+Kafka's clients unpack a batch of any size, whole or record by record: a batch of 3 kB can fill a JVM's heap,
+librdkafka bounds zstd only, and no setting changes that. So they connect not to the brokers but to this proxy
+in the hub's own process. It checks each batch of a Fetch answer before the reader receives it
+(``protocol/bounded_frames.py``, ``protocol/unpacked_size.py``)::
 
     librdkafka, Spark ─ 127.0.0.1, a port for each broker ─▶ ReadProxy ─ the cluster's TLS and SASL ─▶ broker
 
-Requests and all other answers pass as they are. One thread with one event loop serves all connections; unpacking is left to other
-threads. Where the cluster wants TLS or SASL, a client has to show a password of this process, which nobody else on the
-machine knows: the proxy's rights are the hub's. Answers wait nowhere: at most one frame of a connection is in memory.
+Requests and all other answers pass unchanged. One thread with one event loop serves all connections; other
+threads unpack. If the cluster uses TLS or SASL, a client must present a password that only this process
+knows, because the proxy has the hub's rights. At most one frame of each connection is in memory.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ class ReadProxy:
         return {} if self._password is None else {user: _USER, password: self._password}
 
     def place(self, host: str, port: int) -> tuple[str, int]:
-        """The address of the proxy that stands for a broker's; made when it is asked for the first time."""
+        """Return the proxy's address for a broker; the listener is created at the first call."""
         with self._lock:
             own = self._ports.get((host, port))
             if own is None:
@@ -137,7 +139,7 @@ class ReadProxy:
     # ---- the broker's side
 
     async def _reach(self, host: str, port: int) -> _Stream:
-        """A connection to the broker, let in. Raises OSError."""
+        """Open an authenticated connection to the broker. Raises OSError."""
         context = tls_context(self._security)
         named = host if context is not None else None
         try:
@@ -162,7 +164,9 @@ class ReadProxy:
     # ---- the client's side
 
     async def _let_in(self, client: _Stream, broker: _Stream) -> None:
-        """SaslHandshake and SaslAuthenticate with PLAIN (RFC 4616). Raises _Closed for who does not know the password."""
+        """Handle SaslHandshake and SaslAuthenticate with PLAIN (RFC 4616). Raises _Closed for a wrong
+        password.
+        """
         while True:
             frame = await client.frame(_MOST_REQUEST_BYTES)
             api, version, correlation, at = _head(frame)

@@ -25,15 +25,17 @@ WAIT_MS = 20
 # A reader that follows a topic forever polls once a second instead of fifty times: on an idle broker, those
 # requests were most of the work.
 FOLLOWING_WAIT_MS = 1_000
-# Who is in no hurry lets the broker gather so much: else it sends each record as it comes, hundreds of times a second.
+# A reader that may wait lets the broker gather this many bytes; otherwise the broker sends each record as it
+# comes, hundreds of times a second.
 GATHERED_BYTES = 65_536
 _POLL = 5_000
 
 
 def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[Record]]:
-    """The records from where the reader stands until ``end``, as they come: a topic of weeks takes minutes, and may, as long as it
-    gets on. Gives nothing, too, so that who reads may stop between. Raises what ``poll`` raises, and PeerError when nothing came
-    for ``silent_s``, wherever the time went else."""
+    """Yield the records from the reader's position until ``end``, as they arrive. There is no time limit
+    while the position moves. Also yields empty batches, so that the caller can stop. Raises the errors of
+    ``poll``, and PeerError when nothing arrived for ``silent_s``.
+    """
     heard_s = time.monotonic()
     while not (at := reader.position()).covers(end):
         records = reader.poll(_POLL, 0.2)

@@ -23,7 +23,7 @@ from hub.record import NewRecord, Positions, TopicPartition
 _LARGEST_COPY = 100_000_000
 # Of many records, how many are queued before answers are served again.
 _SERVED_EVERY = 500
-# How long records that are given up may take to be reported.
+# Longest wait for the reports of discarded records.
 _PURGED_S = 1.0
 
 
@@ -44,7 +44,8 @@ _Answer = tuple[NewRecord, Acknowledged | None, KafkaError | None, Message]
 
 
 class KafkaSender:
-    """Records under way to the log, through a bounded queue, in order per partition, each once (idempotence).
+    """Idempotent producer with a bounded queue. Records are written in order per partition, each exactly
+    once.
 
     ``send`` may be called from many threads. What could not be delivered is raised by the next ``send`` or ``flush``,
     except where the caller gave ``acknowledged``: then it is told there. A producer that is cut off is given up with all that
@@ -99,8 +100,9 @@ class KafkaSender:
         new: NewRecord,
         acknowledged: Acknowledged | None = None,
     ) -> None:
-        """Queue a record; waits while the queue is full. ``acknowledged`` hears (partition, offset, error or None),
-        from whichever thread polls."""
+        """Queue a record; waits while the queue is full. ``acknowledged`` is called with (partition, offset,
+        error or None) from the thread that polls.
+        """
         self._check_contact()
         self.raise_failed()
         self._produce(new, self._delivered(new, acknowledged))
@@ -125,7 +127,7 @@ class KafkaSender:
         self.poll(0)
 
     def _check_contact(self) -> None:
-        """Give a producer that is cut off up, and make a new one once Kafka answers. Raises PeerError (HUB-3010) until then."""
+        """Replace a cut-off producer once Kafka answers. Raises PeerError (HUB-3010) until then."""
         contact = self._contact
         if not contact.blocked and (contact.renewals == self._renewals or not self._renews):
             return
@@ -213,7 +215,7 @@ class KafkaSender:
         return self.cluster.translated(error, doing)
 
     def drop(self) -> None:
-        """Give up on what is under way; never waits."""
+        """Discard all pending records without waiting."""
         with contextlib.suppress(KafkaException):  # a fenced producer refuses even this
             self.producer.purge()
 
@@ -253,8 +255,9 @@ class KafkaSender:
                 self._failed.append(failed)
 
     def _why_broken(self) -> KafkaException:
-        """The fatal error that a producer answers to all it is asked. What a callback raised is lost when another
-        callback ran after it."""
+        """Return the fatal error that a broken producer raises for every call. An exception of a callback is
+        lost when another callback runs after it.
+        """
         try:
             self.producer.begin_transaction()
         except KafkaException as reason:
@@ -291,7 +294,9 @@ class KafkaWriter:
     def append_with_groups(
         self, records: Sequence[NewRecord], groups: Mapping[str, Positions], check: Callable[[], None]
     ) -> Positions:
-        """See GroupWriter. Records are written last: a transaction holds back who reads their topics."""
+        """See GroupWriter. Records are written last, because an open transaction holds back readers of their
+        topics.
+        """
         if self.name is None:
             raise HubFault("positions of groups are committed by a writer with a name", code="HUB-5031")
 
@@ -376,7 +381,9 @@ class KafkaWriter:
         return Positions(after)
 
     def _add_group(self, sender: KafkaSender, group: str, positions: Positions) -> None:
-        """Add a group's positions to the transaction, with leader epoch -1 (unknown). A coordinator that moves is asked again."""
+        """Add a group's positions to the transaction, with leader epoch -1 (unknown). Retries while the
+        coordinator moves.
+        """
         offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
         deadline = time.monotonic() + self.cluster.timeout_s
         while True:

@@ -37,7 +37,7 @@ def log_of(world: World, topic: str, at: str = "home") -> list[Record]:
 
 
 def check_log(world: World, records: Mapping[str, list[Record]]) -> list[str]:
-    """Every acknowledged event is in the log where it was acknowledged, once; nothing else is."""
+    """Check that every acknowledged event is in the log at its acknowledged place, once, and nothing else is."""
     journal, wrong = world.journal, []
     places: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
     for topic in (ORDERS, PEOPLE):
@@ -183,7 +183,7 @@ def _content(record: Record) -> tuple[Any, ...]:
 
 
 def check_registry(world: World, acknowledged: Mapping[int, str]) -> list[str]:
-    """Both nodes have every acknowledged id, with the same schema."""
+    """Check that both nodes have every acknowledged id, with the same schema."""
     wrong: list[str] = []
     for url in world.urls.values():
         for schema_id, text in acknowledged.items():
@@ -241,7 +241,9 @@ def settle(world: World, say: Callable[[str], None]) -> None:
 def check_all(
     world: World, subscriber: Subscriber, ids: Mapping[int, str], say: Callable[[str], None]
 ) -> list[str]:
-    """Everything, once ``settle`` has returned. Stores and copies that are a moment behind are looked at again."""
+    """Run all checks, after ``settle`` has returned. Stores and copies that are slightly behind are checked
+    again.
+    """
     records = {topic: log_of(world, topic) for topic in MIRRORED}
     wrong = list(world.journal.wrong) + check_log(world, records)
     expected = fold(world.codec, records[ORDERS], records[PEOPLE])

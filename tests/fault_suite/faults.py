@@ -1,4 +1,5 @@
-"""The kinds of faults: a registry of generator functions. What stands before ``yield`` hurts, what stands after it heals.
+"""Kinds of faults: a registry of generator functions. The code before ``yield`` injects the fault, the code
+after it heals it.
 
 A kind is chosen by seed (trial.py). ``hits`` names the services (probes.py) that may be away because of it; ``needs``
 names what a world must have for it; ``alone`` keeps it from being combined with others; ``once`` from happening twice

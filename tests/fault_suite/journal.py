@@ -13,8 +13,9 @@ Event = dict[str, Any]
 class Journal:
     """Every event of a trial by its id. Thread safe.
 
-    ``sent``: events handed to a client. ``acknowledged``: those whose writer heard that they are in the log. An event
-    that was sent and never acknowledged may be in the log or not; one that was rolled back may not be read at all.
+    ``sent``: events passed to a client. ``acknowledged``: events whose writer received their place in the
+    log. An event that was sent and never acknowledged may or may not be in the log; one that was rolled back
+    must not be readable.
     """
 
     sent: dict[str, Event] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Changes in the middle of it all: schemas, views, files with mistakes, topics made again."""
+"""Changes during a trial: schemas, views, files with mistakes, recreated topics."""
 
 from __future__ import annotations
 

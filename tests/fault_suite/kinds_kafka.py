@@ -139,7 +139,9 @@ def add_partitions(world: World, chance: Random) -> Iterator[None]:
 
 @kind("a zombie producer commits late", "zombie", hits=())
 def zombie_producer(world: World, chance: Random) -> Iterator[None]:
-    """A transaction is left open; another producer of the same id fences it; then the first one tries to commit."""
+    """Leave a transaction open, fence it with another producer of the same id, then let the first producer
+    commit.
+    """
     first, second = (
         Producer({"bootstrap.servers": world.home.bootstrap, "transactional.id": "faults.zombie"})
         for _ in range(2)

@@ -107,7 +107,7 @@ _silent(
 
 @kind("HTTP: answers are lost", "link HTTP", hits=(), seconds=(1.0, 4.0), needs=(SILENCE,))
 def lose_answers(world: World, chance: Random) -> Iterator[None]:
-    """Requests arrive and are carried out; what is answered on the connections of now never comes."""
+    """Drop all answers on the current connections; requests still arrive and are executed."""
     _swallow_answers(world.http_link)
     yield
 

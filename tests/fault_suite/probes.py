@@ -1,5 +1,6 @@
-"""Probes: one thread for each service sends a small request again and again. The successes give the recovery time after
-a fault."""
+"""Probes: one thread for each service sends a small request repeatedly. The successes give the recovery time
+after a fault.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +169,7 @@ class _Produced(Probe):
         return False
 
     def arrived(self, number: int, place: tuple[int, int]) -> bool:
-        """Look once, for at most some seconds, for the effect of a record."""
+        """Check once, for at most some seconds, for the effect of a record."""
         raise NotImplementedError
 
     def lost(self) -> None:

@@ -102,7 +102,7 @@ class TokenReader(Reader):
 
 
 class KeyReader(Reader):
-    """Reads keys again and again: a row's version never goes back."""
+    """Reads keys repeatedly: a row's version must never go back."""
 
     def __init__(self, journal: Journal, url: str, seed: int) -> None:
         super().__init__(journal, url, seed)
@@ -128,7 +128,7 @@ class KeyReader(Reader):
 
 
 class SqlReader(Reader):
-    """Asks for a sum over a view: events only come, so it never falls."""
+    """Requests a sum over a view repeatedly: events are only added, so the sum must never fall."""
 
     def __init__(self, journal: Journal, url: str, seed: int) -> None:
         super().__init__(journal, url, seed)

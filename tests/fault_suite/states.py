@@ -106,7 +106,9 @@ def _of_stores(view: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_lag(hurt: Part, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A view that nobody moves is late or unknown, never OK. Writers append all the time."""
+    """Yield violations in the lag of a view. A stopped view is late or unknown, never OK, because writers
+    append all the time.
+    """
     if hurt not in ("materializer", "applier", "home Kafka"):
         return
     for row in rows:

@@ -68,7 +68,7 @@ def abilities(size: Size) -> frozenset[str]:
 
 def kinds_of(order: Order) -> list[Kind]:
     """The kinds of faults of a trial. Raises ValueError when none is left."""
-    silence = {"silence"} if order.only else set()  # minutes each: only for those who ask for them
+    silence = {"silence"} if order.only else set()  # minutes each: only on request
     kinds = [
         each
         for each in possible(abilities(order.size) | silence)

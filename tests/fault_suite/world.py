@@ -207,7 +207,7 @@ class World:
         return None
 
     def kill(self, part: str) -> None:
-        """kill -9, once it is there (a JVM that is just being started is waited for)."""
+        """Kill a process with kill -9. Waits for a JVM that is just starting."""
         deadline = time.monotonic() + patient(60.0)
         while time.monotonic() < deadline:
             pid = self.pid(part)

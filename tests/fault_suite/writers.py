@@ -24,7 +24,7 @@ _PAUSE_S = 0.3
 
 @dataclass
 class Source:
-    """Makes events by seed; ids and ``seq`` are unique over all writers of a trial."""
+    """Generates events by seed; ids and ``seq`` are unique over all writers of a trial."""
 
     seed: int
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -98,7 +98,7 @@ class Writer:
 
 
 class KafkaWriter(Writer):
-    """Orders, and now and then people, by an idempotent producer that gives up nothing."""
+    """Writes orders, and sometimes people, with an idempotent producer that never gives up a record."""
 
     def __init__(
         self, name: str, journal: Journal, source: Source, codec: Codec, per_s: float, bootstrap: str
@@ -159,7 +159,9 @@ class KafkaWriter(Writer):
 
 
 class SloppyWriter(KafkaWriter):
-    """Sends each order again when it hears nothing in a second, without idempotence: the log has some of them twice."""
+    """Writes each order again when there is no answer within a second, without idempotence: the log has some
+    orders twice.
+    """
 
     def __init__(
         self, name: str, journal: Journal, source: Source, codec: Codec, per_s: float, bootstrap: str

@@ -1,7 +1,7 @@
-"""Loaded by every Python process of a trial of the fault suite, before anything else (PYTHONPATH, Python's ``site``).
+"""Startup module of every Python process in a trial of the fault suite (PYTHONPATH, Python's ``site``).
 
-HUB_FAULT_CLOCK: a file with seconds by which ``time.time`` is wrong. HUB_PLANTED_BUG: the name of a bug that this process
-is to have (bugs.py). Nothing of this is part of the product.
+HUB_FAULT_CLOCK: a file with the number of seconds by which ``time.time`` is wrong. HUB_PLANTED_BUG: the name
+of this process's bug (bugs.py). This module is not part of the product.
 """
 
 import os

@@ -115,7 +115,7 @@ class _World:
         return found
 
     def link(self, name: str, *, back: bool = False) -> Link:
-        """A mirror of the file; with ``back`` also the way back of one, which nobody declares."""
+        """Return a mirror of the file; with ``back``, its implicit way back."""
         from hub.replication.ownership.links import links
 
         found = links(self.file)
@@ -680,7 +680,7 @@ _DIFFERENCE_COLUMNS = ("topic", "partition", "source_offset", "target_offset", "
 
 
 def _difference(verdict: PartitionVerdict, each: DifferingRecord) -> dict[str, Any]:
-    """One difference as a row; an offset is None where that side has no such record."""
+    """Return a difference as a table row; an offset is None where that side has no such record."""
     return {
         "topic": verdict.place.topic,
         "partition": verdict.place.partition,

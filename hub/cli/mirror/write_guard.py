@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 
 def write_refusals(settings: Settings, cluster: KafkaCluster) -> Callable[[str], HubError | None]:
-    """Why no record of a topic may be written in the hub's own cluster now; None: it may. Without a mirrors.yaml all may.
-
-    What it gives raises ConfigError for a file that is wrong, PeerError when it cannot be told which of the file's clusters
-    this is, or who acts for whom.
+    """Return a function from a topic to the error that forbids writing it here now; None if it may be
+    written. Without a mirrors.yaml all topics may. Raises ConfigError for an invalid file, and PeerError when
+    this cluster's name in the file, or the owner, cannot be determined.
     """
     from hub.replication.config.mirrors import MIRRORS_FILE, load
     from hub.replication.ownership.links import checked, home_of, write_refusal

@@ -82,7 +82,7 @@ def line(row: dict[str, Any]) -> dict[str, object]:
 
 
 def sparkline(values: list[float]) -> str:
-    """``▁▂▅█``: seconds behind over the last readings; flat and low when nothing waits."""
+    """Return the lag of the last readings as ``▁▂▅█``; flat and low without lag."""
     most = max(values, default=0.0)
     if most <= 0:
         return BARS[0] * len(values)

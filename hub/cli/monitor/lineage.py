@@ -87,7 +87,9 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def fetch_lineage(asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The answer; while the server asks the mirrors' clusters for the first time it is waited for, a few seconds."""
+    """Return the server's answer. Waits a few seconds while the server asks the mirrors' clusters for the
+    first time.
+    """
     until_s = time.monotonic() + MIRRORS_S
     while True:
         found: dict[str, Any] = http.get("/api/lineage", asked, timeout_s=TIMEOUT_S)

@@ -62,7 +62,7 @@ def top(
     home = load_settings().home
     processes = ProcessTable(home)
     if output is Output.json or once or not sys.stdout.isatty():
-        pause(min(interval, 0.5))  # processor time needs two looks
+        pause(min(interval, 0.5))  # CPU time needs two readings
         console = Console(width=None if sys.stdout.isatty() else 200)
         looked(
             lambda: look(processes),
@@ -82,7 +82,7 @@ def top(
 
 
 class ProcessTable:
-    """The hub's processes on this machine, with their processor time between two looks."""
+    """Table of the hub's processes on this machine, with their CPU time between two refreshes."""
 
     def __init__(self, home: Path) -> None:
         from hub.observability.cluster.processes import ProcessList as Table
@@ -96,7 +96,7 @@ class ProcessTable:
 
 
 def cluster() -> dict[str, Any] | None:
-    """The cluster in a few numbers; None: it is not for who asks, or the server knows of no such page."""
+    """Return the cluster summary; None if the user may not see it, or the server lacks the page."""
     try:
         found = http.get("/api/cluster", timeout_s=TIMEOUT_S)
     except CallerError:
@@ -151,7 +151,7 @@ def _cluster(cluster: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def screen(seen: Mapping[str, Any]) -> Group:
-    """The look as rich draws it."""
+    """Render one refresh with rich."""
     from rich import box
     from rich.console import Group
     from rich.table import Table

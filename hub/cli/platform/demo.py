@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hub.kafka import KafkaCluster
     from hub.schema_registry.client.registry_client import RegistryClient
 
-# Of an installed wheel within the package, else those of the repository.
+# Within the package if installed, else in the repository.
 _INSTALLED = Path(__file__).resolve().parents[2] / "demo" / "examples"
 EXAMPLES = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).resolve().parents[3] / "examples"
 _PROGRESS_EVERY_S = 10.0

@@ -47,7 +47,7 @@ def serve() -> None:
         limit_concurrency=room_for(settings.http_connections),
         log_level="warning",
         access_log=False,
-        # Subscribers of changes hold their connections open for ever: a stop does not wait for them.
+        # Subscribers hold their connections open forever: a stop does not wait for them.
         timeout_graceful_shutdown=2,
         # They say nothing but "ping".
         ws_max_size=1 << 12,

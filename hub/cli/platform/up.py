@@ -119,7 +119,7 @@ def check_kafka(settings: Settings) -> None:
 
 
 def fetch_jars(settings: Settings) -> None:
-    """Fetch the locked jars that are missing, with a progress bar; then prepare what makes Spark start quickly."""
+    """Fetch missing locked jars with a progress bar, then prepare Spark's quick start."""
     find_java(settings)
     with download_bar("Fetching Kafka and Spark's connectors") as progress:
         jars = ensure_jars(settings, progress=progress)
@@ -268,6 +268,6 @@ def _is_ready(hub: RunningHub | None, pid: int) -> bool:
 
 
 def kafka_answers(settings: Settings) -> bool:
-    """True when some Kafka broker answers at the first bootstrap address, whoever it lets in."""
+    """Return whether a Kafka broker answers at the first bootstrap address, even if it refuses the client."""
     host, _, port = settings.bootstrap.split(",")[0].rpartition(":")
     return answers_api_versions(host, int(port))

@@ -77,7 +77,9 @@ def _read(file: Path) -> str:
 
 
 def _whole(source: TextIO, name: str) -> str:
-    """Its text. Raises CallerError for one that is too long: a part of it might mean something else."""
+    """Return the text of the file. Raises CallerError for one that is too long: a part of it could mean
+    something else.
+    """
     text = source.read(_MOST_CHARACTERS + 1)
     if len(text) > _MOST_CHARACTERS:
         most = f"{_MOST_CHARACTERS:,}".replace(",", " ")

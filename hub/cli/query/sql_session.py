@@ -27,7 +27,7 @@ class StatementRefused(HubError):
 
 @dataclass(slots=True)
 class Session:
-    """Asks one server; remembers the limits of this call and, for a while, what tables there are."""
+    """A session with one server; remembers the limits of this call and, for a while, the tables."""
 
     limit: int = 1_000
     timeout_ms: int | None = None

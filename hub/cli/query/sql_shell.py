@@ -1,4 +1,4 @@
-r"""[edge] prompt_toolkit: the shell of ``hub sql``. What psql's users have in their fingers works: ``;``, ``\d``, ``\x``, ``\watch``.
+r"""[edge] prompt_toolkit: the shell of ``hub sql``, with psql's habits: ``;``, ``\d``, ``\x``, ``\watch``.
 
 ``script`` runs text without a terminal, data to standard output and remarks to standard error, and ends at the first
 error; ``interactive`` goes on after one. Heavy parts are imported when they are used.
@@ -42,7 +42,7 @@ _BEHIND = re.compile(r";\s*(\\[a-z]+[^;\n]*)$")
 
 
 class Shell:
-    """State of one session: where answers go, how they look, parameters."""
+    """State of one session: output target, format, parameters."""
 
     def __init__(
         self,
@@ -371,7 +371,9 @@ class Shell:
 
 
 def history_file() -> Path:
-    """In the user's state folder; nobody else may read it: statements hold what people ask for."""
+    """Return the history file in the user's state folder. Only the user may read it: statements may hold
+    private data.
+    """
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "hub"
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -393,7 +395,7 @@ def _begun(text: str) -> bool:
 
 
 def _behind(text: str) -> re.Match[str] | None:
-    """The command behind a statement that has ended; none within a text."""
+    """Return the match of the command after a finished statement; None within a text."""
     from hub.materializers.queries.parser import is_complete
 
     found = _BEHIND.search(text)

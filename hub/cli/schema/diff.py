@@ -1,4 +1,6 @@
-"""[edge] ``hub schema diff``, ``search`` and ``infer``: what changed, where something is, what samples look like."""
+"""[edge] ``hub schema diff``, ``search`` and ``infer``: changes between versions, search in schemas, schemas
+of samples.
+"""
 
 from __future__ import annotations
 

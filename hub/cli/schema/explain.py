@@ -1,5 +1,5 @@
-"""[edge] ``hub schema explain``: which rules hold for a subject, who set each, and how it came about; and what
-the subject's schema breaks, also where that only warns.
+"""[edge] ``hub schema explain``: the rules of a subject and their sources, and the violations of its schema,
+including warnings.
 """
 
 from __future__ import annotations

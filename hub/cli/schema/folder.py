@@ -475,7 +475,9 @@ def _as_json(item: Item, found: Touched) -> dict[str, object]:
 
 
 def annotated(made: FolderPlan, found: Mapping[str, Touched]) -> Iterator[str]:
-    """GitHub's workflow commands: an error a reason, a warning what breaks, a notice who reads. Paths as they are from here."""
+    """Yield GitHub's workflow commands: an error per reason, a warning per impact, a notice per reader. Paths
+    are relative to the current folder.
+    """
     for item in made.items:
         if item.file is None:
             continue

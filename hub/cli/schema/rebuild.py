@@ -59,7 +59,9 @@ def rebuild(
 
 @contextmanager
 def _bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error for reading and one for writing; nothing where nobody looks."""
+    """Show a progress bar on standard error for reading and one for writing; silent if that is not a
+    terminal.
+    """
     if not sys.stderr.isatty():
         yield lambda _what, _done, _total: None
         return

@@ -422,7 +422,7 @@ def _check_import(loaded: TopicTree, found: Mapping[str, TopicDescription]) -> N
 
 
 def _write(path: Path, text: str) -> None:
-    """The whole file or, when the disk is full or the folder is not ours, the one that was there."""
+    """Write the whole file; keep the old one when the disk is full or the folder is not writable."""
     beside = path.with_name(f".{path.name}.new")
     try:
         beside.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""[edge] Schemas of a view's sources, read from the project's folder ``schemas``: no registry is asked."""
+"""[edge] Schemas of a view's sources, read from the project's folder ``schemas``, without a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[edge] ``hub view show``, and what lists of views say in a few words."""
+"""[edge] ``hub view show``, and summaries for lists of views."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def snapshot_group_summary(group: Mapping[str, Any] | None) -> str:
 
 
 def stores_in_short(stores: Iterable[Mapping[str, Any]]) -> str:
-    """``serving, lake (filling, 1200 behind), warehouse (DIFFERS)``"""
+    """Return a summary such as ``serving, lake (filling, 1200 behind), warehouse (DIFFERS)``."""
     return ", ".join(
         each["store"] + (f" ({', '.join(said)})" if (said := _not_as_it_should(each)) else "")
         for each in stores

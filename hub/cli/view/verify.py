@@ -1,4 +1,4 @@
-"""[edge] ``hub view verify``: proves that stores equal the changelog of a view. Asks Kafka and the stores themselves."""
+"""[edge] ``hub view verify``: compare stores with the changelog of a view, directly in Kafka and the stores."""
 
 from __future__ import annotations
 

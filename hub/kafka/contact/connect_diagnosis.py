@@ -36,7 +36,7 @@ _MOST_BYTES = 1 << 22
 
 
 class ConnectDiagnosis(NamedTuple):
-    """Why, in words that go after "Kafka … does not let the hub in", and the way out."""
+    """Reason and way out. The reason completes the message "Kafka … does not let the hub in"."""
 
     why: str
     hint: str
@@ -90,7 +90,9 @@ _REFUSED = re.compile(
 
 
 class DiagnosisCallback:
-    """The error callback of a cluster's clients: why they were not let in, as long as it is news. Thread safe."""
+    """Error callback of a cluster's clients. Keeps the most recent reason why a broker refused them. Thread
+    safe.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[float, int, str] | None = None

@@ -1,4 +1,4 @@
-"""[shell] Detect clients that a cluster no longer answers, and have each replaced by a new one once Kafka is well.
+"""[shell] Detect clients that a cluster no longer answers, and have each replaced once Kafka answers again.
 
 librdkafka's clients do not always come back (docs/adr/0030-cut-off-clients.md). Every client of a cluster therefore reports
 its answers and failures to a ``Contact``::
@@ -31,8 +31,7 @@ _LOOK_EVERY_S = 0.25
 
 class Contact:
     """Contact of one client with its cluster. ``answered`` and ``failed`` may be called from any thread.
-
-    ``blocked``: the client is cut off. ``renewals``: how often its holder was asked to replace it.
+    ``blocked``: the client is cut off. ``renewals``: how often its owner was asked to replace it.
     """
 
     def __init__(self, contacts: Contacts, client: str, is_behind: Callable[[], bool] | None = None) -> None:
@@ -61,7 +60,9 @@ class Contact:
             self._contacts.watch()
 
     def doubt(self) -> None:
-        """Have ``is_behind`` asked in the background: the client heard nothing, which may be right or a lost connection."""
+        """Check in the background whether ``is_behind``: the client received nothing, which is normal or a
+        lost connection.
+        """
         self.doubted = True
         self._contacts.watch()
 
@@ -79,7 +80,7 @@ class Contact:
         )
 
     def forget(self) -> None:
-        """Report no failure any more: Kafka answers a fresh client, and this one may not have been asked again."""
+        """Clear the failure: Kafka answers a new client, and this one may not have sent a request since."""
         self.answered()
         self.forgotten = True
 
@@ -99,7 +100,9 @@ class ContactReport(NamedTuple):
 
 
 class Contacts:
-    """Contacts of one cluster's clients. ``probe`` asks Kafka with a fresh client: whether it is answered."""
+    """Contacts of one cluster's clients. ``probe`` asks Kafka with a new client and returns whether it
+    answers.
+    """
 
     def __init__(self, cluster: str, cut_off_s: float, probe: Callable[[], bool | None]) -> None:
         self.cluster = cluster
@@ -124,7 +127,7 @@ class Contacts:
             self._known.discard(contact)
 
     def watch(self) -> None:
-        """Look after contacts in a thread, for as long as one of them fails."""
+        """Watch the contacts in a thread for as long as one of them fails."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -137,7 +140,7 @@ class Contacts:
             return list(self._known)
 
     def step(self, now_s: float) -> bool:
-        """Take one look at all contacts; False when none needs another."""
+        """Check all contacts once; return False when no further check is needed."""
         contacts = self.all()
         for each in contacts:
             if each.doubted:
@@ -158,7 +161,7 @@ class Contacts:
         return bool(failing) or any(each.doubted for each in contacts)
 
     def _end(self, overdue: Sequence[Contact]) -> None:
-        """Kafka answers: have those that were cut off replaced, and forget failures that nobody repeated."""
+        """Kafka answers: have cut-off clients replaced, and clear failures that did not recur."""
         cut_off = [each for each in overdue if each.blocked]
         for each in overdue:
             if each.blocked:
@@ -182,7 +185,7 @@ class Contacts:
             )
 
     def is_over(self) -> bool:
-        """Take one look; True when no contact needs another, and the thread is to end."""
+        """Check once; return True when no further check is needed and the thread should end."""
         try:
             if self.step(time.monotonic()):
                 return False
@@ -190,7 +193,7 @@ class Contacts:
             log.exception("clients of Kafka cannot be looked after")
             return False
         with self._lock:
-            # A client that failed since the look found the thread at work.
+            # A client that failed after the check relied on the running thread.
             if any(each.failing_since_s is not None or each.doubted for each in self._known):
                 return False
             self._thread = None
@@ -207,7 +210,9 @@ class Contacts:
 
 
 def _look_after(contacts: weakref.ref[Contacts]) -> None:
-    """Holds nothing between two looks: a cluster that nobody uses any more ends its thread."""
+    """Run the watchdog. Holds no reference between two steps, so the thread ends with the cluster's last
+    user.
+    """
     while (found := contacts()) is not None:
         if found.is_over():
             return

@@ -1,6 +1,6 @@
-"""[core] Answers of brokers as the read proxy passes them on: Fetch, the addresses of brokers, the versions of requests.
+"""[core] Broker answers as the read proxy forwards them: Fetch, broker addresses, request versions.
 
-Four kinds of answers change on their way, all others pass as they are (Kafka's protocol guide)::
+The proxy changes four kinds of answers and forwards all others unchanged (Kafka's protocol guide)::
 
     ApiVersions      requests whose answers change are capped at versions without compact fields; those that the proxy cannot
                      read, and that its clients do not need, are hidden
@@ -8,9 +8,9 @@ Four kinds of answers change on their way, all others pass as they are (Kafka's 
     FindCoordinator  the same
     Fetch            a batch that no reader may unpack becomes one small record that says so: the stand-in
 
-The stand-in is a record without key and value at the first offset of the batch, with the header ``hub.unread``: why, in half a
-sentence. Its batch keeps the offsets, producer and times of the one that it stands for, so positions, aborted transactions and
-gaps are what they were.
+The stand-in is a record without key and value at the first offset of the batch; its header ``hub.unread`` has
+the reason. Its batch keeps the offsets, producer and times of the original, so positions, aborted
+transactions and gaps do not change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DESCRIBE_CLUSTER, _DESCRIBE_TOPIC_PARTITIONS = 60, 75
 CAPS: Final = {FETCH: 11, METADATA: 8, FIND_COORDINATOR: 2, SASL_HANDSHAKE: 1, SASL_AUTHENTICATE: 1}
 """The newest version of each request whose answer the proxy reads."""
 _HIDDEN: Final = {_DESCRIBE_CLUSTER, _DESCRIBE_TOPIC_PARTITIONS}
-_NOBODYS = 30_000  # added to the key of a request that is hidden: no client knows such a one
+_NOBODYS = 30_000  # added to the key of a hidden request: clients do not know such a key
 _OLDEST_FETCH = 4
 
 _CRC_FROM = 21
@@ -140,7 +140,8 @@ def parts_of(frame: bytearray, version: int) -> Iterator[PartitionRecords]:
 def bounded(
     frame: bytearray, version: int, bounds: UnpackedBounds, judge: Judge
 ) -> list[bytes | memoryview] | None:
-    """Return an answer to Fetch in pieces, without what no reader may unpack; None: it passes as it is.
+    """Return an answer to Fetch in pieces, without batches that no reader may unpack; None if it is
+    unchanged.
 
     Of each partition no more is passed on than unpacks to ``bounds.batch_bytes``, or its first batch: the reader asks for the
     rest. Raises CorruptBatch for bytes that are no batches.
@@ -233,7 +234,7 @@ def stand_in(batch: RecordBatch, why: str) -> bytes:
 
 
 def unread_record(why: str) -> bytes:
-    """Key, value and headers of the record in a stand-in, as they lie in a batch."""
+    """Return key, value and headers of a stand-in's record, encoded as in a batch."""
     header, text = UNREAD_HEADER.encode(), why.encode()
     sized = [_varint(len(header)), header, _varint(len(text)), text]
     return _varint(-1) + _varint(-1) + _varint(1) + b"".join(sized)

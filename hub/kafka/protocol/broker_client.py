@@ -4,9 +4,10 @@ librdkafka gives records, not batches; kafka-python gives batches but spends abo
 generated schemas serve the rare requests (metadata, coordinators, transactions, offsets) and its mechanisms the
 authentication; Fetch and Produce, one of each for many partitions, are packed here with ``struct``.
 
-Every wait ends: connecting, sending and receiving have deadlines, after which the connection is closed, because an
-answer that comes later must not be taken for another's. A broker that is silent for ten seconds is given up (``Patience``), so that a
-link that is half open, which gives neither an answer nor an error, is noticed. ``translated`` makes of Kafka's error codes::
+Connecting, sending and receiving have deadlines, after which the connection is closed, because a late answer
+must not be taken for another request's. A broker that is silent for ten seconds is given up (``Patience``),
+so that a half-open link, which gives neither an answer nor an error, is noticed. ``translated`` converts
+Kafka's error codes::
 
     ConnectionLost   HUB-3601  no answer: connect again
     BrokerBusy       HUB-3602  not now, or not this broker: ask again, perhaps after new metadata
@@ -67,7 +68,7 @@ _REAUTHENTICATE_AT = (
 
 
 class ConnectionLost(PeerError):
-    """The broker does not answer, or the connection ended: whatever was asked may have been done."""
+    """The broker does not answer, or the connection ended. The request may have been executed."""
 
     code = "HUB-3601"
 
@@ -99,7 +100,7 @@ class BrokerRefused(CallerError):
 
 
 class PartitionsRefused(BrokerRefused):
-    """The cluster refuses some partitions; all else could be done. ``places``: which."""
+    """The cluster refuses some partitions, listed in ``places``; the others are accepted."""
 
     def __init__(self, error: BrokerRefused, places: Iterable[TopicPartition]) -> None:
         super().__init__(error.message, hint=error.hint, kafka_code=error.kafka_code)
@@ -139,7 +140,7 @@ _REFUSED: Final[dict[int, str | None]] = {
 
 
 def error_name(code: int) -> str:
-    """The protocol's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
+    """Return the protocol's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
     found = kafka_errors.for_code(code)
     return str(getattr(found, "message", "") or found.__name__)
 
@@ -223,9 +224,8 @@ class Patience:
 
 
 class BrokerConnection:
-    """A connection to one broker: requests go out at once, answers come back in their order. Not thread safe.
-
-    Raises ConnectionLost, after which it is closed; Refused when the broker does not let us in.
+    """A connection to one broker: requests are sent at once, answers arrive in their order. Not thread safe.
+    Raises ConnectionLost, after which it is closed; Refused when the broker does not accept the client.
     """
 
     def __init__(self, access: ClusterAccess, host: str, port: int, patience: Patience | None = None) -> None:
@@ -331,7 +331,7 @@ class BrokerConnection:
     def ask(
         self, kind: Any, newest: int, least: int = 0, timeout_s: float | None = None, **fields: Any
     ) -> Any:
-        """Send one of kafka-python's requests and wait for its answer. Nothing else may be under way."""
+        """Send one of kafka-python's requests and wait for its answer. No other request may be pending."""
         if self._waiting:
             raise ConnectionLost(f"broker {self.where}: answers are still under way")
         version = self.version(kind.API_KEY, newest, least)
@@ -522,7 +522,7 @@ class TopicMetadata:
 
 
 class BrokerCluster:
-    """Brokers of one cluster, connected to when needed, and who leads what. Not thread safe.
+    """Brokers of one cluster, connected on demand, and the leaders of partitions. Not thread safe.
 
     ``purpose`` keeps connections apart, so that a long poll never stands before a short request.
     """
@@ -555,8 +555,9 @@ class BrokerCluster:
         return made
 
     def refresh(self, topics: Iterable[str]) -> dict[str, HubError]:
-        """Ask any broker who leads the partitions of these topics; the errors by topic. Raises ConnectionLost when
-        none answers."""
+        """Fetch the leaders of these topics' partitions from any broker; return the errors by topic. Raises
+        ConnectionLost when no broker answers.
+        """
         names = sorted(set(topics))
         wanted = [
             MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in names
@@ -586,7 +587,9 @@ class BrokerCluster:
         return {each.uuid.bytes: name for name, each in self.topics.items()}
 
     def largest_batches(self, topics: Iterable[str]) -> dict[str, int]:
-        """``max.message.bytes`` of these topics; one that we may not ask about is left out."""
+        """Return ``max.message.bytes`` of these topics; topics whose configuration may not be read are left
+        out.
+        """
         kind = DescribeConfigsRequest.DescribeConfigsResource
         wanted = [
             kind(resource_type=_TOPIC, resource_name=name, configuration_keys=["max.message.bytes"])
@@ -766,8 +769,9 @@ NOBODY: Final = Producer(-1, -1)
 
 
 class Transactions:
-    """The coordinator's requests for one transactional id. Answers that say "not now" are asked again until
-    ``timeout_s`` is over; then, and for all else, the errors of ``translated``."""
+    """Requests to the coordinator of one transactional id. Temporary errors are retried until ``timeout_s``;
+    then, and for all other errors, raises the errors of ``translated``.
+    """
 
     def __init__(self, cluster: BrokerCluster, transactional_id: str, transaction_timeout_s: float) -> None:
         self.cluster = cluster
@@ -1043,7 +1047,9 @@ def send_produce(
     batches: Sequence[tuple[TopicPartition, bytes | bytearray | memoryview]],
     timeout_s: float,
 ) -> None:
-    """One batch a partition (brokers take no more in a request), acknowledged by all in-sync replicas."""
+    """Send one batch per partition (brokers accept only one per request), acknowledged by all in-sync
+    replicas.
+    """
     version = connection.version(PRODUCE, _PRODUCE_VERSION, 7)
     by_topic: dict[str, list[tuple[int, memoryview]]] = {}
     for tp, payload in batches:

@@ -1,6 +1,6 @@
-"""[core] Record batches as bytes: what a Fetch answer holds, and how a batch becomes one that we may produce.
+"""[core] Record batches as bytes: parse a Fetch answer, and prepare batches to be produced again.
 
-A batch goes from one cluster to the other without its records being unpacked: only its header of 61 bytes changes
+A batch is copied between clusters without unpacking its records: only its header of 61 bytes changes
 (Kafka's protocol guide, "Record Batch")::
 
      0 base offset      8 length       12 leader epoch   16 magic   17 CRC32C of all from 21 on
@@ -104,9 +104,8 @@ class RecordBatch(NamedTuple):
 
 
 def batches_in(buffer: bytearray, start: int = 0, end: int | None = None) -> Iterator[RecordBatch]:
-    """The whole batches in ``buffer[start:end]``; a last one that was cut off (brokers do that) ends them quietly.
-
-    Raises CorruptBatch when a length makes no sense.
+    """Yield the whole batches in ``buffer[start:end]``; ignores a truncated last batch, which brokers send.
+    Raises CorruptBatch for an invalid length.
     """
     stop = len(buffer) if end is None else end
     at = start
@@ -166,7 +165,7 @@ def next_sequence(sequence: int, count: int) -> int:
     return (sequence + count) % SEQUENCES
 
 
-# ---- which batches of an answer are carried, and how
+# ---- which batches of an answer pass, and how
 
 
 class AbortedTransactions:

@@ -106,7 +106,7 @@ def secured(plain: socket.socket, host: str, said: Mapping[str, str]) -> socket.
 
 
 def tls_context(said: Mapping[str, str]) -> ssl.SSLContext | None:
-    """TLS as the settings say; None: they want none. Raises OSError."""
+    """Return the TLS context of the settings; None if they do not use TLS. Raises OSError."""
     return _context(said) if said.get("security.protocol", "PLAINTEXT").upper().endswith("SSL") else None
 
 

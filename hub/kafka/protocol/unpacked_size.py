@@ -1,14 +1,15 @@
 """[core] Unpacked size of a record batch, computed without unpacking more than a bound allows.
 
-A broker limits the bytes of a batch as they are written; 100 MiB of zeros are 3 kB of zstd. Two steps keep that cheap and
-safe. ``most_unpacked`` walks the headers of the codec's own blocks and gives an upper limit without unpacking anything::
+A broker limits only the compressed bytes of a batch; 100 MiB of zeros are 3 kB of zstd. Two steps check the
+unpacked size. ``most_unpacked`` walks the headers of the codec's own blocks and gives an upper limit without
+unpacking anything::
 
-    zstd    raw and RLE blocks say their size, other blocks have 128 KiB at most (RFC 8878)
+    zstd    raw and RLE blocks declare their size, other blocks have 128 KiB at most (RFC 8878)
     lz4     a block has at most the size that its frame names, and 255 times its own (LZ4 frame format 1.6)
-    snappy  each block begins with the size of what is in it
-    gzip    nothing says it: 1,032 times its own size (RFC 1951)
+    snappy  each block begins with its unpacked size
+    gzip    no declared size: 1,032 times its own size (RFC 1951)
 
-Only a batch whose upper limit is too large is unpacked, into room that ends at the bound (``judged``).
+Only a batch whose upper limit is too large is unpacked, into a buffer that ends at the bound (``judged``).
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def described(batch: RecordBatch, judgement: UnpackedSize) -> str:
 
 
 def _packed(batch: RecordBatch) -> memoryview:
-    """The bytes that the codec made: a batch's records; of formats 0 and 1 the message's value."""
+    """Return the compressed bytes of a batch: its records; in formats 0 and 1 the message's value."""
     view = batch.view
     if batch.magic == 2:
         return view[HEADER_BYTES:]
