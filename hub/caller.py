@@ -145,7 +145,7 @@ def sees_schema(subjects: Callable[[], Iterable[str]]) -> bool:
 
 
 def reads_all(topics: Iterable[str] = (), views: Iterable[str] = ()) -> None:
-    """Raises Forbidden at the first that may not be read."""
+    """Raise Forbidden for the first topic or view that the caller may not read."""
     for topic in topics:
         require(Action.read, Resource(Kind.topic, topic))
     for view in views:

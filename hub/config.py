@@ -372,7 +372,7 @@ class Settings(BaseSettings):
 
     @property
     def store_urls(self) -> dict[str, str]:
-        """Every store's URL by its name; the one that serves by key first."""
+        """Return the URL of every store by name; the one that serves by key first."""
         folder = self.home.absolute() / "stores"
         more = {
             name: f"{url}:///{folder / _FILE_OF[url].format(name)}" if url in _FILE_OF else url
@@ -462,7 +462,7 @@ def with_credentials(url: str, known: tuple[str, str] | None) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """The address as it may be shown.
+    """Return the URL without its credentials, for display.
 
     >>> without_credentials("http://ana:secret@hub:8088")
     'http://hub:8088'

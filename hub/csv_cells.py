@@ -9,7 +9,8 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def in_cell(value: object) -> object:
-    """The value as a cell: a text that a spreadsheet would run has an apostrophe before it. Numbers stay, those in texts too.
+    """Return the value as a cell. A text that a spreadsheet would execute gets a leading apostrophe; numbers
+    stay, also as texts.
 
     >>> in_cell("=1+1"), in_cell(-5), in_cell("-5.2"), in_cell("-x"), in_cell("a=b")
     ("'=1+1", -5, '-5.2', "'-x", 'a=b')

@@ -88,6 +88,6 @@ class HubFault(HubError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like ``name``, for "did you mean" hints; None when nothing is near."""
+    """Return the known name most like ``name``, for "did you mean" hints; None when no name is similar."""
     matches = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None

@@ -40,7 +40,9 @@ def make_private(home: Path, *, shared: bool = False) -> None:
 
 
 def read_key(home: Path) -> bytes | None:
-    """The key; None when there is none, or this account may not read it. Raises ConfigError when others may read it too."""
+    """Return the key; None if it does not exist or this account may not read it. Raises ConfigError when
+    others may read it too.
+    """
     path = home / NAME
     try:
         mode = path.stat().st_mode

@@ -58,7 +58,9 @@ class TopicDescription:
 
     @property
     def kafkas_id(self) -> str:
-        """The id as Kafka's tools and mirrors spell it: URL-safe base64. Its C client has plain base64."""
+        """Return the topic id as Kafka's tools and mirrors format it: URL-safe base64. Kafka's C client uses
+        plain base64.
+        """
         return self.topic_id.replace("+", "-").replace("/", "_")
 
 
@@ -161,10 +163,12 @@ class Reader(Protocol):
         """Read exactly these partitions, each from its next offset."""
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
-        """At most ``limit`` records, as soon as there are any; empty when ``timeout_s`` passed without one."""
+        """Return at most ``limit`` records, as soon as there are any; empty after ``timeout_s`` without one."""
 
     def position(self) -> Positions:
-        """The next offset to read of every assigned partition (control markers and aborted records included)."""
+        """Return the next offset to read of every assigned partition (control markers and aborted records
+        included).
+        """
 
     def close(self) -> None: ...
 
@@ -204,7 +208,7 @@ class ReadableLog(Protocol):
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
     def described(self, topics: Iterable[str]) -> Mapping[str, TopicDescription]:
-        """``topics``, of these only; those that do not exist are left out."""
+        """Describe these topics only; topics that do not exist are left out."""
 
     def end_offsets(self, topics: Sequence[str]) -> Positions: ...
 
@@ -221,7 +225,9 @@ class Configured(Protocol):
 
 
 def tombstones_kept_ms(cluster: Configured, topic: str) -> int | None:
-    """For how long a compacted topic keeps a tombstone; None of one that does not compact, or that retention shortens too."""
+    """Return how long a compacted topic keeps a tombstone, in ms; None if the topic is not compacted, or if
+    retention deletes records too.
+    """
     config = cluster.topic_config([topic])[topic]
     if config.get("cleanup.policy") != "compact":
         return None
@@ -235,7 +241,7 @@ class Cluster(Protocol):
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
     def described(self, topics: Iterable[str]) -> Mapping[str, TopicDescription]:
-        """``topics``, of these only; those that do not exist are left out."""
+        """Describe these topics only; topics that do not exist are left out."""
 
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Return the partition count of each of these topics; topics that do not exist are left out."""
@@ -243,13 +249,13 @@ class Cluster(Protocol):
     def create_topic(
         self, name: str, *, partitions: int, config: Mapping[str, str], replication_factor: int
     ) -> None:
-        """Raises Conflict when it exists."""
+        """Create a topic. Raises Conflict when it exists."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, HubError]:
         """Create many topics with one request. Returns the error of each topic that was not created, by name."""
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """The settings that differ from the cluster's defaults, by topic."""
+        """Return the settings that differ from the cluster's defaults, by topic."""
 
     def add_partitions(self, name: str, total: int) -> None: ...
 
@@ -257,7 +263,9 @@ class Cluster(Protocol):
         """Set the given keys; the value None resets a key to the cluster's default."""
 
     def alter_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> Mapping[str, HubError]:
-        """``alter_config`` of many topics with one request. Returns, by name, why those not changed were not."""
+        """Run ``alter_config`` for many topics with one request. Returns the error of each topic that was not
+        changed.
+        """
 
     def delete_topic(self, name: str) -> None: ...
 
@@ -358,7 +366,7 @@ class MemoryCluster:
         return Positions.of((tp.topic, tp.partition, 0) for tp, _ in self.end_offsets(topics))
 
     def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions:
-        """The first offset at or after that time; partitions without one are left out."""
+        """Return the first offset at or after that time; partitions without one are left out."""
         found: dict[TopicPartition, int] = {}
         for topic in topics:
             for records in self._log(topic):
@@ -368,7 +376,7 @@ class MemoryCluster:
         return Positions(found)
 
     def next_records(self, positions: Positions, timeout_s: float) -> Positions:
-        """The offset of the first record to read at or after each position, or the end."""
+        """Return the offset of the first record at or after each position, or the end."""
         return positions
 
     def gatherer(self) -> MemoryReader:
@@ -380,7 +388,7 @@ class MemoryCluster:
     follower = reader
 
     def writer(self, name: str | None = None) -> MemoryWriter:
-        """A writer; with a name, it fences every earlier writer of that name."""
+        """Open a writer; a named writer fences every earlier writer of that name."""
         if name is not None:
             self.epochs[name] = self.epochs.get(name, 0) + 1
         return MemoryWriter(self, name, self.epochs.get(name or "", 0))

@@ -64,7 +64,7 @@ class Record(NamedTuple):
         return None if text is None else text.decode(errors="replace")
 
     def header(self, name: str) -> bytes | None:
-        """The last header of that name, as Kafka has it: later headers win."""
+        """Return the last header of that name: as in Kafka, later headers win."""
         for key, value in reversed(self.headers):
             if key == name:
                 return value
@@ -83,12 +83,14 @@ class Positions:
 
     @classmethod
     def of(cls, entries: Iterable[tuple[str, int, int]]) -> Positions:
-        """From (topic, partition, next offset) triples."""
+        """Create positions from (topic, partition, next offset) triples."""
         return cls({TopicPartition(topic, partition): offset for topic, partition, offset in entries})
 
     @classmethod
     def parse(cls, text: str) -> Positions:
-        """The positions of a token. Raises CallerError naming the part that is not ``topic:partition:offset``."""
+        """Parse the positions of a token. Raises CallerError naming the part that is not
+        ``topic:partition:offset``.
+        """
         offsets: dict[TopicPartition, int] = {}
         for part in filter(None, text.split(",")):
             topic, _, rest = part.strip().partition(":")
@@ -116,7 +118,7 @@ class Positions:
         return self.offsets.get(topic_partition, default)
 
     def advanced(self, other: Positions) -> Positions:
-        """The later of both, partition by partition (the join of the two vector clocks)."""
+        """Return the later of both positions, partition by partition (the join of the two vector clocks)."""
         merged = dict(self.offsets)
         for tp, offset in other:
             merged[tp] = max(offset, merged.get(tp, 0))

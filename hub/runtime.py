@@ -295,7 +295,7 @@ class Supervisor:
         return self._logs / f"{name}.log"
 
     def pids(self) -> dict[str, int]:
-        """The process id of each child that runs."""
+        """Return the process id of each running child."""
         return {name: each.process.pid for name, each in self._running.items() if each.process.poll() is None}
 
     def _look_after(self, running: _Running) -> None:
@@ -378,7 +378,7 @@ class RunningHub:
 
 
 def running_hub(home: Path) -> RunningHub | None:
-    """The hub that runs on this home folder, None when there is none."""
+    """Return the hub that runs on this home folder; None if none runs."""
     try:
         content = json.loads((home.absolute() / "hub.pid").read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -398,7 +398,7 @@ def running_hub(home: Path) -> RunningHub | None:
 
 
 def check_unused(home: Path) -> None:
-    """Raises Conflict (HUB-1920) when a hub runs on this home folder."""
+    """Raise Conflict (HUB-1920) when a hub runs on this home folder."""
     home.mkdir(parents=True, exist_ok=True)
     _hold(home.absolute() / "hub.pid").close()
 
@@ -436,12 +436,12 @@ def end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
 
 
 def describe_exit(code: int) -> str:
-    """``exit code 1``, or the signal's name when a signal ended the process."""
+    """Return ``exit code 1``, or the signal's name when a signal ended the process."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def last_line(log: Path) -> str:
-    """The last line a process wrote, for an error message; its log is the place for more."""
+    """Return the last line of a process's log, for an error message."""
     if not log.exists():
         return "it wrote nothing"
     with log.open("rb") as file:
@@ -459,7 +459,9 @@ def _identity(pid: int) -> tuple[int, float, str]:
 
 
 def began_of(pid: int) -> str:
-    """The boot and the tick since then in which a process began (proc(5)). Its time is another when the clock is set."""
+    """Return the boot id and the tick since boot at which a process started (proc(5)). Unlike its time, they
+    do not depend on the clock.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     # The name of the program, in parentheses, may have any character.
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

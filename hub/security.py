@@ -127,7 +127,7 @@ class ClusterConnection:
         return None if path is None else str(self.folder / path)
 
     def files(self) -> Mapping[str, Path]:
-        """The files that are named, by the keys that name them."""
+        """Return the named files, by the keys that name them."""
         tls = self.tls
         named = {} if tls is None else {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
         return {key: self.folder / path for key, path in named.items() if path is not None}
@@ -136,7 +136,7 @@ class ClusterConnection:
         return f"Connection({self.cluster}, {','.join(self.bootstrap)})"
 
     def librdkafka(self) -> dict[str, str]:
-        """The settings of librdkafka's clients (its CONFIGURATION.md)."""
+        """Return the settings of librdkafka's clients (its CONFIGURATION.md)."""
         said: dict[str, str | None] = {
             "bootstrap.servers": ",".join(self.bootstrap),
             "security.protocol": self.protocol,

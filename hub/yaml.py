@@ -89,7 +89,7 @@ def load_parts(
 
 
 def _without(value: Mapping[str, Any], entries: Collection[Path_]) -> dict[str, Any]:
-    """A copy of a file's value in which these entries are missing."""
+    """Return a copy of a file's value without these entries."""
     left = {key: inner for key, inner in value.items() if (key,) not in entries}
     for section in {str(entry[0]) for entry in entries} & left.keys():
         inner = value[section]
@@ -171,12 +171,14 @@ def place(path: Path, *steps: str | int) -> str:
 
 
 def written(value: object) -> str:
-    """A value of dicts, lists and scalars as the text of a file that ``load_model`` reads back."""
+    """Return a value of dicts, lists and scalars as YAML text that ``load_model`` reads back."""
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)
 
 
 def places(path: Path) -> dict[tuple[str, ...], str]:
-    """``file:line:column`` of every key of the file's mappings, by the keys that lead to it. Raises ConfigError."""
+    """Return ``file:line:column`` of every key of the file's mappings, by the path of keys. Raises
+    ConfigError.
+    """
     found: dict[tuple[str, ...], str] = {}
     root = _compose(path)
     left: list[tuple[tuple[str, ...], yaml.Node]] = [] if root is None else [((), root)]
@@ -190,7 +192,7 @@ def places(path: Path) -> dict[tuple[str, ...], str]:
 
 
 def _compose(path: Path) -> yaml.Node | None:
-    """The nodes of a file; None for an empty one. Raises ConfigError."""
+    """Parse the nodes of a file; None for an empty one. Raises ConfigError."""
     text = _read(path)
     try:
         return _Loader(path, text).get_single_node()
@@ -217,7 +219,7 @@ def _compose(path: Path) -> yaml.Node | None:
 
 
 def _read(path: Path) -> str:
-    """The file's text. Raises ConfigError."""
+    """Return the file's text. Raises ConfigError."""
     try:
         content = read_bytes(path, _MOST_BYTES + 1)
     except (NotRegular, IsADirectoryError):
@@ -277,7 +279,7 @@ class _Values:
         self._scalars = yaml.constructor.SafeConstructor()
 
     def of(self, node: yaml.Node) -> Any:
-        """The value of a node. Raises ConfigError."""
+        """Return the value of a node. Raises ConfigError."""
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node)
         if isinstance(node, yaml.SequenceNode):
@@ -322,7 +324,7 @@ class _Values:
 
 
 def _name(path: Path, node: yaml.Node) -> str:
-    """The text of a key; `on:` and `1:` are names too. Raises ConfigError for a list or a mapping."""
+    """Return the text of a key; `on:` and `1:` are names too. Raises ConfigError for a list or a mapping."""
     if not isinstance(node, yaml.ScalarNode):
         raise ConfigError(
             "a key must be a name, not a list or a mapping",
@@ -334,7 +336,7 @@ def _name(path: Path, node: yaml.Node) -> str:
 
 
 def _explained(path: Path, root: yaml.Node, model: type[BaseModel], errors: Sequence[Any]) -> ConfigError:
-    """The first complaint, at its place, with the nearest known key when the key is unknown.
+    """Return the first error, at its place, with the nearest known key when the key is unknown.
 
     Unknown keys go first: a key that is missing is often one that is misspelled.
     """
@@ -389,7 +391,9 @@ def _find(node: yaml.Node, steps: Sequence[str | int]) -> tuple[yaml.Node, yaml.
 
 
 def _keys(model: Any, steps: Sequence[str | int]) -> set[str]:
-    """The keys that a model knows at a path: fields by their names in the file, through dicts and lists."""
+    """Return the keys that a model accepts at a path: fields by their names in the file, through dicts and
+    lists.
+    """
     for step in steps:
         model = next((inner for inner in _inner(model, step)), None)
     if isinstance(model, type) and issubclass(model, BaseModel):
@@ -407,7 +411,7 @@ def _inner(model: Any, step: str | int) -> Iterator[Any]:
 
 
 def _models(annotation: Any) -> Iterator[Any]:
-    """The models inside an annotation; a dict or list passes its element on under any key."""
+    """Yield the models inside an annotation; a dict or list passes its element on under any key."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return

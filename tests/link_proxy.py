@@ -39,7 +39,7 @@ class Link:
         self.port, self.upstream, self.framed = port, upstream, framed
         self.delay_s = 0.0
         self.bytes_per_s = 0.0
-        """Of each direction of each connection; 0: no limit."""
+        """Limit for each direction of each connection; 0: no limit."""
         self.seen: Counter[int] = Counter()
         """Requests by the key of their API, as they came."""
         self._lock = threading.Condition()

@@ -39,7 +39,7 @@ def own_settings(home: Path, project: Path | None = None, **more: Any) -> Settin
 
 
 Told = Settings | Mapping[str, str]
-"""What a command is told of its hub: the very same settings, or some of the variables that give them."""
+"""Settings for a command: the hub's settings themselves, or some of their variables."""
 
 
 def variables_of(told: Told) -> Mapping[str, str]:

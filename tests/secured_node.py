@@ -121,7 +121,7 @@ class SecuredNode(KafkaNode):
 
 
 Right = tuple[str, str, str, str]
-"""Kind of what it is about, its name (a * behind it: whatever begins so), what may be done, and ALLOW or DENY."""
+"""Resource type, name (a trailing * matches prefixes), operation, and ALLOW or DENY."""
 
 
 def _binding(kind: type[Any], right: Right, principal: str) -> Any:

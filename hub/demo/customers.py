@@ -97,7 +97,7 @@ def customer_id(number: int) -> str:
 
 
 def generate(seed: int, customers: int, events: int, epoch_ms: int = EPOCH_MS) -> Iterator[DemoEvent]:
-    """The first ``events`` events of the stream of that many customers."""
+    """Yield the first ``events`` events of the stream of that many customers."""
     return islice(Stream(seed, customers, epoch_ms), events)
 
 
@@ -113,7 +113,7 @@ class Stream:
         return self._events
 
     def at(self, clock: Callable[[], int]) -> Iterator[DemoEvent]:
-        """The rest of the stream, happening now."""
+        """Yield the rest of the stream, with the current time."""
         self._shop.clock = clock
         return self._events
 
@@ -286,7 +286,7 @@ class _Shop:
 
 
 def fold(events: Iterable[DemoEvent]) -> dict[str, dict[str, Any]]:
-    """The rows of ``customer_360`` after these events in log order, by key; deleted ones are left out.
+    """Return the rows of ``customer_360`` after these events in log order, by key; deleted rows are left out.
 
     Written from the meaning of the view, not from how it is computed: sort, take the last, count.
     """

@@ -66,7 +66,9 @@ def load(
 
 
 def shop(feeder: Feeder, seed: int, customers: int, events: int) -> Stream:
-    """The shop's stream, with an epoch so that its first ``events`` end about now; a stream begun earlier keeps its own."""
+    """Return the shop's stream, with an epoch so that its first ``events`` end about now; an existing stream
+    keeps its epoch.
+    """
     if feeder.epoch_ms is None:
         feeder.epoch_ms = time.time_ns() // 1_000_000 - events * MEAN_STEP_MS - 600_000
     return Stream(seed, customers, feeder.epoch_ms)
@@ -100,7 +102,9 @@ def replay(feeder: Feeder, events: Iterable[DemoEvent], speed: float, stop: thre
 
 
 def _last_numbers(cluster: KafkaCluster, topics: list[str]) -> tuple[dict[TopicPartition, int], int | None]:
-    """The number in each partition's last numbered record, and the stream's epoch; what others appended is passed over."""
+    """Return the number in each partition's last numbered record, and the stream's epoch; ignores records of
+    others.
+    """
     begin, end = cluster.beginning_offsets(topics), cluster.end_offsets(topics)
     at = {tp: max(begin.get(tp), offset - _LOOK_BACK) for tp, offset in end if offset > begin.get(tp)}
     found: dict[TopicPartition, int] = {}

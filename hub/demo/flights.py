@@ -39,7 +39,7 @@ def data_folder() -> Path:
 
 
 def rows(folder: Path, name: str) -> Iterator[dict[str, str | None]]:
-    """The rows of a CSV file, zipped or not; NA and nothing are None."""
+    """Yield the rows of a CSV file, zipped or not; NA and empty cells are None."""
     zipped = folder / f"{name}.csv.zip"
     if zipped.exists():
         with zipfile.ZipFile(zipped) as archive, archive.open(f"{name}.csv") as raw:
@@ -55,7 +55,7 @@ def _read(text: Any) -> Iterator[dict[str, str | None]]:
 
 
 def reference(folder: Path) -> Iterator[DemoEvent]:
-    """Every plane and airline."""
+    """Yield every plane and airline."""
     for row in rows(folder, "planes"):
         key = str(row["tailnum"])
         numbers = {name: _int(row[name]) for name in ("year", "engines", "seats", "speed")}
@@ -91,7 +91,7 @@ def departures(folder: Path) -> Iterator[DemoEvent]:
 
 
 def weather(folder: Path) -> Iterator[DemoEvent]:
-    """Every hour's weather at each airport, by airport."""
+    """Yield every hour's weather at each airport, by airport."""
     measured = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
     for row in rows(folder, "weather"):
         origin, observed_ms = str(row["origin"]), _ms(row["time_hour"])
@@ -103,7 +103,7 @@ def weather(folder: Path) -> Iterator[DemoEvent]:
 
 
 def events(folder: Path) -> Iterator[DemoEvent]:
-    """Everything: reference data first, then flights and weather by event time."""
+    """Yield all events: reference data first, then flights and weather by event time."""
     yield from reference(folder)
     streams = (departures(folder), weather(folder))
     yield from heapq.merge(*(sorted(stream, key=_time) for stream in streams), key=_time)
@@ -114,7 +114,7 @@ def _time(event: DemoEvent) -> int:
 
 
 def _ms(text: str | None) -> int:
-    """``2013-01-01T10:00:00Z``; the zone is part of the text."""
+    """Convert ``2013-01-01T10:00:00Z`` to epoch milliseconds; the zone is part of the text."""
     return int(datetime.fromisoformat(str(text)).timestamp() * 1000)
 
 

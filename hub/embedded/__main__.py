@@ -60,7 +60,7 @@ ROOTS = {
 
 
 def resolve(settings: Settings) -> list[Jar]:
-    """Every jar of every set as the repository serves it now."""
+    """Return every jar of every set as the repository offers it now."""
     java = find_java(settings)
     jars: list[Jar] = []
     with tempfile.TemporaryDirectory(prefix="hub-lock-") as name:

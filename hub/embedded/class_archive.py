@@ -41,7 +41,7 @@ def reading_flags(java: Java, path: Path) -> list[str]:
 
 
 def writing_flags(java: Java, path: Path) -> list[str]:
-    """The flags that make a JVM write the file when it ends."""
+    """Return the flags with which a JVM writes the archive when it ends."""
     return [f"-XX:{'AOTCacheOutput' if java.version >= 25 else 'ArchiveClassesAtExit'}={path}", *_QUIET]
 
 

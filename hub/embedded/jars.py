@@ -71,7 +71,7 @@ def missing_jars(settings: Settings, sets: Sequence[str] = ("kafka", "spark")) -
 
 
 def verify(jar: Jar, path: Path) -> None:
-    """Raises HubFault (HUB-5010) unless the file's sha256 is the locked one."""
+    """Raise HubFault (HUB-5010) unless the file's sha256 is the locked one."""
     with path.open("rb") as file:
         got = hashlib.file_digest(file, "sha256").hexdigest()
     if got != jar.sha256:
@@ -191,7 +191,9 @@ def run_ivy(
 
 
 def trust_options() -> list[str]:
-    """A Java that brought its own certificates does not know a company's; the system's store does."""
+    """Return Java's options to trust the system's certificates: a Java with its own certificates does not
+    know a company's.
+    """
     return [f"-Djavax.net.ssl.trustStore={DEBIAN_TRUST_STORE}"] if DEBIAN_TRUST_STORE.exists() else []
 
 

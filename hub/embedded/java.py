@@ -34,7 +34,9 @@ class Java:
 
 
 def parse_version(text: str) -> int | None:
-    """The feature release in what ``java -version`` prints: ``"17.0.15"`` is 17, ``"1.8.0_402"`` 8, ``"25-ea"`` 25."""
+    """Return the feature release in the output of ``java -version``: ``"17.0.15"`` is 17, ``"1.8.0_402"`` 8,
+    ``"25-ea"`` 25.
+    """
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found.group(1)) if found else None
 

@@ -110,11 +110,11 @@ class KafkaNode:
         ]
 
     def jars(self) -> Sequence[Path]:
-        """Its classpath, fetched where it is missing."""
+        """Return the node's classpath; missing jars are fetched."""
         return ensure_jars(self.settings, ("kafka",), self._progress)["kafka"]
 
     def check_ports(self) -> None:
-        """Raises ConfigError (HUB-1120), naming the holder, when one of the two ports is taken."""
+        """Raise ConfigError (HUB-1120), naming the process, when one of the two ports is in use."""
         way_out = "stop it, or take other ports: --kafka-port N, or HUB_KAFKA_PORT=N (N and N+1 are used)"
         check_port("127.0.0.1", self.port, "Kafka", way_out)
         check_port("127.0.0.1", self.port + 1, "Kafka's controller", way_out)
@@ -137,7 +137,9 @@ class KafkaNode:
         return answers_api_versions("127.0.0.1", self.port)
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Raises PeerError (HUB-3011) when the JVM ended or does not answer in time."""
+        """Wait until Kafka answers. Raises PeerError (HUB-3011) when the JVM ended or does not answer in
+        time.
+        """
         deadline = time.monotonic() + timeout_s
         while not self.ready():
             ended = self.process is not None and self.process.poll() is not None

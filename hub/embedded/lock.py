@@ -43,7 +43,7 @@ class Jar:
 
 
 def parse_lock(text: str, where: str = "locks/jars.toml") -> list[Jar]:
-    """The jars of a lock file. Raises ConfigError (HUB-1111) naming the entry that is incomplete or double."""
+    """Return the jars of a lock file. Raises ConfigError (HUB-1111) naming an incomplete or duplicate entry."""
     hint = "restore the file from version control, or make it anew: python -m hub.embedded lock"
     try:
         entries = tomllib.loads(text).get("jar", [])
@@ -73,7 +73,7 @@ def parse_lock(text: str, where: str = "locks/jars.toml") -> list[Jar]:
 
 
 def render_lock(jars: Iterable[Jar]) -> str:
-    """The lock file's text: sorted, so that a new lock shows as a small difference."""
+    """Return the lock file's text, sorted so that a new lock is a small diff."""
     head = "# Made by `python -m hub.embedded lock`; read by hub/embedded/lock.py. Do not edit by hand.\n"
     return head + "".join(
         f'\n[[jar]]\nset = "{jar.set}"\ngroup = "{jar.group}"\nartifact = "{jar.artifact}"\n'
@@ -83,5 +83,5 @@ def render_lock(jars: Iterable[Jar]) -> str:
 
 
 def of_sets(jars: Iterable[Jar], sets: Sequence[str]) -> list[Jar]:
-    """The jars of those sets, in the lock's order."""
+    """Return the jars of those sets, in the lock's order."""
     return [jar for jar in jars if jar.set in sets]

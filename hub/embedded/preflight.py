@@ -46,7 +46,7 @@ def port_holder(port: int) -> str | None:
 
 
 def check_memory(needed_mb: int = NEEDED_MEMORY_MB) -> None:
-    """Raises ConfigError (HUB-1121) when less memory is available than Kafka, Spark and the server take."""
+    """Raise ConfigError (HUB-1121) when less memory is available than Kafka, Spark and the server need."""
     available_mb = psutil.virtual_memory().available // 1_000_000
     if available_mb < needed_mb:
         raise ConfigError(
@@ -57,7 +57,7 @@ def check_memory(needed_mb: int = NEEDED_MEMORY_MB) -> None:
 
 
 def check_disk(folder: Path, needed_mb: int = NEEDED_DISK_MB) -> None:
-    """Raises ConfigError (HUB-1122) when the disk under the folder (which need not exist yet) is nearly full."""
+    """Raise ConfigError (HUB-1122) when the disk of the folder (which need not exist yet) is nearly full."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free_mb = shutil.disk_usage(existing).free // 1_000_000
     if free_mb < needed_mb:

@@ -176,7 +176,7 @@ _SMALL_HEAP_MB = 2048
 def spark_command(
     java: Java, settings: Settings, jars: Sequence[Path], conf: Mapping[str, str], archive: Sequence[str] = ()
 ) -> list[str]:
-    """The command line; only flags that this version of Java knows."""
+    """Return the command line, with only the flags that this version of Java supports."""
     flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{settings.spark_heap_mb}m", "-XX:-UsePerfData"]
     flags += [f"-XX:ErrorFile={settings.logs.absolute() / 'spark-crash-%p.log'}"]
     # A JVM without its scheduler's thread would seem alive forever; if it ends, it is restarted.

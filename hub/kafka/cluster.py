@@ -41,7 +41,7 @@ class KafkaCluster(Offsets, Groups, Acls):
     # ---- topics
 
     def topics(self) -> Mapping[str, TopicDescription]:
-        """Every topic but Kafka's own. Configurations are left out: ask ``topic_config``."""
+        """Describe every topic but Kafka's internal ones, without configurations; see ``topic_config``."""
         metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
         return self.described(name for name in metadata.topics if not name.startswith("__"))
 
@@ -62,7 +62,7 @@ class KafkaCluster(Offsets, Groups, Acls):
         }
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """The settings that differ from the cluster's defaults, by topic."""
+        """Return the settings that differ from the cluster's defaults, by topic."""
         return {
             name: {
                 entry.name: entry.value
@@ -85,7 +85,7 @@ class KafkaCluster(Offsets, Groups, Acls):
         return defaults
 
     def effective_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
-        """Every setting as it takes effect, by topic; topics that are gone are left out."""
+        """Return every effective setting by topic; topics that do not exist are left out."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
@@ -118,7 +118,7 @@ class KafkaCluster(Offsets, Groups, Acls):
             raise error
 
     def create_topics(self, topics: Sequence[NewTopic], *, rehearse: bool = False) -> Mapping[str, HubError]:
-        """One request for all of them; a controller takes some thousand partitions in one."""
+        """Create topics with one request. A controller accepts some thousand partitions per request."""
         wanted = [
             KafkaNewTopic(new.name, new.partitions, new.replication_factor, config=dict(new.config))
             for new in topics
@@ -296,7 +296,9 @@ class KafkaCluster(Offsets, Groups, Acls):
         return Positions(found)
 
     def reader(self, *, queue_kb: int = QUEUE_KB) -> KafkaReader:
-        """A reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in memory."""
+        """Open a reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in
+        memory.
+        """
         return KafkaReader(self, queue_kb)
 
     def follower(self) -> KafkaReader:
@@ -310,9 +312,9 @@ class KafkaCluster(Offsets, Groups, Acls):
         return KafkaReader(self, queue_kb, wait_ms, GATHERED_BYTES)
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter:
-        """A writer; with a name, transactional, and every earlier writer of that name is fenced."""
+        """Open a writer. A named writer is transactional and fences every earlier writer of that name."""
         return KafkaWriter(self, transactional_id)
 
     def sender(self, *, linger_ms: int = 0, delivery_timeout_s: float = 60.0) -> KafkaSender:
-        """For many records: they wait in a bounded queue, and ``linger_ms`` for company."""
+        """Open a sender for many records, with a bounded queue that waits ``linger_ms`` to fill batches."""
         return KafkaSender(self, "sender", linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)

@@ -187,7 +187,7 @@ class Connection:
 
     @property
     def admin(self) -> AdminClient:
-        """The one admin client. Raises PeerError (HUB-3010) while it is cut off."""
+        """Return the shared admin client. Raises PeerError (HUB-3010) while it is cut off."""
         with self._admin_lock:
             cut_off = self._contact.blocked
             if self._admin is not None and (cut_off or self._contact.renewals != self._renewals):
@@ -203,7 +203,7 @@ class Connection:
             return self._admin
 
     def cut_off(self, contact: Contact) -> PeerError:
-        """The error of all calls of a client that is cut off."""
+        """Return the error of all calls of a cut-off client."""
         seconds = contact.failing_s(time.monotonic())
         return self.down(contact.client, f"no answer for {seconds:.0f} s: {contact.why.strip()}")
 
@@ -281,7 +281,7 @@ class Connection:
         return error if found is None else self.barred(doing, found)
 
     def translated(self, error: KafkaError, doing: str) -> HubError:
-        """The hub's error for Kafka's; ``doing`` names the object, as in ``topic "orders"``."""
+        """Convert Kafka's error to the hub's; ``doing`` names the object, as in ``topic "orders"``."""
         code = error.code()
         if code in FENCED:
             return WriterFenced(f"{doing}: replaced by a later one of the same name")

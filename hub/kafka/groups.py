@@ -150,7 +150,9 @@ class Groups(Connection):
         return {group.group_id: group.state.name for group in listing.valid}
 
     def group_offsets(self, groups: Sequence[str]) -> Mapping[str, Positions | HubError]:
-        """The committed positions of many groups, or why one's are not known. Raises PeerError when Kafka is away."""
+        """Return the committed positions of each group, or the error of that group. Raises PeerError when
+        Kafka does not answer.
+        """
         found: dict[str, Positions | HubError] = {}
         for some in _chunks(groups):
             answers = self._each(some, lambda admin, asked: admin.list_group_offsets(list(asked)))
@@ -269,7 +271,7 @@ def _description(group: str, found: Mapping[str, Any]) -> GroupDescription:
 
 
 def _error_of(failed: KafkaError | KafkaException) -> KafkaError:
-    """Some lists of errors hold exceptions, others what is in them."""
+    """Return the KafkaError itself: some lists of errors hold exceptions, others the errors."""
     found: KafkaError = failed.args[0] if isinstance(failed, KafkaException) else failed
     return found
 

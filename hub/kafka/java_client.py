@@ -30,11 +30,12 @@ _PKCS8 = re.compile(r"-----BEGIN (?P<kind>ENCRYPTED )?PRIVATE KEY-----(?P<body>[
 # not a usable algorithm name.
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-"""The property of the JVM that says of which endpoints tokens may be asked."""
+"""JVM property with the endpoints that may issue tokens."""
 
 
 def java_client(connection: ClusterConnection, *, here: bool = True) -> dict[str, str]:
-    """The settings by Kafka's names, secrets among them; none for an open cluster. ``here``: for a JVM on this machine.
+    """Return the settings by Kafka's names, including secrets; none for an open cluster. ``here``: for a JVM
+    on this machine.
 
     Raises ConfigError (HUB-1603) for a file that is not what it is to be.
     """

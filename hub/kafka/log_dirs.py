@@ -28,7 +28,7 @@ Connect = Callable[[str, int, float], socket.socket]
 
 
 def log_dirs(host: str, port: int, timeout_s: float, connect: Connect = plain) -> tuple[LogDir, ...]:
-    """The folders of one broker, over ``connect(host, port, timeout_s)``. Raises PeerError."""
+    """Return the log folders of one broker, over ``connect(host, port, timeout_s)``. Raises PeerError."""
     try:
         try:
             answer = _exchange(connect(host, port, timeout_s), _request_all(_WITH_DISKS))
@@ -76,15 +76,16 @@ def _request(topic: str, partitions: Sequence[int]) -> bytes:
 
 
 def _request_all(version: int) -> bytes:
-    """Every topic: a null array; in version 4 lengths are varints, one more than they say, and tagged fields (none) end a
-    structure."""
+    """Encode a request for every topic: a null array. In version 4 lengths are varints of the length plus
+    one, and tagged fields (none) end a structure.
+    """
     client = b"hub.admin"
     header = struct.pack(">hhih", _API_KEY, version, _CORRELATION, len(client)) + client
     return header + (b"\0\0\0" if version == _WITH_DISKS else struct.pack(">i", -1))
 
 
 def _exchange(connection: socket.socket, request: bytes) -> bytes:
-    """The answer's body. Raises OSError, ValueError."""
+    """Send a request and return the answer's body. Raises OSError, ValueError."""
     with connection:
         answer = exchange(connection, request, _MOST_BYTES)
     if struct.unpack_from(">i", answer)[0] != _CORRELATION:

@@ -19,14 +19,16 @@ class Offsets(Connection):
     """Positions in the log, as a reader of committed records counts them."""
 
     def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
-        """The last stable offsets; with ``committed`` False the high watermarks, past open transactions too."""
+        """Return the last stable offsets; with ``committed`` False the high watermarks, past open
+        transactions too.
+        """
         return self._offsets(topics, OffsetSpec.latest(), committed=committed)
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions:
         return self._offsets(topics, OffsetSpec.earliest())
 
     def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions:
-        """The first offset at or after that time; partitions without one are left out."""
+        """Return the first offset at or after that time; partitions without one are left out."""
         found = self._offsets(topics, OffsetSpec.for_timestamp(timestamp_ms))
         return Positions({tp: offset for tp, offset in found if offset >= 0})
 
@@ -39,7 +41,7 @@ class Offsets(Connection):
         return self._known(dict.fromkeys(partitions, OffsetSpec.latest()))
 
     def ends_of(self, partitions: Iterable[TopicPartition]) -> Positions:
-        """The high watermarks: where a reader of uncommitted records would be at the end."""
+        """Return the high watermarks: the end for a reader of uncommitted records."""
         latest = OffsetSpec.latest()
         return self._known(dict.fromkeys(partitions, latest), IsolationLevel.READ_UNCOMMITTED)
 
@@ -48,7 +50,7 @@ class Offsets(Connection):
         return self._known(dict.fromkeys(partitions, earliest))
 
     def offsets_by_time(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
-        """The first offset at or after a time (epoch ms) of each partition's own; None: there is none."""
+        """Return the first offset at or after each partition's own time (epoch ms); None if there is none."""
         found = self._known({tp: OffsetSpec.for_timestamp(at_ms) for tp, at_ms in wanted.items()})
         return {tp: offset if offset >= 0 else None for tp, offset in found}
 
@@ -101,7 +103,7 @@ class Offsets(Connection):
         return Positions.of((tp.topic, tp.partition, result.offset) for tp, result in found.items())
 
     def _partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
-        """Every partition of these topics. Raises NotFound."""
+        """Return every partition of these topics. Raises NotFound."""
         counts = self.partition_counts(topics)
         missing = set(topics) - counts.keys()
         if missing:

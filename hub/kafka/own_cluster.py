@@ -27,7 +27,8 @@ def own_connection(settings: Settings) -> ClusterConnection:
 
 
 def own_cluster(settings: Settings, at_most_s: float | None = None) -> KafkaCluster:
-    """Its clients; connects to nothing yet. A request waits for ``kafka_timeout_s``, ``at_most_s`` where that is less.
+    """Return the hub's own cluster; connects to nothing yet. A request waits for the lesser of
+    ``kafka_timeout_s`` and ``at_most_s``. Raises ConfigError as ``own_connection`` does.
 
     Raises ConfigError as above.
     """

@@ -77,7 +77,7 @@ class ReadProxy:
         self.bootstrap = ",".join(":".join(map(str, self.place(*each))) for each in _addresses(bootstrap))
 
     def librdkafka(self) -> dict[str, str]:
-        """The settings of a client of librdkafka's that reads through it."""
+        """Return the settings of a librdkafka client that reads through the proxy."""
         return {
             "bootstrap.servers": self.bootstrap,
             **self._sasl(),
@@ -85,7 +85,7 @@ class ReadProxy:
         }
 
     def java(self) -> dict[str, str]:
-        """The settings of Kafka's Java client."""
+        """Return the settings of a Java client that reads through the proxy."""
         found = {"bootstrap.servers": self.bootstrap, **self._sasl()}
         if self._password is not None:
             module = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -282,7 +282,7 @@ class _Stream:
     writer: asyncio.StreamWriter
 
     async def frame(self, most_bytes: int) -> bytearray:
-        """Raises _Closed, EOFError, OSError."""
+        """Read one frame. Raises _Closed, EOFError, OSError."""
         (size,) = struct.unpack(">i", await self.reader.readexactly(4))
         if not 4 <= size <= most_bytes:
             raise _Closed(f"a frame of {size} bytes")
@@ -340,7 +340,7 @@ _making = threading.Lock()
 def read_proxy(
     bootstrap: str, security: Security, tokens: Callable[[], str] | None, bounds: UnpackedBounds
 ) -> ReadProxy:
-    """The process's proxy for a cluster: one for all its readers."""
+    """Return this process's proxy for a cluster, one for all its readers."""
     of = (bootstrap, tuple(sorted(security.items())), bounds)
     with _making:
         if of not in _proxies:

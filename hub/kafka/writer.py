@@ -414,7 +414,9 @@ class KafkaWriter:
             raise failed from None
 
     def _abandon(self, sender: KafkaSender, *, refused: bool) -> None:
-        """A late EndTxn must not meet this producer's next transaction (KIP-890 is not in librdkafka): drop it."""
+        """Discard the sender: a late EndTxn must not meet this producer's next transaction (KIP-890 is not in
+        librdkafka).
+        """
         self._sender = None
         sender.drop()
         if refused and self.name is not None:  # else readers of the topic wait for the transaction's time-out

@@ -35,7 +35,7 @@ class Broker(LinkedNode):
         super().__init__(settings)
         self.number, self.count, self.voters, self.cluster_id = number, count, voters, cluster_id
         self.wanted = True
-        """Whether ``Brokers.step`` starts it again when it has ended."""
+        """True if ``Brokers.step`` restarts it after its end."""
 
     def prepare(self) -> list[str]:
         data = self.folder / "data"

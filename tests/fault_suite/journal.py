@@ -20,12 +20,12 @@ class Journal:
 
     sent: dict[str, Event] = field(default_factory=dict)
     acknowledged: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    """Event id → (topic, partition, offset) as the writer heard it."""
+    """Event id → (topic, partition, offset) as acknowledged to the writer."""
     repeatable: set[str] = field(default_factory=set)
     """Ids that a writer sends again without idempotence: in the log once or more often."""
     rolled_back: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
-    """What writers and readers saw that may never be seen."""
+    """Results of writers and readers that must never occur."""
     met: dict[str, int] = field(default_factory=dict)
     """Errors that clients met and got over, by text."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

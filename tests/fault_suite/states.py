@@ -18,7 +18,9 @@ import httpx2
 from fault_suite.model import CHECKED
 
 Part = Literal["materializer", "applier", "home Kafka", "away Kafka", "mirror", "Postgres"]
-"""The part that is hurt: it stands still or is away. ``mirror``: all of its workers. ``Postgres``: the store ``warehouse``."""
+"""The faulty part, which hangs or is down. ``mirror``: all of its workers. ``Postgres``: the store
+``warehouse``.
+"""
 
 LIMITS_S: Mapping[Part, float] = {
     "materializer": 40.0,

@@ -26,7 +26,7 @@ from fault_suite.writers import HttpWriter, KafkaWriter, SloppyWriter, Source, T
 BACK_S = 120.0
 """Longest that a service may stay away after the last fault of a round was healed, times patience."""
 FILES_MOST, MEMORY_MOST_MB = 3_000, 3_000
-"""Of one process of the hub at the end of a trial."""
+"""Limits for one process of the hub at the end of a trial."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class World:
         self.background: list[Callable[[], None]] = []
         """Called with each step, as long as a fault has them here."""
         self.schema_id: int | None = None
-        """Of the orders' schema that writers use; None: the first."""
+        """Id of the orders' schema that writers use; None: the first."""
         self.aborts_may_be_lost = False
         """Kafka's only broker was fenced. Seen with Kafka 4.3.1: the coordinator then wrote CompleteAbort and no marker into the
         topic, and the next commit of that producer made the events of the rolled back transaction readable."""

@@ -29,7 +29,7 @@ class Source:
     seed: int
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     schema_id: int | None = None
-    """Of the orders' schema that is written; None: the first one. A fault moves it."""
+    """Id of the orders' schema that is written; None: the first one. A fault changes it."""
 
     def order(self, chance: random.Random) -> Event:
         number = next(self.numbers)
@@ -55,7 +55,7 @@ class Writer:
         self.name, self.journal, self.source, self.codec, self.per_s = name, journal, source, codec, per_s
         self.chance = random.Random(f"{source.seed}/{name}")
         self.limit: Callable[[], bool] = lambda: False
-        """Whether enough was written: the writer then pauses."""
+        """Returns True if enough was written: the writer then pauses."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

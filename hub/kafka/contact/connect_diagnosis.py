@@ -138,7 +138,7 @@ def diagnose(code: int, said: str) -> ConnectDiagnosis | None:
 
 
 def unknown(reason: str) -> ConnectDiagnosis:
-    """The broker refuses the name, or what proves it."""
+    """Return the diagnosis for a refused name or credential."""
     return ConnectDiagnosis(
         f"who comes is not known to it, or the password is wrong ({reason[:200]})", _WRONG_PASSWORD
     )

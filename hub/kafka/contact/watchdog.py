@@ -200,7 +200,7 @@ class Contacts:
             return True
 
     def reports(self, now_s: float) -> list[ContactReport]:
-        """One report for each kind of client: that of the client that has waited longest."""
+        """Return one report for each kind of client: that of the client with the longest wait."""
         worst: dict[str, ContactReport] = {}
         for each in self.all():
             report = ContactReport(self.cluster, each.client, each.failing_s(now_s), each.why)

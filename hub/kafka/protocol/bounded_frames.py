@@ -114,7 +114,7 @@ class PartitionRecords(NamedTuple):
 
 
 def parts_of(frame: bytearray, version: int) -> Iterator[PartitionRecords]:
-    """The partitions of an answer to Fetch, versions 4 to 11. Raises CorruptBatch for other versions."""
+    """Yield the partitions of an answer to Fetch, versions 4 to 11. Raises CorruptBatch for other versions."""
     if not _OLDEST_FETCH <= version <= CAPS[FETCH]:
         raise CorruptBatch(f"an answer to Fetch of version {version}")
     at = 8 + (6 if version >= 7 else 0)
@@ -168,7 +168,7 @@ def bounded(
 def _records(
     frame: bytearray, tp: TopicPartition, start: int, end: int, bounds: UnpackedBounds, judge: Judge
 ) -> list[bytes | memoryview] | None:
-    """A partition's batches as they are passed on; None: all as they are."""
+    """Return a partition's batches as the proxy forwards them; None if all are unchanged."""
     batches = list(batches_in(frame, start, end))
     judgements = [_passed if batch.is_control else judge(tp, batch, False) for batch in batches]
     if sum(each.size for each in judgements) <= bounds.batch_bytes:
@@ -210,7 +210,7 @@ def _fitting(
 
 
 def stand_in(batch: RecordBatch, why: str) -> bytes:
-    """One record in the place of a batch: see above."""
+    """Return the stand-in of a batch: one record, as described above."""
     body = b"\x00\x00\x00" + unread_record(why)
     records = _varint(len(body)) + body
     # A first timestamp may be the cleaner's horizon (KIP-534) instead of a time.

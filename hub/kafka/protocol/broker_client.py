@@ -146,7 +146,7 @@ def error_name(code: int) -> str:
 
 
 def translated(code: int, doing: str, message: str | None = None) -> HubError | None:
-    """The error of a code other than 0; see the table above."""
+    """Return the error for a code; None for 0. The module's docstring has the table."""
     if code == 0:
         return None
     said = f"{doing}: {error_name(code)}" + (f" ({message})" if message else "")
@@ -218,7 +218,7 @@ class Patience:
         return float(min(self._most_s, self._first_s * 2**self._times))
 
     def exceeded(self) -> None:
-        """A broker was silent for longer."""
+        """Record that a broker was silent for longer."""
         self._times = min(self._times + 1, 8)
         self._last_at = self._clock()
 
@@ -283,7 +283,9 @@ class BrokerConnection:
         return bool(self._ahead) or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
 
     def version(self, api: int, wanted: int, least: int = 0) -> int:
-        """The newest version up to ``wanted`` that the broker speaks. Raises Refused below ``least``."""
+        """Return the newest version up to ``wanted`` that the broker supports. Raises Refused below
+        ``least``.
+        """
         low, high = self.versions.get(api, (0, -1))
         version = min(wanted, high)
         if version < max(low, least):
@@ -541,7 +543,7 @@ class BrokerCluster:
         self._connections.clear()
 
     def connection(self, node: int, purpose: str = "") -> BrokerConnection:
-        """A live connection to the broker. Raises ConnectionLost."""
+        """Return a live connection to the broker. Raises ConnectionLost."""
         found = self._connections.get((node, purpose))
         expired = found is not None and not found.in_flight and time.monotonic() > found.expires_at
         if found is not None and not found.closed and not expired:
@@ -607,7 +609,7 @@ class BrokerCluster:
         }
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Raises BrokerBusy when the partition is not known or has no leader."""
+        """Return the leader of a partition. Raises BrokerBusy when the partition is unknown or has no leader."""
         topic = self.topics.get(tp.topic)
         found = topic.leaders.get(tp.partition) if topic is not None else None
         if found is None or found.node < 0:
@@ -618,7 +620,7 @@ class BrokerCluster:
         return found
 
     def coordinator(self, transactional_id: str) -> int:
-        """The broker that coordinates this producer's transactions."""
+        """Return the id of the broker that coordinates this producer's transactions."""
         answer = self._ask_any(FindCoordinatorRequest, 3, 1, key=transactional_id, key_type=1)
         raise_for(answer.error_code, f'cluster "{self.name}": find coordinator')
         self._brokers.setdefault(answer.node_id, (answer.host, answer.port))
@@ -956,7 +958,9 @@ def send_fetch(
 
 
 def fetched(frame: bytearray, at: int, version: int, names: Mapping[bytes, str]) -> tuple[int, list[Fetched]]:
-    """The answer's own error code and its partitions; ``names`` are topics by the 16 bytes of their ids."""
+    """Return the answer's own error code and its partitions; ``names`` maps the 16 bytes of topic ids to
+    names.
+    """
     _, code, _ = struct.unpack_from(">ihi", frame, at)
     at += 10
     read = _flexible_topics if version >= _FETCH_IDS else _plain_topics

@@ -34,13 +34,14 @@ MOST_BYTES = 512 * 1024 * 1024
 
 
 def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes that were packed. Raises CorruptBatch for bytes that are not of that codec, or that would be more
-    than ``most_bytes``."""
+    """Return the unpacked bytes. Raises CorruptBatch for bytes that are not of that codec, or that unpack to
+    more than ``most_bytes``.
+    """
     return bytes(unpacked_within(codec, packed, most_bytes))
 
 
 def unpacked_within(codec: int, packed: bytes, most_bytes: int) -> bytes | memoryview:
-    """``decompress()`` without the last copy. Raises CorruptBatch as it does."""
+    """Unpack as ``decompress()`` does, without the last copy. Raises CorruptBatch as it does."""
     if codec == NONE:
         return packed
     unpacked: bytes | memoryview
@@ -61,7 +62,7 @@ def unpacked_within(codec: int, packed: bytes, most_bytes: int) -> bytes | memor
 
 
 def _gunzip(packed: bytes, most_bytes: int) -> bytes:
-    """All members, as Java reads them; one byte more than the limit at most."""
+    """Unpack all members, as Java does, up to one byte more than the limit."""
     parts: list[bytes] = []
     left = most_bytes + 1
     while packed and left > 0:

@@ -81,7 +81,9 @@ def opened(
 
 
 def exchange(connection: Pipe, request: bytes, most_bytes: int) -> bytes:
-    """The answer's frame to a request with its header. Raises OSError; ConnectionResetError when the broker hangs up."""
+    """Send a request with its header and return the answer's frame. Raises OSError; ConnectionResetError when
+    the broker closes the connection.
+    """
     connection.sendall(struct.pack(">i", len(request)) + request)
     (size,) = struct.unpack(">i", _exactly(connection, 4))
     if not 4 <= size <= most_bytes:

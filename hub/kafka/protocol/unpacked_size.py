@@ -25,7 +25,7 @@ MIB: Final = 1 << 20
 UNKNOWN: Final = 1 << 62
 """An upper limit of bytes whose structure is not the codec's: they are unpacked to know."""
 RECORD_COST: Final = 70
-"""Bytes that a record costs its reader beside its own: without it a batch could have ten million empty records."""
+"""Overhead of a record in its reader, in bytes: without it a batch could have ten million empty records."""
 
 _ZSTD_MAGIC, _LZ4_MAGIC = 0xFD2FB528, 0x184D2204
 _SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
@@ -173,7 +173,7 @@ def _declared(codec: int, packed: memoryview) -> int | None:
 
 
 def _largest_record(plain: bytes | memoryview, count: int) -> int:
-    """The size of the largest record by their lengths; 0 when these do not fit the bytes."""
+    """Return the size of the largest record, by the records' lengths; 0 when these do not match the bytes."""
     at = largest = 0
     try:
         for _ in range(count):
