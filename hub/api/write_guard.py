@@ -93,9 +93,8 @@ class WriteGuard(threading.Thread):
             )
         if place is None or home_of(place.file, topic) is None:
             return None
-        if (
-            not self._heard
-        ):  # a former owner must not write because the control topic was not read up to its end
+        if not self._heard:
+            # A former owner must not write because the control topic was not read up to its end.
             try:
                 place.listener.catch_up(_CATCH_UP_S)
             except HubError as error:

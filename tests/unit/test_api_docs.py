@@ -1,4 +1,4 @@
-"""The page of the API says what the OpenAPI document says, and loads nothing from elsewhere."""
+"""The API page shows the content of the OpenAPI document, and loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hub.config import Settings
 
 @pytest.fixture
 def client(tmp_path: Path) -> TestClient:
-    """Not entered: nothing is opened, and the registry is described all the same."""
+    """A client without lifespan: nothing is opened, and the registry is documented all the same."""
     app = create_app(Settings(home=tmp_path, project=tmp_path, allowed_hosts=["testserver"]))
     router = APIRouter(tags=["test"])
 

@@ -1,5 +1,5 @@
-"""What a connection to the server may send: requests as they come, and nothing that the server would hold without end or for
-ever; and how many there may be."""
+"""Limits of a server's connections: valid requests pass, nothing is held without a limit, and the number
+of connections is bounded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 @contextlib.contextmanager
 def served(app: Any, http: type[BoundedHttp] = BoundedHttp, most: int | None = None) -> Iterator[int]:
-    """By a server of its own: the port."""
+    """Run a server of its own for the app. Yields the port."""
     config = uvicorn.Config(
         app, "127.0.0.1", 0, http=http, limit_concurrency=most, log_level="critical", lifespan="off",
         timeout_graceful_shutdown=1,
@@ -203,7 +203,7 @@ def test_old_clients_need_no_host(connection: socket.socket) -> None:
 
 
 class Impatient(BoundedHttp):
-    """As the server is, in less time."""
+    """BoundedHttp with short limits."""
 
     head_s, body_s, stuck_s, look_s = 0.3, 0.3, 0.3, 0.05
 
@@ -213,7 +213,7 @@ ended: list[str] = []
 
 
 async def slow(scope: Any, receive: Any, send: Any) -> None:
-    """Takes its time to answer, and says when it has ended."""
+    """Answer slowly; report when the request has ended."""
     path = scope["path"]
     if scope["type"] == "websocket":
         await receive()
@@ -256,7 +256,7 @@ def opened(port: int) -> socket.socket:
 
 
 def trickled(connection: socket.socket, text: bytes) -> bytes:
-    """Sends a byte now and then until the server has closed; what it said."""
+    """Send a byte now and then until the server closes. Returns its answer."""
     connection.settimeout(0.05)
     said = b""
     deadline = time.monotonic() + PATIENCE_S

@@ -110,7 +110,7 @@ mirrors:
 
 @dataclass
 class Told:
-    """What the hub's topics of one cluster say (hub.replication.clusters.clusters.StatusReader)."""
+    """Fake reader of the hub's topics of one cluster (hub.replication.clusters.clusters.StatusReader)."""
 
     board: ControlState
     progress: WrittenState
@@ -154,7 +154,7 @@ def test_a_way_back_is_told_of_while_its_target_acts_for_its_source(tmp_path: Pa
     )
     page = mirrors_page(MirrorFacts([back], 1)).mirrors[0]
     assert page.back_of == "nyc-lon" and "hub mirror failback nyc-lon" in str(page.commands)
-    # Home is gone: that nobody can tell is told, by its name.
+    # Home is gone: its mirror is reported by name, with state unknown.
     home.error = "nyc does not answer"
     assert mirrors._status(file, reached)[1]["state"] == "unknown"
     # So is it while the one that acts does not answer; and once it was given back nothing of it is left.

@@ -170,14 +170,12 @@ def observe_connect(connect: Connect, changes: RuleChanges) -> list[RuleObservat
     workers answer.
     """
     by_name: dict[str, Connector] = {}
-    for one in (
-        connect.connectors
-    ):  # worst first: of connectors with the same name in two clusters, report the worse
+    # Worst first: of connectors with the same name in two clusters, report the worse.
+    for one in connect.connectors:
         by_name.setdefault(one.name, one)
     by_url: dict[str, ConnectWorker] = {}
-    for worker in sorted(
-        connect.workers, key=lambda each: each.state != "down"
-    ):  # an address may be configured twice
+    # An address may be configured twice.
+    for worker in sorted(connect.workers, key=lambda each: each.state != "down"):
         by_url.setdefault(worker.url, worker)
     return [
         RuleObservations(

@@ -128,9 +128,8 @@ class Tracks:
 
     series: dict[Series, Track] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)  # time of each store's last counts
-    told: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # time of each store's last report: by its clock, by the local clock
+    # Time of each store's last report: by its clock, by the local clock.
+    told: dict[str, tuple[int, int]] = field(default_factory=dict)
     left_out: int = 0
 
     def hear(self, records: Mapping[str, Mapping[str, Any]], now_ms: int) -> None:

@@ -105,9 +105,8 @@ class Collector:
     store_at_ms: int | None = None  # time of the last complete answer
     windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
     committed: dict[str, deque[BatchSummary]] = field(default_factory=dict)
-    past: dict[tuple[str, str], int] = field(
-        default_factory=dict
-    )  # since when a view's position is past a topic's end
+    # By view and topic: since when the view's position is past the topic's end.
+    past: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @contextmanager
     def running(self) -> Iterator[Collector]:

@@ -1,4 +1,5 @@
-"""The heat map's cells: what is missing, twice, explained, unknown and empty are told apart, and unknown is never 0."""
+"""Heat map cells: gaps, duplicates, explained, unknown and empty cells are distinct, and unknown is never
+0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka Connect: what its workers say, what is not known of it, pages, series and alerts."""
+"""Kafka Connect: the workers' answers, unknown states, pages, series and alerts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TRACE = (
 def told(
     state: str, *tasks: str, worker: str = "one:8083", kind: str = "source", trace: str = TRACE
 ) -> dict[str, Any]:
-    """What a worker says of one connector."""
+    """Return a worker's answer for one connector."""
 
     def part(word: str) -> dict[str, Any]:
         return {"state": word, "worker_id": worker, **({"trace": trace} if word == "FAILED" else {})}
@@ -156,7 +156,7 @@ def test_what_nobody_answers_for_is_unknown_and_never_nothing() -> None:
 
 
 class Workers(ConnectWorkers):
-    """Whose answers a test sets."""
+    """ConnectWorkers whose answers a test sets."""
 
     def __init__(self, *urls: str) -> None:
         self.answers: dict[str, dict[str, Any] | None] = {}
@@ -183,7 +183,7 @@ def test_the_sampler_remembers_what_was_and_hears_when_it_is_back() -> None:
     assert workers.round().connectors_by_state is None
     workers.answers["http://one:8083"] = {"a": told("RUNNING")}
     assert by_name(workers.round()) == {"a": "RUNNING"}
-    assert workers.known() is workers.known()  # not made anew for each request
+    assert workers.known() is workers.known()  # not computed for each request
     workers.answers.clear()
     gone = workers.round()
     assert (by_name(gone), gone.failed, gone.workers[0].answered_at_ms) == ({"a": "UNKNOWN"}, None, NOW)

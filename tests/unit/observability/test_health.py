@@ -172,7 +172,7 @@ def test_trouble_is_bad_with_words_and_what_is_not_told_is_unknown() -> None:
     )
     (few,) = by_rule["under-replicated"].observations
     assert few.summary == "broker 3 is away; 1 of 3 partitions have too few replicas in sync"
-    assert not by_rule["disk-full"].whole  # of the third broker nothing is told
+    assert not by_rule["disk-full"].whole  # the third broker does not report its folders
     assert verdicts(health_of(WELL, {1: (LogDir("/l", 1),)}, 7))["disk-full"] == [UNKNOWN]
 
 

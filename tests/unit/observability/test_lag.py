@@ -27,7 +27,8 @@ NOW = 1_000_000_000
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Ring, list[int], int, int]:
-    """What polls saw of a log whose events arrived at known times; a position; now.
+    """Draw the anchors of a log whose events arrived at known times, the arrival times, a position, and
+    now.
 
     Arrivals, polls and the time a poll takes are of one scale, so that events also arrive while a poll is under way.
     """
@@ -150,7 +151,8 @@ def test_arrival_between_neighbours() -> None:
 
 
 def test_what_came_evenly_is_placed_where_it_came() -> None:
-    """Ten events a second, seen every ten seconds: the brackets are ten seconds wide, and what is told is not."""
+    """Ten events a second, polled every ten seconds: the brackets are ten seconds wide, the likely value
+    is exact."""
     ring: Ring = ()
     for poll in range(30):
         ring = observed(ring, poll * 100, NOW + poll * 10_000, NOW + poll * 10_000)
@@ -178,7 +180,7 @@ def test_worst_of_none_is_unknown_not_zero() -> None:
     assert worst([Lag(3, 1.0, 2.0), Lag(1, 5.0, None)]) == Lag(4, 5.0, None, 5.0)
 
 
-# ---- what it means
+# ---- assessment
 
 
 def window(*points: tuple[int, int, float]) -> list[Sample]:

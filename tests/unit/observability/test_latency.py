@@ -1,4 +1,4 @@
-"""Rows of latency: windows over cumulative counts, unknown apart from zero, freshness beside."""
+"""Rows of latency: windows over cumulative counts, unknown distinct from zero, and freshness."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def at(offset: int) -> Positions:
 def test_a_push_of_rows_that_name_no_events_is_measured_by_the_sampled_ones() -> None:
     facts = Facts()
     made = board(facts)
-    made.told("v", 1, at(5), at(9))  # nobody has said yet that its rows name none
+    made.told("v", 1, at(5), at(9))  # not reported yet that its rows name no events
     facts.records = {"latency:serving": told([0.3], NOW, sampled=True)}
     made.step()
     made.told("v", 1, at(9), at(12))
@@ -212,7 +212,7 @@ def test_a_push_of_rows_that_name_no_events_is_measured_by_the_sampled_ones() ->
     made.step()
     made.step()
     rows = {row.stage: row for row in made.rows()}
-    # 8 was told before anything was followed, 20 was not told yet.
+    # Offset 8 was pushed before the view was followed, 20 was not pushed yet.
     assert (rows["pushed"].total, rows["pushed"].sampled) == (1, True)
     assert made.counted[Series("v", "pushed", "", "live")].within(1.0) == 1.0
     made.told("v", 1, at(12), at(30))
@@ -223,7 +223,7 @@ def test_a_push_of_rows_that_name_no_events_is_measured_by_the_sampled_ones() ->
 
 def test_each_subscriber_counts_and_a_slow_one_is_waited_for() -> None:
     pushes, place = Pushes(), TopicPartition("t", 0)
-    pushes.named("v", place, 3, 100, 1_000)  # nobody is told anything
+    pushes.named("v", place, 3, 100, 1_000)  # no subscriber yet
     for subscriber in range(MOST_SUBSCRIBERS + 1):
         pushes.told("v", subscriber, CoveredUpTo(at(0), at(2), 1_000))
     pushes.named("v", place, 3, 100, 1_000)
@@ -328,7 +328,7 @@ def test_a_traced_event_is_the_exemplar_of_its_series_and_of_its_bucket() -> Non
     assert trace_id not in generate_latest(registry(made)).decode()
     body["views"]["v"]["exemplars"] = [{**named, "stage": "changelog"}]
     made.step()
-    assert readable(made.rows()).exemplar == row.exemplar  # what was traced last stays named
+    assert readable(made.rows()).exemplar == row.exemplar  # the last exemplar stays
 
 
 def test_who_is_silent_is_told_by_our_clock_alone() -> None:

@@ -1,4 +1,4 @@
-"""Lineage: the graph of what runs, the way that takes longest, the picture, what others get."""
+"""Lineage: the graph, the slowest path, the drawing, and OpenLineage."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_around_a_node_only_what_comes_to_it_and_goes_out_of_it() -> None:
     near = shop().around("view:rich", 1, 50)
     assert set(near.nodes) == {"topic:views.c360", "view:rich", "topic:views.rich@2"} and near.cut
     far = shop().around("view:rich", 9, 50)
-    assert "group:billing" not in far.nodes  # reads what rich comes from, and is no part of it
+    assert "group:billing" not in far.nodes  # reads a source of rich, and is not upstream or downstream of it
     assert "topic:crm" in far.nodes and "group:mailer" in far.nodes and not far.cut
     assert len(shop().around("view:c360", 9, 4).nodes) == 4
     assert len(shop().first(3).nodes) == 3 and shop().first(3).cut
@@ -189,7 +189,8 @@ def mirror(name: str, source: str, target: str, *rows: dict[str, Any], **more: A
 
 
 def region(*mirrors: dict[str, Any], at_ms: int | None = NOW - 1_000) -> Lineage:
-    """This hub is at lon; orders come from nyc by a mirror, become c360, and go on to tyo."""
+    """Return the lineage of a hub at lon: orders are mirrored from nyc, become view c360, and are mirrored
+    to tyo."""
     told = MirrorStatuses(mirrors, frozenset({"lon"}), {"nyc": "nyc-1:9092", "tyo": "tyo-1:9092"}, at_ms)
     kept = {"c360": ViewStorage("views.c360", [store("serving", "live", 0)])}
     rows = [lag_row("c360", "views.c360", "OK", kind="applier", seconds=0.1)]

@@ -1,4 +1,4 @@
-"""The monitor over a cluster in memory: what it asks, what it remembers, and what it forgets."""
+"""The monitor over an in-memory cluster: its requests, and the state that it keeps and forgets."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ class Stage:
     def mirror(
         self, position: int, end: int, *, here: bool = False, seen_s: float = 1.0, **said: Any
     ) -> None:
-        """What is known now of a mirror that carries ``t`` from nyc to lon; ``seen_s``: how long ago its worker told."""
+        """Set the status of a mirror that carries ``t`` from nyc to lon. ``seen_s``: age of its worker's
+        report."""
         row: dict[str, Any] = {"topic": "t", "partition": 0, "state": "mirroring", "reason": ""}
         row |= {"source_next": position, "source_end": end, "seen_s": seen_s, **said.pop("row", {})}
         status = {
@@ -197,7 +198,7 @@ def test_the_ladder_makes_the_first_round_right(stage: Stage) -> None:
 
 
 def test_a_producers_clock_that_is_ahead_does_not_make_a_reader_that_stands_look_well(stage: Stage) -> None:
-    """By their timestamps its records are not written yet; that they are there since the first poll is known all the same."""
+    """The records' timestamps are in the future; the first poll still proves that the records exist."""
     ahead_ms = stage.estate.now_ms + 3_600_000
     stage.estate.writer().append([NewRecord("t", b"k", b"v", (), ahead_ms, 0)] * 10)
     stage.commit("g", "t", 4)
@@ -359,9 +360,7 @@ def test_a_large_estate_has_its_turn_in_slices(stage: Stage, monkeypatch: pytest
 def test_a_position_past_the_end_is_unknown_unless_a_transaction_is_open(stage: Stage) -> None:
     stage.publish("t", 5)
     stage.estate.end_offsets = lambda topics: Positions.of((t, 0, 3) for t in topics)  # type: ignore[method-assign]
-    stage.commit(
-        "g", "t", 5
-    )  # read of what is not committed yet: past the last stable offset, not past the end
+    stage.commit("g", "t", 5)  # reads uncommitted records: past the last stable offset, not past the end
     stage.rounds(1)
     assert stage.row("g").state == "OK"
     stage.commit("g", "t", 9)
@@ -383,7 +382,7 @@ def test_a_mirror_of_this_clusters_topics_is_measured_like_a_group(stage: Stage)
 
 
 def test_a_mirror_from_another_cluster_is_measured_by_what_its_worker_tells(stage: Stage) -> None:
-    stage.publish("t", 500)  # the copy: what is here says nothing of the source
+    stage.publish("t", 500)  # the local copy must not affect the lag on the source
     stage.mirror(50, 50)
     stage.rounds()
     row = stage.row("m", "mirror")
@@ -421,7 +420,7 @@ def test_a_mirror_that_nobody_carries_stands_and_what_waits_waits_at_least_so_lo
     assert (row.state, row.records, row.error_s) == ("STOPPED", 30, None)
     assert row.cause == "stopped: nobody mirrors it now: hub mirror run"
     assert row.seconds is not None and row.seconds >= 180
-    # Paused with everything carried is no trouble; then nobody knows what came.
+    # Paused with everything carried is not a failure; later arrivals are unknown.
     stage.mirror(80, 80, seen_s=300.0, state="paused", reason="paused by ana", workers=0)
     stage.rounds(4)
     row = stage.row("m", "mirror")
@@ -433,7 +432,7 @@ def test_a_mirror_whose_worker_is_silent_is_unknown_at_once_and_stopped_when_tha
     stage: Stage,
 ) -> None:
     for _ in range(5):
-        stage.mirror(50, 50, seen_s=10.0)  # it tells every ten seconds when nothing changes
+        stage.mirror(50, 50, seen_s=10.0)  # a worker reports every ten seconds when nothing changes
         stage.rounds()
     assert stage.row("m", "mirror").state == "OK"
     stage.mirror(50, 50, seen_s=20.0)  # it was killed: two words are missing
@@ -706,7 +705,7 @@ def test_while_the_store_cannot_be_read_views_are_unknown_and_nobody_is_said_to_
     assert stage.row("v", "view").state == "OK"
     told, stage.views.progress = stage.views.progress, locked  # type: ignore[method-assign]
     seen = set()
-    for _ in range(20):  # the view goes on, and only its store's word is missing
+    for _ in range(20):  # the view keeps running, and only its store is unreadable
         stage.publish("t", 5)
         stage.publish("views.v", 5)
         stage.rounds()

@@ -1,4 +1,4 @@
-"""The collector over the in-memory log, and what the overview says of every situation."""
+"""The collector over the in-memory log, and the resulting overview."""
 
 from __future__ import annotations
 
@@ -122,9 +122,8 @@ def test_where_nothing_comes_it_is_asked_every_few_seconds_and_each_second_again
     stage.pass_s(60)
     assert 100 * 10 <= stage.cluster.asked <= 100 * 13
     stage.publish("shop.orders", 1)
-    stage.pass_s(
-        6
-    )  # seen with the next question at the latest, and the bracket says since when it may be there
+    # Found by the next poll at the latest; the bracket shows since when it may exist.
+    stage.pass_s(6)
     stage.commit("v", "shop.orders", 0)
     stage.pass_s(1)
     lag = stage.collector.overview().views[0].lag
@@ -208,7 +207,7 @@ def test_topics_come_go_and_come_again(stage: Stage) -> None:
     assert [topic.name for topic in stage.collector.overview().topics] == ["shop.orders", "shop.refunds"]
     stage.cluster.delete_topic("shop.orders")
     stage.topic("shop.orders")
-    stage.publish("shop.orders", 20)  # past the old end: only the topic's id tells
+    stage.publish("shop.orders", 20)  # past the old end: only the topic's id shows the change
     stage.pass_s(int(TOPICS_EVERY_S) + 1)
     (orders, _) = stage.collector.overview().topics
     assert (orders.events, orders.events_per_second) == (20, 0.0)
@@ -314,7 +313,7 @@ def test_a_view_past_the_end_of_a_topic_made_again_has_not_read_everything(stage
 
 
 def test_a_store_that_cannot_be_read_is_an_alert_and_a_series_of_its_own(stage: Stage) -> None:
-    """Of lag and freshness of views nothing is known meanwhile, so no other rule would tell."""
+    """Lag and freshness of views are unknown meanwhile, so no other rule would fire."""
 
     def seen() -> list[tuple[str, str]]:
         collector = stage.collector
@@ -345,7 +344,7 @@ def test_a_store_that_tells_nothing_for_a_minute_leaves_no_views_that_look_well(
     stage.pass_s(3)
     stage.views.broken = True
     stage.pass_s(30)
-    (view,) = stage.collector.overview().views  # a moment is no silence
+    (view,) = stage.collector.overview().views  # a short failure does not make the views unknown
     assert (view.state, view.rows) == ("live", 3)
     stage.pass_s(40)
     overview = stage.collector.overview()

@@ -1,4 +1,4 @@
-"""What is measured against what is promised, where it is not known or not understood."""
+"""Objectives against measurements, with unknown or malformed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a view says of itself, put together from its records."""
+"""Reports of views, built from their records."""
 
 from __future__ import annotations
 

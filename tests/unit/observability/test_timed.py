@@ -27,7 +27,7 @@ def logs(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 def first_at(log: list[tuple[int, int]], at_ms: int) -> int:
-    """What ListOffsets answers: the first offset with that timestamp or later; the end when there is none."""
+    """Return ListOffsets' answer: the first offset with that timestamp or later; the end without one."""
     index = bisect_left(log, at_ms, key=lambda each: each[1])
     return log[index][0] if index < len(log) else log[-1][0] + 1
 
@@ -78,7 +78,7 @@ def test_asking_finds_the_record_within_a_two_thousandth_of_its_age(
     wide_ms = max(10_000, 0.001 * (NOW - found.after_ms))
     before = [at for offset, at in log if offset < position]
     if compacted and (position not in dict(log) or (before and truth - before[-1] <= wide_ms)):
-        return  # it is gone, or was written right after another: which record is the next one, offsets alone do not tell
+        return  # it is gone, or was written right after another: offsets alone do not show the next record
     assert until - found.after_ms <= wide_ms + SETTLED_MS + 1_000
 
 
@@ -135,7 +135,8 @@ def test_where_the_brokers_clock_and_ours_contradict_each_other_the_wider_bracke
 
 
 def test_a_brokers_clock_that_is_ahead_does_not_bound_what_was_there_before() -> None:
-    """At the first poll it was there, and the broker says that it came later: at least so long, at most nobody knows."""
+    """The record existed at the first poll, but the broker dates it later: the wait has a lower bound
+    only."""
     facts = LagTopicFacts(append_time=True)
     found, _ = oldest(Bracket(None, NOW, None, 9), [(NOW + 60_000, 5)], 6, facts, 9)
     assert found == Bracket(None, NOW, None, 9)

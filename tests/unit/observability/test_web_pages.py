@@ -1,4 +1,5 @@
-"""The pages as answers: one document each, its JSON twin, errors as pages, hostile bytes as text, programs unharmed."""
+"""Responses of the pages: one HTML document each, the same facts as JSON, errors as pages, hostile bytes
+escaped, API routes unaffected."""
 
 from __future__ import annotations
 
@@ -535,7 +536,7 @@ def test_an_empty_hub_says_what_to_do() -> None:
             ("/alerts", "Every promise that can be judged is kept"),
         ):
             assert words in client.get(path, headers=HTML).text, path
-        # What is not known is not called empty.
+        # Unknown lists are not shown as empty.
         for path in ("/lag", "/lineage"):
             for staged.unmeasured, shown in (("", "loading"), ("its groups cannot be listed", "unknown")):
                 page = client.get(path, headers=HTML).text

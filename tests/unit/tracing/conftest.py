@@ -14,7 +14,7 @@ from hub.tracing.otel import Spans
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """What this process tells while the test runs."""
+    """Exporter of the spans that this process records while the test runs."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))

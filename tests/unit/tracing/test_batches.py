@@ -1,4 +1,4 @@
-"""Spans of batches and pushes: linked to what they came from, bounded, and found by the changelog's offsets."""
+"""Spans of batches and pushes: linked to their origins, bounded, and found by the changelog's offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of spans, told by processes that have no port of their own."""
+"""Outcomes of spans, as reported by processes without a port of their own."""
 
 from __future__ import annotations
 

@@ -231,9 +231,8 @@ def _groups(lines: Sequence[TopicLine], under: str) -> Iterator[tuple[str, Seque
         label = line.name[skip:].partition(".")[0]
         grouped.setdefault(label, []).append(line)
     for label, group in grouped.items():
-        if (
-            not label
-        ):  # the place itself, when it is a topic; ".a" and "a..b" (legal in Kafka) belong to no place
+        if not label:
+            # The place itself, when it is a topic; ".a" and "a..b" (legal in Kafka) belong to no place.
             yield from ((line.name, [line]) for line in group)
             continue
         path = f"{under}.{label}" if under else label
