@@ -196,7 +196,7 @@ def _tokens(how: ClusterConnection) -> Callable[[], str]:
     )
 
 
-# ---- a side of the planner
+# ---- state for the planner
 
 
 def topics_of(reached: ClusterHandle) -> dict[str, TopicDescription]:
@@ -303,7 +303,7 @@ def map_lag_ms(reached: ClusterHandle) -> int:
     return int(config.get(MAP_TOPIC, {}).get("min.compaction.lag.ms", 0))
 
 
-# ---- what mirrors wrote
+# ---- records of mirrors
 
 
 def read_to_end(

@@ -132,7 +132,7 @@ def _importing(remote: RemoteRegistry, subject: str) -> Iterator[None]:
 
 def _set(remote: RemoteRegistry, subject: str, wanted: SubjectSettings, before: SubjectSettings) -> None:
     new, old = _body(wanted), _body(before)
-    if old.keys() - new.keys():  # a setting is taken back only with all others
+    if old.keys() - new.keys():  # a single setting cannot be removed: unset all of them
         remote.unset_settings(subject)
     if new:
         remote.set_settings(subject, new)

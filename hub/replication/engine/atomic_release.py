@@ -1,14 +1,14 @@
 """[core] Atomic release: choose the fetched batches that become visible together, without splitting a source
 transaction.
 
-A source's transaction ends in each partition by itself, and a reader of one partition waits for every open
-transaction that began before. So at one moment it may be readable in A while in B it is not::
+A source transaction ends in each partition separately, and a reader of one partition waits for every open
+transaction that began before. So at one moment it may be readable in A, but not in B::
 
     A   t t C(t)                 readable up to the end
     B   x   t t C(t)             readable up to x, which is still open
 
-To copy what is readable would give the target half of ``t``, and after a failover it stays half. So ``t``
-waits in A until it is readable in B; and with it what is after it in A, and what belongs to that, and so on.
+Copying all readable records would give the target half of ``t``, and after a failover it stays half. So ``t``
+waits in A until it is readable in B, and with it the later batches in A and their transactions elsewhere.
 
 A transaction is known by producer id and epoch. Since KIP-890 (brokers and clients of Kafka 4) every
 transaction has an epoch of its own. Older clients keep one epoch: then a producer's transactions count as

@@ -61,7 +61,7 @@ class Rate:
 class Bucket:
     """Byte rate limit that lets one step through at a time; a step that exceeded it is waited for afterwards.
 
-    ``most_s``: how much of what was not taken may be taken at once later.
+    ``most_s``: seconds' worth of unused rate that later steps may use at once.
     """
 
     bytes_per_s: float

@@ -343,9 +343,10 @@ class ShardRun(threading.Thread):
         """Write checkpoints for partitions that do not begin where an engine would begin by itself. They are
         written under the shard's own fence, so that newer checkpoints of another worker are not overwritten.
 
-        ``brought``: the other direction has carried it, so the target has records of its own; and from where
-        on what the source has is its own. Of all else a target that has records and no checkpoint is not
-        begun, or what it has would come twice (a mirror that was dropped).
+        ``brought``: partitions that the other direction has carried, so that the target has records of its
+        own, with the source offset from which on the source's records are its own. Raises NotYet for any other
+        partition whose target has records and no checkpoint: its records would come twice (after a mirror was
+        dropped).
         """
         known = read_progress(self.target, maps=False).of(self.shard.link)
         if not any(self._needs_seed(wish, tp, known.get(tp), tp in brought) for tp in partitions):

@@ -29,7 +29,7 @@ AHEAD = 100_000
 BEHIND = 500_000
 
 Print = tuple[int, int]
-"""(offset, fingerprint of time, key, value and headers)."""
+"""(offset, fingerprint of timestamp, key, value and headers)."""
 
 
 @dataclass(frozen=True, slots=True)

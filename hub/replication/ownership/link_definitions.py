@@ -39,7 +39,7 @@ class LinkDefinition(NamedTuple):
 
 
 Claims = Mapping[str, Mapping[str, LinkDefinition]]
-"""By worker: the links that it carries, with their definitions."""
+"""Links that each worker carries, with their definitions; by worker."""
 
 
 def definitions(file: MirrorsFile, since_ms: int) -> dict[str, LinkDefinition]:

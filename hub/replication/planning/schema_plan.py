@@ -32,7 +32,7 @@ from hub.schema_registry.model.facts import Reference
 from hub.topics.tree.plan import Caution
 from hub.topics.tree.tree import matches
 
-_CARRIED_MODES = ("READONLY", "READONLY_OVERRIDE")  # the others are states of a migration
+_CARRIED_MODES = ("READONLY", "READONLY_OVERRIDE")  # other modes are temporary states of a migration
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from hub.schema_registry.formats.avro.format import AvroSchema
 How = Literal["hash", "null", "redact"]
 Edits = list[tuple[int, int, bytes]]
 Masking = Callable[[bytes, int], bytes]
-"""A value and where its body begins, to the value with its fields replaced. Raises Unmaskable."""
+"""Function from (value, start of its body) to the value with its fields replaced. Raises Unmaskable."""
 
 REDACTED = "***"
 _SPACE = re.compile(rb"[ \t\n\r]*")
@@ -59,7 +59,7 @@ class Mask:
 
 
 Tree = dict[str, Any]
-"""Names to masks, or to further names."""
+"""Tree of names; its leaves are masks."""
 
 
 def tree_of(fields: Iterable[tuple[str, Mask]]) -> Tree:

@@ -200,7 +200,7 @@ class RecordRewriter:
         self._known: set[int] = set()
         self._subjects = f"{self.shape.topic}-key", f"{self.shape.topic}-value"
 
-    # ---- the port
+    # ---- Reencoder
 
     def reencode(self, batches: Sequence[RecordBatch], position: int, largest_bytes: int) -> list[NewBatch]:
         """Re-encode as ``Reencoder`` does; may return fewer records. Raises CorruptBatch, RecordTooLarge,

@@ -254,7 +254,7 @@ class LinkTasks(threading.Thread):
         only = frozenset({self.link.name})
         return WrittenStateReader(self.target, only=only, also=self._folding.apply)
 
-    # ---- the map kept short
+    # ---- compaction of the map
 
     def _fold(self) -> bool:
         """Compact a part of one partition's map into fewer records; return whether anything was compacted.
