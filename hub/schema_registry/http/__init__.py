@@ -1,4 +1,6 @@
-"""[edge] Confluent's REST API: ``routes.py`` paths, status codes and error codes; ``asgi.py`` requests and answers; ``bodies.py``
-[core] their JSON; ``levels_routes.py`` all levels in one answer; ``access_rules.py`` [core] what each path requires;
-``openapi.py`` [core] the OpenAPI description.
+"""[edge] Confluent's REST API.
+
+``routes.py`` has paths, status codes and error codes; ``asgi.py`` requests and answers; ``bodies.py`` [core]
+their JSON; ``levels_routes.py`` all levels in one answer; ``access_rules.py`` [core] the action that each
+path requires; ``openapi.py`` [core] the OpenAPI description.
 """

@@ -1,6 +1,6 @@
-"""[core] What each of the registry's paths asks for: an action on the subject in it, on the hub, or nothing but a list.
+"""[core] Required action of each registry path: on its subject, on the hub, or none for filtered lists.
 
-Patterns as in routes.Api.table. A method of a path that stands not here is refused.
+Patterns as in routes.Api.table. A method of a path that is not listed here is refused.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from hub.schema_registry.model import subject_names as names
 
 
 class On(StrEnum):
-    """``listed``: for everybody; what it shows is left out where it may not be seen. ``schema``: of an id: who sees a subject
-    that has it."""
+    """Resource of a required action.
+
+    ``listed``: open to every caller; entries that the caller may not see are left out. ``schema``: the schema
+    of an id, for callers who may see a subject that has it.
+    """
 
     subject = "subject"
     place = "place"
@@ -67,6 +70,6 @@ RULES: Mapping[str, Mapping[str, tuple[Action, On]]] = {
 
 
 def place_of(subject: str) -> Resource:
-    """What a subject, or a context as the place of settings, is to those who grant: a context is the hub's."""
+    """Return the resource that grants refer to: the subject, or the hub for a context."""
     name = names.split(names.normal(subject))[1]
     return Resource(Kind.subject, subject) if name else HUB

@@ -1,4 +1,4 @@
-"""[edge] ASGI: requests and answers as Confluent's registry exchanges them, without a framework's validation between.
+"""[edge] ASGI: requests and answers of Confluent's registry, without validation by a framework.
 
 Errors are exactly ``{"error_code", "message"}``, because older Java clients fail on any other field.
 """
@@ -18,10 +18,10 @@ from hub.schema_registry.model.facts import SCHEMAS_TOPIC
 from hub.schema_registry.registry.errors import RequestRefused
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-# What an answer may be, what we prefer first. Requests may also say nothing, or application/octet-stream.
+# Media types of answers, preferred first. Requests may also have no type, or application/octet-stream.
 MEDIA_TYPES: Final = (MEDIA_TYPE, "application/vnd.schemaregistry+json", "application/json")
 _REQUESTS = (*MEDIA_TYPES, "application/octet-stream")
-MOST_BODY_BYTES = 4 * 1_048_576  # a schema may have 1 MiB of text, of which JSON may write half as escapes
+MOST_BODY_BYTES = 4 * 1_048_576  # a schema may have 1 MiB of text, which JSON may enlarge by escapes
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -29,12 +29,12 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class ClientGone(Exception):
-    """Nobody waits for an answer any more."""
+    """The client has disconnected."""
 
 
 @dataclass(slots=True)
 class HttpCall:
-    """A request. ``params`` are the parts of its path that the route leaves open."""
+    """A request. ``params`` are the variable parts of its path."""
 
     method: str
     segments: list[str]
@@ -45,7 +45,7 @@ class HttpCall:
 
     @classmethod
     def of(cls, scope: Scope) -> HttpCall:
-        """Raises Refused for a path or query that is no UTF-8."""
+        """Parse a request. Raises RequestRefused for a path or query that is not UTF-8."""
         headers = dict(scope["headers"])
         asked = scope.get("query_string") or b""
         try:
@@ -65,11 +65,11 @@ class HttpCall:
         return self.query[name][0] if name in self.query else None
 
     def flag(self, name: str) -> bool:
-        """True for "true" in any case, as Java reads it."""
+        """Return True for "true" in any case, as Java reads it."""
         return self.text(name).lower() == "true"
 
     def number(self, name: str, default: int) -> int:
-        """Raises Refused."""
+        """Return an integer parameter. Raises RequestRefused for any other text."""
         text = self.text(name, str(default))
         try:
             return int(text)
@@ -77,12 +77,14 @@ class HttpCall:
             raise RequestRefused(422, 422, f"{name}: '{text[:80]}' is no number") from None
 
     def page(self, items: list[Any]) -> list[Any]:
-        """The part of a list that ``offset`` and ``limit`` ask for; a limit of 0 or less is none."""
+        """Return the page of a list selected by ``offset`` and ``limit``; a limit of 0 or less means no
+        limit.
+        """
         offset, limit = max(0, self.number("offset", 0)), self.number("limit", -1)
         return items[offset : offset + limit] if limit > 0 else items[offset:]
 
     def json(self) -> dict[str, Any]:
-        """The body's JSON object. Raises Refused."""
+        """Return the body's JSON object. Raises RequestRefused."""
         try:
             found = orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
@@ -93,7 +95,7 @@ class HttpCall:
 
 
 def _path(scope: Scope) -> str:
-    """The path below the app, still escaped: a ``%2F`` belongs to a subject, a ``/`` does not."""
+    """Return the path below the app, still escaped: ``%2F`` is part of a subject, ``/`` a separator."""
     raw: bytes | None = scope.get("raw_path")
     if raw is None:
         return str(scope["path"])[1:]
@@ -104,7 +106,7 @@ def _path(scope: Scope) -> str:
 
 @dataclass(slots=True)
 class HttpAnswer:
-    """``position`` is the log's after a write: the next offset."""
+    """An answer. ``position`` is the next offset of the log after a write."""
 
     body: bytes
     status: int = 200
@@ -127,7 +129,7 @@ UNSUPPORTED = HttpAnswer.error(415, 415, "HTTP 415 Unsupported Media Type")
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """An answer's bytes, kept for the next who asks. ``tag`` changes when the body does."""
+    """Cached bytes of an answer. ``tag`` changes when the body does."""
 
     body: bytes
     tag: bytes
@@ -138,7 +140,7 @@ class Ready:
         return cls(body, b'"' + hashlib.sha256(body).hexdigest()[:24].encode() + b'"')
 
     def answer(self, call: HttpCall, cache_control: bytes) -> HttpAnswer:
-        """304 without a body when the client has these bytes already."""
+        """Return the answer; 304 without a body when the client has these bytes already."""
         headers = [(b"etag", self.tag), (b"cache-control", cache_control), (b"vary", b"accept")]
         asked = call.headers.get(b"if-none-match")
         if asked is not None and _has(asked, self.tag):
@@ -151,14 +153,14 @@ def _has(asked: bytes, tag: bytes) -> bool:
 
 
 def media_type_is_known(call: HttpCall) -> bool:
-    """Whether a request's body is of a type that we read."""
+    """Return True if the media type of the request's body is supported."""
     given = call.headers.get(b"content-type")
     return given is None or given.partition(b";")[0].strip().lower().decode("latin-1") in _REQUESTS
 
 
 @functools.lru_cache(maxsize=256)
 def answer_type(accept: bytes) -> bytes:
-    """The media type of an answer for an Accept header: the first that we prefer of those it likes best."""
+    """Return the media type of an answer: our first preference among the Accept header's highest weights."""
     liked: dict[str, float] = {}
     for part in accept.decode("latin-1").lower().split(","):
         name, *parameters = (each.strip() for each in part.split(";"))
@@ -177,7 +179,7 @@ def answer_type(accept: bytes) -> bytes:
 
 
 async def read_body(call: HttpCall, receive: Receive) -> None:
-    """Put the body into the call. Raises Refused when it is too large, ClientGone."""
+    """Read the body into the call. Raises RequestRefused when it is too large; ClientGone."""
     too_large = RequestRefused(
         413, 413, f"the request's body is too large: {MOST_BODY_BYTES} bytes are allowed"
     )
@@ -199,7 +201,7 @@ async def read_body(call: HttpCall, receive: Receive) -> None:
 
 
 async def respond(scope: Scope, send: Send, answer: HttpAnswer) -> None:
-    """Send an answer; a write's carries its place in the log."""
+    """Send an answer; answers to writes include their position in the log."""
     accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
     headers = [*answer.headers]
     if answer.status not in (204, 304):

@@ -1,6 +1,6 @@
-"""[core] JSON as Confluent's clients send and read it: requests to commands, versions to answers.
+"""[core] JSON of Confluent's clients: requests to commands, versions to answers.
 
-Newer clients send more fields than we know: those are ignored.
+Unknown fields, which newer clients send, are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hub.schema_registry.registry.state import guid_of
 
 
 def command_of(subject: str, body: Mapping[str, Any], *, normalize: bool = False) -> RegisterSchema:
-    """What a request to register, look up or check a schema says. Raises Refused 422, 42210."""
+    """Parse a request to register, look up or check a schema. Raises RequestRefused 422, 42210."""
     metadata, rule_set = body.get("metadata"), body.get("ruleSet")
     if metadata is not None:
         try:
@@ -38,7 +38,7 @@ def command_of(subject: str, body: Mapping[str, Any], *, normalize: bool = False
             raise RequestRefused(422, 422, error.message) from None
     if rule_set is not None:
         try:
-            check_rule_set(rule_set)  # before anything merges it with the settings'
+            check_rule_set(rule_set)  # before it is merged with that of the settings
         except InvalidRules as error:
             raise RequestRefused(422, 42210, f"Invalid rule set: {error.message}") from None
     schema_id = _number(body, "id", -1)
@@ -56,7 +56,7 @@ def command_of(subject: str, body: Mapping[str, Any], *, normalize: bool = False
 
 
 def tagged(body: Mapping[str, Any], name: str) -> tuple[Tagged, ...]:
-    """The entities, with their tags, in one field of a request. Raises Refused 422."""
+    """Return the tagged entities in one field of a request. Raises RequestRefused 422."""
     found = body.get(name)
     if found is None:
         return ()
@@ -82,9 +82,11 @@ def _tagged(each: Mapping[str, Any], name: str) -> Tagged:
 
 
 def command_of_tags(of: SchemaStored, body: Mapping[str, Any]) -> RegisterSchema:
-    """What a request to change tags and rules says: a version like ``of``, its text as it is. Raises Refused 422, 42210.
+    """Parse a request to change tags and rules: a version like ``of`` with the same text.
 
-    ``rulesToMerge`` and ``rulesToRemove`` change the version's rules, ``ruleSet`` and ``metadata`` replace them."""
+    ``rulesToMerge`` and ``rulesToRemove`` change the version's rules; ``ruleSet`` and ``metadata`` replace
+    them. Raises RequestRefused 422, 42210.
+    """
     version = _number(body, "newVersion", 0)
     command = command_of(of.subject, {"metadata": body.get("metadata"), "ruleSet": body.get("ruleSet")})
     merged, removed = body.get("rulesToMerge"), body.get("rulesToRemove")
@@ -143,7 +145,7 @@ def _references(found: Any) -> tuple[Reference, ...]:
 
 
 def registered(stored: SchemaStored, text: str | None = None) -> dict[str, Any]:
-    """The answer to a registration; ``text`` in the place of the schema's own."""
+    """Return the answer to a registration; ``text`` replaces the schema's own text."""
     return {
         "id": stored.schema_id,
         "version": stored.version,
@@ -153,7 +155,7 @@ def registered(stored: SchemaStored, text: str | None = None) -> dict[str, Any]:
 
 
 def described(stored: SchemaStored, text: str | None = None, aliases: Sequence[str] = ()) -> dict[str, Any]:
-    """A version of a subject, as ``registered``."""
+    """Return the answer for a version of a subject; parameters as in ``registered``."""
     body: dict[str, Any] = {
         "subject": stored.subject,
         "version": stored.version,
@@ -171,7 +173,7 @@ def described(stored: SchemaStored, text: str | None = None, aliases: Sequence[s
 def schema(
     stored: SchemaStored, *, text: str | None = None, with_place: bool = False, max_id: int | None = None
 ) -> dict[str, Any]:
-    """The schema of an id, with the use of it that was meant where one was."""
+    """Return the answer for the schema of an id; ``with_place`` adds subject and version."""
     body: dict[str, Any] = {}
     if with_place:
         body = {"subject": stored.subject, "version": stored.version}
@@ -199,7 +201,9 @@ _MOST_WARNING = 240  # characters; proxies take some KiB of headers
 
 
 def warnings_header(violations: Sequence[PolicyViolation | Warned]) -> list[tuple[bytes, bytes]]:
-    """The header ``Hub-Warnings`` of a registration: a JSON list of sentences, in ASCII; [] when nothing warns."""
+    """Return the header ``Hub-Warnings``: a JSON list of sentences in ASCII; [] when there are no
+    warnings.
+    """
     said = [str(each) for each in violations if each.severity == "warn"]
     if not said:
         return []

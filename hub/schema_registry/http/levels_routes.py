@@ -1,4 +1,4 @@
-"""[edge] FastAPI: the compatibility level of every subject in one answer, which Confluent's API has no request for."""
+"""[edge] FastAPI: the compatibility level of every subject in one answer, which Confluent's API lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hub.schema_registry.server.node import RegistryNode
 
 
 def create_router(node: RegistryNode) -> APIRouter:
-    """The route over a registry node."""
+    """Return the route for a registry node."""
     router = APIRouter(tags=["schema registry"])
 
     @router.get("/api/levels")

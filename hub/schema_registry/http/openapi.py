@@ -1,7 +1,7 @@
 """[core] The registry's routes as OpenAPI 3.1: one row of ``OPERATIONS`` for each row of the route table.
 
-The routes answer below a framework that knows nothing of them, so what they take and answer is said here, once. A test
-holds this table to the one in ``routes.py``, and another plays the description against the registry.
+The routes are served without a framework that could derive a description, so it is written here. One test
+compares this table with the one in ``routes.py``; another runs the description against the registry.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ TAG: Final = "schema registry"
 MEDIA_TYPES: Final = ("application/vnd.schemaregistry.v1+json", "application/json")
 
 Json = dict[str, Any]
-_REGISTERS: Final = ("Request", "TagRequest")  # bodies whose answers are of writes
+_REGISTERS: Final = ("Request", "TagRequest")  # bodies of requests that write
 
-# What each error_code means; its first three digits are the status.
+# Meaning of each error_code; its first three digits are the status.
 MEANINGS: Final[Mapping[int, str]] = {
     400: "the path, the query or the body cannot be read",
     404: "no such path, or no such number",
@@ -60,10 +60,11 @@ MEANINGS: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RouteOperation:
-    """One method of one path. Words are joined by blanks.
+    """One method of one path. Several words in a field are separated by spaces.
 
-    ``answer``: the schema of a 200, "" for a body that is no JSON of ours, None for a 204. ``errors``: codes besides
-    those that follow from the path and the body. ``sent``: an example of the body. ``tagged``: 304 is answered too.
+    ``answer``: the schema of a 200, "" for a body that is not our JSON, None for a 204. ``errors``: codes
+    besides those implied by the path and the body. ``sent``: an example of the body. ``tagged``: may also
+    answer 304.
     """
 
     method: str
@@ -79,7 +80,7 @@ class RouteOperation:
 
     @property
     def codes(self) -> list[int]:
-        """Every error_code that it may answer, ascending."""
+        """Every error_code of the operation, ascending."""
         codes = {400, 500, 50001, *map(int, self.errors.split())}
         if "{" in self.path:
             codes.add(404)
@@ -391,7 +392,7 @@ OPERATIONS: Final[tuple[RouteOperation, ...]] = (
     ),
 )
 
-# (schema, what it means, example)
+# (schema, description, example)
 _IN_PATH: Final[Mapping[str, tuple[Json, str, Any]]] = {
     "subject": (
         {**_TEXT, "minLength": 1, "maxLength": LONGEST},
@@ -541,12 +542,14 @@ def _components() -> Json:
 
 
 def pattern(path: str) -> str:
-    """A path as the route table writes it: ``/subjects/{subject}/versions`` is ``subjects//versions``."""
+    """Convert a path to its form in the route table: ``/subjects/{subject}/versions`` is
+    ``subjects//versions``.
+    """
     return re.sub(r"\{\w+\}", "", path)[1:]
 
 
 def with_registry(document: Mapping[str, Any]) -> Json:
-    """An OpenAPI document (the app's own) with the registry's paths and schemas; the one given is left as it is."""
+    """Return a copy of an OpenAPI document (the app's) with the registry's paths and schemas added."""
     paths: Json = dict(document.get("paths", {}))
     for each in OPERATIONS:
         paths[each.path] = {**paths.get(each.path, {}), each.method.lower(): _described(each)}
@@ -617,7 +620,7 @@ def _success(each: RouteOperation) -> Json:
         return {"204": {"description": "Done.", **headers}}
     if (
         each.answer == ""
-    ):  # the text as it is: of Protobuf it is no JSON, though the type says so, as at Confluent
+    ):  # the raw text; for Protobuf it is not JSON despite its type, as in Confluent's registry
         return {"200": {"description": "The schema's text.", "content": _content(None)}}
     assert isinstance(each.answer, dict)
     answers: Json = {

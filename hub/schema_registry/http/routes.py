@@ -1,8 +1,10 @@
-"""[edge] ASGI: Confluent's REST API. Paths, status codes, error codes and bodies as its clients expect them.
+"""[edge] ASGI: Confluent's REST API, with the paths, status codes, error codes and bodies that clients
+expect.
 
-Source: Confluent Schema Registry API reference 8.x, and its answers as they were seen. Every path may also stand below
-``/contexts/{ctx}``. Answers to writes carry ``Hub-Offset``, their offset in the log, and ``Hub-Position``, the token
-to read one's own write with; a registration's ``Hub-Warnings`` are the rules that only warn. Answers by id and by version are kept as bytes; consumers ask for nothing else.
+Source: Confluent Schema Registry API reference 8.x, and observed answers. Every path also exists below
+``/contexts/{ctx}``. Answers to writes have ``Hub-Offset``, their offset in the log, and ``Hub-Position``, the
+token to read one's own write with; a registration's ``Hub-Warnings`` lists violated rules that only warn.
+Answers by id and by version are cached as bytes; consumers request nothing else.
 """
 
 from __future__ import annotations
@@ -71,16 +73,16 @@ log = logging.getLogger(__name__)
 
 SERVER_VERSION: Final = "8.1.0-hub"
 _MOST_READY_BYTES = 64 * 1_048_576
-# An id's schema never changes; what a version or "latest" is may change at any time, and is asked for again.
+# An id's schema never changes; a version or "latest" may change at any time and must be requested again.
 _FOR_EVER = b"max-age=86400, immutable"
 _ASK_AGAIN = b"no-cache"
 
 Handler = Callable[[HttpCall], HttpAnswer]
-_OPEN = ""  # a part of a path that a route leaves open
+_OPEN = ""  # a variable part of a path
 
 
 class _Anything(PathConvertor):
-    """A path with line ends too: a subject may be asked for that has one, and has to be refused as Confluent does."""
+    """A path that may contain line breaks: subjects with them must be refused as Confluent refuses them."""
 
     regex = "(?s:.*)"
 
@@ -89,7 +91,7 @@ register_url_convertor("anything", _Anything())
 
 
 def create_router(node: RegistryNode) -> APIRouter:
-    """The routes of one node. They sit at the root of the app, where Confluent's clients look."""
+    """Return the routes of one node, at the root of the app, where Confluent's clients expect them."""
     api = Api(node)
     router = APIRouter()
     for path in (
@@ -106,7 +108,7 @@ def create_router(node: RegistryNode) -> APIRouter:
 
 
 class Api:
-    """The ASGI app. What is at hand is answered at once, all else in a thread."""
+    """The ASGI app. Answers from memory directly, everything else in a thread."""
 
     def __init__(self, node: RegistryNode) -> None:
         self.node = node
@@ -117,9 +119,10 @@ class Api:
             self._routes.setdefault((len(parts), parts[0]), []).append((pattern, parts, methods))
 
     def table(self) -> Iterator[tuple[str, dict[str, Handler]]]:
-        """Paths ({} as an empty part), and who answers. The first that fits is taken.
+        """Yield (path with variable parts empty, handlers by method). The first match is used.
 
-        ``openapi.OPERATIONS`` describes each."""
+        ``openapi.OPERATIONS`` describes each.
+        """
         yield "subjects", {"GET": self.subjects}
         yield "subjects//versions", {"GET": self.versions, "POST": self.register}
         yield "subjects//metadata", {"GET": self.version_with_metadata}
@@ -154,7 +157,7 @@ class Api:
     # ---- from a request to an answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # What traces call it: one of the roots above. The whole path would be a name for each subject.
+        # Name of the route in traces: its first segment. The whole path would give one name per subject.
         scope["hub.route"] = f"/{scope['path'].split('/', 2)[1]}/…"
         try:
             answer = self._at_hand(scope) or await self._answer(scope, receive)
@@ -163,7 +166,7 @@ class Api:
         await respond(scope, send, answer)
 
     def _at_hand(self, scope: Scope) -> HttpAnswer | None:
-        """The answer to the questions of consumers, when nothing has to be waited for."""
+        """Return the answer to a consumer's request if it needs no waiting; otherwise None."""
         if scope["method"] != "GET" or scope["query_string"] or not self.node.ready:
             return None
         try:
@@ -176,7 +179,7 @@ class Api:
                     self._allow(call, "subjects//versions/")
                     return self.version(call)
         except RequestRefused as refused:
-            if refused.is_missing:  # another node may know it: that has to be waited for
+            if refused.is_missing:  # another node may know it, which requires waiting
                 return None
             return HttpAnswer.error(refused.status, refused.error_code, refused.message)
         except (Forbidden, Unauthenticated) as error:
@@ -215,7 +218,7 @@ class Api:
             if writes:
                 return HttpAnswer.error(500, 50002, f"Register operation timed out: {error.message}")
             return HttpAnswer.error(500, 50001, f"Error in the backend data store: {error.message}")
-        except CallerError as error:  # Kafka refused a record: it is larger than the topic takes
+        except CallerError as error:  # Kafka refused a record that exceeds the topic's limit
             return HttpAnswer.error(422, 42209, f"Write failed: {error.message}")
         except HubError as error:
             log.error("%s %s: %s", scope["method"], scope["path"], error.message)
@@ -225,7 +228,9 @@ class Api:
             return HttpAnswer.error(500, 500, "HTTP 500 Internal Server Error")
 
     def _caught_up(self, handler: Handler, call: HttpCall) -> HttpAnswer:
-        """The handler's answer; where something does not exist, that of a node that has caught up with the log."""
+        """Call the handler; if something does not exist, call it again after the node has caught up with
+        the log.
+        """
         try:
             return handler(call)
         except RequestRefused as refused:
@@ -240,7 +245,10 @@ class Api:
         return handler(call)
 
     def _allow(self, call: HttpCall, pattern: str) -> None:
-        """Raises Forbidden, Unauthenticated. Of a schema's id its handler says who may see it."""
+        """Check access to a path. Raises Forbidden, Unauthenticated.
+
+        For the schema of an id, its handler checks access.
+        """
         if CALLER.get() is None:
             return
         rule = RULES.get(pattern, {}).get(call.method)
@@ -248,7 +256,7 @@ class Api:
             raise Forbidden("this path is granted to nobody")
         action, on = rule
         if on is On.subject:
-            # By both names: an alias is no way around, and none that is not granted itself.
+            # Check both names: an alias requires a grant itself, and does not bypass its subject's grants.
             require(action, place_of(call.params[0]))
             require(action, place_of(self._subject(call)))
         elif on is On.place:
@@ -257,8 +265,11 @@ class Api:
             require(action, HUB)
 
     def _seen(self, stored: SchemaStored, asked: object) -> SchemaStored:
-        """The schema of an id by a use of it that who asks may see. Raises Refused 40403 where there is none, as for an id that
-        does not exist: who may not see it does not learn that it does. ``asked``: the id or GUID of the request."""
+        """Return the schema of an id under a subject that the caller may see.
+
+        Raises RequestRefused 40403, as for an unknown id, when there is none, so that the caller does not
+        learn that it exists. ``asked``: the id or GUID of the request.
+        """
         if CALLER.get() is None or sees_subject(stored.subject):
             return stored
         around = names.joined(names.context_of(stored.subject), "")
@@ -283,7 +294,7 @@ class Api:
         return HttpAnswer.of(told(answer), position=position)
 
     def _subject(self, call: HttpCall) -> str:
-        """The subject that a path means: in its one spelling, and for an alias the one it stands for."""
+        """Return the subject of a path, normalized, with an alias replaced by its subject."""
         subject = names.normal(call.params[0])
         return self.node.registry.target(subject) if self.node.registry.levels else subject
 
@@ -362,7 +373,7 @@ class Api:
         return HttpAnswer.of(described(stored, self._text(call, stored)))
 
     def _text(self, call: HttpCall, stored: SchemaStored) -> str:
-        """The schema as the request wants it."""
+        """Return the schema in the requested format."""
         return self.node.formatted(stored, call.text("format"))
 
     def register(self, call: HttpCall) -> HttpAnswer:
@@ -376,21 +387,24 @@ class Api:
         return made
 
     def _with_tags(self, command: RegisterSchema, body: Mapping[str, Any]) -> RegisterSchema:
-        """The command with the tags that its request wants written into the schema, or taken out of it."""
+        """Add to the command's schema, and remove from it, the tags that the request names."""
         add, remove = tagged(body, "schemaTagsToAdd"), tagged(body, "schemaTagsToRemove")
         if not add and not remove:
             return command
         return replace(self.node.retagged(command, add, remove), version=command.version or -1)
 
     def _warned(self, command: RegisterSchema) -> list[tuple[bytes, bytes]]:
-        """The header ``Hub-Warnings``: the rules that only warn and that the schema breaks, then what no level sees.
-        The body is Confluent's."""
+        """Return the header ``Hub-Warnings``: violated rules that only warn, then changes that no level
+        reports.
+
+        The body stays Confluent's.
+        """
         subject = names.normal(command.subject)
         try:
             warned = self.node.read(lambda registry: registry.rulebook.warns(subject))
             broken = self.node.violations(command) if warned else []
             return warnings_header([*broken, *self.node.remarks(command)])
-        except RequestRefused:  # so will the registration be, in its own words
+        except RequestRefused:  # the registration will be refused with its own message
             return []
 
     def tag(self, call: HttpCall) -> HttpAnswer:
@@ -404,8 +418,11 @@ class Api:
         return HttpAnswer.of(registered(answer, self._text(call, answer)), position=position)
 
     def _as_sent(self, call: HttpCall, command: RegisterSchema, stored: SchemaStored) -> str:
-        """The schema in the form that it came in: Python's client remembers the answer as what it registered, and its
-        Protobuf deserializers then expect a descriptor."""
+        """Return the schema in the form in which it was sent.
+
+        Python's client caches the answer as the registered schema, and its Protobuf deserializers then expect
+        a serialized descriptor.
+        """
         sent = command.schema_type == "PROTOBUF" and not {";", "{"} & set(command.schema)
         return self.node.formatted(stored, call.text("format") or ("serialized" if sent else ""))
 
@@ -427,7 +444,7 @@ class Api:
 
     def _command(self, call: HttpCall, body: Mapping[str, Any]) -> RegisterSchema:
         command = command_of(self._subject(call), body, normalize=call.flag("normalize"))
-        for each in command.references:  # what is refered to is read with the schema
+        for each in command.references:  # referenced schemas are read with the schema
             require(Action.describe, place_of(names.beside(command.subject, each.subject)))
         return replace(command, caller=_caller(call))
 
@@ -474,7 +491,7 @@ class Api:
     def _kept(
         self, key: tuple[str, object], stored: SchemaStored, told: Callable[[SchemaStored], Any]
     ) -> Ready:
-        """The bytes of an answer, as long as it is about the very same version."""
+        """Return the cached bytes of an answer, valid while the version is the same object."""
         found = self._ready.get(key)
         if found is not None and found[0] is stored:
             return found[1]
@@ -521,7 +538,10 @@ class Api:
         )
 
     def _of_guid(self, guid: str) -> list[SchemaStored]:
-        """The schemas of a GUID that who asks may see, one a context. Raises Refused 40403 where there are none."""
+        """Return the schemas of a GUID that the caller may see, one per context.
+
+        Raises RequestRefused 40403 for none.
+        """
 
         def every(registry: Registry) -> list[SchemaStored]:
             return [registry.contexts[context].ids[number] for context, number in registry.ids_of_guid(guid)]
@@ -618,14 +638,14 @@ class Api:
 
 
 def _denied(error: HubError) -> HttpAnswer:
-    """Confluent's codes for who may not, and who is not known."""
+    """Return Confluent's answer for a forbidden or unauthenticated request."""
     status = 401 if isinstance(error, Unauthenticated) else 403
     hint = f": {error.hint}" if error.hint else ""
     return HttpAnswer.error(status, status * 100 + 1, f"{error.message}{hint}")
 
 
 def _visible_contexts(registry: Registry) -> list[str]:
-    """The contexts' names; of who does not see everything, those with a subject that is seen."""
+    """Return the contexts' names; with access control, the default one and those with a visible subject."""
     found = registry.context_names()
     if CALLER.get() is None:
         return found
@@ -634,8 +654,11 @@ def _visible_contexts(registry: Registry) -> list[str]:
 
 
 def _caller(call: HttpCall) -> PolicyCaller:
-    """Who registers: who is signed in, with their groups as teams; without control of access by the headers of the proxy that
-    knows: ``Hub-Principal`` and ``Hub-Teams`` (with commas)."""
+    """Return who registers: the authenticated user, with their groups as teams.
+
+    Without access control, the headers of the proxy: ``Hub-Principal`` and ``Hub-Teams`` (separated by
+    commas).
+    """
     asks = CALLER.get()
     if asks is not None:
         return PolicyCaller(f"User:{asks.name}" if asks.name else "", asks.groups)
@@ -645,7 +668,9 @@ def _caller(call: HttpCall) -> PolicyCaller:
 
 
 def in_context(call: HttpCall) -> None:
-    """``/contexts/{ctx}/subjects/s`` means ``/subjects/:.ctx:s``: rewrite the call, as Confluent's filter does."""
+    """Rewrite a call below ``/contexts/{ctx}`` as Confluent's filter does: subject ``s`` becomes
+    ``:.ctx:s``.
+    """
     if len(call.segments) < 3 or call.segments[0] != "contexts":
         return
     context = names.context_named(call.segments[1])
@@ -673,20 +698,19 @@ def _place(call: HttpCall) -> str | None:
 
 
 def _is_named(subject: str | None) -> bool:
-    """Whether a ``subject`` names one, and not only a context."""
+    """Return True if ``subject`` names a subject, not only a context."""
     return subject is not None and bool(names.split(subject)[1])
 
 
 def _schema_id(text: str) -> int:
-    """Raises Refused for what no id can be, as for a path that does not exist."""
+    """Parse a schema id. Raises RequestRefused 404 for an impossible one, as for an unknown path."""
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > HIGHEST_ID:
         raise RequestRefused(404, 404, "HTTP 404 Not Found")
     return int(text)
 
 
 def _wanted(call: HttpCall) -> Callable[[str], bool]:
-    """Whether a subject begins as the request wants it: in every context for ``:*:``, which is what is asked for when
-    nothing is."""
+    """Return a filter of subjects by the request's prefixes; ``:*:``, the default, matches every context."""
     prefixes = call.query.get("subjectPrefix", [names.EVERY_CONTEXT])
 
     def begins(subject: str, prefix: str) -> bool:
@@ -701,7 +725,10 @@ def _wanted(call: HttpCall) -> Callable[[str], bool]:
 
 
 def _same_name(registry: Registry, subject: str) -> list[str]:
-    """The subject, then those of the same name in other contexts: a client need not know where it was registered."""
+    """Return the subject, then those of the same name in other contexts.
+
+    A client need not know where a subject was registered.
+    """
     if names.context_of(subject) != names.DEFAULT_CONTEXT or len(registry.contexts) == 1:
         return [subject]
     others = (names.joined(context, subject) for context in sorted(registry.contexts))
@@ -709,7 +736,7 @@ def _same_name(registry: Registry, subject: str) -> list[str]:
 
 
 def _anywhere(registry: Registry, subject: str, version: str, *, deleted: bool) -> SchemaStored:
-    """A version of a subject, or of one of the same name in another context."""
+    """Return a version of a subject, or of one with the same name in another context."""
     try:
         return registry.version(subject, version, deleted=deleted)
     except RequestRefused as refused:

@@ -1,4 +1,4 @@
-"""[core] Metadata and rule sets of schemas ("data contracts"): their shape, and how settings are merged into them."""
+"""[core] Metadata and rule sets of schemas ("data contracts"): validation, and merging with settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hub.errors import CallerError
 
 LISTS = ("migrationRules", "domainRules", "encodingRules")
 KINDS = ("TRANSFORM", "CONDITION")
-VERSION = "confluent:version"  # a property of metadata: the number of the version, kept by the registry
+VERSION = "confluent:version"  # metadata property with the version's number, kept by the registry
 MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "WRITE", "READ", "WRITEREAD")
 
 
@@ -22,14 +22,16 @@ class InvalidRules(CallerError):
 
 
 class InvalidMetadata(CallerError):
-    """Metadata of another shape than clients read."""
+    """Metadata in a form that clients cannot read."""
 
     code = "HUB-1213"
 
 
 def check_rule_set(rules: Any) -> None:
-    """Raises InvalidRules unless it is an object of lists of rules with names of their own, each of which clients can
-    read: the Java one fails on a field of another type."""
+    """Raise InvalidRules for a rule set that clients cannot read.
+
+    It must be an object of lists of rules with unique names; Java's client fails on a field of another type.
+    """
     if not isinstance(rules, dict):
         raise InvalidRules("the rule set is no object")
     if not is_writable(rules):
@@ -58,7 +60,7 @@ def check_rule_set(rules: Any) -> None:
 
 
 def check_metadata(metadata: Any) -> None:
-    """Raises InvalidMetadata unless properties are texts and tags lists of texts."""
+    """Raise InvalidMetadata unless properties are strings and tags lists of strings."""
     if not isinstance(metadata, dict):
         raise InvalidMetadata("metadata: no object")
     if not is_writable(metadata):
@@ -75,7 +77,9 @@ def check_metadata(metadata: Any) -> None:
 
 
 def is_writable(value: Any) -> bool:
-    """Whether records and answers can have it: JSON is read four times as deep as it is written."""
+    """Return True if records and answers can contain the value; JSON may be read four times as deep as
+    written.
+    """
     try:
         orjson.dumps([[[value]]])
     except TypeError:
@@ -103,7 +107,7 @@ def _is(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kind)
 
 
-# Fields that are not known are left alone: newer clients send more.
+# Unknown fields, which newer clients send, are not checked.
 _FIELD_IS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("doc", "type", "expr", "onSuccess", "onFailure"), _or_none(_is(str))),
     "tags": _or_none(_texts),
@@ -113,7 +117,9 @@ _FIELD_IS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def merged_metadata(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Later layers go over earlier ones: properties by name, tags of a path and sensitive names added up."""
+    """Merge metadata; later layers win: properties by name; tags of a path and sensitive names are
+    combined.
+    """
     merged: dict[str, Any] | None = None
     for layer in layers:
         if layer is None:
@@ -138,7 +144,7 @@ def merged_metadata(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | No
 
 
 def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Later layers go over earlier ones: a rule replaces the one of its name, others are added."""
+    """Merge rule sets; later layers win: a rule replaces the one with its name, others are added."""
     merged: dict[str, Any] | None = None
     for layer in layers:
         if layer is None:
@@ -158,23 +164,25 @@ def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def properties_of(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Nobody has checked what other registries wrote."""
+    """Return the properties, or {} when they are not an object: records of other registries are not
+    validated.
+    """
     found = (metadata or {}).get("properties")
     return found if isinstance(found, dict) else {}
 
 
 def says_version(metadata: Mapping[str, Any] | None) -> bool:
-    """Whether the metadata has a version number in it."""
+    """Return True if the metadata contains a version number."""
     return VERSION in properties_of(metadata)
 
 
 def with_version(metadata: Mapping[str, Any] | None, version: int) -> Mapping[str, Any]:
-    """The metadata with this version's number."""
+    """Return the metadata with this version's number."""
     return {**(metadata or {}), "properties": {**properties_of(metadata), VERSION: str(version)}}
 
 
 def without_version(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The metadata without a version's number; None when nothing else is in it."""
+    """Return the metadata without a version number; None when it contains nothing else."""
     if metadata is None or not says_version(metadata):
         return metadata
     others = {name: each for name, each in metadata["properties"].items() if name != VERSION}
@@ -182,8 +190,10 @@ def without_version(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | N
 
 
 def same_metadata(asked: Mapping[str, Any] | None, stored: Mapping[str, Any] | None) -> bool:
-    """Whether stored metadata is what is asked for: any, where nothing is asked; the version's number counts only where
-    it is asked for."""
+    """Return True if stored metadata matches the requested one; None requests nothing.
+
+    A version number matters only when it is requested.
+    """
     if asked is None or asked == stored:
         return True
     if stored is None or says_version(asked) or not says_version(stored):
@@ -192,14 +202,14 @@ def same_metadata(asked: Mapping[str, Any] | None, stored: Mapping[str, Any] | N
 
 
 def rule_types(rules: Mapping[str, Any] | None) -> set[str]:
-    """The types of all rules of a rule set."""
+    """Return the types of all rules of a rule set."""
     lists = [(rules or {}).get(part) for part in LISTS]
     every = [each for found in lists if isinstance(found, list) for each in found]
     return {str(each.get("type")) for each in every if isinstance(each, dict)}
 
 
 def without_rules(rules: Mapping[str, Any] | None, gone: Sequence[str]) -> Mapping[str, Any] | None:
-    """The rule set without the rules of these names."""
+    """Return the rule set without the rules of these names."""
     if rules is None:
         return None
     return {

@@ -1,9 +1,10 @@
-"""[core] Confluent's record format of ``_schemas``: JSON text in key and value, byte for byte as its own nodes write.
+"""[core] Confluent's record format of ``_schemas``: JSON text in key and value, byte for byte as Confluent
+writes.
 
-The order of the fields is part of the key: the broker compacts by bytes. A record whose key is spelled otherwise
-(older registries did) is read all the same, and its fact keeps the key's bytes, so that whatever replaces or erases it
-goes by the same bytes and compaction removes it. Unknown fields of a value are kept. A record that is no fact at all
-is an ``UnreadableFact`` fact, which changes nothing and stays visible.
+The order of the fields is part of the key, because the broker compacts by bytes. A record whose key is
+spelled differently (by older registries) is read all the same. Its fact keeps the key's bytes, so that later
+records use the same bytes and compaction removes it. Unknown fields of a value are kept. A record that is not
+a valid fact becomes an ``UnreadableFact``, which changes nothing and stays visible.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from hub.schema_registry.model.data_contract import is_writable
 SCHEMAS_TOPIC = "_schemas"
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 HIGHEST_ID = 2**31 - 1
-# Not Confluent's: it keeps ids from coming back once compaction has removed all trace of a hard-deleted schema.
-# Confluent's own nodes log a key that they do not know and go on.
+# Not Confluent's: keeps ids from being reused once compaction has removed all traces of a hard-deleted
+# schema. Confluent's own nodes log an unknown key and continue.
 _IDS_SPENT = "HUB_IDS_SPENT"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A named type that a schema takes from another subject's version."""
+    """A reference of a schema to another subject's version."""
 
     name: str
     subject: str
@@ -39,7 +40,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class SchemaStored:
-    """A schema under (subject, version); ``deleted`` is a soft delete. ``more`` are fields that others wrote."""
+    """A schema under (subject, version); ``deleted`` is a soft delete. ``more`` holds unknown fields."""
 
     subject: str
     version: int
@@ -73,15 +74,17 @@ class SubjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SubjectCleared:
-    """What is soft-deleted is gone: of a subject, of a context, or (None) of all."""
+    """Removal of all soft-deleted versions of a subject, of a context, or (None) of the registry."""
 
     subject: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class LevelSet:
-    """The settings of a subject or context; ``subject`` None is the default context's. ``level`` None and nothing
-    ``more``: taken back."""
+    """The settings of a subject or context; ``subject`` None is the default context.
+
+    ``level`` None with empty ``more`` removes them.
+    """
 
     subject: str | None
     level: str | None
@@ -91,7 +94,7 @@ class LevelSet:
 
 @dataclass(frozen=True, slots=True)
 class ModeSet:
-    """One of MODES; ``mode`` None takes it back."""
+    """The mode, one of MODES; ``mode`` None removes it."""
 
     subject: str | None
     mode: str | None
@@ -100,7 +103,7 @@ class ModeSet:
 
 @dataclass(frozen=True, slots=True)
 class ContextStored:
-    """A context other than the default one exists, or no longer."""
+    """A context other than the default one was created or (``exists`` False) removed."""
 
     context: str
     exists: bool = True
@@ -109,7 +112,7 @@ class ContextStored:
 
 @dataclass(frozen=True, slots=True)
 class IdsSpent:
-    """Ids up to this one were given in a context, whatever is left of them."""
+    """Ids up to this one were assigned in a context, even if no record of them is left."""
 
     context: str
     schema_id: int
@@ -117,12 +120,12 @@ class IdsSpent:
 
 @dataclass(frozen=True, slots=True)
 class Noop:
-    """NOOP: a leader of Confluent's catching up."""
+    """NOOP record that a leader of Confluent's registry writes while catching up."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableFact:
-    """A record that is no fact we know: it changes nothing and is reported with its place."""
+    """A record that is not a known fact; it changes nothing and is reported with its offset."""
 
     offset: int
     reason: str
@@ -179,7 +182,7 @@ _SCHEMA_FIELDS = frozenset(
 
 
 def fact_of(record: Record) -> Fact:
-    """The fact that a record of ``_schemas`` states. Never raises."""
+    """Return the fact in a record of ``_schemas``. Never raises."""
     try:
         key = orjson.loads(record.key or b"")
         value = orjson.loads(record.value) if record.value is not None else None
@@ -275,7 +278,7 @@ def _reference_version(value: Any) -> int:
 
 
 def _object(value: Any, name: str) -> Mapping[str, Any] | None:
-    """Confluent writes null for the parts of it that are not there."""
+    """Return an object without its null fields, which Confluent writes for missing parts."""
     if value is None:
         return None
     if not isinstance(value, dict):
@@ -286,12 +289,12 @@ def _object(value: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def _spelled(written: bytes, usual: Mapping[str, Any]) -> bytes | None:
-    """The key's own bytes when they are not those that we would write."""
+    """Return the key's own bytes if they differ from those that we would write."""
     return None if written == orjson.dumps(usual) else written
 
 
 def record_of(fact: Fact) -> NewRecord:
-    """The record that states a fact, with the bytes that Confluent's registry would write."""
+    """Return the record of a fact, with the bytes that Confluent's registry would write."""
     match fact:
         case SchemaStored():
             value: dict[str, Any] = {

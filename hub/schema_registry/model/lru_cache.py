@@ -1,4 +1,4 @@
-"""[core] A cache that forgets what was not used for longest once it holds more than its limit. Thread safe."""
+"""[core] Least-recently-used cache with a limit on total weight. Thread safe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """At most ``limit`` of weight (characters, bytes, entries: what ``put`` is told); one entry more is always kept."""
+    """Cache of at most ``limit`` weight, in the unit that callers of ``put`` use: characters, bytes, entries.
+
+    The newest entry is kept even if it exceeds the limit.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -1,8 +1,8 @@
-"""[core] Subjects live in contexts: ``:.ctx:orders-value`` is ``orders-value`` in the context ``.ctx``.
+"""[core] Subjects in contexts: ``:.ctx:orders-value`` is ``orders-value`` in the context ``.ctx``.
 
-Each context has ids of its own. The default context is ``.``; its subjects are written without a prefix, so ``:.:s``
-is ``s``. ``:.ctx:`` alone names a context as the place of settings, ``:.__GLOBAL:`` the place above all contexts.
-Source: Confluent's QualifiedSubject, by its documented behaviour.
+Each context has ids of its own. The default context is ``.``; its subjects are written without a prefix, so
+``:.:s`` is ``s``. For settings, ``:.ctx:`` names a context and ``:.__GLOBAL:`` the level above all contexts.
+Source: the documented behavior of Confluent's QualifiedSubject.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _RESERVED = ("__GLOBAL", "__EMPTY")
 
 
 class InvalidSubject(CallerError):
-    """No name that a subject may have."""
+    """Not a valid name of a subject."""
 
     code = "HUB-1211"
 
 
 def split(subject: str) -> tuple[str, str]:
-    """(context, name within it): ``(".ctx", "s")``; the name is empty when a context is meant."""
+    """Return (context, name within it): ``(".ctx", "s")``; the name is empty for a context."""
     if not subject.startswith(":."):
         return DEFAULT_CONTEXT, subject
     context, _, name = subject[1:].partition(":")
@@ -31,7 +31,7 @@ def split(subject: str) -> tuple[str, str]:
 
 
 def joined(context: str, name: str) -> str:
-    """The subject of that name in a context, as it is written."""
+    """Return the written form of a subject in a context."""
     return name if context == DEFAULT_CONTEXT else f":{context}:{name}"
 
 
@@ -40,33 +40,33 @@ def context_of(subject: str | None) -> str:
 
 
 def normal(subject: str) -> str:
-    """The one spelling of a subject: ``:.:s`` is ``s``."""
+    """Normalize a subject: ``:.:s`` is ``s``."""
     return joined(*split(subject))
 
 
 def beside(subject: str, name: str) -> str:
-    """The subject that ``name`` means when it is written in a schema of ``subject``: of the same context."""
+    """Return the subject that ``name`` refers to in a schema of ``subject``: it is in the same context."""
     return normal(name) if name.startswith(":.") else joined(context_of(subject), name)
 
 
 def written_in(subject: str, name: str) -> str:
-    """How a schema of ``subject`` writes a subject, so that ``beside`` gives it back."""
+    """Return the form of a subject inside a schema of ``subject``; the inverse of ``beside``."""
     return name if context_of(subject) == DEFAULT_CONTEXT or name.startswith(":.") else f":.:{name}"
 
 
 def context_named(text: str) -> str:
-    """The context that a path means: ``ctx``, ``.ctx`` and ``:.ctx:`` are one."""
+    """Return the context in a path: ``ctx``, ``.ctx`` and ``:.ctx:`` are the same."""
     inside = text.removeprefix(":").removesuffix(":")
     return inside if inside.startswith(".") else f".{inside}"
 
 
 def place(subject: str | None) -> str | None:
-    """Where settings of a subject or context are kept; None is the place of all of the default context."""
+    """Return the key under which settings of a subject or context are stored; None is the default context."""
     return (normal(subject) or None) if subject is not None else None
 
 
 def places(subject: str | None) -> list[str | None]:
-    """Where settings of a subject are looked for, nearest first: its own, its context's, those above all contexts."""
+    """Return the keys of a subject's settings, nearest first: its own, its context's, the global one."""
     own = place(subject)
     context = context_of(own)
     around = None if context == DEFAULT_CONTEXT else joined(context, "")
@@ -74,8 +74,10 @@ def places(subject: str | None) -> list[str | None]:
 
 
 def within(subject: str, around: str | None) -> bool:
-    """True when ``subject`` is ``around``, or lies in the context that ``around`` names (None: the default one;
-    ``:.__GLOBAL:``: in any)."""
+    """Return True if ``subject`` equals ``around``, or lies in the context that ``around`` names.
+
+    ``around`` None is the default context, ``:.__GLOBAL:`` any context.
+    """
     if around == ABOVE_CONTEXTS:
         return True
     if around is None or not split(around)[1]:
@@ -84,7 +86,7 @@ def within(subject: str, around: str | None) -> bool:
 
 
 def check(subject: str, *, may_be_context: bool = False) -> None:
-    """Raises InvalidSubject for a name that is empty, too long, reserved or has control characters."""
+    """Raise InvalidSubject for a name that is empty, too long, reserved or has control characters."""
     name = split(subject)[1]
     empty = not name and not (may_be_context and subject.startswith(":."))
     control = any(ord(each) < 32 or 127 <= ord(each) < 160 for each in subject)

@@ -1,14 +1,14 @@
-"""[core] Which topic a subject belongs to, by the three naming strategies of Confluent's serializers.
+"""[core] The topic of a subject, by the three naming strategies of Confluent's serializers.
 
 =============================  ====================  =======================================================
 subject                        topic                 strategy
 =============================  ====================  =======================================================
 ``retail.orders-value``        ``retail.orders``     TopicName; ``-key`` for keys
-``retail.orders-acme.Order``   ``retail.orders``     TopicRecordName: the longest topic that is known, or else the
-                                                     longest that a node of the tree stands for
-``retail.orders.OrderPlaced``  (as it stands)        RecordName: the namespace is the place in the tree
+``retail.orders-acme.Order``   ``retail.orders``     TopicRecordName: the longest known topic, or else the
+                                                     longest that a node of the tree covers
+``retail.orders.OrderPlaced``  (unchanged)           RecordName: the namespace is the place in the tree
 ``:.eu:retail.orders-value``   ``retail.orders``     a context is an outer namespace
-``my subject``                 ""                    no topic: the root's rules hold
+``my subject``                 ""                    no topic: the root's rules apply
 =============================  ====================  =======================================================
 """
 
@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 from hub.schema_registry.model import subject_names as names
 
-_LONGEST = 249  # characters of a topic's name
+_LONGEST = 249  # maximum length of a topic's name
 _MOST_LABELS = 125  # of a topic; a record's name may have more, and no pattern has
 _TOPIC = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """``context`` is "" for the default one; ``topic`` is "" when the subject belongs to none."""
+    """Parts of a subject. ``context`` is "" for the default one; ``topic`` is "" when there is none."""
 
     context: str
     topic: str
@@ -40,10 +40,10 @@ def split(
     is_written_out: Callable[[str], bool] = lambda topic: False,
     has_node: Callable[[str], bool] = lambda topic: False,
 ) -> Subject:
-    """A subject's parts; a topic's own name is taken as its values' subject.
+    """Split a subject; the name of a topic counts as the subject of its values.
 
-    ``topics`` are those that are known. ``is_written_out`` says whether a node of the tree has exactly this name,
-    ``has_node`` whether one stands for it, also by wildcards.
+    ``topics`` are the known topics. ``is_written_out`` returns whether a node of the tree has exactly this
+    name, ``has_node`` whether a node covers it, also by wildcards.
     """
     context, name = names.split(subject)
     context = context.removeprefix(".")

@@ -1,10 +1,11 @@
-"""[core] Patterns of labels as nodes of a tree: which topics stand at or below one, and which of two comes first.
+"""[core] Patterns of labels as nodes of a tree: the topics that a node covers, and the order of nodes.
 
-A pattern is labels joined by dots; ``*`` is exactly one label, ``**`` any number of them, also none, and stands at most
-once. A node holds for every topic that fits it and for everything below: ``retail`` for ``retail.orders.eu``. Where
-a node begins to hold for a topic is its depth: the fewest labels of the topic that fit the pattern.
+A pattern is labels joined by dots; ``*`` is exactly one label, ``**`` any number of them, including none, and
+occurs at most once. A node applies to every topic that matches it and to everything below: ``retail`` to
+``retail.orders.eu``. The depth of a node for a topic is the smallest number of the topic's labels that match
+the pattern.
 
-The order on a topic's trail, ancestors first::
+Order of nodes on a topic's trail, ancestors first::
 
     1. depth                        retail  before  retail.*  (a node above before one below)
     2. labels written out           **.chat before  nyc.*.chat
@@ -13,7 +14,7 @@ The order on a topic's trail, ancestors first::
     5. label by label: ** , * , written out          *.orders before retail.*
     6. the text, so that no two are ever equal
 
-So of two nodes that begin at the same depth, one whose topics are a part of the other's comes later, and decides.
+Of two nodes with equal depth, one whose topics are a subset of the other's therefore comes later, and wins.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ Labels = tuple[str, ...]
 
 _LABEL = re.compile(r"[a-zA-Z0-9_-]+|\*\*?")
 _LONGEST = 249  # characters; Kafka's limit of a topic's name
-_UNSEEN = "?"  # a label that no pattern can write out
+_UNSEEN = "?"  # a label that no pattern contains
 
 
 def labels_of(name: str) -> Labels:
-    """The labels of a topic or a pattern; the empty name has none: it is the root."""
+    """Return the labels of a topic or a pattern; the root, with the empty name, has none."""
     return tuple(name.split(".")) if name else ()
 
 
 def checked(pattern: str) -> str:
-    """The pattern itself. Raises ValueError with the way out."""
+    """Return the pattern if it is valid. Raises ValueError with a fix."""
     for label in pattern.split("."):
         if not _LABEL.fullmatch(label):
             raise ValueError(
@@ -49,7 +50,7 @@ def checked(pattern: str) -> str:
 
 
 def fits(pattern: Labels, labels: Labels) -> bool:
-    """Whether exactly these labels are what the pattern says."""
+    """Return True if the pattern matches exactly these labels."""
     if "**" not in pattern:
         return len(pattern) == len(labels) and _same(pattern, labels)
     cut = pattern.index("**")
@@ -66,41 +67,41 @@ def _same(pattern: Labels, labels: Labels) -> bool:
 
 
 def depth(pattern: Labels, topic: Labels) -> int | None:
-    """With how many of the topic's labels the node begins to hold for it; None when it does not."""
+    """Return the number of the topic's labels at which the node begins to apply; None when it does not."""
     if "**" not in pattern:
         return len(pattern) if fits(pattern, topic[: len(pattern)]) else None
     return next((n for n in range(len(pattern) - 1, len(topic) + 1) if fits(pattern, topic[:n])), None)
 
 
 def specificity(pattern: Labels) -> tuple[object, ...]:
-    """The order of nodes of one depth, the least specific first."""
+    """Return the sort key of nodes with equal depth, least specific first."""
     kinds = tuple({"**": 0, "*": 1}.get(label, 2) for label in pattern)
     return (kinds.count(2), -kinds.count(0), kinds.count(1), kinds, pattern)
 
 
 def trail(patterns: Iterable[Labels], topic: Labels) -> list[Labels]:
-    """The nodes that hold for a topic, ancestors first."""
+    """Return the nodes that apply to a topic, ancestors first."""
     found = [(n, specificity(each), each) for each in patterns if (n := depth(each, topic)) is not None]
     return [each for *_, each in sorted(found)]
 
 
 def ancestors_first(patterns: Iterable[Labels]) -> list[Labels]:
-    """Every node after those above it."""
+    """Sort nodes so that each comes after those above it."""
     return sorted(patterns, key=lambda each: (len(each) - each.count("**"), specificity(each)))
 
 
 def is_ancestor(above: Labels, below: Labels) -> bool:
-    """Whether ``above`` holds, and comes first on the trail, wherever ``below`` holds."""
+    """Return True if ``above`` applies, and comes first on the trail, wherever ``below`` applies."""
     if above == below or not _covers(above, below):
         return False
     return not _covers(below, above) or specificity(above) < specificity(below)
 
 
 def _covers(above: Labels, below: Labels) -> bool:
-    """Whether every topic at or below ``below`` is at or below ``above``.
+    """Return True if ``above`` covers every topic at or below ``below``.
 
-    Exact: a label that no pattern writes out fits wildcards only, and more labels for a ``**`` than the other pattern
-    has change nothing.
+    Exact: only wildcards match a label that no pattern writes out, and a ``**`` that matches more labels than
+    the other pattern has changes nothing.
     """
     written_out = {*above} - {"*", "**"}
     if not written_out <= {*below}:

@@ -1,14 +1,14 @@
-"""[core] Rules on the tree of topics: which hold for a subject, who said each, and what a child may change.
+"""[core] Rules on the topic tree: effective rules of a subject, their origin, and permitted overrides.
 
 ::
 
     policies.yaml ─ load ─▶ nodes ─ trail of the topic, ancestors first ─▶ fold ─▶ Effective ─ check(schema) ─▶ violations
 
-A node says rules; a topic has those of its own node and of all above it (``label_patterns`` says which and in what order).
-What a node says holds below it, and a child may only be stricter, unless the node says otherwise: ``override: any``
-(its say may be replaced) or ``none`` (the rule may not be said again). A child that loosens what an ancestor said is
-refused when the file is loaded. Two wildcard nodes can meet on a topic without one being above the other: there the
-stricter of both holds, and nothing is refused.
+A node sets rules; a topic has those of its own node and of all nodes above it (``label_patterns`` defines
+which and in what order). A node's rules apply below it, and a child may only be stricter, unless the node
+sets ``override: any`` (its value may be replaced) or ``none`` (the rule may not be set again). Loading
+refuses a child that loosens an ancestor's rule. Two wildcard nodes can meet on a topic without one being
+above the other: there the stricter of both applies, and nothing is refused.
 """
 
 from __future__ import annotations
@@ -45,14 +45,16 @@ from hub.schema_registry.policy.policy_rules import (
 from hub.yaml import kept_to, load_model, places
 
 POLICIES_FILE = "policies.yaml"
-DEFAULT_LEVEL = "BACKWARD"  # the registry's own, when nothing says one
+DEFAULT_LEVEL = "BACKWARD"  # the registry's default when no level is set
 BY_DEFAULT = "(default)"
 BY_SUBJECT = "(subject)"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyNode:
-    """A node of the tree: what it says by key, and per rule what nodes below may do to that (unsaid: stricter)."""
+    """Node of the tree: its values by key, and per rule the override that nodes below have (default:
+    stricter).
+    """
 
     name: str
     says: Mapping[str, Value]
@@ -67,13 +69,13 @@ class PolicyNode:
         return self.overrides.get(_governed_by(key), "stricter")
 
     def place(self, key: str) -> str | None:
-        """``file:line:column`` of what the node says, when it is from a file."""
+        """Return ``file:line:column`` of the node's value, if it is from a file."""
         return self.places.get(key) or self.places.get("")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyStep:
-    """What became of one node's say on the way down."""
+    """Effect of one node's value on the way down the tree."""
 
     node: str
     said: Value
@@ -83,7 +85,10 @@ class PolicyStep:
 
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
-    """The value that holds, the node (or nodes, where the stricter of two holds) that set it, and how it came about."""
+    """An effective value, the node that set it, and the steps that led to it.
+
+    Two nodes set it when the stricter of both applies.
+    """
 
     key: str
     value: Value
@@ -97,7 +102,7 @@ class PolicySetting:
 
     @property
     def trail(self) -> str:
-        """For people: ``retail BACKWARD > retail.orders FULL``."""
+        """Steps for display: ``retail BACKWARD > retail.orders FULL``."""
         return " > ".join(
             f"{step.node} {text_of(self.key, step.said)}{f' ({step.note})' if step.note else ''}"
             for step in self.steps
@@ -106,8 +111,10 @@ class PolicySetting:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The rules of one subject, by key. ``topic`` is "" for a subject of no topic; ``trail`` are the nodes that hold for
-    it, ancestors first."""
+    """Effective rules of one subject, by key.
+
+    ``topic`` is "" for a subject without a topic; ``trail`` lists the nodes that apply, ancestors first.
+    """
 
     subject: str
     topic: str
@@ -116,23 +123,24 @@ class Effective:
     trail: tuple[str, ...]
 
     def level(self, own: str | None, default: str = DEFAULT_LEVEL) -> tuple[str, str]:
-        """(the compatibility level that holds, who set it). ``own`` is the subject's: kept when it is strict enough.
+        """Return (the effective compatibility level, who set it).
 
-        Otherwise the least strict level that is as strict as both: FORWARD under BACKWARD gives FULL. Without one of
-        its own the rules' level holds, and ``default`` only where no rule says one.
+        ``own`` is the subject's level; it is kept when it is strict enough. Otherwise the result is the least
+        strict level that is as strict as both: FORWARD under BACKWARD gives FULL. Without ``own`` the rules'
+        level applies, and ``default`` only when no rule sets one.
         """
         said, by = (own, BY_SUBJECT) if own is not None else (default, BY_DEFAULT)
         floor = self.settings.get("compatibility")
         if floor is None or (own is not None and as_strict("compatibility", own, floor.value)):
             return said, by
         if own is None:
-            # A default is nobody's wish: it gives way to a rule, also to one that is less strict.
+            # A default is not a choice: it yields to a rule, even to a less strict one.
             return str(floor.value), floor.set_by
         level = str(joined("compatibility", said, floor.value))
         return level, floor.set_by if level == floor.value else f"{floor.set_by} + {by}"
 
     def level_violation(self, own: str) -> PolicyViolation | None:
-        """Why a subject may not have this level of its own; None when it may."""
+        """Return why a subject may not have this level of its own; None when it may."""
         floor = self.settings.get("compatibility")
         if floor is None or as_strict("compatibility", own, floor.value):
             return None
@@ -147,14 +155,14 @@ class Effective:
     def check(
         self, schema_type: str, view: SchemaView | None, context: CheckContext | None = None
     ) -> list[PolicyViolation]:
-        """Every rule that the schema breaks, [] when none; ``view`` None checks only what needs no schema."""
+        """Return every rule that the schema breaks. ``view`` None checks only rules that need no schema."""
         values = {key: (each.value, each.set_by) for key, each in self.settings.items()}
         return violations(values, self.subject, self.is_key, schema_type, view, context or CheckContext())
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One rule of a subject, for people."""
+    """One rule of a subject, for display."""
 
     rule: str
     value: str
@@ -165,9 +173,9 @@ class PolicyRow:
 
 
 class Policies:
-    """The nodes of one file. ``topics`` are the names of topics that are known, by which subjects are told apart.
+    """The nodes of one file. ``topics`` are the known topics, which determine the topic of a subject.
 
-    Raises ConfigError when a node loosens what one above it said.
+    Raises ConfigError when a node loosens a rule of a node above it.
     """
 
     def __init__(self, nodes: Iterable[PolicyNode] = (), topics: Iterable[str] = ()) -> None:
@@ -183,22 +191,25 @@ class Policies:
 
     @classmethod
     def of(cls, policies: Mapping[str, Any], topics: Iterable[str] = ()) -> Policies:
-        """From values as the file has them, by pattern. Raises pydantic's ValidationError, ConfigError."""
+        """Create policies from the file's values by pattern.
+
+        Raises pydantic's ValidationError, ConfigError.
+        """
         return cls(_nodes(PolicyFile.model_validate({"policies": policies}), {}), topics)
 
     @property
     def nodes(self) -> list[PolicyNode]:
-        """Every node after those above it."""
+        """Every node, after those above it."""
         return list(self._nodes.values())
 
     def with_topics(self, topics: Iterable[str]) -> Policies:
-        """The same rules, with these as the topics that are known."""
+        """Return a copy with these known topics."""
         other = copy(self)
         other._topics = frozenset(topics)
         return other
 
     def effective(self, subject_or_topic: str) -> Effective:
-        """The rules of a subject, or of a topic's values when it is a topic's name."""
+        """Return the rules of a subject, or of a topic's values for the name of a topic."""
         subject = split(subject_or_topic, self._topics, self._is_written_out, self._has_node_for)
         topic = labels_of(subject.topic)
         written_out = [topic[:n] for n in range(1, len(topic) + 1) if topic[:n] in self._nodes]
@@ -221,15 +232,18 @@ class Policies:
 
 
 def load_policies(path: Path, topics: Iterable[str] = ()) -> Policies:
-    """The rules in a file. Raises ConfigError with ``file:line:column``, and the nearest name for an unknown one."""
+    """Load the rules in a file.
+
+    Raises ConfigError with ``file:line:column``, and suggests the nearest known name.
+    """
     with kept_to(path):
         return Policies(_nodes(load_model(path, PolicyFile), places(path)), topics)
 
 
 def explain(policies: Policies, subject: str, own_level: str | None = None) -> list[PolicyRow]:
-    """Every rule that holds for a subject, the level first, each with who set it and how it came about.
+    """Return every rule of a subject, the level first, each with its origin and steps.
 
-    ``own_level`` is the subject's (or its topic's) own, if it has one.
+    ``own_level`` is the level of the subject (or topic) itself, if it has one.
     """
     effective = policies.effective(subject)
     settings = dict(effective.settings)
@@ -281,16 +295,16 @@ def _steps(key: str) -> tuple[str, ...]:
 
 
 def _governed_by(key: str) -> str:
-    """The rule whose override says what may be done to a key: a severity goes with its rule."""
+    """Return the rule whose override governs a key: a severity is governed by its rule."""
     rule, _, rest = key.partition(".")
     return rest if rule == "severity" else rule
 
 
-# ---- what may be said
+# ---- permitted values
 
 
 def _with_severities(node: PolicyNode, above: Sequence[PolicyNode]) -> PolicyNode:
-    """A rule that is said blocks, unless the node or one above says how severe it is."""
+    """Add severity ``block`` to each rule of the node, unless the node or one above sets its severity."""
     rules = {rule_of(key).name for key in node.says} - {"compatibility", "severity"}
     implied = {
         f"severity.{rule}": "block"
@@ -329,9 +343,9 @@ def _refusal(node: PolicyNode, ancestor: PolicyNode, key: str, rule: str, closed
 
 
 def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:
-    """What holds after every node, ancestors first, has said its own."""
+    """Combine the values of nodes, ancestors first."""
     settings: dict[str, PolicySetting] = {}
-    closed: dict[str, str] = {}  # rule: the node below which it may not be said
+    closed: dict[str, str] = {}  # rule: the node below which it may not be set
     for node in nodes:
         for key, value in node.says.items():
             by = closed.get(_governed_by(key))
@@ -348,7 +362,7 @@ def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:
 
 
 def _apply_setting(held: PolicySetting | None, node: PolicyNode, key: str, value: Value) -> PolicySetting:
-    """A node's say, made as strict as every say before it that may only be tightened."""
+    """Apply a node's value, made as strict as all earlier values that may only be tightened."""
     floors, steps = (held.floors, held.steps) if held is not None else ((), ())
     result, by, place = value, node.name, node.place(key)
     for name, floor in floors:

@@ -1,4 +1,4 @@
-"""[core] Where a schema breaks the rules that hold for it: what, who set the rule, and the smallest fix."""
+"""[core] Violations of a schema's effective rules: the problem, who set the rule, and the smallest fix."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from hub.schema_registry.policy.policy_rules import ABSENT, ANYONE, UNLIMITED, V
 
 @dataclass(frozen=True, slots=True)
 class PolicyViolation:
-    """A rule that is broken. ``rule`` is its key, ``path`` the field's dotted path or the type's name, "" for the whole
-    schema; ``severity`` is ``block`` or ``warn``."""
+    """A violated rule. ``rule`` is its key, ``severity`` is ``block`` or ``warn``.
+
+    ``path`` is the field's dotted path or the type's name, "" for the whole schema.
+    """
 
     rule: str
     set_by: str
@@ -32,9 +34,11 @@ class PolicyViolation:
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """What a schema's text does not say. ``tags`` are Confluent's metadata tags: by a field's full name
-    (``com.acme.Order.email``, also ``**.email``), its tags. ``is_new`` is False when the very schema is registered
-    already, so that no version is made."""
+    """Facts that a schema's text lacks.
+
+    ``tags`` are Confluent's metadata tags by a field's full name (``com.acme.Order.email``, also
+    ``**.email``). ``is_new`` is False when the same schema is registered already, so that no version is made.
+    """
 
     principal: str = ""
     teams: frozenset[str] = frozenset()
@@ -54,9 +58,9 @@ def violations(
     view: SchemaView | None,
     context: CheckContext,
 ) -> list[PolicyViolation]:
-    """Every rule that is broken. ``rules``: by key, the value and who set it; a rule's ``severity`` beside it.
+    """Return every violation. ``rules``: (value, who set it) by key, with ``severity.<rule>`` keys.
 
-    Required fields are not asked of a key.
+    Required fields are not checked for keys.
     """
     found = []
     for key, (value, set_by) in rules.items():
@@ -69,7 +73,7 @@ def violations(
         elif rule in _ABOUT_THE_SCHEMA:
             broken = _ABOUT_THE_SCHEMA[rule](value, rest, view, context)
         else:
-            continue  # the level is the registry's to check; a severity is no rule
+            continue  # the registry checks the level; a severity is no rule
         found += [PolicyViolation(key, set_by, *each, severity) for each in broken]
     return found
 
@@ -250,7 +254,7 @@ _SPELLINGS: Mapping[str, Callable[[list[str]], str]] = {
 
 
 def respelled(name: str, preset: str) -> str | None:
-    """The name as the preset wants it; None when there is no telling.
+    """Return the name in the preset's spelling; None when there is none.
 
     >>> respelled("customerID", "snake_case"), respelled("order_id", "camelCase")
     ('customer_id', 'orderId')
@@ -295,7 +299,7 @@ def _pii(value: frozenset[str], pattern: str, view: SchemaView, context: CheckCo
 
 
 def tags_beside(tags: Mapping[str, Sequence[str]], record: SchemaType, each: SchemaField) -> set[str]:
-    """The tags that a schema's metadata gives a field, by the field's full name or its path."""
+    """Return the tags that a schema's metadata gives a field, by the field's full name or its path."""
     names = (labels_of(f"{record.name}.{each.name}"), labels_of(each.path))
     return {
         tag

@@ -1,8 +1,9 @@
-"""[core] The rules that a policy may say, what "stricter" means for each, and how a file writes them.
+"""[core] The rules of a policy, their order of strictness, and their form in a file.
 
-Every rule's values form a lattice: two have a least strict value that is as strict as both (``join``), and a value is
-as strict as another when joining them changes nothing. A rule that is a map in the file (``fields``, ``naming``,
-``pii``) is inherited key by key: its keys here are ``fields.event_id``, ``naming.records``.
+The values of a rule form a lattice: two values have a least strict one that is as strict as both (``join``),
+and a value is as strict as another when joining them changes nothing. A rule that is a map in the file
+(``fields``, ``naming``, ``pii``) is inherited key by key: its keys here are ``fields.event_id``,
+``naming.records``.
 
 ==================  ==============================================  ===========================  ================
 rule                value                                           stricter is                  loosest
@@ -52,7 +53,7 @@ Weight = Literal["warn", "block"]
 
 UNLIMITED = 1 << 31
 ANYONE = frozenset({"anyone"})
-ABSENT = "absent"  # among a field's types: it need not be there
+ABSENT = "absent"  # one of a field's types: the field may be missing
 OPTIONAL = frozenset({*TYPES, ABSENT})
 PRESETS = {
     "snake_case": "[a-z][a-z0-9]*(_[a-z0-9]+)*",
@@ -106,7 +107,7 @@ def _types_text(value: frozenset[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """``join`` of two values is the least strict one that is as strict as both; ``text`` is how people read one."""
+    """A rule. ``join`` returns the least strict value that is as strict as both; ``text`` formats a value."""
 
     name: str
     join: Callable[[Any, Any], Any]
@@ -137,17 +138,17 @@ RULES: Mapping[str, PolicyRule] = {
 
 
 def rule_of(key: str) -> PolicyRule:
-    """The rule of a key: that of ``fields.event_id`` is ``fields``."""
+    """Return the rule of a key: ``fields`` for ``fields.event_id``."""
     return RULES[key.partition(".")[0]]
 
 
 def as_strict(key: str, value: Value, floor: Value) -> bool:
-    """Whether ``value`` is as strict as ``floor``, or stricter."""
+    """Return True if ``value`` is at least as strict as ``floor``."""
     return bool(rule_of(key).join(value, floor) == value)
 
 
 def joined(key: str, one: Value, other: Value) -> Value:
-    """The least strict value that is as strict as both."""
+    """Return the least strict value that is as strict as both."""
     found: Value = rule_of(key).join(one, other)
     return found
 
@@ -160,7 +161,7 @@ def text_of(key: str, value: Value) -> str:
 
 
 def regex(pattern: str) -> str:
-    """The regex itself, when it is one within the bounds. Raises ValueError."""
+    """Return the regex if it is valid and within the limits. Raises ValueError."""
     if len(pattern) > _LONGEST_REGEX:
         raise ValueError(f"a regex of {len(pattern)} characters: {_LONGEST_REGEX} are allowed")
     try:
@@ -175,10 +176,11 @@ def regex(pattern: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def matcher(pattern: str, anywhere: bool = False) -> Callable[[str], bool]:
-    """Whether a regex (or a preset's name) fits a whole name; ``anywhere``: a part of it, upper or lower case.
+    """Return a test of whether a regex (or preset) matches a whole name; ``anywhere``: a part of it, in any
+    case.
 
-    Rust's regexes, through pydantic: names are a stranger's, and these take time linear in the name. They know
-    neither look-around nor back-references, and their size is bounded. Raises SchemaError.
+    Uses Rust's regexes, through pydantic: names are untrusted, and these take time linear in the name. They
+    support neither look-around nor back-references, and their size is bounded. Raises SchemaError.
     """
     said = PRESETS.get(pattern, pattern)
     whole = f"(?i:{said})" if anywhere else f"^(?:{said})$"
@@ -228,7 +230,7 @@ FieldWord = Literal[
 
 
 class Naming(BaseModel):
-    """A preset or a regex, or a list of which each must fit. ``records`` are also Protobuf's messages."""
+    """A preset or a regex, or a list of which each must match. ``records`` include Protobuf's messages."""
 
     model_config = _Strict
 
@@ -239,7 +241,7 @@ class Naming(BaseModel):
 
 
 class Severities(BaseModel):
-    """Whether breaking a rule refuses the schema or is only told."""
+    """Severities by rule: a violation blocks the schema, or only warns."""
 
     model_config = _Strict
 
@@ -255,7 +257,7 @@ class Severities(BaseModel):
 
 
 class Overrides(BaseModel):
-    """What nodes below may do to what this node says of a rule."""
+    """Overrides by rule: how nodes below may change this node's value."""
 
     model_config = _Strict
 
@@ -272,11 +274,11 @@ class Overrides(BaseModel):
 
 
 class OverrideAll(Overrides):
-    """One word for every rule, also for those that the node does not say."""
+    """One override for every rule, including those that the node does not set."""
 
 
 class NodeModel(BaseModel):
-    """One node of the file. What it does not say, it inherits."""
+    """One node of the file. Rules that it does not set are inherited."""
 
     model_config = _Strict
 
@@ -301,7 +303,7 @@ class NodeModel(BaseModel):
     override: Annotated[Overrides, BeforeValidator(_for_all)] = Field(default_factory=Overrides)
 
     def says(self) -> dict[str, Value]:
-        """What the node itself says, by key."""
+        """Return the node's own values, by key."""
         said: dict[str, Value] = {
             name: value
             for name in ("compatibility", "owner", "doc", "freeze", "max_fields")
@@ -324,7 +326,7 @@ class NodeModel(BaseModel):
 
 
 class PolicyFile(BaseModel):
-    """policies.yaml."""
+    """Content of policies.yaml."""
 
     model_config = _Strict
 

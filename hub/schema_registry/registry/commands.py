@@ -1,4 +1,4 @@
-"""[core] What can be asked of the registry that changes it, and what deciding on it comes to."""
+"""[core] Commands that change the registry, and the result of deciding on one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from hub.schema_registry.registry.rulebook import NOBODY, PolicyCaller
 
 @dataclass(frozen=True, slots=True)
 class RegisterSchema:
-    """``schema`` "" means the latest version's; ``schema_id`` only for an import; ``version`` 0 is the next one."""
+    """Register a schema.
+
+    ``schema`` "" means the latest version's; ``schema_id`` is only for an import; ``version`` 0 is the next
+    one.
+    """
 
     subject: str
     schema: str
@@ -41,7 +45,7 @@ class DeleteSubject:
 
 @dataclass(frozen=True, slots=True)
 class SetLevel:
-    """``changes``: settings by Confluent's names; None takes one back. ``changes`` None takes all of them back."""
+    """Change settings, by Confluent's names; None removes one. ``changes`` None removes all of them."""
 
     subject: str | None
     changes: Mapping[str, Any] | None
@@ -49,7 +53,7 @@ class SetLevel:
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
-    """``recursive``: modes of the subjects below are taken back, so that this one holds for them too."""
+    """Set a mode. ``recursive`` removes the modes of subjects below, so that this one applies to them too."""
 
     subject: str | None
     mode: str | None
@@ -66,7 +70,7 @@ Command = RegisterSchema | DeleteVersion | DeleteSubject | SetLevel | SetMode | 
 
 
 class CommandDecision(NamedTuple):
-    """What to append ([] when nothing changes) and what to answer once that is in the log."""
+    """Facts to append ([] when nothing changes), and the answer to give once they are in the log."""
 
     facts: Sequence[Fact]
     answer: Any

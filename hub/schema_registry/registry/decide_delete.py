@@ -1,4 +1,4 @@
-"""[core] Deleting versions, subjects and contexts: softly first, then for ever, and nothing that others reference."""
+"""[core] Delete versions, subjects and contexts: first softly, then permanently, never referenced ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hub.schema_registry.registry.queries import RegistryQueries
 
 
 def delete_version(registry: RegistryQueries, command: DeleteVersion) -> CommandDecision:
-    """A soft delete, or of what is soft-deleted a hard one. Raises Refused."""
+    """Soft-delete a version, or hard-delete one that is soft-deleted. Raises RequestRefused."""
     subject = names.normal(command.subject)
     number = version_number(command.version)
     stored = registry.at(subject, number, deleted=True)
@@ -60,7 +60,7 @@ def delete_version(registry: RegistryQueries, command: DeleteVersion) -> Command
 
 
 def delete_subject(registry: RegistryQueries, command: DeleteSubject) -> CommandDecision:
-    """As ``delete_version``, of all versions."""
+    """``delete_version`` for all versions of a subject."""
     subject = names.normal(command.subject)
     every = registry.subjects.get(subject)
     if not every:
@@ -88,7 +88,7 @@ def delete_subject(registry: RegistryQueries, command: DeleteSubject) -> Command
 
 
 def delete_context(registry: RegistryQueries, command: DeleteContext) -> CommandDecision:
-    """Its name is forgotten, once it has no subject left. Raises Refused 42211."""
+    """Remove the name of a context without subjects. Raises RequestRefused 42211."""
     context = command.context
     if any(names.context_of(each) == context for each in registry.subjects):
         raise RequestRefused(422, 42211, f"The specified context '{context}' is not empty.")
@@ -97,7 +97,7 @@ def delete_context(registry: RegistryQueries, command: DeleteContext) -> Command
 
 
 def erasures(registry: RegistryQueries, stored: Iterable[SchemaStored]) -> Iterator[Fact]:
-    """Hard deletes; with them the highest id where it would be forgotten otherwise."""
+    """Yield hard deletes, and the highest id when the deletes would remove its record."""
     spent: dict[str, int] = {}
     for each in stored:
         yield from erasure(registry, each)
@@ -109,13 +109,13 @@ def erasures(registry: RegistryQueries, stored: Iterable[SchemaStored]) -> Itera
 
 
 def erasure(registry: RegistryQueries, stored: SchemaStored) -> Iterator[SchemaErased]:
-    """A tombstone for each key that the version was written under."""
+    """Yield a tombstone for each key that the version was written under."""
     for key in registry.keys_of(stored):
         yield SchemaErased(stored.subject, stored.version, key)
 
 
 def _settings_of_gone(registry: RegistryQueries, subject: str) -> Iterator[Fact]:
-    """The settings of a subject go with its hard delete."""
+    """Remove the settings of a hard-deleted subject."""
     if subject in registry.modes:
         yield ModeSet(subject, None, registry.modes[subject].key)
     if subject in registry.levels:

@@ -1,13 +1,13 @@
-"""[core] Registering: which version and id a schema gets, or why it gets none.
+"""[core] Register a schema: assign its version and id, or refuse it.
 
 Rules
-  1. One schema (text, references, metadata, rules) has one id within a context, in whatever subjects it is registered.
-  2. Ids count up from 1 in each context; an id once given is never given again, also after a hard delete.
-     Only an import may name an id, and only one that is free or has this very schema.
-  3. Versions of a subject count up and are never given again while the subject has any record.
-  4. A schema that a live version is already is not registered again; one that asks to be the latest (version -1) is,
-     unless the latest is it. A version asked for by number, by -1 or by ``confluent:version`` in the metadata says
-     its own number there.
+  1. One schema (text, references, metadata, rules) has one id within a context, in all subjects.
+  2. Ids count up from 1 in each context; an id is never reused, even after a hard delete.
+     Only an import may name an id, and only one that is free or has the same schema.
+  3. Versions of a subject count up and are never reused while the subject has any record.
+  4. A schema that is a live version already is not registered again. One that requests to be the latest
+     (version -1) is, unless it is the latest. A version requested by number, by -1 or by
+     ``confluent:version`` in the metadata contains its own number there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _IMPORTING = ("IMPORT", "FORWARD")
 
 
 def register(registry: RegistryQueries, command: RegisterSchema) -> CommandDecision:
-    """What a registration appends, and the version that it answers with. Raises Refused, InvalidRules."""
+    """Decide a registration: the facts to append, and the version to answer.
+
+    Raises RequestRefused, InvalidRules.
+    """
     subject = valid_subject(command.subject)
     if command.rule_set is not None:
         check_rule_set(command.rule_set)
@@ -75,15 +78,20 @@ def register(registry: RegistryQueries, command: RegisterSchema) -> CommandDecis
 
 
 def as_judged(registry: RegistryQueries, command: RegisterSchema) -> RegisterSchema:
-    """The command as registration judges it: with the metadata and rules that it leaves to the latest version and to the
-    settings. An import says everything itself."""
+    """Complete the command with metadata and rules inherited from the latest version and the settings.
+
+    An import is complete already.
+    """
     importing = registry.mode_of(command.subject) in _IMPORTING
     return command if importing else registry.completed(command)
 
 
 def makes_version(registry: RegistryQueries, command: RegisterSchema) -> bool:
-    """Whether a version is made of the command's schema: of one that is a version already only where the command asks for
-    another number. Asked of what was sent: metadata that are left out fit any version. Raises Refused 42201."""
+    """Return True if registering the command's schema makes a version. Raises RequestRefused 42201.
+
+    A schema that is a version already makes one only when the command requests another number. Call it with
+    the command as sent: omitted metadata match any version.
+    """
     known = registry.lookup(command)
     if known is None or command.version not in (0, -1, known.version):
         return True
@@ -91,7 +99,7 @@ def makes_version(registry: RegistryQueries, command: RegisterSchema) -> bool:
 
 
 def _new(registry: RegistryQueries, command: RegisterSchema) -> SchemaStored:
-    """What is to be stored, without version and id. Raises Refused 42201, 42209."""
+    """Return the schema to store, without version and id. Raises RequestRefused 42201, 42209."""
     references = registry.resolved(command.subject, command.references)
     text = registry.canonical(command)
     return SchemaStored(
@@ -108,8 +116,10 @@ def _new(registry: RegistryQueries, command: RegisterSchema) -> SchemaStored:
 
 
 def _known(registry: RegistryQueries, command: RegisterSchema, new: SchemaStored) -> SchemaStored | None:
-    """The live version of the subject that is this schema already. A version's number that the metadata has from the
-    latest version, not from the request, does not count."""
+    """Return the subject's live version that has this schema already.
+
+    A version number that the metadata inherits from the latest version, not from the request, is ignored.
+    """
     found = registry.find(
         new.subject,
         new.schema,
@@ -179,8 +189,11 @@ def _id_for(registry: RegistryQueries, stored: SchemaStored, asked: int | None) 
 
 
 def _beforehand(registry: RegistryQueries, stored: SchemaStored) -> Iterator[Fact]:
-    """Facts that go with a registration: its context; deleted versions of the same id, which it replaces; the
-    version that an import overwrites."""
+    """Yield the facts before a registration.
+
+    They are its context, deleted versions of the same id that it replaces, and the version that an import
+    overwrites.
+    """
     context = names.context_of(stored.subject)
     if context != names.DEFAULT_CONTEXT and context not in registry.named_contexts:
         yield ContextStored(context)

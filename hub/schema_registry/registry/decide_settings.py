@@ -1,4 +1,4 @@
-"""[core] Setting and taking back settings and modes, of a subject, of a context or of all."""
+"""[core] Set and remove settings and modes of a subject, a context or the registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hub.schema_registry.registry.settings import checked_settings, is_subject, 
 
 
 def set_level(registry: RegistryQueries, command: SetLevel) -> CommandDecision:
-    """Settings changed or taken back. Raises Refused."""
+    """Change or remove settings. Raises RequestRefused."""
     place = valid_place(command.subject)
     before = registry.levels.get(place)
     if command.changes is None:
@@ -46,7 +46,7 @@ def set_level(registry: RegistryQueries, command: SetLevel) -> CommandDecision:
 
 
 def set_mode(registry: RegistryQueries, command: SetMode) -> CommandDecision:
-    """A mode set or taken back; before an import what is soft-deleted goes. Raises Refused."""
+    """Set or remove a mode; import mode removes soft-deleted versions first. Raises RequestRefused."""
     place = valid_place(command.subject)
     before = registry.modes.get(place)
     below: list[Fact] = [
@@ -66,7 +66,7 @@ def set_mode(registry: RegistryQueries, command: SetMode) -> CommandDecision:
     if command.mode == "IMPORT" and registry.mode_of(place) != "IMPORT" and not command.force:
         if any(registry.numbers(each) for each in registry.subjects if names.within(each, place)):
             raise not_permitted("Cannot import since found existing subjects")
-        # What is only soft-deleted would be in the way of the ids and versions that come.
+        # Soft-deleted versions would conflict with imported ids and versions.
         deleted = list(registry.deleted_within(place))
         for each in deleted:
             unreferenced(registry, each)

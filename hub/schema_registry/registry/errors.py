@@ -1,6 +1,6 @@
-"""[core] What the registry refuses, as Confluent's does: with a status and an error_code that clients go by.
+"""[core] Refusals of the registry, with Confluent's status and error_code, which clients depend on.
 
-The checks of what a path or a body names (a subject, a version, a schema) raise them too.
+Checks of names in a path or a body (a subject, a version, a schema) raise them too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def not_permitted(message: str) -> RequestRefused:
 
 
 def refused_schema(error: InvalidSchema) -> RequestRefused:
-    """42209 for a schema that is too large, 42201 for any other."""
+    """Return 42209 for a schema that is too large, 42201 for any other."""
     message = (
         error.message if error.message.startswith("Invalid schema") else f"Invalid schema: {error.message}"
     )
@@ -62,7 +62,7 @@ def refused_schema(error: InvalidSchema) -> RequestRefused:
 
 
 def version_number(version: int | str) -> int:
-    """The number in a path: "latest" is -1. Raises Refused 42202."""
+    """Parse the version in a path: "latest" is -1. Raises RequestRefused 42202."""
     if version == "latest":
         return -1
     number = int(version) if _NUMBER.fullmatch(str(version)) else 0
@@ -77,7 +77,7 @@ def version_number(version: int | str) -> int:
 
 
 def valid_subject(subject: str) -> str:
-    """In its one spelling. Raises Refused 42208."""
+    """Return the normalized subject. Raises RequestRefused 42208."""
     try:
         names.check(subject)
     except names.InvalidSubject as error:
@@ -86,7 +86,10 @@ def valid_subject(subject: str) -> str:
 
 
 def valid_place(subject: str | None) -> str | None:
-    """Where settings of a subject, of a context or of all are kept. Raises Refused 42208."""
+    """Return the key under which settings of a subject, a context or the registry are stored.
+
+    Raises RequestRefused 42208.
+    """
     if subject is not None and subject != names.ABOVE_CONTEXTS:
         try:
             names.check(subject, may_be_context=True)

@@ -1,4 +1,4 @@
-"""[core] What has to hold before anything is decided: the mode permits it, and nothing references what is to go."""
+"""[core] Preconditions of decisions: the mode permits a write, and nothing references a schema to delete."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from hub.schema_registry.registry.queries import RegistryQueries
 
 
 def writable(registry: RegistryQueries, subject: str | None) -> None:
-    """Raises Refused 42205 where the mode is a read-only one."""
+    """Raise RequestRefused 42205 in a read-only mode."""
     if registry.mode_of(subject) in ("READONLY", "READONLY_OVERRIDE"):
         raise not_permitted(f"{in_context(subject)} is in read-only mode")
 
 
 def in_context(subject: str | None) -> str:
-    """How messages name a subject, or all of the registry."""
+    """Return the name of a subject, or of the registry, in messages."""
     what = f"Subject {subject}" if subject is not None else "Registry"
     return f"{what} in context {names.context_of(subject)}"
 
 
 def unreferenced(registry: RegistryQueries, stored: SchemaStored) -> None:
-    """Raises Refused 42206 when another schema that is not deleted references this one."""
+    """Raise RequestRefused 42206 when another schema that is not deleted references this one."""
     if registry.referenced_by(stored.subject, stored.version):
         raise RequestRefused(
             422,

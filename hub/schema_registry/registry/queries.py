@@ -1,7 +1,7 @@
-"""[core] What requests ask the registry: which version, which id, which settings hold, may this follow that.
+"""[core] Reads of the registry: versions, ids, effective settings, compatibility.
 
 Rules
-  1. Soft-deleted versions do not bind compatibility; they can be read with ``deleted=true`` and by id.
+  1. Soft-deleted versions do not affect compatibility; they can be read with ``deleted=true`` and by id.
   2. ``latest`` is the newest version that is not deleted.
 """
 
@@ -47,31 +47,33 @@ from hub.schema_registry.registry.settings import (
 from hub.schema_registry.registry.state import IndexedState, SubjectIndex, content_of, guid_of
 
 _DEEPEST_REFERENCE = 16
-# So many of a subject's newest versions are asked whether another registry spelled the same schema otherwise.
+# Number of a subject's newest versions that are checked for another spelling of the same schema.
 _MOST_RESPELLED = 100
 
 
 class RegistryQueries(IndexedState):
-    """The state with the questions that are asked of it. Nothing here changes it."""
+    """The state with its queries. Nothing here changes it."""
 
     # ---- schemas
 
     def source(self, command: RegisterSchema) -> SchemaSource:
-        """The command's schema with all that it references. Raises Refused 42201."""
+        """Return the command's schema with all references. Raises RequestRefused 42201."""
         return self._source_of(command.subject, command.schema, command.schema_type, command.references)
 
     def source_of(self, stored: SchemaStored) -> SchemaSource:
-        """A stored schema with all that it references. Raises Refused 42201."""
+        """Return a stored schema with all references. Raises RequestRefused 42201."""
         return self._source_of(stored.subject, stored.schema, stored.schema_type, stored.references)
 
     def _source_of(
         self, subject: str, text: str, schema_type: str, references: Iterable[Reference]
     ) -> SchemaSource:
-        """Each version is followed once, by however many ways it is reached: the ways double with every level."""
+        """Resolve references; each version is followed once, because the number of paths doubles per
+        level.
+        """
         known: dict[tuple[str, int], tuple[SchemaSource, int]] = {}
 
         def followed(stored: SchemaStored, depth: int) -> tuple[SchemaSource, int]:
-            """A referenced version, and how many levels it has."""
+            """Return a referenced version and its number of levels."""
             place = (stored.subject, stored.version)
             found = known.get(place)
             if depth + (found[1] if found is not None else 1) > _DEEPEST_REFERENCE:
@@ -84,7 +86,7 @@ class RegistryQueries(IndexedState):
         def around(
             subject: str, references: Iterable[Reference], depth: int
         ) -> tuple[tuple[tuple[str, SchemaSource], ...], int]:
-            """The sources of references by name, and how many levels are below."""
+            """Return the sources of references by name, and the number of levels below."""
             named, levels = [], 0
             for each in references:
                 source, below = followed(self._referenced(subject, each), depth)
@@ -104,14 +106,17 @@ class RegistryQueries(IndexedState):
         return found
 
     def resolved(self, subject: str, references: Iterable[Reference]) -> tuple[Reference, ...]:
-        """References to ``-1`` as what is the latest now. Raises Refused 42201."""
+        """Replace references to ``-1`` by the latest version. Raises RequestRefused 42201."""
         return tuple(
             replace(each, version=self._referenced(subject, each).version) if each.version < 1 else each
             for each in references
         )
 
     def canonical(self, command: RegisterSchema) -> str:
-        """The text of the command's schema as it would be stored. Raises Refused 42201, 42209."""
+        """Return the text of the command's schema as it would be stored.
+
+        Raises RequestRefused 42201, 42209.
+        """
         source = self.source(command)
         try:
             return source.canonical(normalize=self.normalizes(command))
@@ -122,7 +127,10 @@ class RegistryQueries(IndexedState):
         return command.normalize or self.setting(command.subject, "normalize") is True
 
     def version(self, subject: str, version: int | str, *, deleted: bool = False) -> SchemaStored:
-        """One version; "latest" and -1 are the newest live one. Raises Refused 40401, 40402, 42202."""
+        """Return one version; "latest" and -1 are the newest live one.
+
+        Raises RequestRefused 40401, 40402, 42202.
+        """
         number = version_number(version)
         subject = names.normal(subject)
         found = self.at(subject, number, deleted=deleted)
@@ -143,7 +151,9 @@ class RegistryQueries(IndexedState):
         rule_set: Mapping[str, Any] | None = None,
         deleted: bool = False,
     ) -> SchemaStored | None:
-        """The newest version of a subject with this canonical text; metadata and rules count where they are given."""
+        """Return the subject's newest version with this canonical text; metadata and rules must match if
+        given.
+        """
         index = self._index.get(subject)
         if index is None:
             return None
@@ -166,7 +176,10 @@ class RegistryQueries(IndexedState):
         schema_type: str,
         references: tuple[Reference, ...],
     ) -> list[int]:
-        """A topic taken over may hold a text that another registry spelled. Each text is asked once."""
+        """Return the versions with this schema in another registry's spelling.
+
+        Each text is normalized once.
+        """
         return [
             number
             for number in index.numbers[-_MOST_RESPELLED:]
@@ -181,7 +194,9 @@ class RegistryQueries(IndexedState):
             return stored.schema
 
     def other_spellings(self, command: RegisterSchema) -> list[SchemaSource]:
-        """What a lookup of the command is going to spell in its own way, so that it can be done before."""
+        """Return the schemas that a lookup of the command will normalize, so that this can be done
+        beforehand.
+        """
         index = self._index.get(names.normal(command.subject))
         references = self.resolved(command.subject, command.references)
         if index is None or (command.schema_type, references, self.canonical(command)) in index.by_content:
@@ -189,20 +204,20 @@ class RegistryQueries(IndexedState):
         versions = self.subjects[names.normal(command.subject)]
         found: list[SchemaSource] = []
         for number in index.numbers[-_MOST_RESPELLED:]:
-            # A version that is deleted softly may have lost what it refers to: it is spelled as it stands.
+            # References of a soft-deleted version may be gone: its text is used unchanged.
             with contextlib.suppress(RequestRefused):
                 found.append(self.source_of(versions[number]))
         return found
 
     def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
-        """The version of the subject that is this schema. Raises Refused 42201."""
+        """Return the subject's version that has this schema. Raises RequestRefused 42201."""
         if not command.schema.strip():
             return None
         subject = names.normal(command.subject)
         references = self.resolved(command.subject, command.references)
         text = self.canonical(command)
         asked = [command]
-        if self.has_defaults(subject):  # it may have been registered with what the settings put in
+        if self.has_defaults(subject):  # it may have been registered with metadata or rules of the settings
             asked.append(self.completed(command))
         for each in asked:
             found = self.find(
@@ -221,7 +236,10 @@ class RegistryQueries(IndexedState):
     def with_metadata(
         self, subject: str, wanted: Mapping[str, str], *, deleted: bool = False
     ) -> SchemaStored:
-        """The newest version whose metadata has these properties. Raises Refused 40401, 40403."""
+        """Return the newest version whose metadata has these properties.
+
+        Raises RequestRefused 40401, 40403.
+        """
         numbers = self.numbers(subject, deleted=deleted)
         if not numbers:
             raise subject_not_found(subject)
@@ -234,7 +252,10 @@ class RegistryQueries(IndexedState):
     # ---- ids
 
     def by_id(self, schema_id: int, subject: str | None = None) -> SchemaStored:
-        """The schema of an id; ``subject`` tells the context, and which use is meant. Raises Refused 40403."""
+        """Return the schema of an id; ``subject`` selects the context and the use.
+
+        Raises RequestRefused 40403.
+        """
         context, use = self._meant(schema_id, subject)
         stored = use or self.space_of(context).ids.get(schema_id)
         if stored is None:
@@ -244,15 +265,18 @@ class RegistryQueries(IndexedState):
     def uses_of(
         self, schema_id: int, *, subject: str | None = None, deleted: bool = False
     ) -> list[SchemaStored]:
-        """Every (subject, version) with this id, in the context that is meant by ``subject``."""
+        """Return every (subject, version) with this id, in the context selected by ``subject``."""
         context, _ = self._meant(schema_id, subject)
         places = self.space_of(context).uses.get(schema_id, ())
         every = [self.subjects[each][number] for each, number in places]
         return [each for each in every if deleted or not each.deleted]
 
     def _meant(self, schema_id: int, subject: str | None) -> tuple[str, SchemaStored | None]:
-        """(context, the subject's newest version with this id). A subject without a context is looked for in the
-        default one, then in the others: a consumer does not know where its producer registered."""
+        """Return (context, the subject's newest version with this id).
+
+        A subject without a context is searched in the default one, then in the others, because a consumer
+        does not know where its producer registered.
+        """
         context, name = names.split(subject or "")
         if not name:
             return context, None
@@ -269,7 +293,7 @@ class RegistryQueries(IndexedState):
         return context, None
 
     def ids_of_guid(self, guid: str) -> list[tuple[str, int]]:
-        """(context, id) of the schemas with this GUID. Raises Refused 40403."""
+        """Return (context, id) of the schemas with this GUID. Raises RequestRefused 40403."""
         try:
             written = uuid.UUID(guid)
         except ValueError:
@@ -290,7 +314,7 @@ class RegistryQueries(IndexedState):
         return self.space_of(names.context_of(subject)).highest_id
 
     def context_names(self) -> list[str]:
-        """The default context, then the others in order."""
+        """Return the default context, then the others, sorted."""
         used = {name for name, space in self.contexts.items() if space.uses}
         others = (used | set(self.named_contexts)) - {names.DEFAULT_CONTEXT}
         return [names.DEFAULT_CONTEXT, *sorted(others)]
@@ -298,7 +322,9 @@ class RegistryQueries(IndexedState):
     # ---- settings
 
     def setting(self, subject: str | None, name: str) -> Any:
-        """A setting as it holds for a subject: its own, its context's, or the one above; None when nowhere set."""
+        """Return a subject's effective setting: its own, its context's, or the global one; None when it is
+        not set.
+        """
         for place in names.places(subject):
             found = self.levels.get(place)
             if found is not None:
@@ -308,7 +334,7 @@ class RegistryQueries(IndexedState):
         return None
 
     def settings(self, subject: str | None) -> dict[str, Any]:
-        """All settings as they hold for a subject, by Confluent's names; an alias is its own only."""
+        """Return all effective settings of a subject, by Confluent's names; an alias is not inherited."""
         own = self.levels.get(names.place(subject))
         alias = own.more.get("alias") if own is not None else None
         found = {name: self.setting(subject, name) for name in SETTINGS if name != "alias"}
@@ -316,17 +342,17 @@ class RegistryQueries(IndexedState):
         return {name: each for name, each in every.items() if each is not None}
 
     def has_defaults(self, subject: str) -> bool:
-        """Whether settings put metadata or rules into what is registered, or over it."""
+        """Return True if settings add metadata or rules to registered schemas, or override theirs."""
         return any(self.setting(subject, name) is not None for name in (*METADATA_SETTINGS, *RULE_SETTINGS))
 
     def target(self, subject: str) -> str:
-        """The subject that an alias stands for; the subject itself when it is none."""
+        """Return the subject that an alias stands for; the subject itself when it is not an alias."""
         own = self.levels.get(names.place(subject))
         alias = own.more.get("alias") if own is not None else None
         return names.beside(subject, alias) if isinstance(alias, str) and alias else subject
 
     def aliases(self) -> dict[str, list[str]]:
-        """The aliases of each subject that has any, in order."""
+        """Return the aliases of each subject that has any, sorted."""
         found: dict[str, list[str]] = {}
         for place in sorted(each for each in self.levels if is_subject(each)):
             subject = self.target(place)
@@ -343,10 +369,11 @@ class RegistryQueries(IndexedState):
         rule_type: str = "",
         aliases: bool = False,
     ) -> list[tuple[SchemaStored, list[str]]]:
-        """Versions of the subjects that are ``wanted``, with their aliases, in order.
+        """Return versions of the subjects that ``wanted`` accepts, with their aliases, sorted.
 
-        ``latest``: of each only the newest. ``rule_type``: only with a rule of this type. ``aliases``: of the subjects,
-        too, that a wanted alias stands for."""
+        ``latest``: only the newest of each. ``rule_type``: only those with a rule of this type. ``aliases``:
+        include the subjects that wanted aliases stand for.
+        """
         named = {
             subject: found
             for subject, every in (self.aliases() if aliases else {}).items()
@@ -363,8 +390,11 @@ class RegistryQueries(IndexedState):
         return versions
 
     def level_of(self, subject: str | None) -> str:
-        """The effective compatibility level: the subject's own, within what the rules of the tree allow; else theirs;
-        else its context's, the global one, BACKWARD."""
+        """Return the effective compatibility level.
+
+        The subject's own level within the limits of policies; else the policies' level; else its context's,
+        the global one, BACKWARD.
+        """
         set_above = self.setting(subject, "compatibilityLevel") or DEFAULT_LEVEL
         place = names.place(subject)
         if not is_subject(place):
@@ -373,7 +403,7 @@ class RegistryQueries(IndexedState):
         return self.rulebook.level(place, own.level if own is not None else None, set_above)
 
     def mode_of(self, subject: str | None) -> str:
-        """The effective mode. READONLY_OVERRIDE above a subject goes before the subject's own."""
+        """Return the effective mode. READONLY_OVERRIDE above a subject precedes the subject's own mode."""
         modes = [found.mode for each in names.places(subject) if (found := self.modes.get(each)) is not None]
         if "READONLY_OVERRIDE" in modes:
             return "READONLY_OVERRIDE"
@@ -382,7 +412,9 @@ class RegistryQueries(IndexedState):
     # ---- compatibility and rules
 
     def completed(self, command: RegisterSchema) -> RegisterSchema:
-        """With what the request leaves to the latest version, and what the settings put in or over."""
+        """Complete a request with values of the latest version, and with the settings' defaults and
+        overrides.
+        """
         live = self.live(command.subject)
         latest = live[-1] if live else None
         if not command.schema.strip():
@@ -405,9 +437,13 @@ class RegistryQueries(IndexedState):
         return replace(command, metadata=metadata, rule_set=rules)
 
     def violations(self, command: RegisterSchema, *, is_new: bool | None = None) -> list[PolicyViolation]:
-        """The rules of the tree that registering this would break, those that only warn too. Raises Refused 42201.
+        """Return the policies that a registration would violate, warnings included.
 
-        ``is_new``: a version is made of it, though the schema may be known (``"version": -1``); None: when it is not known."""
+        Raises RequestRefused 42201.
+
+        ``is_new``: a version is made, even of a known schema (``"version": -1``); None: if the schema is not
+        known.
+        """
         subject = names.normal(command.subject)
         try:
             is_new = self.lookup(command) is None if is_new is None else is_new
@@ -418,18 +454,22 @@ class RegistryQueries(IndexedState):
             raise refused_schema(error) from None
 
     def step(self, command: RegisterSchema) -> tuple[SchemaSource, SchemaSource] | None:
-        """What it would follow, and itself; None when it follows nothing of its format, or is there already.
+        """Return (the latest version, the command's schema), or None when they are not comparable.
 
-        Raises Refused 42201."""
+        That is the case without a latest version of the same format, or when the schema is registered
+        already. Raises RequestRefused 42201.
+        """
         latest = self.live(names.normal(command.subject))[-1:]
         if not latest or latest[0].schema_type != command.schema_type or self.lookup(command) is not None:
             return None
         return self.source_of(latest[0]), self.source(command)
 
     def question(self, command: RegisterSchema, version: int | str | None = None) -> Question:
-        """May the schema follow one version of its subject, or (version None) those that the level looks at?
+        """Return the compatibility question with one version, or (version None) with those that the level
+        checks.
 
-        Raises Refused 40402, 42201, 42202."""
+        Raises RequestRefused 40402, 42201, 42202.
+        """
         subject = names.normal(command.subject)
         level = self.level_of(subject)
         versions = self.live(subject)
@@ -464,19 +504,19 @@ class RegistryQueries(IndexedState):
     def incompatibilities(
         self, subject: str, command: RegisterSchema, version: int | str | None
     ) -> list[Incompatibility]:
-        """Why a schema may not follow one version of a subject, or (version None) those its level looks at."""
+        """Return why a schema may not follow one version, or (version None) those that the level checks."""
         return list(self.answered(self.question(replace(command, subject=subject), version)))
 
     @staticmethod
     def answered(question: Question) -> tuple[Incompatibility, ...]:
-        """The answer to a question. Raises Refused for a schema that cannot be parsed."""
+        """Answer a question. Raises RequestRefused for a schema that cannot be parsed."""
         try:
             return question.answer()
         except InvalidSchema as error:
             raise refused_schema(error) from None
 
     def prepared(self, command: RegisterSchema) -> Question | None:
-        """What deciding on a registration will ask, so that it can be answered before and elsewhere."""
+        """Return the question that a registration will answer, so that it can be answered beforehand."""
         subject = names.normal(command.subject)
         if self.mode_of(subject) != "READWRITE" or not command.schema.strip():
             return None
@@ -488,6 +528,6 @@ def _property(metadata: Mapping[str, Any] | None, name: str) -> Any:
 
 
 def _reserved(metadata: Mapping[str, Any] | None) -> frozenset[str]:
-    """The fields that the metadata keeps free, as Confluent writes them: names joined by commas."""
+    """Return the reserved fields of metadata, in Confluent's form: names separated by commas."""
     names_ = str(_property(metadata, "confluent:reserved") or "")
     return frozenset(filter(None, (each.strip() for each in names_.split(","))))

@@ -1,7 +1,7 @@
-"""[core] The rules of the tree as the registry asks them: which level holds for a subject, and what a schema breaks.
+"""[core] Policies in the form that the registry uses: the effective level of a subject, and violations.
 
-Settings, not state: the log says what was decided, the rulebook what may be decided now. Two nodes with different files
-decide differently on what comes, never on what is there.
+Configuration, not state: the log records decisions, the rulebook determines new ones. Two nodes with
+different files decide differently on new commands, but agree on everything in the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_REMEMBERED = 20_000  # subjects
 
 @dataclass(frozen=True, slots=True)
 class PolicyCaller:
-    """Who asks, as the proxy in front of the hub says: nobody is told apart without one."""
+    """Caller of a request, as identified by the proxy in front of the hub; empty without one."""
 
     principal: str = ""
     teams: frozenset[str] = frozenset()
@@ -34,7 +34,7 @@ NOBODY = PolicyCaller()
 
 @dataclass(frozen=True)
 class Rulebook:
-    """``owners`` are the topics' owners by name, for schemas whose metadata names none."""
+    """Policies with ``owners``: topic owners by topic, for schemas whose metadata names none."""
 
     policies: Policies = field(default_factory=Policies)
     owners: Mapping[str, str] = field(default_factory=dict)
@@ -50,15 +50,15 @@ class Rulebook:
         return known
 
     def level(self, subject: str, own: str | None, default: str) -> str:
-        """The level that holds. ``own`` is what was set for the subject, ``default`` what is set above it."""
+        """Return the effective level. ``own`` is the subject's level, ``default`` the one set above it."""
         return self.effective(subject).level(own, default)[0]
 
     def refused_level(self, subject: str, level: str) -> PolicyViolation | None:
-        """Why a subject may not have this level of its own."""
+        """Return why a subject may not have this level of its own; None when it may."""
         return self.effective(subject).level_violation(level)
 
     def warns(self, subject: str) -> bool:
-        """Whether any rule of the subject only warns."""
+        """Return True if any rule of the subject only warns."""
         settings = self.effective(subject).settings
         return any(key.startswith("severity.") and each.value == "warn" for key, each in settings.items())
 
@@ -71,7 +71,7 @@ class Rulebook:
         *,
         is_new: bool = True,
     ) -> list[PolicyViolation]:
-        """Every rule that registering the schema would break, those that only warn too. Raises InvalidSchema."""
+        """Return every rule that a registration would break, warnings included. Raises InvalidSchema."""
         effective = self.effective(subject)
         if not effective.settings:
             return []
@@ -86,7 +86,7 @@ class Rulebook:
 
 
 def view_of(source: SchemaSource) -> SchemaView:
-    """A schema, with all that it references, as rules see it. Raises InvalidSchema."""
+    """Return the view of a schema with all its references, for rules. Raises InvalidSchema."""
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
         named = {str(number): each for number, each in enumerate(parsed.types)}

@@ -1,4 +1,4 @@
-"""[core] Settings of subjects and contexts by Confluent's names: which there are, and which values they may have."""
+"""[core] Settings of subjects and contexts, by Confluent's names, and their valid values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = (*_TEXTS, *_FLAGS, "compatibilityPolicy", *METADATA_SETTINGS, *RULE_S
 
 
 def settings_json(found: LevelSet | None, level_name: str = "compatibilityLevel") -> dict[str, Any]:
-    """Settings as they are set at one place."""
+    """Return the settings of one place, without inherited ones."""
     if found is None:
         return {}
     level = {} if found.level is None else {level_name: found.level}
@@ -34,7 +34,10 @@ def settings_json(found: LevelSet | None, level_name: str = "compatibilityLevel"
 
 
 def checked_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of settings by the names that are stored; what is not known is left out. Raises Refused."""
+    """Validate changes of settings; return them by stored name, without unknown ones.
+
+    Raises RequestRefused.
+    """
     checked: dict[str, Any] = {}
     for name in ("compatibility", "compatibilityLevel"):
         if name in changes:
@@ -68,5 +71,5 @@ def checked_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_subject(place: str | None) -> TypeGuard[str]:
-    """Not a context, and not the global place."""
+    """Return True for a subject, False for a context or the global place."""
     return place is not None and bool(names.split(place)[1])

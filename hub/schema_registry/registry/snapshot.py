@@ -1,7 +1,7 @@
-"""[core] What a registry holds at one moment, as plain values: for plans, diffs and searches that ask it nothing more.
+"""[core] Snapshot of a registry as plain values, for plans, diffs and searches without further requests.
 
-Where the values come from does not matter: the REST API (``client/remote.py``), the facts of ``_schemas`` (``state_of``), or
-another revision of a folder (``folder.as_state``).
+Possible sources: the REST API (``client/remote.py``), the facts of ``_schemas`` (``state_of``), another
+revision of a folder (``folder.as_state``).
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.registry.state_machine import Registry
 
 DEFAULT_LEVEL = "BACKWARD"
-_MOST_NESTED = 16  # references of references, as the registry has it
+_MOST_NESTED = 16  # references of references; the registry has the same limit
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectVersion:
-    """One version of a subject; ``text`` as it is stored. ``deleted`` is a soft delete. References name subjects in
-    full, whatever context this one is of."""
+    """One version of a subject; ``text`` as stored. ``deleted`` is a soft delete.
+
+    References use full subject names, in any context.
+    """
 
     version: int
     text: str
@@ -40,8 +42,10 @@ class SubjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class SubjectState:
-    """A subject: every version, oldest first, its effective compatibility level, and the metadata that its settings put into
-    what is registered (``default_metadata``) and over it."""
+    """A subject: its versions, oldest first, and its effective compatibility level.
+
+    Settings add ``default_metadata`` to registered schemas and override theirs with ``override_metadata``.
+    """
 
     versions: tuple[SubjectVersion, ...] = ()
     level: str = DEFAULT_LEVEL
@@ -55,11 +59,13 @@ class SubjectState:
 
     @property
     def next_version(self) -> int:
-        """The number that the next version gets: deleted ones are counted."""
+        """Number of the next version; deleted versions count."""
         return max((each.version for each in self.versions), default=0) + 1
 
     def metadata_of(self, said: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """What a registration that says this is stored with; unsaid, the latest version's metadata stay."""
+        """Return the metadata stored by a registration that sends ``said``; None keeps the latest
+        version's.
+        """
         if said is None and self.live:
             said = self.live[-1].metadata
         return merged_metadata(self.default_metadata, said, self.override_metadata)
@@ -67,29 +73,31 @@ class SubjectState:
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """Every subject by name. ``default_level`` is that of subjects that do not exist yet; ``aliases`` are the subjects that
-    other names stand for."""
+    """Every subject by name.
+
+    ``default_level`` is the level of subjects that do not exist yet; ``aliases`` maps aliases to subjects.
+    """
 
     subjects: Mapping[str, SubjectState] = field(default_factory=dict)
     default_level: str = DEFAULT_LEVEL
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def subject(self, name: str) -> SubjectState:
-        """The subject; an empty one when it does not exist."""
+        """Return the subject; an empty one when it does not exist."""
         return self.subjects.get(name) or SubjectState(level=self.default_level)
 
     def meant(self, name: str) -> str:
-        """The subject under which the registry keeps what it is given under a name."""
+        """Return the subject that a name stands for: an alias' target, or the name itself."""
         return self.aliases.get(name, name)
 
     def version(self, subject: str, version: int) -> SubjectVersion | None:
-        """One version, deleted or not: what references it still needs it."""
+        """Return one version, deleted or not: schemas that reference it still need it."""
         return next((each for each in self.subject(subject).versions if each.version == version), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchema:
-    """A schema with the parsed schemas that it refers to, by reference name, those they need themselves first."""
+    """A parsed schema with its parsed references by reference name, dependencies first."""
 
     schema_type: str
     schema: Any
@@ -97,7 +105,7 @@ class ParsedSchema:
 
     @property
     def normalized(self) -> str:
-        """The text in which what means the same is written the same."""
+        """The text that is equal for equivalent schemas."""
         if self.schema_type == "AVRO":
             return avro.canonical(self.schema)
         found: str = _format(self.schema_type).normalized(self.schema)
@@ -105,17 +113,17 @@ class ParsedSchema:
 
 
 def parse(schema_type: str, text: str, named: Mapping[str, Any] | None = None) -> ParsedSchema:
-    """Raises InvalidSchema with the reason."""
+    """Parse a schema. Raises InvalidSchema with the reason."""
     return ParsedSchema(schema_type, _format(schema_type).parse(text, named or {}), named or {})
 
 
 def parsed_version(state: RegistryState, version: SubjectVersion, depth: int = 0) -> ParsedSchema:
-    """A stored version with what it refers to. Raises InvalidSchema."""
+    """Parse a stored version with its references. Raises InvalidSchema."""
     return parse(version.schema_type, version.text, named_by(state, version.references, depth))
 
 
 def named_by(state: RegistryState, references: Iterable[Reference], depth: int = 0) -> dict[str, Any]:
-    """The parsed schemas of references, those they need themselves first. Raises InvalidSchema."""
+    """Return the parsed schemas of references, dependencies first. Raises InvalidSchema."""
     if depth > _MOST_NESTED:
         raise InvalidSchema(f"references nest deeper than {_MOST_NESTED}")
     found: dict[str, Any] = {}
@@ -133,7 +141,10 @@ def named_by(state: RegistryState, references: Iterable[Reference], depth: int =
 
 
 def differences(reader: ParsedSchema, writer: ParsedSchema) -> list[SchemaDifference]:
-    """Why the reader cannot read what the writer wrote; [] when it can. Raises InvalidSchema for too much work."""
+    """Return why the reader cannot read the writer's data; [] when it can.
+
+    Raises InvalidSchema for too much work.
+    """
     if reader.schema_type != writer.schema_type:
         what = f"the reader's schema is {reader.schema_type}, the writer's is {writer.schema_type}"
         return [
@@ -158,7 +169,7 @@ def differences(reader: ParsedSchema, writer: ParsedSchema) -> list[SchemaDiffer
 
 
 def state_of(registry: Registry) -> RegistryState:
-    """The state of a registry that is in memory."""
+    """Return the snapshot of an in-memory registry."""
     return RegistryState(
         {
             subject: SubjectState(
@@ -188,7 +199,7 @@ def state_of(registry: Registry) -> RegistryState:
 
 
 def _format(schema_type: str) -> Any:
-    """The module of a format. Imported when it is needed: two of them bring much along."""
+    """Return the module of a format. Imported lazily: two of them have many dependencies."""
     if schema_type == "AVRO":
         return avro
     if schema_type == "JSON":

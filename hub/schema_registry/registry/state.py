@@ -1,10 +1,10 @@
-"""[core] What the registry holds, and ``apply``, which alone changes it: live and on replay.
+"""[core] State of the registry, and ``apply``, which alone changes it: live and on replay.
 
 Rules
-  1. The first binding of an id holds; a later record that binds it to another text is reported and ignored.
-  2. Whatever the log says, the state stays consistent: ``apply`` never raises for a fact.
+  1. The first binding of an id is kept; a later record that binds it to another text is reported and ignored.
+  2. The state stays consistent for any log: ``apply`` never raises for a fact.
 
-Every question that a request asks is answered from an index that ``apply`` keeps; nothing scans all schemas.
+Every query is answered from an index that ``apply`` maintains; none scans all schemas.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from hub.schema_registry.registry.rulebook import Rulebook
 K = TypeVar("K")
 V = TypeVar("V")
 
-MOST_REPORTS = 1_000  # of conflicts, and of unreadable records, are kept; the others are counted
+MOST_REPORTS = 1_000  # conflicts and unreadable records kept; further ones are only counted
 
 
 @dataclass(slots=True)
 class RegistryContext:
-    """Schemas by id. ``uses`` are (subject, version), in the log's order."""
+    """A context: its schemas by id. ``uses`` are (subject, version), in the log's order."""
 
     ids: dict[int, SchemaStored] = field(default_factory=dict)
     uses: dict[int, dict[tuple[str, int], None]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ Content = tuple[str, tuple[Reference, ...], str]
 
 @dataclass(slots=True)
 class SubjectIndex:
-    """Of one subject: the numbers of its versions, ascending; those that are not deleted; and by content."""
+    """Index of one subject: all version numbers, ascending; those that are not deleted; and by content."""
 
     numbers: list[int] = field(default_factory=list)
     live: list[int] = field(default_factory=list)
@@ -66,7 +66,7 @@ class SubjectIndex:
 
 @dataclass
 class IndexedState:
-    """The state: everything that ``_schemas`` says, in memory, and the indexes that questions are answered from."""
+    """The state: the content of ``_schemas`` in memory, with the indexes for queries."""
 
     subjects: dict[str, dict[int, SchemaStored]] = field(default_factory=dict)
     contexts: dict[str, RegistryContext] = field(
@@ -82,23 +82,23 @@ class IndexedState:
     rulebook: Rulebook = field(default_factory=Rulebook, compare=False)
     _index: dict[str, SubjectIndex] = field(default_factory=dict, repr=False)
     _referrers: dict[tuple[str, int], dict[tuple[str, int], None]] = field(default_factory=dict, repr=False)
-    # Keys of a place that are not spelled as we spell them, and whether ours has a record too.
+    # Keys of each version that differ from our spelling, and None if ours has a record too.
     _keys: dict[tuple[str, int], dict[bytes | None, None]] = field(default_factory=dict, repr=False)
 
     @property
     def ids(self) -> dict[int, SchemaStored]:
-        """Of the default context."""
+        """Schemas by id of the default context."""
         return self.contexts[names.DEFAULT_CONTEXT].ids
 
     @property
     def highest_id(self) -> int:
-        """Of the default context."""
+        """Highest id of the default context."""
         return self.contexts[names.DEFAULT_CONTEXT].highest_id
 
     # ---- apply: live and on replay
 
     def apply(self, fact: Fact) -> None:
-        """Take one fact in. Total: whatever the log says, the state stays consistent."""
+        """Apply one fact. Accepts any fact: the state stays consistent for any log."""
         match fact:
             case SchemaStored():
                 self._store(fact)
@@ -134,7 +134,7 @@ class IndexedState:
         bound = context.ids.get(fact.schema_id)
         place = (fact.subject, fact.version)
         uses = context.uses.get(fact.schema_id, {})
-        alone = len(uses) == 1 and place in uses  # its own record, written anew
+        alone = len(uses) == 1 and place in uses  # its own record, written again
         if bound is not None and not alone and self.contradicts(fact):
             self.conflict_count += 1
             if len(self.conflicts) < MOST_REPORTS:
@@ -151,7 +151,7 @@ class IndexedState:
         return bound is not None and content_of(bound) != content_of(fact)
 
     def _put(self, fact: SchemaStored) -> None:
-        """Index a version, in the place of what was there."""
+        """Index a version, replacing an existing one."""
         before = self.subjects.get(fact.subject, {}).get(fact.version)
         if before is not None:
             self._remove(before)
@@ -171,7 +171,7 @@ class IndexedState:
             self._referrers.setdefault(to, {})[place] = None
 
     def _remove(self, stored: SchemaStored) -> None:
-        """Take a version out of every index."""
+        """Remove a version from every index."""
         context = self._context(names.context_of(stored.subject))
         place = (stored.subject, stored.version)
         versions = self.subjects[stored.subject]
@@ -245,20 +245,20 @@ class IndexedState:
         else:
             into[key] = value
 
-    # ---- what is there, by name and number
+    # ---- lookups by name and number
 
     def live(self, subject: str) -> list[SchemaStored]:
-        """The versions that are not deleted, oldest first."""
+        """Return the versions that are not deleted, oldest first."""
         index = self._index.get(subject)
         return [] if index is None else [self.subjects[subject][number] for number in index.live]
 
     def numbers(self, subject: str, *, deleted: bool = False) -> Sequence[int]:
-        """The version numbers of a subject, ascending; [] when there is none."""
+        """Return the version numbers of a subject, ascending; empty when it does not exist."""
         index = self._index.get(subject)
         return () if index is None else index.numbers if deleted else index.live
 
     def at(self, subject: str, number: int, *, deleted: bool) -> SchemaStored | None:
-        """A version by number; -1 is the latest, which is never a deleted one."""
+        """Return a version by number; -1 is the latest, which is never a deleted one."""
         if number == -1:
             live = self.numbers(subject)
             number = live[-1] if live else 0
@@ -266,33 +266,35 @@ class IndexedState:
         return found if found is not None and (deleted or not found.deleted) else None
 
     def referenced_by(self, subject: str, version: int, *, deleted: bool = False) -> list[int]:
-        """Ids of schemas that reference this one."""
+        """Return the ids of schemas that reference this one."""
         referrers = self._referrers.get((subject, version), ())
         every = [self.subjects[each][number] for each, number in referrers]
         return sorted({each.schema_id for each in every if deleted or not each.deleted})
 
     def deleted_within(self, place: str | None) -> Iterator[SchemaStored]:
-        """What is only soft-deleted, of a subject, of a context or of all."""
+        """Yield the soft-deleted versions of a subject, a context or the registry."""
         for subject, versions in self.subjects.items():
             if names.within(subject, place):
                 yield from (each for each in versions.values() if each.deleted)
 
     def space_of(self, name: str) -> RegistryContext:
-        """A context as it is, without making it."""
+        """Return a context without creating it."""
         return self.contexts.get(name) or RegistryContext()
 
     def alike(self, stored: SchemaStored) -> list[SchemaStored]:
-        """Versions of its subject with this very text and references, deleted ones too, oldest first."""
+        """Return versions of the subject with the same text and references, deleted ones too, oldest
+        first.
+        """
         index = self._index.get(stored.subject, SubjectIndex())
         return [self.subjects[stored.subject][each] for each in index.by_content.get(content_of(stored), ())]
 
     def keys_of(self, stored: SchemaStored) -> Iterable[bytes | None]:
-        """Each key that the version was written under; None is the key as we spell it."""
+        """Return each key that the version was written under; None is the key in our spelling."""
         return self._keys.get((stored.subject, stored.version)) or {stored.key: None}
 
 
 def _without(index: dict[K, dict[V, None]], key: K, value: V) -> None:
-    """Take one value out of an index; the last one takes its key along."""
+    """Remove one value from an index, and its key with the last value."""
     values = index.get(key)
     if values is not None:
         values.pop(value, None)
@@ -301,18 +303,18 @@ def _without(index: dict[K, dict[V, None]], key: K, value: V) -> None:
 
 
 def identity(stored: SchemaStored) -> bytes:
-    """What makes a schema one of its own within a context, in 16 bytes: text, references, metadata and rules."""
+    """Return the identity of a schema in 16 bytes: a hash of text, references, metadata and rules."""
     references = [[each.name, each.subject, each.version] for each in stored.references]
     parts = [stored.schema_type, stored.schema, references, stored.metadata, stored.rule_set]
     return hashlib.md5(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), usedforsecurity=False).digest()
 
 
 def guid_of(stored: SchemaStored) -> str:
-    """The GUID that its own registry gave it, otherwise one that every registry would compute."""
+    """Return the GUID from its own registry; otherwise the one that every registry would compute."""
     given = stored.more.get("guid")
     return given.lower() if isinstance(given, str) else str(uuid.UUID(bytes=identity(stored)))
 
 
 def content_of(stored: SchemaStored) -> Content:
-    """What a version says, without metadata and rules."""
+    """Return the content of a version without metadata and rules."""
     return (stored.schema_type, stored.references, stored.schema)

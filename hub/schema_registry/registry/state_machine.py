@@ -1,8 +1,9 @@
-"""[core] The registry as a state machine: ``decide`` answers a command with facts, ``apply`` alone changes state.
+"""[core] The registry as a state machine: ``decide`` answers a command with facts, ``apply`` alone changes
+state.
 
-One class of layers, each in a file with the rules that it keeps: what there is and ``apply`` (``state.py``), what is
-asked of it (``queries.py``), what is decided on it (``decide_register.py``, ``decide_delete.py``,
-``decide_settings.py``). Commands and refusals have files of their own, and are found here too.
+One class in layers, each in a file with its rules: the state and ``apply`` (``state.py``), queries
+(``queries.py``), decisions (``decide_register.py``, ``decide_delete.py``, ``decide_settings.py``). Commands
+and refusals have files of their own, and are exported here too.
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ from hub.schema_registry.registry.state import MOST_REPORTS, RegistryContext, gu
 
 @dataclass
 class Registry(RegistryQueries):
-    """The state: everything that ``_schemas`` says, in memory, and what may become of it."""
+    """The registry: the state in memory, its queries, and its decisions."""
 
     def decide(self, command: Command) -> CommandDecision:
-        """The facts that carry a command out and its answer: pure, on a state that is caught up. Raises Refused."""
+        """Return the facts that execute a command, and its answer. Pure; the state must be caught up.
+
+        Raises RequestRefused.
+        """
         try:
             return self._decide(command)
         except InvalidRules as error:

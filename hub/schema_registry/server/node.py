@@ -1,14 +1,18 @@
-"""[shell] A registry node: the state in memory, fed by the log; writes fenced, appended, applied, then answered.
+"""[shell] Registry node: the state in memory, fed by the log; writes are fenced, appended, applied, then
+answered.
 
-Any number of nodes may take writes. A write opens the writer anew when another node fenced it, catches up, and
-decides on what it then knows; so a decision is always made on the end of the log: while nobody fenced the writer no
-other node wrote, and a decision that was made on less fails when it is appended. A producer that fences nobody may write
-too: every record is applied in the log's order, and a registration whose id that producer took first is decided again.
-Reads answer from memory, also while Kafka is away. What is not found is looked for once more after the log was read to
-the end that it had when it was asked for (``catching_up``): another node may have registered it a moment ago.
+Any number of nodes may accept writes. When another node has fenced its writer, a node opens the writer again,
+catches up, and decides again. A decision is therefore always based on the end of the log: while the writer is
+not fenced, no other node has written, and an append based on less fails. A producer that fences nobody may
+write too: every record is applied in the log's order, and a registration whose id that producer took first is
+decided again.
 
-What is slow, parsing and comparing schemas, is done before and beside the lock of the state; the decision under the
-lock then finds the answers remembered.
+Reads answer from memory, even while Kafka is unavailable. If something is not found, the node reads the log
+to the end that it had at the time of the request and looks again (``catching_up``): another node may have
+registered it a moment ago.
+
+Slow work, parsing and comparing schemas, is done before and outside the state's lock; the decision under the
+lock then uses cached answers.
 """
 
 from __future__ import annotations
@@ -57,14 +61,14 @@ T = TypeVar("T")
 WRITER_NAME = "hub.schema-registry"
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 _MOST_PAUSE_S = 0.2
-_PAUSE_S = 0.001  # after a poll that found nothing: a log in memory does not wait by itself
-_RECORDS_S = 0.05  # by then records that there are have come, mostly
+_PAUSE_S = 0.001  # after an empty poll: an in-memory log does not wait by itself
+_RECORDS_S = 0.05  # existing records have mostly arrived by then
 _MARKS_S = 1.0
-_CATCH_UP_S = 5.0  # a read that found nothing waits at most this long for the end of the log
+_CATCH_UP_S = 5.0  # longest wait of an unsuccessful read for the end of the log
 
 
 class _IdTaken(Exception):
-    """Another producer's record, before this node's own in the log, has the id that was decided on."""
+    """An earlier record of another producer has the id that was decided on."""
 
 
 class RegistryLog(Cluster, Protocol):
@@ -81,7 +85,10 @@ class RegistryLog(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a person should know of a node. ``position`` is the next offset that it reads; ``warnings`` are sentences."""
+    """State of a node for operators.
+
+    ``position`` is the next offset that it reads; ``warnings`` are sentences.
+    """
 
     ready: bool
     position: int
@@ -92,7 +99,7 @@ class NodeStatus:
 
 
 class RegistryNode:
-    """One registry. Thread safe. ``start`` before use, ``stop`` after."""
+    """One registry node. Thread safe. Call ``start`` before use, ``stop`` after."""
 
     def __init__(
         self,
@@ -111,7 +118,7 @@ class RegistryNode:
         self._appended = -1  # the position after this node's last append
         self._changed = threading.Condition()
         self._writing = threading.Lock()
-        self._passing = threading.Lock()  # held by the thread that looks past marks
+        self._passing = threading.Lock()  # held by the thread that skips transaction markers
         self._ends: SharedRun[int] = SharedRun(lambda: self._end(committed=False))
         self._writer: Writer | None = None
         self._stop = threading.Event()
@@ -120,11 +127,12 @@ class RegistryNode:
         self._thread: threading.Thread | None = None
 
     def start(self, wait_s: float | None = None) -> bool:
-        """Make the topic when it is missing, read it to its end, go on following it: in a thread, for ever.
+        """Create the topic when it is missing, read it to its end and follow it, in a thread until ``stop``.
 
-        Waits at most ``wait_s`` (default: the node's time-out) and returns whether it is ready; until it is, questions
-        wait and then raise PeerError, so that a server can serve all else while Kafka is away. A topic that would
-        lose schemas (cleanup.policy) is served all the same, with a warning in ``state`` and in the log.
+        Waits at most ``wait_s`` (default: the node's timeout) and returns whether the node is ready. Until it
+        is, queries wait and then raise PeerError, so that a server can serve everything else while Kafka is
+        unavailable. A topic that would lose schemas (cleanup.policy) is served with a warning in ``state``
+        and in the log.
         """
         self._thread = threading.Thread(target=self._follow, name="schema-registry", daemon=True)
         self._thread.start()
@@ -139,11 +147,11 @@ class RegistryNode:
 
     @property
     def ready(self) -> bool:
-        """Whether questions are answered at once."""
+        """True if queries are answered immediately."""
         return self._ready.is_set()
 
     def state(self) -> NodeStatus:
-        """Answers also while the node is not ready."""
+        """Return the node's state. Answers also while the node is not ready."""
         with self._changed:
             registry = self.registry
             return NodeStatus(
@@ -156,7 +164,7 @@ class RegistryNode:
             )
 
     def read(self, question: Callable[[Registry], T]) -> T:
-        """Ask the state; it does not change while ``question`` runs."""
+        """Run a query on the state, which does not change while ``question`` runs."""
         self._be_ready()
         rulebook = self.rules() if self.rules is not None else None
         with self._changed:
@@ -165,12 +173,14 @@ class RegistryNode:
             return question(self.registry)
 
     def catching_up(self) -> Iterator[None]:
-        """Read the log to the end that it has now; yield whenever more of it was applied, so that the caller can ask again.
+        """Read the log to its current end; yield whenever more was applied, so that the caller can query
+        again.
 
-        The end includes open transactions: Kafka acknowledges a commit before readers may see its records. A transaction
-        that stays open for the whole 5 s was acknowledged to nobody, and is not waited for any longer. Callers at the same
-        time share one question for the end. Raises PeerError when Kafka does not answer: then what was not found is
-        unknown, not missing."""
+        The end includes open transactions, because Kafka acknowledges a commit before readers may see its
+        records. A transaction that stays open for the whole 5 s was not acknowledged, and is no longer waited
+        for. Concurrent callers share one request for the end. Raises PeerError when Kafka does not answer:
+        then something not found is unknown, not missing.
+        """
         timeout_s = min(self.timeout_s, _CATCH_UP_S)
         deadline = time.monotonic() + timeout_s
         try:
@@ -187,7 +197,10 @@ class RegistryNode:
     def incompatibilities(
         self, command: RegisterSchema, version: int | str | None
     ) -> tuple[Incompatibility, ...]:
-        """See Registry.incompatibilities. With what registration would put in, so that it says the same."""
+        """See Registry.incompatibilities.
+
+        Completes the command as a registration does, for the same result.
+        """
         question = self.read(lambda registry: registry.question(as_judged(registry, command), version))
         try:
             question.new.parsed()  # also when there is nothing to compare it with
@@ -196,7 +209,7 @@ class RegistryNode:
             raise refused_schema(error) from None
 
     def violations(self, command: RegisterSchema) -> list[PolicyViolation]:
-        """See Registry.violations. With what registration would put in, so that it says the same."""
+        """See Registry.violations. Completes the command as a registration does, for the same result."""
         self._parse(command)
 
         def asked(registry: Registry) -> list[PolicyViolation]:
@@ -206,20 +219,24 @@ class RegistryNode:
         return self.read(asked)
 
     def remarks(self, command: RegisterSchema) -> list[Warned]:
-        """What no level sees in the step from the latest version to this schema: no reason to refuse it.
+        """Return changes from the latest version to this schema that no level reports; they refuse nothing.
 
-        Raises Refused 42201."""
+        Raises RequestRefused 42201.
+        """
         self._parse(command)
         step = self.read(lambda registry: registry.step(command))
         if step is None:
             return []
         try:
             return warnings(*map(view_of, step))
-        except InvalidSchema:  # what cannot be seen is not remarked on
+        except InvalidSchema:  # a schema without a view has no warnings
             return []
 
     def formatted(self, stored: SchemaStored, name: str) -> str:
-        """The schema's text for ``format=name``; the plain one where its format has no such form. Raises Refused."""
+        """Return the schema's text for ``format=name``; the plain text if its format does not support it.
+
+        Raises RequestRefused.
+        """
         if name not in known.FORMATTED:
             return stored.schema
         source = self.read(lambda registry: registry.source_of(stored))
@@ -231,7 +248,7 @@ class RegistryNode:
     def retagged(
         self, command: RegisterSchema, add: Sequence[Tagged], remove: Sequence[Tagged]
     ) -> RegisterSchema:
-        """The command with tags written into its schema. Raises Refused 42201 for a path that leads nowhere."""
+        """Write tags into the command's schema. Raises RequestRefused 42201 for a path that leads nowhere."""
         source = self.read(lambda registry: registry.source(command))
         try:
             return replace(command, schema=retagged(source.parsed(), add, remove))
@@ -249,7 +266,10 @@ class RegistryNode:
                 each.spelled()
 
     def _prepare(self, command: Command) -> None:
-        """Answer beforehand what the decision is going to ask. What fails here fails there, with the right words."""
+        """Answer in advance the questions of the decision.
+
+        Errors are left to the decision, which reports them.
+        """
         if not isinstance(command, RegisterSchema):
             return
         with contextlib.suppress(RequestRefused, InvalidSchema, InvalidRules):
@@ -259,13 +279,15 @@ class RegistryNode:
                 question.answer()
 
     def submit(self, command: Command) -> tuple[Any, int]:
-        """Carry a command out: (its answer, the log position after it). Raises Refused; PeerError when Kafka is away.
+        """Execute a command; return (its answer, the log position after it).
 
-        For a command that changes nothing the position is the end of the log that it was decided on."""
+        For a command that changes nothing the position is the end of the log that it was decided on. Raises
+        RequestRefused; PeerError when Kafka is unavailable.
+        """
         self._be_ready()
         self._prepare(command)
         deadline = time.monotonic() + self.timeout_s
-        # Bounded: while Kafka is away each write takes its time, and those behind it hold threads that reads need.
+        # Bounded: while Kafka is unavailable each write is slow, and waiting ones hold threads that reads need.
         if not self._writing.acquire(timeout=self.timeout_s):
             raise PeerError(
                 "the registry's earlier writes have not ended",
@@ -278,12 +300,12 @@ class RegistryNode:
             self._writing.release()
 
     def _written(self, command: Command, deadline: float) -> tuple[Any, int]:
-        """As ``submit``, by the one thread that writes; tries once at least, again until the deadline."""
+        """Execute ``submit`` in the one writing thread; tries at least once, and again until the deadline."""
         while True:
             try:
                 return self._carry_out(command)
             except WriterFenced:
-                # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
+                # Another node wrote: catch up and decide again. A random pause ends mutual fencing.
                 self._writer = None
                 self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
             except _IdTaken:
@@ -297,10 +319,13 @@ class RegistryNode:
                 )
 
     def _carry_out(self, command: Command) -> tuple[Any, int]:
-        """Decide, append, apply. Raises WriterFenced when another node took the writer's name since it was opened, _IdTaken.
+        """Decide, append, apply.
 
-        Who opens the name fences all other nodes and then reads to the end: from there on it has all that nodes wrote for
-        as long as its appends succeed. What appends nothing, a refusal too, is decided on the log's end in any case.
+        Raises WriterFenced when another node opened the writer's name since; _IdTaken.
+
+        Opening the name fences all other nodes, and the node then reads to the end. From there on it has all
+        records of nodes as long as its appends succeed. A command that appends nothing, such as a refusal, is
+        decided on the log's end in any case.
         """
         opened = self._writer is None
         if self._writer is None:
@@ -324,7 +349,7 @@ class RegistryNode:
         known = self.position
         try:
             after = self._writer.append(records).get(_LOG)
-        except HubError:  # opened anew by itself it would not notice who wrote meanwhile
+        except HubError:  # reopening automatically would hide records written meanwhile
             self._writer = None
             raise
         self._be_same_log(known + len(records), after)
@@ -335,8 +360,9 @@ class RegistryNode:
     def _be_same_log(self, known: int, end: int) -> None:
         """Raise HubFault when the log ends before ``known``, the offset up to which it was read.
 
-        Such a log is another one: a decision made here would not fit it, and nobody would see what is written. The node
-        still serves what it read, which may be the last copy."""
+        Such a log is a different one: a decision made here would not fit it, and nobody would see the record.
+        The node still serves its state, which may be the last copy.
+        """
         if end < known:
             self._writer = None
             raise HubFault(
@@ -345,14 +371,17 @@ class RegistryNode:
             )
 
     def _take_in(self, records: Sequence[NewRecord], after: int) -> None:
-        """Apply what this node appended, in the log's order. ``after`` is the offset after the last of the records.
+        """Apply this node's appended records, in the log's order.
 
-        One record that directly follows what was read is applied at once: it is committed, and readers are told of that
-        some milliseconds later. In every other case there may be records of other producers before it or between several:
-        then all of it is read back from the log."""
+        ``after`` is the offset after the last of them.
+
+        One record that directly follows the position is applied at once: it is committed, and readers get it
+        only some milliseconds later. Otherwise records of other producers may precede it or lie between
+        several, so all of it is read back from the log.
+        """
         first = after - 1
         with self._changed:
-            # An append ends with the mark of its transaction: where one offset lies between two appends, that is the mark.
+            # An append ends with its transaction marker: a single offset between two appends is that marker.
             only_a_mark = self.position == self._appended == first - 1
             if len(records) == 1 and (self.position == first or only_a_mark):
                 new = records[0]
@@ -364,7 +393,7 @@ class RegistryNode:
         self._reach(after)
 
     def _be_kept(self, facts: Iterable[Fact]) -> None:
-        """Raises _IdTaken when the state has another schema under the id of one of these facts."""
+        """Raise _IdTaken when the state has another schema under the id of one of these facts."""
 
         def is_taken(registry: Registry) -> bool:
             return any(isinstance(fact, SchemaStored) and registry.contradicts(fact) for fact in facts)
@@ -392,7 +421,7 @@ class RegistryNode:
         """``_reach`` in steps: yields whenever more was applied. Raises PeerError after ``deadline``."""
         while True:
             with self._changed:
-                # An append ends with the mark of its transaction: where one offset follows it, that is the mark.
+                # An append ends with its transaction marker: a single offset after it is that marker.
                 if self.position == self._appended == position - 1:
                     self.position = position
                 before = self.position
@@ -412,13 +441,16 @@ class RegistryNode:
                 self._pass_marks(min(_MARKS_S, remaining))
 
     def _moves_past(self, position: int, timeout_s: float) -> bool:
-        """Wait for more to be applied; holds the lock of the state."""
+        """Wait until more is applied; requires the state's lock."""
         self._changed.wait_for(lambda: self.position > position or self._stop.is_set(), timeout_s)
         return self.position > position
 
     def _pass_marks(self, timeout_s: float) -> None:
-        """To the next record or the end of the log. Who follows hears of records at once, and late that there are only marks
-        of transactions. One thread looks for all that wait."""
+        """Advance to the next record or the end of the log.
+
+        A follower receives records at once, but notices offsets with only transaction markers late. One
+        thread looks for all waiting ones.
+        """
         if not self._passing.acquire(blocking=False):
             return
         try:
@@ -432,7 +464,7 @@ class RegistryNode:
             self._passing.release()
 
     def _follow(self) -> None:
-        """The one place that applies: read on, for ever; what fails is tried again after a pause."""
+        """Read and apply the log until ``stop``; after an error try again in a second."""
         while not self._stop.is_set():
             try:
                 self._ensure_topic()
@@ -446,7 +478,7 @@ class RegistryNode:
                 self._stop.wait(1.0)
 
     def _read_on(self, reader: Reader, end: int | None) -> None:
-        """Up to ``end``, or for ever."""
+        """Read up to ``end``; None: until ``stop``."""
         with contextlib.closing(reader):
             reader.assign(Positions({_LOG: self.position}))
             while not self._stop.is_set() and (end is None or self.position < end):
@@ -502,7 +534,9 @@ class RegistryNode:
         self._warnings = tuple(warnings)
 
     def _policy(self) -> str | None:
-        """The topic's cleanup policy; None when the topic leaves it to the broker (then it is not compact)."""
+        """Return the topic's cleanup policy; None when the topic leaves it to the broker (then it is not
+        compact).
+        """
         configs = getattr(self.cluster, "topic_config", None)
         if configs is None:
             return self.cluster.topics()[SCHEMAS_TOPIC].config.get("cleanup.policy")

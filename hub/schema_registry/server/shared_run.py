@@ -1,7 +1,8 @@
-"""[core] One run of a piece of work for all callers who wait for it at the same time.
+"""[core] One run of a piece of work, shared by all callers that wait for it at the same time.
 
-A caller gets the result of a run that began after its call, so it never gets an answer older than its question. At most one
-run is under way and one more is due, however many callers wait: a flood of requests costs what one request at a time costs.
+A caller gets the result of a run that began after its call, so the result is never older than the call. At
+most one run is active and one more is due, however many callers wait: a flood of requests costs as much as
+one request at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class SharedRun(Generic[T]):
         self._failed_until_s = float("-inf")
 
     def result(self, timeout_s: float) -> T:
-        """The result of a run that begins now or later. Raises the HubError of that run; PeerError after ``timeout_s``."""
+        """Return the result of a run that begins now or later.
+
+        Raises the HubError of that run; PeerError after ``timeout_s``.
+        """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             wanted = self._begun + 1

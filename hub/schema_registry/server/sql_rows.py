@@ -1,6 +1,6 @@
-"""[core] The registry's state as rows of tables, in an order that does not depend on how the state came to be.
+"""[core] The registry's state as rows of tables, in an order that is independent of the state's history.
 
-Values are what both SQLite and Postgres hold: a NUL in a text becomes U+FFFD.
+Values are valid in both SQLite and Postgres: a NUL in a text becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SqlRow(NamedTuple):
 
 
 def rows(registry: Registry) -> Iterator[SqlRow]:
-    """Every row, table by table but for a version and its fields, which come together."""
+    """Yield every row, table by table, but each version directly before its fields."""
     for context, space in sorted(registry.contexts.items()):
         for schema_id, bound in sorted(space.ids.items()):
             yield SqlRow(SCHEMAS, _schema(context, schema_id, bound))
@@ -91,7 +91,9 @@ def _version(subject: str, stored: SchemaStored, view: SchemaView | None) -> Ite
 
 
 def _view(registry: Registry, stored: SchemaStored) -> SchemaView | None:
-    """None when this registry cannot read the schema, which another one wrote: its row is there without fields."""
+    """Return the schema's view; None for a schema of another registry that cannot be read: its row has no
+    fields.
+    """
     try:
         return view_of(registry.source_of(stored))
     except (InvalidSchema, RequestRefused):
@@ -99,7 +101,9 @@ def _view(registry: Registry, stored: SchemaStored) -> SchemaView | None:
 
 
 def _settings(registry: Registry) -> Iterator[SqlRow]:
-    """``place`` is a subject, a context (``:.ctx:``), ``:.__GLOBAL:`` above all, or "" for the default context."""
+    """Yield settings; ``place`` is a subject, a context (``:.ctx:``), ``:.__GLOBAL:``, or "" (default
+    context).
+    """
     found: dict[tuple[str, str], Any] = {}
     for place, settings in registry.levels.items():
         said = {"compatibilityLevel": settings.level, **settings.more}
@@ -117,7 +121,7 @@ def _owner(metadata: Mapping[str, Any] | None) -> str | None:
 
 
 def _tags(metadata: Mapping[str, Any] | None) -> dict[str, Sequence[str]]:
-    """By a field's name; nobody has checked what other registries wrote."""
+    """Return valid tags by field name: records of other registries are not validated."""
     tags = (metadata or {}).get("tags")
     if not isinstance(tags, dict):
         return {}

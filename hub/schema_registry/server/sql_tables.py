@@ -1,12 +1,13 @@
 """[edge] SQLAlchemy Core: the registry as tables in SQLite or Postgres, for search and joins by other tools.
 
-Tables are a cache of the log ``_schemas``: nothing is written to them but here, nothing of the hub reads them, and to
-build them again gives the same rows. They are built in one transaction, the position in the log with them, so readers
-see one state of the registry whole. Builds take turns: a later one never leaves an older state.
+The tables are a cache of the log ``_schemas``: only this module writes them, nothing of the hub reads them,
+and a rebuild gives the same rows. They are built in one transaction together with the log position, so
+readers see one complete state of the registry. Builds are serialized: a later one never leaves an older
+state.
 
-A table whose columns are others than these (of an older release) is dropped and made again.
+A table with other columns (of an older release) is dropped and created again.
 
-Limit: the registry's state is held in memory meanwhile, as in a registry node.
+Limit: the registry's state is held in memory during a build, as in a registry node.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from hub.schema_registry.server.sql_rows import FIELDS, SCHEMAS, SETTINGS_, VERS
 
 POSITION = "registry_position"
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
-_CHUNK = 500  # rows a statement
+_CHUNK = 500  # rows per statement
 _POLL = 1_000
 _OPEN_TRIES, _OPEN_PAUSE_S = 100, 0.05
 _LOCK = int.from_bytes(sha256(b"hub registry tables").digest()[:7], "big")
@@ -117,14 +118,17 @@ TABLES: dict[str, Table] = {
     )
 }
 
-# What is being done ("read" or "write"), how much of it is done, and of how much: offsets, then rows of versions.
+# Progress: the phase ("read" or "write"), amount done, total; in offsets, then in rows of versions.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """Rows by table, and the state they show. ``position`` is the next offset of the log that was not read;
-    ``not_described`` are versions without fields; ``unreadable`` and ``conflicts`` are records of the log."""
+    """Rows by table, and the state they show.
+
+    ``position`` is the next offset of the log to read; ``not_described`` are versions without fields;
+    ``unreadable`` and ``conflicts`` are records of the log.
+    """
 
     position: int
     schemas: int
@@ -140,7 +144,10 @@ class RegistryTables:
     """The tables in one database. ``url`` is SQLAlchemy's: ``sqlite:///file``, ``postgresql://...``."""
 
     def __init__(self, url: str) -> None:
-        """Raises ConfigError for a URL that is none, or of a database that is neither SQLite nor Postgres."""
+        """Open the database.
+
+        Raises ConfigError for an invalid URL, or a database other than SQLite and Postgres.
+        """
         self.engine = _engine(url)
 
     def rebuild(
@@ -150,10 +157,10 @@ class RegistryTables:
         timeout_s: float = 60.0,
         progress: Progress = lambda _what, _done, _total: None,
     ) -> Rebuilt:
-        """Make the tables what the log says now. All or nothing.
+        """Rebuild the tables from the log. All or nothing.
 
-        Raises NotFound when there is no log; PeerError when Kafka (for ``timeout_s`` without a record) or the
-        database does not answer.
+        Raises NotFound when the log does not exist; PeerError when Kafka (for ``timeout_s`` without a record)
+        or the database does not answer.
         """
         with self._errors(), self.engine.begin() as connection:
             self._lock(connection)
@@ -175,14 +182,17 @@ class RegistryTables:
 
     @property
     def store(self) -> str:
-        """The URL without its password."""
+        """Return the URL without its password."""
         return self.engine.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
         self.engine.dispose()
 
     def _lock(self, connection: Connection) -> None:
-        """One build at a time; readers go on. In SQLite the transaction itself is the lock."""
+        """Allow one build at a time without blocking readers.
+
+        In SQLite the transaction itself is the lock.
+        """
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
 
@@ -200,7 +210,7 @@ class RegistryTables:
 
 
 def _folded(cluster: RegistryLog, timeout_s: float, progress: Progress) -> tuple[Registry, int, str]:
-    """(state, position, topic id) at the end of the log as it is now, or a little later."""
+    """Return (state, position, topic id) at the current end of the log, or slightly later."""
     description = cluster.topics().get(SCHEMAS_TOPIC)
     if description is None:
         raise NotFound(
@@ -239,7 +249,10 @@ def _read(
 
 
 def _lay_out(connection: Connection) -> None:
-    """Empty tables with the columns above. A table that has them stays, with what others made of it (views, rights)."""
+    """Create empty tables with the columns above.
+
+    A table with these columns is kept, with its views and grants.
+    """
     found = inspect(connection)
     for table in TABLES.values():
         if found.has_table(table.name):
@@ -251,7 +264,9 @@ def _lay_out(connection: Connection) -> None:
 
 
 def _columns(connection: Connection, columns: Any) -> list[tuple[str, str, bool]]:
-    """(name, type, may be NULL) as the database spells them; of a table of ours, or as it was found."""
+    """Return (name, type, may be NULL) in the database's spelling, of one of our tables or of an existing
+    one.
+    """
     plain = [
         (each.name, each.type, each.nullable)
         if isinstance(each, Column)
@@ -262,7 +277,7 @@ def _columns(connection: Connection, columns: Any) -> list[tuple[str, str, bool]
 
 
 def _write(connection: Connection, registry: Registry, progress: Progress) -> Counter[str]:
-    """Every row; how many by table, and under "" the versions that are not described."""
+    """Write every row; return counts by table, and under "" the versions that are not described."""
     total = sum(map(len, registry.subjects.values()))
     counts: Counter[str] = Counter()
     waiting: defaultdict[str, list[Any]] = defaultdict(list)
@@ -299,14 +314,14 @@ def _engine(url: str) -> Engine:
 
 
 def _configure(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver must not begin transactions by itself: ours hold DDL too
+    connection.isolation_level = None  # the driver must not begin transactions: ours contain DDL
     for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=NORMAL"):
         for left in reversed(range(_OPEN_TRIES)):
             try:
                 connection.execute(f"PRAGMA {pragma}").close()
                 break
             except sqlite3.OperationalError as error:
-                # Another process opens the new file too; SQLite does not wait for the other's switch to WAL.
+                # Another process opens the new file too; SQLite does not wait for its switch to WAL.
                 if "locked" not in str(error) or not left:
                     raise
                 time.sleep(_OPEN_PAUSE_S)
