@@ -1,6 +1,8 @@
-"""The materializer process: one Spark session, one thread a view, each running its plan until the view changes.
+"""The materializer process: one Spark session, one thread per view, each running its plan until the view
+changes.
 
-``runner.py`` is the process and the loop of one view. It asks: ``disks.py`` whether a disk is full, ``file_watch.py`` whether
-files changed, ``stall_clock.py`` whether a batch still moves, ``late_events.py`` how late events were, and
-``unknown_schema_ids.py`` which schema ids no registry knew. ``report_thread.py`` reports to ``_hub.progress``.
+``runner.py`` has the process and the loop of one view. Its helpers: ``disks.py`` detects a full disk,
+``file_watch.py`` detects changed files, ``stall_clock.py`` detects a stalled batch, ``late_events.py``
+measures how late events were, and ``unknown_schema_ids.py`` remembers schema ids that no registry knew.
+``report_thread.py`` reports to ``_hub.progress``.
 """

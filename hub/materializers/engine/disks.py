@@ -1,6 +1,8 @@
-"""[edge] The file system: is a disk full that a view's engine writes to, which folder is on it, and what is to be done.
+"""[edge] The file system: detect a full disk that a view's engine writes to, name the folder on it, and how
+to fix it.
 
-Spark, its RocksDB and Python each say it in words of their own, some without a path, so the disks are looked at as well.
+Spark, its RocksDB and Python each word the error differently, some without a path, so the disks are checked
+as well.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from hub.errors import PeerError
 
-# A disk with less is one on which nothing can be written that matters.
+# With fewer free bytes, a disk counts as full.
 _FEW_BYTES = 1 << 20
 _SAID = re.compile(
     r"no space left on device|disk quota exceeded|not enough space|\benospc\b|\bedquot\b", re.IGNORECASE
@@ -23,8 +25,11 @@ _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
 
 
 def full_disk(view: str, error: BaseException | str, folders: Mapping[str, Path]) -> PeerError | None:
-    """Why a view cannot go on, when that is a full disk; None when it is something else. ``folders``: what the engine writes to, by
-    what it is; of several that are full the first is named."""
+    """Return the error for a view that failed because of a full disk; None if it failed for another reason.
+
+    ``folders``: the folders that the engine writes to, by description. If several are full, the first is
+    named.
+    """
     said = isinstance(error, OSError) and error.errno in _NUMBERS
     if not said and not _SAID.search(str(error)):
         return None

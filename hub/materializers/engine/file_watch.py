@@ -1,6 +1,6 @@
-"""[edge] The file system: what is looked at all the time, asked of a folder's time first, which is a system call.
+"""[edge] The file system: cheap change checks by a folder's modification time, which takes one system call.
 
-A look at a folder's time costs a hundredth of a question to Spark, or of a listing.
+Reading a folder's time costs a hundredth of a call to Spark or of a directory listing.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from hub.materializers.definition.load import view_files
 
 _LIST_S = 1.0  # a folder's time is no finer than the kernel's clock
-_LOOK_S = 0.5  # whatever the folder says: a query may have ended, or tell of a batch that was before it
-_SOON_S = 0.5  # Spark tells of a batch some milliseconds after it has committed it
+_LOOK_S = 0.5  # even without a change: the query may have ended, or may report an earlier batch
+_SOON_S = 0.5  # Spark reports a batch some milliseconds after it has committed it
 
 
 @dataclass(slots=True)
 class ViewFolder:
-    """``view_files`` of a project, for one who asks all the time."""
+    """``view_files`` of a project, cached until the folder changes, for callers that ask all the time."""
 
     project: Path
     folder: Path = field(init=False)
@@ -39,8 +39,11 @@ class ViewFolder:
 
 @dataclass(slots=True)
 class CommitWatch:
-    """When to ask Spark how far a query is. Each batch writes a file into ``folder``, its checkpoint's ``commits``, which may
-    not be there yet; a hub has many views, and of most there is no news."""
+    """Decides when to ask Spark how far a query is.
+
+    Each batch writes a file into ``folder``, its checkpoint's ``commits``, which may not exist yet. A hub has
+    many views, and most of them have no news at a given time.
+    """
 
     folder: Path
     changed_ns: int = 0
@@ -49,7 +52,8 @@ class CommitWatch:
     next_s: float = 0.0
 
     def due(self, reported: int, now_s: float) -> bool:
-        """Whether to ask now. ``reported``: the last batch that was told; ``now_s``: of a clock that only goes on."""
+        """Return True if Spark should be asked now. ``reported``: the last reported batch; ``now_s``:
+        monotonic seconds."""
         changed_ns = _changed_ns(self.folder)
         if changed_ns != self.changed_ns:
             self.changed_ns, self.soon_until_s = changed_ns, now_s + _SOON_S

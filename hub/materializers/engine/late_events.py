@@ -1,7 +1,9 @@
-"""[core] Late events of a SQL view, counted by window: how late they were, and what watermark would have taken them.
+"""[core] Late events of a SQL view, counted by window: how late they were, and which watermark would have
+accepted them.
 
-A late event cannot go back through its topic: it is there already, and the view's watermark has passed it for good. The way
-out is another watermark: the view's file changes, and the hub computes it again from the start of its log.
+A late event cannot be replayed through its topic: it is there already, and the view's watermark has passed
+it. The solution is another watermark: when the view's file changes, the hub recomputes the view from the
+start of its log.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _DEFAULT_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class LateEvent:
-    """``event_ms`` and ``watermark_ms``: when it happened, and how far the view was. ``topic`` is the event's own."""
+    """A late event: ``topic`` is its own topic, ``event_ms`` its event time, ``watermark_ms`` the view's
+    watermark."""
 
     topic: str
     event_ms: int
@@ -35,7 +38,8 @@ class LateEvent:
 
 
 def late_event(record: Record) -> LateEvent | None:
-    """What a record of ``views.<view>.late`` says; None when it does not."""
+    """Parse a record of ``views.<view>.late``. Return None if it lacks the headers or a time in them is
+    malformed."""
     said = [record.header(f"hub.late.{name}") for name in ("topic", "event_time", "watermark")]
     if any(each is None for each in said):
         return None
@@ -57,7 +61,8 @@ def window_ms(sql: str) -> int:
 
 
 def by_window(events: Iterable[LateEvent], length_ms: int) -> list[dict[str, Any]]:
-    """One row a window and topic, in their order: how many, and how far behind the watermark at most."""
+    """Return one row per window and topic, in order: the count, and how far behind the watermark the latest
+    event was."""
     counts: dict[tuple[int, str], list[int]] = {}
     for each in events:
         counts.setdefault((each.event_ms // length_ms * length_ms, each.topic), []).append(each.behind_ms)
@@ -74,8 +79,11 @@ def by_window(events: Iterable[LateEvent], length_ms: int) -> list[dict[str, Any
 
 
 def needed_ms(events: Iterable[LateEvent], watermark_ms: int) -> int:
-    """The watermark's distance that would have taken all of them, in whole minutes: today's, and the most that one of
-    them was behind it."""
+    """Return the watermark delay that would have accepted all events, in ms, rounded up to whole minutes.
+
+    It is the current delay plus the most that an event was behind it. Without late events, it is the current
+    delay.
+    """
     most = max((each.behind_ms for each in events), default=0)
     return -(-(watermark_ms + most + 1) // 60_000) * 60_000 if most else watermark_ms
 

@@ -20,12 +20,13 @@ _LOOK_EVERY_S = 0.5
 
 
 def folder_of(project: Path) -> str:
-    """Return host and path of a project: two processes that name the same one read the same files."""
+    """Return host and path of a project. Two processes with the same value read the same files."""
     return f"{socket.gethostname()}:{project.expanduser().absolute()}"
 
 
 class ReportThread:
-    """``tell`` which views there are; use ``with pulse.running():``."""
+    """Writes the materializer's report from a thread. Call ``tell`` with the views that exist, inside
+    ``running()``."""
 
     def __init__(self, writer: Writer, folder: str) -> None:
         self._writer = writer
@@ -36,7 +37,7 @@ class ReportThread:
         self._failed = ""
 
     def tell(self, views: frozenset[str]) -> None:
-        """Name the views that have a file now."""
+        """Set the views that have a file now."""
         self._views = views
 
     @contextmanager

@@ -1,20 +1,24 @@
-"""[shell] The materializer process: one Spark session, a thread a view, each running its plan until it changes.
+"""[shell] The materializer process: one Spark session and one thread per view.
 
-A view's thread goes round one loop: *plan* (topics, schemas, generation), *bulk* when much is unread, *live* or
-*realtime*, as its file says, until the plan is stale (the file changed, a new topic matches, an unknown schema id came) or the query fails. What fails is
-said in the view's state and tried again after a growing pause; other views do not notice.
+Each view's thread runs one loop. It plans the view (topics, schemas, generation), catches up in *bulk* when
+many events are unread, and then runs *live* or *realtime*, as the view's file says. It plans again when the
+plan is stale (the file changed, a new topic matches, an unknown schema id appeared). When the query fails,
+the thread reports the error in the view's state and retries after a growing pause. Other views are not
+affected.
 
-A *version* is one computation of a view from the start of its log (versions/versions.py). When the plan changes so that the state
-cannot be used, or the checkpoint is lost, the next version is built beside the one that serves, in a thread, a checkpoint
-and a changelog of its own. The file speaks to the newest version; the others go on from their own definition in the
-log, and from the schemas and topics noted beside their checkpoints. ``swap: in_place`` computes a view anew in the same
-changelog instead, as its next *generation*: rows carry it in ``hub.version``, so a later generation's rows replace an
-earlier one's in every store.
+A *version* is one computation of a view from the start of its log (versions/versions.py). When the plan
+changes so that the state cannot be used, or the checkpoint is lost, the next version is built beside the
+serving one, with a thread, a checkpoint and a changelog of its own. The view's file applies to the newest
+version. Older versions continue from their own definition in the log and from the schemas and topics noted
+beside their checkpoints. With ``swap: in_place`` the view is recomputed in the same changelog instead, as its
+next *generation*. Rows carry the generation in ``hub.version``, so rows of a later generation replace those
+of an earlier one in every store.
 
-Real-time mode writes rows as events come and notes their offsets at its checkpoints only. After a stop in between, the
-events since are folded again, perhaps in another order among the sources, and a store keeps what it had of the same
-version. So a position is told only once it covers everything that may have been read before: until then a store may
-hold a row that is ahead in one source and behind in another.
+Real-time mode writes rows as events arrive and logs their offsets only at its checkpoints. After a stop
+between two checkpoints, the events since the last one are folded again, perhaps in another order among the
+sources, and a store keeps the row that it already has of the same version. A position is therefore reported
+only once it covers everything that may have been read before. Until then a store may hold a row that is ahead
+in one source and behind in another.
 """
 
 from __future__ import annotations
@@ -109,44 +113,50 @@ from hub.topics.tree.tree import matches
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.03
-_TURN_S = 0.1  # of the loop over all views, when none has anything to say
+_TURN_S = 0.1  # pause of the loop over all views when none has news
 _STALE_CHECK_S = 2.0
 _SILENT_S = 30.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
-# How often the note is written that says how far a view's batches were swept.
+# Interval between two writes of the note that says how far a view's batches were swept.
 _NOTE_S = 1.0
 _CUTS_STOP_S = 5.0
-# How long a JVM that has closed its connections may take to end.
+# Longest wait for a JVM to exit after it has closed its connections.
 _JVM_ENDS_S = 10.0
-# The others of a group wait for its report.
+# Shorter than _POLL_S: the other members of a snapshot group wait for this view's report.
 _POLL_IN_STEP_S = 0.01
-_DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
-_HEADROOM = 65_536  # what headers may add
-# Between two questions for news: a hundred a second, whatever the number of views.
+_DEFAULT_LARGEST = 1_048_588  # Kafka's default of message.max.bytes
+_HEADROOM = 65_536  # room for headers
+# Milliseconds between two polls of Kafka per view: together all views poll a hundred times a second.
 _MS_A_VIEW = 10
-# How many times longer it takes until what gives no sign of life counts as stalled: planning, and the delta operator's computing.
+# Factor on the stall limit for work that shows no progress: planning, and computing in the delta operator.
 _BLIND_PATIENCE = 4
-# A view that reads another one looks this often whether it is there.
+# Poll interval of a view that waits for the changelog of another view.
 _WAITS, _WAIT_S = "HUB-3054", 0.5
 _LOST, _DROPPED = "HUB-3056", "HUB-3057"
-# What is dropped is removed after this time: who read it has looked elsewhere by then.
+# A dropped version is removed after this delay, when its readers have switched to another version.
 _REMOVE_AFTER_S = 10.0
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
 def paced(settings: Settings, views: int) -> Settings:
-    """Settings of a view that starts among so many. Each asks Kafka for news all the time: together a hundred times a second, or
-    some dozens of views have the cores full while nothing comes."""
+    """Return settings with a trigger interval that suits ``views`` views.
+
+    Every view polls Kafka all the time. Together they poll at most a hundred times a second; otherwise some
+    dozens of idle views would keep all cores busy.
+    """
     return settings.model_copy(update={"trigger_ms": max(settings.trigger_ms, _MS_A_VIEW * views)})
 
 
 def run(settings: Settings, stop: threading.Event, only: str | None = None, *, decides: bool = False) -> None:
-    """Run every view of the project until ``stop`` is set. When Spark's JVM is gone the process ends at once: its
-    supervisor starts it again, and the checkpoints say where it was.
+    """Run every view of the project until ``stop`` is set.
 
-    ``only``: the process of an isolated version (isolation/processes.py), which runs that one. What is to be decided about a view's
-    versions is left to the shared process, unless it ``decides``."""
+    ``only``: run that version alone, as the process of an isolated version (isolation/processes.py). Such a
+    process leaves decisions about the view's versions to the shared process, unless ``decides`` is set.
+
+    When Spark's JVM is gone, the process exits at once. Its supervisor starts it again, and it resumes from
+    the checkpoints.
+    """
     cluster = own_cluster(settings)
     cluster.wait_ready(settings.start_timeout_s)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, PROGRESS_CONFIG, settings)
@@ -176,7 +186,7 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
         opened.enter_context(
             telling(cluster, "hub-materializer" if only is None else f"hub-materializer-{only}")
         )
-        if only is None:  # it speaks for all of them
+        if only is None:  # only the shared process reports: it reports for all views
             opened.enter_context(pulse.running())
         while not stop.is_set():
             files = folder.files()
@@ -215,7 +225,7 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
                 _stop_all(runners)
                 session = spark.wider_session(session, slots)
             if gateway.process.poll() is not None:
-                # Nothing can be stopped in order any more; a new process starts from the checkpoints.
+                # An orderly stop is not possible any more. A new process resumes from the checkpoints.
                 log.error("Spark's JVM has ended: %s", describe_exit(gateway.process.returncode))
                 isolation.died(gateway.process.returncode)
                 os._exit(1)
@@ -251,7 +261,8 @@ def run(settings: Settings, stop: threading.Event, only: str | None = None, *, d
 
 @dataclass
 class _Remover:
-    """Removes what is left of dropped versions, once nobody can be reading it any more."""
+    """Removes the topic, subject and checkpoint of dropped versions after ``_REMOVE_AFTER_S``, once no view
+    reads them."""
 
     settings: Settings
     cluster: KafkaCluster
@@ -265,7 +276,8 @@ class _Remover:
                 table, now = table_of(view, suffix), time.monotonic()
                 if now < self.due_at.setdefault(table, now + _REMOVE_AFTER_S):
                     continue
-                self.due_at[table] = now + _REMOVE_AFTER_S  # if it fails, or another view still reads it
+                # next try, if it fails or another view still reads it
+                self.due_at[table] = now + _REMOVE_AFTER_S
                 topic = changelog_of(table)
                 if topic in read_elsewhere or any(topic in runner.reads for runner in runners.values()):
                     continue
@@ -284,10 +296,13 @@ class _Remover:
 
 
 def _slots_of(view: View | SqlView, topics: Mapping[str, TopicDescription], state: int) -> tuple[int, int]:
-    """(source partitions, state partitions) that a view in real time holds a slot each for, with so many partitions of
-    state where it has any. An entity view reads a topic once, a SQL view as often as it has sources of it.
+    """Return (source partitions, state partitions) for which a real-time view holds one task slot each.
 
-    Raises ConfigError when its SQL cannot be read."""
+    ``state``: number of state partitions of a stateful view. An entity view reads a topic once, a SQL view
+    once per source of it.
+
+    Raises ConfigError when the view's SQL cannot be parsed.
+    """
     read = [
         topic.name
         for source in view.all_sources.values()
@@ -309,7 +324,8 @@ def _stop_all(runners: Runners) -> None:
 
 
 def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
-    """As many task slots as the project's views need, as far as their files and topics tell now."""
+    """Return the task slots that the project's views need, according to their files and the
+    existing topics."""
     local = local_slots(settings.spark_master, os.cpu_count() or 1)
     if local is None:
         return Slots(0, 0, None)
@@ -319,9 +335,9 @@ def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
         try:
             view = load_view(path)
         except (HubError, OSError):
-            continue  # its thread says what is wrong with it
+            continue  # the view's thread reports the error
         if view.mode == "realtime":
-            with suppress(HubError):  # the same
+            with suppress(HubError):  # the view's thread reports the error
                 slots.foresee(
                     view.name, *_slots_of(view, topics, view.partitions or settings.view_partitions)
                 )
@@ -331,18 +347,21 @@ def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
 
 @dataclass
 class ProgressQueue:
-    """What the views have to say, newest first lost: one progress and one state a view wait at most."""
+    """Progress and states of views, waiting to be written to the progress topic. Keeps the newest of each per
+    view."""
 
     cluster: KafkaCluster
     writer: Writer
     lock: threading.Lock = field(default_factory=threading.Lock)
     progress: dict[str, tuple[Progress, str]] = field(default_factory=dict)
     states: dict[str, ViewState] = field(default_factory=dict)
-    # By view, what was last told of it live: from then on the generation has every key. For views that read it.
+    # Last progress of each view that was not in bulk mode. From then on its generation has every key. Read by
+    # views that use it as a source.
     live: dict[str, Progress] = field(default_factory=dict)
-    # The view's own name, of the version of it that is served; None of others.
+    # Returns the view's own name for the version that is served, None for other versions.
     public: Callable[[str], str | None] = lambda table: table
-    # Changelogs that did not answer, and when they are asked again: each such question takes as long as a request may.
+    # When to ask again for the end offsets of changelogs that did not answer. Such a request takes the full
+    # timeout.
     ask_at: dict[str, float] = field(default_factory=dict)
     traces: BatchTraces = field(init=False)
     news: threading.Event = field(default_factory=threading.Event)
@@ -356,7 +375,7 @@ class ProgressQueue:
         self.news.set()
 
     def forget(self, table: str) -> None:
-        """No progress of it is told any more: its changelog may be gone."""
+        """Drop the waiting progress of a version: its changelog may be gone."""
         with self.lock:
             self.progress.pop(table, None)
 
@@ -367,7 +386,8 @@ class ProgressQueue:
         log.info("view %s: %s%s", state.view, state.state, f" ({state.reason})" if state.reason else "")
 
     def post(self) -> None:
-        """Write what waits to the progress topic. What Kafka does not take now waits for the next call."""
+        """Write waiting progress and states to the progress topic. Keep what Kafka does not accept for the
+        next call."""
         self.news.clear()
         with self.lock:
             progress, states = self.progress, self.states
@@ -394,7 +414,8 @@ class ProgressQueue:
         self._again({name: each for name, each in progress.items() if each[0].view not in published}, {})
 
     def _publish(self, told: Progress) -> bool:
-        """Show it as a consumer group, for other tools. False: it is told and shown once more."""
+        """Publish progress as offsets of a consumer group, for other tools. Return False to have it written
+        again."""
         name = self.public(told.view)
         try:
             if name is not None:
@@ -405,8 +426,12 @@ class ProgressQueue:
         return True
 
     def _ends(self, changelogs: Sequence[str]) -> Mapping[str, Positions]:
-        """Read after the commit: at or past the end of everything the batches wrote. Of a changelog of which Kafka does not say
-        it now nothing: the other views are told of all the same, and its end is asked for again in a while."""
+        """Return the end offsets of changelogs, read after the commit: at or past the end of everything that
+        the batches wrote.
+
+        A changelog whose ends Kafka does not return is left out and asked for again after ``_SILENT_S``, so
+        that it does not delay the progress of other views.
+        """
         now_s = time.monotonic()
         asked = [each for each in changelogs if now_s >= self.ask_at.get(each, 0.0)]
         if not asked:
@@ -426,7 +451,7 @@ class ProgressQueue:
         return found
 
     def _again(self, progress: Mapping[str, tuple[Progress, str]], states: Mapping[str, ViewState]) -> None:
-        """What could not be written waits, unless something newer came meanwhile."""
+        """Put back what could not be written, unless something newer is waiting."""
         with self.lock:
             self.progress = {**progress, **self.progress}
             self.states = {**states, **self.states}
@@ -437,7 +462,8 @@ AnyPlan = spark.ViewPlan | SqlPlan
 
 @dataclass(frozen=True, slots=True)
 class _CompiledView:
-    """A view compiled against the topics and schemas there are. ``shape`` or ``classified``, as its kind is."""
+    """A view compiled against the existing topics and schemas. Has ``shape`` (entity view) or ``classified``
+    (SQL view)."""
 
     view: View | SqlView
     inputs: tuple[Input, ...]
@@ -453,8 +479,11 @@ Runners = dict[tuple[Path, int | None], "Runner"]
 
 
 class Runner:
-    """The thread of one version of a view. ``suffix``: which, None: the one of the view's own name. ``start`` and ``stop``
-    are called from the process's loop only."""
+    """The thread of one version of a view.
+
+    ``suffix``: number of the version; None: the version that has the view's own name. ``start`` and ``stop``
+    are called only from the process's main loop.
+    """
 
     def __init__(
         self,
@@ -471,26 +500,26 @@ class Runner:
     ) -> None:
         self.path = path
         self.isolation = isolation or SharedProcess(settings)
-        self.stalled: str | None = None  # why it is to be isolated, as half a sentence after "its batch"
-        self.undecided = False  # the shared process is to decide about its versions
+        self.stalled: str | None = None  # why it should be isolated; completes the sentence "its batch …"
+        self.undecided = False  # the shared process must decide about its versions
         self.planning_since_s: float | None = None
         self.silence = StallClock(settings.stalled_batch_s)
         self.suffix = suffix
         self.table = table_of(path.stem, suffix)
         self.ledger = ledger or VersionLog(cluster, board.writer)
-        self.stamp: tuple[int, ...] = ()  # of its files, when they were read last
-        self.trouble: str | None = None  # why the file is not taken
-        self.pinned = False  # it reads what it read when it was made, whatever there is now
+        self.stamp: tuple[int, ...] = ()  # modification times of its files when they were last read
+        self.trouble: str | None = None  # why the view's file was rejected
+        self.pinned = False  # it keeps the schemas and topics that it was created with
         self.reads: frozenset[str] = frozenset()
         self.settings = settings
         self.session = session
-        self.shared = session  # ``session`` is one of the view's own while it has Python functions
+        self.shared = session  # ``session`` is the view's own one while it has Python functions
         self.slots = slots
         self.cluster = cluster
         self.registry = registry
         self.board = board
         self.stopping = threading.Event()
-        self.replaced = False  # what it still says after this is no news
+        self.replaced = False  # its later states are ignored
         self.view: View | SqlView | None = None
         self.inputs: tuple[Input, ...] = ()
         self.answered = SchemaAnswers()
@@ -498,18 +527,19 @@ class Runner:
         self.unknown = UnknownIds()
         self.ask_again_at = 0.0
         self.typed: tuple[tuple[str, tuple[Input, ...]], AvroType] | None = None
-        self.logs: Mapping[str, tuple[str, int]] = {}  # of each topic it reads as planned: id and partitions
+        # id and partition count of each topic that the plan reads
+        self.logs: Mapping[str, tuple[str, int]] = {}
         self.warm = False
-        self.has_slots = False  # they were claimed when it was planned
-        self.untold = Positions()  # no batch is told of until it covers this
-        self.last: dict[Path, spark.CommittedBatch] = {}  # of its checkpoint, the batch that was told
+        self.has_slots = False  # claimed when the view was planned
+        self.untold = Positions()  # no batch is reported until it covers these offsets
+        self.last: dict[Path, spark.CommittedBatch] = {}  # by checkpoint, the last batch that was reported
         self.swept = Swept()
-        self.sweeping: SparkSession | None = None  # made when there is something to sweep
+        self.sweeping: SparkSession | None = None  # created when there is something to sweep
         self.noted_at = 0.0
         self.delta: DeltaQuery | None = None
-        self.checkpoint: Path | None = None  # of its plan
+        self.checkpoint: Path | None = None  # checkpoint folder of the current plan
         self.doubt = checkpoint_corruption.CorruptionSuspicion()
-        self.causes = ""  # below the failure of its last query
+        self.causes = ""  # causes of the failure of its last query
         # See cut_steps.Running.
         self.label: str | None = None
         self.member: Member | None = None
@@ -530,7 +560,7 @@ class Runner:
         return self.ledger.served(self.path.stem) == self.table
 
     def start(self) -> None:
-        with suppress(HubError, OSError):  # its thread says what is wrong with it
+        with suppress(HubError, OSError):  # the view's thread reports the error
             self.label = load_view(self.path).cut
         self.isolation.marks.begin(self.table)
         self.thread.start()
@@ -549,7 +579,7 @@ class Runner:
                 self._hold(plan)
                 if self._unread(plan) > _BULK_FROM:
                     self._follow(plan, "bulk")
-                    self._unread(plan)  # tells that the generation has every key, if nothing comes any more
+                    self._unread(plan)  # reports that the generation has every key, if no more events arrive
                 while self._follow(plan, self._mode()):
                     backoff.reset()
                     plan = self._plan()
@@ -557,7 +587,8 @@ class Runner:
             except PySparkException as error:
                 if self._learned(str(error)):
                     continue
-                # What a full disk cuts short is no damage: with room it is written again.
+                # Errors caused by a full disk are not corruption: the files are written again when there is
+                # room.
                 full = self._full_disk(error)
                 why = (
                     None
@@ -590,7 +621,7 @@ class Runner:
                 self.stopping.wait(backoff.next_s())
             except FileNotFoundError:
                 break
-            except Exception as error:  # whatever it is, this view says it and tries again; the others go on
+            except Exception as error:  # report any other error, retry, and leave other views alone
                 full = self._full_disk(error)
                 why = None if full else delta_engine.corruption_of(error)
                 if why is not None:
@@ -603,7 +634,8 @@ class Runner:
         self._say("stopped")
 
     def _full_disk(self, error: BaseException) -> str | None:
-        """Why, if it is a disk that is full; it is tried again, so the view goes on when there is room."""
+        """Return the message for an error caused by a full disk, else None. The view retries, so it resumes
+        when there is room."""
         found = full_disk(
             self.path.stem,
             error,
@@ -615,8 +647,11 @@ class Runner:
         return None if found is None else f"{found.message}; {found.hint}"
 
     def _doubts(self, why: str) -> None:
-        """Somebody cannot read the view's state. What is said of it twice in a row is believed: the state is set aside, and so
-        the next plan finds that it is lost."""
+        """Handle an error that says that the view's state cannot be read.
+
+        Two such errors in a row confirm it: the state is quarantined, and the next plan finds it lost. After
+        the first one the view retries.
+        """
         if self.checkpoint is not None and self.doubt.confirmed(why):
             self._set_aside(self.checkpoint, why)
             self.doubt.cleared()
@@ -633,7 +668,11 @@ class Runner:
         log.error("view %s: its checkpoint is damaged: %s; it is kept in %s", self.table, why, aside)
 
     def _brake(self) -> None:
-        """A disk that damages all it is given would have a view built for ever. Raises PeerError (HUB-3064)."""
+        """Raise PeerError (HUB-3064) when the checkpoint was corrupt ``damaged_rebuilds`` times within the
+        last hour.
+
+        Otherwise a disk that corrupts everything would have the view rebuilt forever.
+        """
         aside = self._aside
         times, most = checkpoint_corruption.lately(aside, _now_ms()), self.settings.damaged_rebuilds
         if most and len(times) >= most:
@@ -645,7 +684,8 @@ class Runner:
             )
 
     def _why_lost(self, generation: int | None) -> str:
-        """Of a checkpoint that is not there; None: that of which nobody knows any more which it is."""
+        """Return why a checkpoint is missing. ``generation`` None: any generation, when it is not known which
+        one was running."""
         aside = self._aside
         why = checkpoint_corruption.why_aside(aside, self.table, generation)
         if why is None:
@@ -653,8 +693,11 @@ class Runner:
         return f"its checkpoint is damaged: {_first_line(why)} (kept in {aside})"
 
     def _mode(self) -> Mode:
-        """What comes after the catch-up. Real time is for the version that is served: the others, those that are built and those
-        that are kept for the way back, follow in micro-batches and take no slots."""
+        """Return the mode after the catch-up.
+
+        Only the served version runs in real-time mode. Versions that are being built or kept for a rollback
+        follow in micro-batches and take no slots.
+        """
         assert self.view is not None
         its_turn = self.served and self.slots.open_to(self.path.stem, self.table)
         return "realtime" if self.view.mode == "realtime" and self.warm and its_turn else "live"
@@ -662,8 +705,10 @@ class Runner:
     # ---- plan
 
     def _awaited_plan(self) -> AnyPlan:
-        """The plan, when there is what it waits for: another view's changelog, a wider session. That is asked often and
-        said once."""
+        """Return the plan once what it waits for exists: another view's changelog, or a wider session.
+
+        Checks every ``_WAIT_S`` and reports each reason once.
+        """
         said = ""
         while True:
             try:
@@ -686,7 +731,8 @@ class Runner:
 
     @contextlib.contextmanager
     def _marked(self, phase: Phase) -> Iterator[None]:
-        """Note on disk what the thread does: whoever looks after the process died knows what was under way."""
+        """Note on disk what the thread does, so that the next process knows what was running when this one
+        died."""
         self.isolation.marks.mark(self.table, phase)
         self.planning_since_s = time.monotonic() if phase == "planning" else None
         try:
@@ -699,7 +745,8 @@ class Runner:
             self.isolation.marks.mark(self.table, None)
 
     def _keep_marks(self, error: BaseException) -> None:
-        """When Spark is gone, what is noted is the evidence: whatever this process still tries must not overwrite it."""
+        """Freeze the marks when Spark is gone: they are evidence, and nothing that this process still does
+        may overwrite them."""
         if spark.is_gone(error):
             self.isolation.marks.freeze()
 
@@ -709,7 +756,7 @@ class Runner:
         text = self._read_file()
         made = self._chosen(topics, text)
         if made.view.expiry_topic is not None:
-            topics = self.cluster.topics()  # it may have been made just now
+            topics = self.cluster.topics()  # the expiry topic may be new
         view = self.view = made.view
         self.label = view.cut
         self.inputs = made.inputs
@@ -718,7 +765,7 @@ class Runner:
         self.reads = frozenset(read)
         largest = _largest_records(self.cluster, read)
         compacted = {"cleanup.policy": "compact", "delete.retention.ms": "604800000"}
-        # A row may have all of one event of each source.
+        # A row may contain the whole of one event of each source.
         _ensure_room(
             self.cluster, view.changelog, partitions, compacted, sum(largest.values()), self.settings
         )
@@ -733,7 +780,8 @@ class Runner:
         if known is None:
             self.ledger.tell(self.path.stem, VersionOpened(generation, self._definition(made, text)))
         self._claim(view, topics, partitions)
-        # An id that was asked for and became no writer is judged like one that the registry does not have.
+        # An id that was looked up and is not a usable writer schema is treated like one that the registry
+        # does not have.
         answered = SchemaAnswers(
             self.answered.ids - self.asked_ids, self.answered.until, self.unknown.ids, self.unknown.above
         )
@@ -746,8 +794,11 @@ class Runner:
         return spark.ViewPlan(made.shape, *ready, self.table)
 
     def _claim(self, view: View | SqlView, topics: Mapping[str, TopicDescription], state: int) -> None:
-        """Hold the view's slots, when this version is the one that they are for. One that is built is refused when it could not
-        have them at the swap: the version that is served goes on meanwhile."""
+        """Claim the view's task slots if this version is the one that uses them.
+
+        For a version that is being built, only check that it could have them at the swap. If it could not, it
+        is refused, and the served version continues.
+        """
         self.has_slots = view.mode == "realtime" and self.served
         if self.has_slots:
             self.slots.claim(self.path.stem, *_slots_of(view, topics, state))
@@ -763,7 +814,7 @@ class Runner:
     # ---- which definition of the view this version has (versions/versions.py)
 
     def _follows(self) -> bool:
-        """Whether the file speaks to this version: to the newest."""
+        """Return True if the view's file applies to this version, the newest one."""
         known = self.ledger.of(self.path.stem)
         return known is None or known.versions[-1].suffix == self.suffix
 
@@ -772,8 +823,8 @@ class Runner:
         return definition_text(self.path)
 
     def _chosen(self, topics: Mapping[str, TopicDescription], text: str) -> _CompiledView:
-        """The view as this version computes it. What has come to mean something else is another version's, which is
-        opened here."""
+        """Return the view as this version computes it. Open another version when the definition's meaning has
+        changed."""
         self.pinned = False
         state = self.ledger.of(self.path.stem)
         known = state.with_suffix(self.suffix) if state is not None else None
@@ -791,9 +842,7 @@ class Runner:
         note = self._note()
         if note is None or self._in_place(stored):
             made = self._compiled(stored, topics, rules=self._rules())
-            if (
-                made.fingerprint != known.definition.fingerprint
-            ):  # it was written down by the rules of a version before it
+            if made.fingerprint != known.definition.fingerprint:  # written by the rules of an earlier version
                 definition = self._definition(made, known.definition.text)
                 self.ledger.tell(self.path.stem, ComputationKept(known.number, definition))
             return made
@@ -817,12 +866,15 @@ class Runner:
     def _candidate(
         self, known: Version, text: str, topics: Mapping[str, TopicDescription]
     ) -> _CompiledView | None:
-        """The file's new text as this version's, when its state goes on with it. Else None, and it is said why or built."""
+        """Compile the file's new text for this version. Return None if this version's state does not fit it.
+
+        In that case the reason is recorded in ``trouble``, or another version is opened for it.
+        """
         try:
             view = load_view(self.path).of_version(self.suffix)
             made = self._compiled(view, topics, rules=self._rules())
             if made.rules != RULES and made.fingerprint != known.definition.fingerprint:
-                made = self._compiled(view, topics)  # it is another view anyway
+                made = self._compiled(view, topics)  # its meaning changes in any case
         except HubError as error:
             if error.retriable:
                 raise
@@ -833,7 +885,7 @@ class Runner:
         if self._in_place(view):
             self.ledger.tell(self.path.stem, ComputationKept(known.number, definition))
             return made
-        # It may be what another version computes, or this one.
+        # The text may equal the definition of another version, or of this one.
         self.ledger.tell(self.path.stem, DefinitionChanged(definition, "its file has changed"))
         own = self.ledger.version(self.path.stem, self.suffix)
         return made if own is not None and own.definition.fingerprint == made.fingerprint else None
@@ -845,7 +897,8 @@ class Runner:
         pinned: Mapping[str, Any] | None = None,
         rules: int = RULES,
     ) -> _CompiledView:
-        """``pinned``: the schemas and topics that it read when it was made. ``rules``: what its file means (shape.RULES)."""
+        """Compile a view. ``pinned``: the schemas and topics that it was created with. ``rules``: see
+        entity_plan.RULES."""
         self._allowed(view)
         if not isinstance(view, SqlView):
             compiled, inputs = self._inputs(view, topics, pinned, rules)
@@ -875,7 +928,10 @@ class Runner:
         return _CompiledView(view, inputs, schema, fingerprint, rules, classified=classified, delta=delta)
 
     def _typed(self, fingerprint: str, inputs: tuple[Input, ...], ask: Callable[[], AvroType]) -> AvroType:
-        """The schema of the view's rows. A view is planned for each mode anew, and Spark's analysis is most of that."""
+        """Return the schema of the view's rows, cached by fingerprint and inputs.
+
+        A view is planned again for each mode, and Spark's analysis takes most of that time.
+        """
         of = (fingerprint, inputs)
         if self.typed is None or self.typed[0] != of:
             self.typed = (of, ask())
@@ -890,7 +946,7 @@ class Runner:
             )
 
     def _resolved(self, view: SqlView, pinned: Mapping[str, Any] | None) -> SqlView:
-        """With the changelogs of the versions of other views that are served now."""
+        """Return the view with the changelogs of the versions of other views that are served now."""
         sources = {
             name: source
             if source.view is None
@@ -916,7 +972,7 @@ class Runner:
             made.view.recompute_ms,
         )
         view = made.view
-        if isinstance(view, SqlView):  # topics of other views' versions are looked up again each time
+        if isinstance(view, SqlView):  # topics of other views' versions are looked up at each plan
             named = {
                 name: source
                 if source.view is None
@@ -927,18 +983,20 @@ class Runner:
         return VersionDefinition(text, body_of(view), made.fingerprint, policy)
 
     def _rules(self) -> int:
-        """The rules that the state of this version was made by; the current ones where it has no state."""
+        """Return the rules that this version's state was made with; ``RULES`` if it has no state."""
         note = self._note()
         return RULES if note is None else int(note.get("rules", 0))
 
     def _in_place(self, view: View | SqlView) -> bool:
-        """Whether a change replaces the rows one by one: the file says so, or a store keeps one table a view."""
+        """Return True if a change replaces rows one by one: the file says so, or a store keeps one table per
+        view."""
         urls = self.settings.store_urls
         kinds = [urls[name].partition(":")[0].partition("+")[0] for name in view.stores if name in urls]
         return view.swap.when == "in_place" or any(kind not in ("sqlite", "postgresql") for kind in kinds)
 
     def _note(self) -> dict[str, Any] | None:
-        """What was noted beside this version's checkpoint."""
+        """Return the note beside this version's checkpoint (plan.json); None if there is none or it is
+        corrupt."""
         note = self.settings.checkpoints / self.table / "plan.json"
         if not note.exists():
             return None
@@ -948,7 +1006,7 @@ class Runner:
             known = {}
         if "fingerprint" in known and "generation" in known:
             return _with_resolution(known)
-        # Whose state this is, nobody can tell any more.
+        # Without the note, it is unknown which plan the state belongs to.
         last = max(_generations(note.parent), default=None)
         if last is not None:
             self._set_aside(note.parent / str(last), "plan.json is not as it was written")
@@ -977,7 +1035,7 @@ class Runner:
         rules: int,
     ) -> tuple[EntityPlan, tuple[Input, ...]]:
         if view.expiry_topic is not None and view.expiry_topic not in topics:
-            # The last expiry of a key is its latest: no more than one record a key is ever needed.
+            # The last expiry of a key is the latest one: one record per key is enough.
             config = {"cleanup.policy": "compact", "retention.ms": "-1"}
             _ensure_topic(self.cluster, view.expiry_topic, 1, config, self.settings)
             topics = self.cluster.topics()
@@ -993,7 +1051,8 @@ class Runner:
         topics: Mapping[str, TopicDescription],
         pinned: Mapping[str, Any] | None,
     ) -> dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]]:
-        """By source: its topics, every schema its events may have, the newest of these."""
+        """Return for each source: its topics, every schema that its events may have, and the newest of these
+        schemas."""
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
         for name, source in view.all_sources.items():
             names = tuple(sorted(topic for topic in topics if _feeds(source.topic, topic)))
@@ -1020,7 +1079,8 @@ class Runner:
         return found
 
     def _waits(self, other: str) -> HubError:
-        """Another view's changelog is made when that view is planned, which may be after this one."""
+        """Return the error for a view whose changelog does not exist yet: it is created when that view is
+        planned."""
         known = [path.stem for path in view_files(self.settings.project)]
         guess = None if other in known else nearest(other, known)
         return PeerError(
@@ -1034,9 +1094,11 @@ class Runner:
     def _writers(
         self, view: View | SqlView, source: str, topics: tuple[str, ...]
     ) -> tuple[tuple[EventWriter, ...], AvroType]:
-        """Every schema that events may have, and the topics' own newest: an event may name any id that is registered, and
-        another subject's schema must not say what the source's columns are. Of several topics it is the newest of their
-        latest versions."""
+        """Return every schema that events may have, and the topics' own newest schema.
+
+        An event may name any registered id, but a schema of another subject must not decide the source's
+        columns. With several topics, the newest is that of their latest versions.
+        """
         of_topics = [self.registry.versions(f"{topic}-value") for topic in topics]
         versions = [version for of_topic in of_topics for version in of_topic]
         if not versions:
@@ -1046,10 +1108,11 @@ class Runner:
                 hint="name it in topics.yaml and run: hub topic apply; or say what its events are: format: json",
                 code="HUB-2107",
             )
-        # By version first: one that another subject had before has a lower id than the version that it follows.
+        # By version first: a schema that another subject registered earlier has a lower id than the version
+        # that it follows.
         latest_versions = [max(each, key=lambda version: version.version) for each in of_topics if each]
         newest = max(latest_versions, key=lambda version: version.id)
-        # Events of a schema of another type are dead: columns are of one.
+        # Events of another schema type become dead-letter records: the columns follow one type.
         writers = {
             version.id: EventWriter(version.id, _avro(version))
             for version in versions
@@ -1076,8 +1139,11 @@ class Runner:
             ) from None
 
     def _schema(self, schema_id: int, schema_type: str) -> AvroType | None:
-        """The record schema of that type behind an id that no subject of ours names; None when the registry has none such.
-        A message of Protobuf is known by its place in its own file only."""
+        """Return the record schema of type ``schema_type`` behind an id that no subject of the topics has;
+        None if there is none.
+
+        Always None for Protobuf: a message is identified only by its place in its own file.
+        """
         try:
             if schema_type != "AVRO":
                 other = self.registry.source(schema_id)
@@ -1093,13 +1159,14 @@ class Runner:
         return parsed
 
     def _learned(self, error: str) -> bool:
-        """Ask the registry when the query failed on a schema id it could not judge: the next plan can."""
+        """Return True if the query failed on an unknown schema id. The registry is asked, so that the next
+        plan can judge it."""
         found = _UNKNOWN.search(error)
         if found is None or self.view is None:
             return False
         log.info("view %s: planned again for schema id %s of topic %s", self.view.name, *found.groups())
         topics = [topic for each in self.inputs for topic in each.topics]
-        until = self.cluster.end_offsets(topics)  # before the question, never after
+        until = self.cluster.end_offsets(topics)  # must be read before the registry is asked
         self.answered = SchemaAnswers(self.registry.ids(), until)
         schema_id = int(found.group(1))
         self.asked_ids.add(schema_id)
@@ -1109,7 +1176,8 @@ class Runner:
         return True
 
     def _appeared(self) -> bool:
-        """Return True if the registry has an id by now that this view refuses: the next plan reads its events."""
+        """Return True if the registry now has an id that this view refuses. The next plan reads
+        its events."""
         if not self.unknown or time.monotonic() < self.ask_again_at:
             return False
         self.ask_again_at = time.monotonic() + ASK_AGAIN_S
@@ -1133,9 +1201,11 @@ class Runner:
     def _generation(
         self, made: _CompiledView, topic_ids: Mapping[str, str], partitions: int
     ) -> tuple[int, Path, int]:
-        """(generation, its checkpoint folder, its state partitions): the running one when its state still fits.
+        """Return (generation, its checkpoint folder, its state partitions). Keeps the running generation if
+        its state fits.
 
-        Raises HubError for a version whose state is lost, once another one is on its way."""
+        Raises HubError for a version whose state is lost, after another version was opened to replace it.
+        """
         view, folder = made.view, self.settings.checkpoints / self.table
         note, known = folder / "plan.json", self._note()
         why = self._why_lost(None)
@@ -1145,7 +1215,8 @@ class Runner:
             if known["fingerprint"] == made.fingerprint and same_log and checkpoint.exists():
                 wrong = checkpoint_corruption.of_logs(checkpoint, delta=made.delta is not None)
                 if wrong is None:
-                    # A topic that joined a pattern since is noted too; and a note of before there were versions has no pins.
+                    # Add topics that have joined a pattern since, and pins, which notes from before versions
+                    # do not have.
                     noted = {**_pins(made), **known, "topics": {**topic_ids, **known["topics"]}}
                     if noted != known:
                         _write_note(note, noted)
@@ -1190,12 +1261,16 @@ class Runner:
         return generation, checkpoint, partitions
 
     def _published_generation(self) -> int:
-        """The latest generation that the progress topic tells of: checkpoints may be lost, the log is not."""
+        """Return the latest generation in the progress topic, 0 if there is none. The log outlives lost
+        checkpoints."""
         told = self._published(self.table)
         return told.generation if told is not None else 0
 
     def _published(self, table: str) -> Progress | None:
-        """What the progress topic tells last of a version's latest generation."""
+        """Return the last progress of a version's latest generation from the progress topic.
+
+        Raises PeerError (HUB-3055) when the topic cannot be read to its end within ``kafka_timeout_s``.
+        """
         end = self.cluster.end_offsets([PROGRESS_TOPIC])
         reader = self.cluster.reader()
         try:
@@ -1203,7 +1278,8 @@ class Runner:
             latest: Progress | None = None
             deadline = time.monotonic() + self.settings.kafka_timeout_s
             while not reader.position().covers(end):
-                if time.monotonic() > deadline:  # half of it would tell of an earlier generation, or of none
+                # a part of the topic could give an earlier generation, or none
+                if time.monotonic() > deadline:
                     raise PeerError(f'topic "{PROGRESS_TOPIC}" cannot be read to its end', code="HUB-3055")
                 for record in reader.poll(1_000, 0.5):
                     if record.key != f"progress:{table}".encode():
@@ -1218,7 +1294,8 @@ class Runner:
     # ---- run
 
     def _hold(self, plan: AnyPlan) -> None:
-        """When the state may be behind rows that real-time mode wrote: tell of nothing before it is past them all."""
+        """Hold back progress when the state may be behind rows of real-time mode, until a batch covers all
+        that was readable."""
         behind = _realtime_mark(plan).exists()
         self.untold = self.cluster.end_offsets(plan.topics) if behind else Positions()
 
@@ -1231,28 +1308,32 @@ class Runner:
         _check_gone(reached, begin)
         unread = lag_records(self.cluster.end_offsets(plan.topics), begin.advanced(reached))
         if committed is not None and not (isinstance(plan, SqlPlan) and plan.delta):
-            # The progress of the batch that a crash may have kept from being told. "live" would also say that this
-            # generation has every key, so it is said only when nothing much is unread.
+            # Report the last committed batch: a crash may have prevented that. "live" also means that this
+            # generation has every key, so it is reported only when little is unread.
             self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
         return unread
 
     def _replay(self, plan: AnyPlan, mode: Mode) -> None:
-        """What real-time mode may have read past its last checkpoint, in one batch, where events may come too late; and before
-        it begins, the batch that was begun in another mode.
+        """Read in one batch what real-time mode may have read past its last checkpoint, if events may be
+        late.
 
-        It judged them all by the watermark of that checkpoint, and so does one batch. Cut into several, the later ones would
-        be judged by what the first have moved: a count would stay behind the one that a store has already, for ever."""
+        Also completes a batch that was begun in another mode before real-time mode starts. Real-time mode
+        judged all these events by the watermark of its last checkpoint, and so does one batch. In several
+        batches, the later ones would be judged by a watermark that the first have moved, and a count would
+        stay below the one that a store already has.
+        """
         begun = mode == "realtime" and spark.is_uncommitted(plan.checkpoint)
         if isinstance(plan, SqlPlan) and plan.classified.late and (begun or _realtime_mark(plan).exists()):
             self._follow(plan, "bulk", whole=True)
-            self._unread(plan)  # tells how far that is, if nothing comes any more
+            self._unread(plan)  # reports the position, if no more events arrive
 
     def _follow(self, plan: AnyPlan, mode: Mode, *, whole: bool = False) -> bool:
-        """Run the query and report its batches. True when it was stopped because the plan is stale. ``whole``: bulk, as one batch."""
+        """Run the query and report its batches. Return True if it was stopped because the plan is stale.
+
+        ``whole``: read everything in one bulk batch.
+        """
         assert self.view is not None
-        if not self.isolation.allows(
-            self.table
-        ):  # its file was mended, and the newer version takes its place
+        if not self.isolation.allows(self.table):  # its file was fixed, and the newer version replaces it
             self.stopping.wait()
             return False
         if not whole:
@@ -1263,9 +1344,10 @@ class Runner:
         self.causes = ""
         if mode == "realtime":
             if not (self.has_slots and self.slots.enter(self.path.stem, self.table)):
-                return self._follow(plan, "live")  # another version is still in them: asked again meanwhile
+                return self._follow(plan, "live")  # another version still uses them; retried meanwhile
             if spark.is_uncommitted(plan.checkpoint):
-                # That batch may have written rows, and is not read again as it was: the same caution.
+                # The uncommitted batch may have written rows and is not repeated unchanged: hold back
+                # progress as above.
                 self.untold = self.cluster.end_offsets(plan.topics)
             _realtime_mark(plan).touch()
         try:
@@ -1280,8 +1362,8 @@ class Runner:
         reported = -1
         due = CommitWatch(plan.checkpoint / "commits").due
         check_at = time.monotonic() + _STALE_CHECK_S
-        # Real-time mode plans anew at each checkpoint only, and everything waits for it: it begins in a JVM that has
-        # compiled what that takes, which live batches teach it.
+        # Real-time mode plans only at checkpoints, and everything waits for it. Live batches first warm up
+        # the JVM, so that its compiled code for planning is ready.
         warm_at = time.monotonic() + self.settings.realtime_warm_up_s
         running = ExitStack()
         running.enter_context(self._marked("running"))
@@ -1304,7 +1386,7 @@ class Runner:
                     check_at = time.monotonic() + _STALE_CHECK_S
                     self._look_for_life(query)
                     if mode != "bulk" and self._mode() != mode:
-                        return True  # a swap: its turn has come, or is over
+                        return True  # a swap: this version is served now, or no longer
                     if self.delta is not None:
                         self.delta.expire(self._live())
                     if self._stale(plan):
@@ -1322,7 +1404,7 @@ class Runner:
             self._keep_marks(error)
             raise
         finally:
-            self._leave()  # before another query of the view can begin
+            self._leave()  # before the view's next query starts
             query.stop()
             running.close()
             self.slots.leave(self.path.stem, self.table)
@@ -1333,21 +1415,24 @@ class Runner:
                 sql_stream.keep(plan.checkpoint, self.swept)
 
     def _silence_limit_s(self, mode: Mode) -> float:
-        """How long nothing may move in a batch; 0: for ever. Real time commits only so often, and the delta operator computes
-        without telling Spark."""
+        """Return how long a batch may show no progress, in seconds; 0: no limit.
+
+        Real-time mode commits only at its checkpoints, and the delta operator computes outside Spark.
+        """
         limit_s = self.settings.stalled_batch_s
         if not limit_s or mode != "realtime":
             return limit_s * (_BLIND_PATIENCE if self.delta is not None else 1)
         return limit_s + 2 * self.settings.realtime_checkpoint_s
 
     def look_at_planning(self, now_s: float) -> None:
-        """Ask for the view's isolation when its plan takes too long: a function's file may never end."""
+        """Ask for isolation of the view when planning takes too long: a file of Python functions may never
+        finish."""
         since_s, limit_s = self.planning_since_s, self.settings.stalled_batch_s * _BLIND_PATIENCE
         if since_s is not None and limit_s and now_s - since_s > limit_s:
             self.stalled = f"was planned for {limit_s:g} s"
 
     def _look_for_life(self, query: StreamingQuery) -> None:
-        """Ask for the view's isolation when nothing has moved in its batch for too long."""
+        """Ask for isolation of the view when its batch shows no progress for too long."""
         seen, now_s = self.isolation.marks.see(self.table), time.monotonic()
         if seen.at is None:
             self.silence.moved(now_s)
@@ -1356,7 +1441,8 @@ class Runner:
             self.stalled = f"did not move for {self.silence.limit_s:g} s"
 
     def _beside(self, mode: Mode) -> str | None:
-        """Why a version that is to run in real time does not."""
+        """Return why a version of a real-time view runs in micro-batches; None if it does not or needs no
+        reason."""
         assert self.view is not None
         if mode != "live" or self.view.mode != "realtime" or self.served:
             return None
@@ -1379,11 +1465,11 @@ class Runner:
             raise
         committed = spark.committed_batch(plan.checkpoint)
         if committed is not None and self.delta.computed:
-            self._report(plan, committed, mode)  # a crash may have kept it from being told
+            self._report(plan, committed, mode)  # a crash may have prevented the report
         return self.delta.query
 
     def _join(self, plan: AnyPlan, query: StreamingQuery) -> None:
-        """Let the view's group move this query."""
+        """Join the view's snapshot group: let it control how far this query reads."""
         assert self.view is not None
         committed = spark.committed_batch(plan.checkpoint)
         try:
@@ -1410,19 +1496,19 @@ class Runner:
             self.member = None
 
     def _read_versions(self) -> dict[str, str]:
-        """Of each view that this one reads, the version."""
+        """Return the version that is read of each source view, by view name."""
         sources = self.view.sources.values() if isinstance(self.view, SqlView) else ()
         return {
             source.view: table_of_changelog(source.topic) for source in sources if source.view is not None
         }
 
     def _live(self) -> dict[str, Progress]:
-        """What was told live of the views that this one reads, by their names."""
+        """Return the latest live progress of the views that this one reads, by view name."""
         told = {name: self._told_live(table) for name, table in self._read_versions().items()}
         return {name: progress for name, progress in told.items() if progress is not None}
 
     def _told_live(self, table: str) -> Progress | None:
-        """What was told last of a version live, by this process or by its own."""
+        """Return the latest live progress of a version, reported by this process or by its own process."""
         here, heard = self.board.live.get(table), self.ledger.told.get(table)
         if (
             heard is None
@@ -1433,7 +1519,8 @@ class Runner:
         return heard
 
     def _know_live(self, tables: set[str]) -> None:
-        """What was told of views before this process began, for those of which nothing was told since."""
+        """Load progress of ``tables`` from before this process started, for those that have not reported
+        since."""
         for name in tables - self.board.live.keys():
             told = self._published(name)
             if told is not None and told.mode != "bulk":
@@ -1464,7 +1551,8 @@ class Runner:
         assert self.view is not None
         if self.replaced or not batch.sources.covers(self.untold):
             return
-        # What real-time mode notes is no time of reading, and it may have begun the first batch after it, too.
+        # Times that real-time mode logs are not read times, and it may also have begun the first batch after
+        # it.
         read_at_ms = (
             None
             if mode == "realtime" or _realtime_mark(plan).exists()
@@ -1474,10 +1562,11 @@ class Runner:
             _realtime_mark(plan).unlink(missing_ok=True)
         if self.delta is not None:
             if not self.delta.computed:
-                return  # its events are loaded, and no row is made of them yet
+                return  # its events are loaded, but the SQL has not run yet
             self.swept = Swept(dead=self.delta.left_out)
         elif isinstance(plan, SqlPlan):
-            # Before the progress is told: what a view says it covers is in the view or beside it.
+            # Sweep before reporting progress: events that the view claims to cover must be in the view, its
+            # DLQ or its late topic.
             self._sweep(plan, batch.batch_id, quiet or set())
         progress = Progress(
             self.table,
@@ -1523,15 +1612,15 @@ class Runner:
         except FileNotFoundError:
             return True
         except HubError:
-            self.silence.moved(time.monotonic())  # a batch that waits for Kafka is not stalled
+            self.silence.moved(time.monotonic())  # waiting for Kafka is not a stall
             return False
         found = [topics[name] for name in self.logs if name in topics]
         if {each.name: (each.topic_id, each.partitions) for each in found} != self.logs:
-            return True  # one has more partitions, or is another by now
+            return True  # a topic has more partitions, or was recreated
         if not self.pinned and any(
             table != self.ledger.served(view) for view, table in self._read_versions().items()
         ):
-            return True  # another version of what it reads is served now
+            return True  # another version of a source view is served now
         return any(
             tuple(sorted(topic for topic in topics if _feeds(each.source.topic, topic))) != each.topics
             for each in plan.inputs
@@ -1563,14 +1652,16 @@ class Runner:
 
 
 def _feeds(pattern: str, topic: str) -> bool:
-    """Whether a topic is one of a source. A pattern never means dead letters: they are copies of events that count."""
+    """Return True if a topic belongs to a source. A pattern never matches dead-letter topics: they hold
+    copies of events."""
     return matches(pattern, topic) and (pattern == topic or kind_of(topic) is None)
 
 
 def _timed(
     committed: spark.CommittedBatch | None, told: spark.CommittedBatch | None
 ) -> spark.CommittedBatch | None:
-    """A batch as its files have it, with its events and how long it took where that was told: they do not say."""
+    """Return a batch with its event count and duration from ``told``, if that is the same batch. Its files do
+    not have them."""
     if committed is None or told is None or committed.batch_id != told.batch_id:
         return committed
     return told if committed.sources == told.sources else committed
@@ -1581,7 +1672,7 @@ def _ensure_topic(
 ) -> None:
     if cluster.partition_counts([name]):
         return
-    # Another view's thread may have made it meanwhile: views of one topic share its dead-letter queue.
+    # Another view's thread may have created it meanwhile: views of one topic share its dead-letter queue.
     with contextlib.suppress(Conflict):
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=settings.replication_factor
@@ -1589,18 +1680,19 @@ def _ensure_topic(
 
 
 def keep_short(cluster: KafkaCluster, topic: str, config: Mapping[str, str]) -> None:
-    """A topic that was made without them gets these settings; what somebody has set stays."""
+    """Set the given topic settings where they are not set. Values that were set explicitly stay."""
     known = cluster.topic_config([topic])[topic]
     unset = {name: value for name, value in config.items() if name not in known}
     if unset:
         try:
             cluster.alter_config(topic, unset)
-        except HubError as error:  # it is read all the same, only longer
+        except HubError as error:  # the topic still works, but takes longer to read
             log.warning('topic "%s" keeps its settings: %s', topic, error.message)
 
 
 def _check_gone(reached: Positions, begin: Positions) -> None:
-    """Raises HubError when retention has taken what a view has not read: to go on would lose it silently."""
+    """Raise HubError (HUB-3020) when retention has deleted events that a view has not read: continuing would
+    lose them."""
     gone = [(tp, offset, begin.get(tp)) for tp, offset in sorted(reached) if begin.get(tp) > offset]
     if gone:
         said = ", ".join(
@@ -1614,13 +1706,14 @@ def _check_gone(reached: Positions, begin: Positions) -> None:
 
 
 def _largest_records(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, int]:
-    """How many bytes a record of each topic may have."""
+    """Return the largest allowed record size of each topic, in bytes."""
     known = cluster.topic_config(topics)
     return {topic: int(known[topic].get("max.message.bytes", _DEFAULT_LARGEST)) for topic in topics}
 
 
 def _too_large(said: str, view: View | SqlView | None) -> ConfigError | None:
-    """What to say of a query whose row the changelog did not take; None when it was something else."""
+    """Return the error for a query whose row exceeds its changelog's record limit; None for any
+    other error."""
     if view is None or "RecordTooLargeException" not in said:
         return None
     return ConfigError(
@@ -1631,7 +1724,8 @@ def _too_large(said: str, view: View | SqlView | None) -> ConfigError | None:
 
 
 def _ensure_dead_letter_topic(cluster: KafkaCluster, name: str, largest: int, settings: Settings) -> None:
-    """A topic of dead letters keeps them for ever, and takes what its source takes with the headers that say why."""
+    """Ensure a dead-letter topic without retention limit, whose records may be as large as the source's plus
+    headers."""
     _ensure_room(cluster, name, 1, {"retention.ms": "-1"}, largest, settings)
 
 
@@ -1643,7 +1737,8 @@ def _ensure_room(
     largest: int,
     settings: Settings,
 ) -> None:
-    """A topic that takes records of so many bytes and what the hub adds to them: else one large event would stop the view."""
+    """Ensure a topic that accepts records of ``largest`` bytes plus headers. Otherwise one large event would
+    stop the view."""
     room = largest + _HEADROOM
     if not cluster.partition_counts([name]):
         _ensure_topic(cluster, name, partitions, {**config, "max.message.bytes": str(room)}, settings)
@@ -1652,8 +1747,12 @@ def _ensure_room(
 
 
 def _pins(made: _CompiledView) -> dict[str, Any]:
-    """Return the schemas and topics that a version reads, so that it can go on when its topics have other schemas.
-    ``resolves``: its columns have the defaults and aliases of these schemas. ``rules``: what its file means (shape.RULES)."""
+    """Return the schemas and topics that a version reads, so that it can continue when its topics have other
+    schemas.
+
+    ``resolves``: its columns have the defaults and aliases of these schemas. ``rules``: see
+    entity_plan.RULES.
+    """
     return {
         "resolves": True,
         "rules": made.rules,
@@ -1663,8 +1762,11 @@ def _pins(made: _CompiledView) -> dict[str, Any]:
 
 
 def _with_resolution(note: dict[str, Any]) -> dict[str, Any]:
-    """Return a version's note with the schemas as its state was made with them. Before ``resolves`` was noted, columns had
-    neither defaults nor aliases; the version goes on without them, and the next one is built beside it."""
+    """Return a version's note with the schemas that its state was made with.
+
+    In notes without ``resolves``, columns have neither defaults nor aliases. Such a version continues without
+    them, and the next one is built beside it.
+    """
     if "latest" not in note or "resolves" in note:
         return note
     plain = {name: without_defaults(schema) for name, schema in note["latest"].items()}
@@ -1682,7 +1784,10 @@ def _generations(folder: Path) -> list[int]:
 
 
 def _fingerprint(compiled: EntityPlan, inputs: tuple[Input, ...]) -> str:
-    """Equal exactly when a checkpoint of the one can go on as the other: same expressions over same types."""
+    """Return a hash that is equal for two plans exactly when one can continue from the other's checkpoint.
+
+    Covers the expressions and the types that they read.
+    """
     types = {each.source.name: field_types(each.latest) for each in inputs}
     used = {
         each.source.name: {name: types[each.source.name][name] for name in each.source.columns}
@@ -1700,7 +1805,7 @@ def _fingerprint(compiled: EntityPlan, inputs: tuple[Input, ...]) -> str:
     ]
     if resolved := _resolved_columns(inputs):
         body.append(resolved)
-    if compiled.expiry is not None:  # that there is a ttl, not how long it is: the fold does not know
+    if compiled.expiry is not None:  # only whether there is a ttl: the fold does not depend on its length
         body.append([compiled.expiry.topic, compiled.expired])
     read = {each.source.name: how for each in inputs if (how := _own_way(each)) is not None}
     if read:
@@ -1709,7 +1814,8 @@ def _fingerprint(compiled: EntityPlan, inputs: tuple[Input, ...]) -> str:
 
 
 def _resolved_columns(inputs: Sequence[Input]) -> dict[str, dict[str, Any]]:
-    """Return default and former names of the columns that are read, by source; columns that have none are left out."""
+    """Return default and former names of the columns that are read, by source. Columns without either are
+    left out."""
     found: dict[str, dict[str, Any]] = {}
     for given in inputs:
         for each in given.latest["fields"]:
@@ -1720,19 +1826,20 @@ def _resolved_columns(inputs: Sequence[Input]) -> dict[str, dict[str, Any]]:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """When the files that define a view were written."""
+    """Return the modification times of the files that define a view, in nanoseconds."""
     return tuple(each.stat().st_mtime_ns for each in files_of(path))
 
 
 def _with_functions(fingerprint: str, view: View | SqlView) -> str:
-    """A checkpoint fits the code that it was made with, and no other."""
+    """Return the fingerprint combined with the view's Python functions: a checkpoint fits only the code that
+    it was made with."""
     if view.transforms is None:
         return fingerprint
     return hashlib.sha256(f"{fingerprint} {digest(view.transforms.text)}".encode()).hexdigest()
 
 
 def _check_realtime(view: View | SqlView, inputs: Sequence[Input]) -> None:
-    """Raises ConfigError for what real-time mode would hold back until a batch is full."""
+    """Raise ConfigError (HUB-2108) for sources that need batches, which real-time mode does not have."""
     for given in inputs:
         if given.reading is not None and given.reading.form == "protobuf":
             raise ConfigError(
@@ -1743,7 +1850,8 @@ def _check_realtime(view: View | SqlView, inputs: Sequence[Input]) -> None:
 
 
 def _own_way(given: Input) -> list[Any] | None:
-    """How events without a schema id are read, which the file says; None: the registry says it."""
+    """Return how the view's file says that events without a schema id are read; None if the registry defines
+    it."""
     how = given.reading
     if how is None or how.framed:
         return None
@@ -1751,14 +1859,16 @@ def _own_way(given: Input) -> list[Any] | None:
 
 
 def _realtime_mark(plan: AnyPlan) -> Path:
-    """There while rows may be published that the state in the checkpoint does not have yet."""
+    """Return the path of a file that exists while rows may be published that the checkpoint's state does not
+    have yet."""
     return plan.checkpoint / "hub.realtime"
 
 
 def _sql_fingerprint(
     classified: Classified, inputs: tuple[Input, ...], delta: DeltaPlan | None, rules: int
 ) -> str:
-    """The same of a SQL view. Its text counts as it is written, but for spaces and comments."""
+    """Return the fingerprint of a SQL view, as ``_fingerprint`` does. Spaces and comments in its SQL do not
+    count."""
     view = classified.query.view
     types = {each.source.name: field_types(each.latest) for each in inputs}
     used = {
@@ -1768,7 +1878,7 @@ def _sql_fingerprint(
         for each in inputs
     }
     words = [token.text for token in classified.query.tokens]
-    # The topic of another view is that of the version that is read.
+    # The topic of a source view is that of the version that is read.
     topics = {each.source.name: each.source.topic for each in inputs}
     sources = {
         name: {
@@ -1788,12 +1898,14 @@ def _sql_fingerprint(
 
 
 def _unset_fields(source: SqlSource) -> set[str]:
-    """What a source does not say, and could not say once: it is no part of its meaning."""
+    """Return the fields that a source leaves unset and that were added later: they must not change its
+    fingerprint."""
     return {name for name in ("table", "format", "columns", "csv") if not getattr(source, name)}
 
 
 def _avro(version: RegisteredSchema) -> AvroType:
-    """The schema that its events are decoded with; {} of those that the newest schema reads all."""
+    """Return the schema that a version's events are decoded with; {} for formats whose newest schema reads
+    them all."""
     return orjson.loads(version.schema) if version.schema_type == "AVRO" else {}
 
 

@@ -1,19 +1,20 @@
-"""[core] Whether a batch still moves: how long nothing of it has changed, on a clock that does not run while nobody looks."""
+"""[core] Detect a stalled batch: measure how long nothing in it has changed, on a clock that runs only while
+it is watched."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Longest time that one look adds: a process that was frozen, or starved, has not watched a batch meanwhile.
+# Most seconds that one look adds: a process that was frozen or starved did not watch the batch meanwhile.
 _A_LOOK_S = 5.0
-# A batch that was silent for this long is asked for more than its number.
+# After this much silence, more than the batch's number is compared.
 _LONG_S = 10.0
 
 
 @dataclass(slots=True)
 class StallClock:
-    """How long a batch has been silent. ``limit_s``: when that is too long; 0: never."""
+    """How long a batch has shown no progress. ``limit_s``: when that counts as a stall; 0: never."""
 
     limit_s: float
     silent_s: float = 0.0
@@ -22,12 +23,15 @@ class StallClock:
     _looked_at_s: float = 0.0
 
     def moved(self, now_s: float) -> None:
-        """Start from zero: something happened, or nothing can be said."""
+        """Reset the clock: something changed, or the batch cannot be judged."""
         self.silent_s, self._place, self._life, self._looked_at_s = 0.0, None, None, now_s
 
     def look(self, place: object, life: Callable[[], object], now_s: float) -> bool:
-        """Return True when nothing has changed for too long. ``place``: which batch it is; ``life``: what changes while it
-        runs, asked only of a batch that takes long because the question has a price."""
+        """Return True when nothing has changed for ``limit_s`` seconds.
+
+        ``place``: which batch it is. ``life``: returns what changes while the batch runs; it is expensive and
+        called only for a batch that takes long.
+        """
         if place != self._place:
             self.moved(now_s)
             self._place = place

@@ -1,9 +1,10 @@
-"""[core] Schema ids that no registry knew when a view asked for them: refused from then on, until one appears.
+"""[core] Schema ids that no registry knew when a view asked for them: refused until one appears.
 
-An event with a schema id that the plan does not know ends the query, since the id may be a second old and right (spark/dataframes.py). Once
-the registry has said that it does not know the id, further events with it are dead-letter records at once; the registry is asked
-again every few seconds. Of a producer that writes ever new ids, the third within a minute has all ids far above the registry's
-highest refused too. Bounded: the ids that were refused last are remembered.
+An event with a schema id that the plan does not know ends the query, since the id may be a second old and
+valid (spark/dataframes.py). Once the registry has answered that it does not know the id, further events with
+it become dead-letter records at once. The registry is asked again every few seconds. When a producer writes
+ever new ids, the third one within a minute has all ids far above the registry's highest refused too. The
+number of remembered ids is bounded: the oldest are dropped.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from dataclasses import dataclass, field
 ASK_AGAIN_S = 5.0
 MOST_IDS = 1_000
 _BURST, _WITHIN_S = 3, 60.0
-_NEAR = 1_000  # so far above the highest id one may still be registered in the moment in which it is met
+_NEAR = 1_000  # within this distance of the highest id, an id may have been registered a moment ago
 
 
 @dataclass
 class UnknownIds:
-    """Of one view. ``above``: every higher id is refused; None: none is."""
+    """Refused schema ids of one view. ``above``: every higher id is refused too; None: no such limit."""
 
     above: int | None = None
     _ids: dict[int, None] = field(default_factory=dict)
@@ -28,14 +29,14 @@ class UnknownIds:
 
     @property
     def ids(self) -> frozenset[int]:
-        """Those that are refused one by one."""
+        """The ids that are refused individually."""
         return frozenset(self._ids)
 
     def __bool__(self) -> bool:
         return bool(self._ids) or self.above is not None
 
     def refuse(self, schema_id: int, known: Collection[int], now_s: float) -> None:
-        """The registry was asked for the id and does not have it; ``known`` are the ids that it has."""
+        """Refuse an id that the registry does not have. ``known``: the ids that the registry has."""
         self._ids.pop(schema_id, None)
         self._ids[schema_id] = None
         while len(self._ids) > MOST_IDS:
@@ -45,7 +46,7 @@ class UnknownIds:
             self.above = max(known, default=0) + _NEAR
 
     def appeared(self, known: Collection[int]) -> frozenset[int]:
-        """The refused ids that the registry has by now; they are refused no more."""
+        """Return the refused ids that the registry now has, and stop refusing them."""
         found = frozenset(
             each for each in known if each in self._ids or (self.above is not None and each > self.above)
         )

@@ -1,12 +1,13 @@
-"""[shell] Checkpoints that nobody can go on from: how that is known, and what becomes of their files.
+"""[shell] Detect corrupt checkpoints and quarantine their files.
 
-Two ways to know. ``of_logs`` reads what Spark's query reads first, before it does: its metadata, the offsets that each batch was
-to read, the batches that are committed. A kill leaves none of that half written; a disk, a copy or a power failure does. And one
-of these files too few is worse than one that is garbage: Spark goes on behind a gap among its commits, and what lay in it is
-lost. ``corruption_of_message`` judges what Spark or DuckDB says of state that cannot be loaded. What comes and goes (a full disk, no memory,
-Kafka away, a function of the view's that raises) is no damage, whatever it is wrapped in.
+There are two checks. ``of_logs`` reads, before Spark does, the files that Spark's query reads first: its
+metadata, the offsets of each batch and the committed batches. A kill never leaves one of them half written,
+but a failing disk, a copy or a power failure can. A missing file is worse than a garbled one: Spark continues
+behind a gap among its commits, and the events in the gap are lost. ``corruption_of_message`` judges the error
+that Spark or DuckDB raises for state that cannot be loaded. Transient problems (a full disk, no memory, no
+connection to Kafka) and errors of the view's own functions are not corruption, whatever exception wraps them.
 
-What is damaged is kept for whoever wants to look: ``set_aside`` moves it to ``<view>.damaged``, one a view.
+``set_aside`` moves a corrupt checkpoint to ``<view>.damaged`` for inspection, one per view.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ import orjson
 
 _NOTE = "hub.damage"
 LATELY_MS = 3_600_000
-_ASIDE = ".damaged"  # no view and no version has a dot in its name
-_CLASS = re.compile(r"(?:Caused by: )?(?:[\w$]+\.)+[\w$]+: ")  # of an exception, before its words
+_ASIDE = ".damaged"  # names of views and versions have no dot
+_CLASS = re.compile(r"(?:Caused by: )?(?:[\w$]+\.)+[\w$]+: ")  # exception class before its message
 _VERSION = re.compile(r"v\d+")
 
-# These comes and go: what they stopped may be whole.
+# Transient problems: the files may be intact.
 _OUTAGE = re.compile(
     r"no space left|disk quota|too many open files|cannot allocate memory|out of memory|outofmemory|OUT_OF_MEMORY"
     r"|permission denied|accessdenied|read-only file system|input/output error|stale file handle"
     r"|connection (?:refused|reset)|timed out|timeoutexception|interruptedexception|UNRELEASED_THREAD_ERROR|set lock on file",
     re.IGNORECASE,
 )
-# What Spark calls by a name that can mean nothing else.
+# Error names of Spark that always mean corruption.
 _NAMED = re.compile(
     r"CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|STATE_STORE_(?:ROW_CHECKSUM_VERIFICATION_FAILED"
     r"|(?:KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE|BASE_CHECKPOINT_ID_MISMATCH|(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE)"
@@ -45,7 +46,7 @@ _NAMED = re.compile(
     r"|INVALID_CHANGE_LOG_READER_VERSION|INVALID_CHECKPOINT_LINEAGE|(?:KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
     r"|UNEXPECTED_FILE_SIZE|UNEXPECTED_VERSION)"
 )
-# Where it has no name: that state is being read, and in what way it is not what was written.
+# Without such a name, two matches are needed: state was being read, and its content is wrong.
 _STATE = re.compile(
     r"CANNOT_LOAD_STATE_STORE|streaming[./]state[./]|StateSchema|OperatorStateMetadata|HDFSMetadataLog|StreamMetadata"
 )
@@ -56,7 +57,7 @@ _NOT_AS_WRITTEN = re.compile(
     r"|NumberFormatException|Log file was malformed|unknown compression|Decompression error|invalid (?:header|magic)",
     re.IGNORECASE,
 )
-# DuckDB of its own file, once it is open.
+# DuckDB's messages about its own file, after opening it.
 _DUCKDB = re.compile(
     r"corrupt|checksum|not a valid duckdb|failed to deserialize|replaying wal|serialization error|could not read enough bytes"
     r"|truncated|database has been invalidated",
@@ -65,10 +66,12 @@ _DUCKDB = re.compile(
 
 
 def of_logs(checkpoint: Path, *, delta: bool = False) -> str | None:
-    """What is wrong in a checkpoint folder of Spark's, as half a sentence; None: its logs are whole, or there are none yet.
-    ``delta``: the view keeps its tables beside them.
+    """Return what is wrong with a checkpoint folder's logs, as a half sentence; None if they are intact or do
+    not exist yet.
 
-    Raises OSError when they cannot be read now, which tells nothing.
+    ``delta``: the view keeps its tables beside the logs.
+
+    Raises OSError when the files cannot be read now, which proves nothing.
     """
     offsets, commits = _entries(checkpoint / "offsets"), _entries(checkpoint / "commits")
     begun, done = max(offsets, default=-1), max(commits, default=-1)
@@ -89,8 +92,11 @@ def of_logs(checkpoint: Path, *, delta: bool = False) -> str | None:
 
 
 def corruption_of_message(said: str, checkpoint: Path | None = None) -> str | None:
-    """What an error of a query says of its state that was damaged, in a line; None: it is about something else. ``checkpoint``:
-    the query's; what cannot be read within it is its state."""
+    """Return the line of a query's error that says that its state is corrupt; None if the error is about
+    something else.
+
+    ``checkpoint``: the query's checkpoint folder. A file within it that cannot be read is its state.
+    """
     if _OUTAGE.search(said):
         return None
     named = _NAMED.search(said)
@@ -104,23 +110,26 @@ def corruption_of_message(said: str, checkpoint: Path | None = None) -> str | No
 
 
 def of_duckdb(said: str) -> bool:
-    """Whether DuckDB says that its file is not as it was written."""
+    """Return True if DuckDB's message means that its file is corrupt."""
     return _OUTAGE.search(said) is None and _DUCKDB.search(said) is not None
 
 
 def is_outage(said: str) -> bool:
-    """Whether an error speaks of what comes and goes."""
+    """Return True if an error is about a transient problem."""
     return _OUTAGE.search(said) is not None
 
 
 def aside_of(checkpoints: Path, view: str) -> Path:
-    """Where the damaged checkpoint of a view is kept."""
+    """Return the folder that keeps the corrupt checkpoint of a view."""
     return checkpoints / f"{view}{_ASIDE}"
 
 
 def set_aside(checkpoint: Path, aside: Path, version: str, why: str, now_ms: int) -> None:
-    """Move a checkpoint out of the way, with a note of what was wrong with it; one that was kept before goes. A kill in between
-    leaves it where it was."""
+    """Move a checkpoint to quarantine, with a note of what was wrong. Replaces the one that was kept there
+    before.
+
+    A kill in between leaves the checkpoint where it was.
+    """
     if not checkpoint.exists():
         return
     times = [*lately(aside, now_ms), now_ms]
@@ -131,8 +140,10 @@ def set_aside(checkpoint: Path, aside: Path, version: str, why: str, now_ms: int
 
 
 def why_aside(aside: Path, version: str, generation: int | None) -> str | None:
-    """What was wrong with a version's checkpoint that was set aside; None when it is another one that is kept there.
-    ``generation`` None: whichever of that version."""
+    """Return what was wrong with a version's quarantined checkpoint; None if another one is kept there.
+
+    ``generation`` None: any generation of that version.
+    """
     body = _note(aside)
     same = body.get("version") == version and (
         generation is None or body.get("generation") == str(generation)
@@ -141,7 +152,8 @@ def why_aside(aside: Path, version: str, generation: int | None) -> str | None:
 
 
 def lately(aside: Path, now_ms: int) -> list[int]:
-    """When checkpoints of a view were set aside within the last hour, as far as the note of the last one tells."""
+    """Return when checkpoints of a view were quarantined within the last hour, in epoch milliseconds, from
+    the last note."""
     times = _note(aside).get("times_ms", ())
     return [at_ms for at_ms in times if now_ms - LATELY_MS < at_ms <= now_ms]
 
@@ -156,7 +168,8 @@ def _note(aside: Path) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class CorruptionSuspicion:
-    """What is said of a state counts when it is said of the same state twice in a row: once may be of a copy in passing."""
+    """Confirms corruption when the same state is reported corrupt twice in a row. One report may be about a
+    passing copy."""
 
     said: str | None = None
 
@@ -165,7 +178,7 @@ class CorruptionSuspicion:
         return again
 
     def cleared(self) -> None:
-        """A batch was committed."""
+        """Reset: a batch was committed."""
         self.said = None
 
 
@@ -194,8 +207,11 @@ def _wrong(checkpoint: Path, path: Path, check: Callable[[list[str]], None]) -> 
 
 
 def _sums_up(path: Path, found: bytes) -> bool:
-    """Whether a file is what Hadoop's checksums beside it say (``.<name>.crc``: "crc", 0, the size of a piece, a CRC-32 of each).
-    Spark would not read it otherwise, where Hadoop writes such files at all."""
+    """Return True if a file matches Hadoop's checksum file beside it, or if there is none.
+
+    ``.<name>.crc`` holds "crc", 0, the chunk size, and a CRC-32 per chunk. Spark does not read a file that
+    does not match.
+    """
     try:
         sums = path.with_name(f".{path.name}.crc").read_bytes()
     except FileNotFoundError:
@@ -213,7 +229,8 @@ def _check_metadata(lines: list[str]) -> None:
 
 
 def _check_offsets(lines: list[str]) -> None:
-    """Its version, a line of metadata, and one a source: the next offsets, or ``-``."""
+    """Check an offsets file: its version, a line of metadata, and one line per source with the next offsets
+    or ``-``."""
     _check_version(lines)
     _object(lines[1] if len(lines) > 1 else "")
     if len(lines) < 3:
@@ -245,7 +262,7 @@ def _object(line: str) -> Mapping[str, Any]:
 
 
 def _line_of(said: str, at: int) -> str:
-    """The line of a text that has the place ``at``, without what Java puts around it."""
+    """Return the line of a text that contains position ``at``, without Java's exception class in front."""
     begin, end = said.rfind("\n", 0, at) + 1, said.find("\n", at)
     line = said[begin : end if end >= 0 else len(said)].strip()
     return _CLASS.sub("", line)[:300]

@@ -1,8 +1,9 @@
-"""[edge] pyspark: the session, and one streaming query a view.
+"""[edge] pyspark: the Spark session, and one streaming query per view.
 
-Everything that Spark fixes for the life of a checkpoint is decided here: RocksDB with changelog checkpoints, format
-version 2, the number of state partitions. The rest of the settings close traps that were measured: a local file
-system that forks a process a file operation, adaptive plans that streams cannot use, batches kept for ever.
+Sets everything that Spark fixes for the life of a checkpoint: RocksDB with changelog checkpoints, format
+version 2, the number of state partitions. The other settings avoid problems that were measured: a local file
+system that forks a process per file operation, adaptive plans that streams cannot use, batches that are kept
+forever.
 """
 
 from __future__ import annotations
@@ -38,28 +39,29 @@ from hub.record import Positions, TopicPartition
 
 _STREAMING = "spark.sql.streaming"
 
-# Reasons in docs/architecture.md, "Non-obvious".
+# The reasons are in docs/architecture.md, "Non-obvious".
 _SESSION: Mapping[str, str] = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",  # a stage of real-time mode never ends
+    "spark.ui.showConsoleProgress": "false",  # stages of real-time mode never end
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
-    # Each call on a column would tell the JVM which line of Python made it, in four questions more: three quarters of the time
-    # that a view's plan takes. Errors name the expression, and that is the author's.
+    # Otherwise each call on a column sends the JVM the calling line of Python in four more calls, which takes
+    # three quarters of a view's planning time. Error messages name the expression instead.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
-    # A live batch is planned anew: its plan need not be checked after each rule, nor described in full for a page that is off.
+    # A live batch is planned each time: skip validation after each rule, and the full description for the
+    # disabled UI.
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.ui.explainMode": "simple",
-    # One event must not stop a view: x / 0 and a bad cast are null, not an error.
+    # One event must not stop a view: x / 0 and a bad cast give null, not an error.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
-    # With more keys than this a task's fold sorts its events, outside of the heap, and makes a buffer for each. Spark's 128 are
-    # fewer than a live batch has. What is folded unsorted lies in the heap, each key with its lists: tens of thousands of keys
-    # kept its collector so busy that a catch-up cost twice as much.
+    # With more keys than this, a task's fold sorts its events off-heap and makes a buffer for each. Spark's
+    # default of 128 is fewer than a live batch has. What is folded unsorted stays on the heap, each key with
+    # its lists: with tens of thousands of keys, garbage collection doubled the cost of a catch-up.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "2000",
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     f"{_STREAMING}.checkpointFileManagerClass": (
@@ -71,27 +73,28 @@ _SESSION: Mapping[str, str] = {
     f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     f"{_STREAMING}.stateStore.rocksdb.boundedMemoryUsage": "true",
     f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
-    # To count the rows of a state, each row that is written would be looked up once more. Nobody reads the number.
+    # Counting the rows of a state costs one more lookup per written row, and the number is not used.
     f"{_STREAMING}.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
     f"{_STREAMING}.minBatchesToRetain": "10",
     f"{_STREAMING}.noDataMicroBatches.enabled": "false",
     f"{_STREAMING}.numRecentProgressUpdates": "10",
     f"{_STREAMING}.pollingDelay": "5ms",
-    # Room for the tasks of real-time mode is made before it starts, not judged by what live views happen to have queued.
+    # Slots for real-time tasks are reserved before they start (slots.py), whatever live views have queued.
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
-    # What a task fetched last from a partition stays with its reader, which waits for the query's next batch: of a catch-up
-    # tens of thousands of events each. Spark's five minutes keep 90 MB for a view of fourteen partitions, and a few views
-    # that catch up one after the other leave the collector no room.
+    # A reader keeps what it fetched last from a partition until the query's next batch, in a catch-up tens of
+    # thousands of events. With Spark's default of 5 minutes, a view of fourteen partitions keeps 90 MB, and a
+    # few views that catch up one after the other exhaust the heap.
     "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
-    # Of stateless queries it would write offsets behind their batch: what is told is read from there, and swept by it.
+    # Otherwise stateless queries log their offsets after the batch, but progress and sweeps are based on
+    # these offsets.
     f"{_STREAMING}.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
 }
 
-# Spark generates code for every task. A bulk batch earns it back, and a query in real time, which does so once in its long interval:
-# an eighth less work an event, for a pause that is half as long again. A small live batch is done sooner by interpreting its
-# expressions, and the JVM's compilers have no new classes to work on.
+# Spark can generate code for every task. That pays off in a bulk batch, and in real-time mode, which does so
+# once per checkpoint interval: an eighth less work per event, for a pause that is half as long again. A small
+# live batch finishes sooner when its expressions are interpreted, and the JVM's compilers get no new classes.
 _GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _CODE: Mapping[Mode, Mapping[str, str]] = {
@@ -100,7 +103,7 @@ _CODE: Mapping[Mode, Mapping[str, str]] = {
     "realtime": _GENERATED,
 }
 
-# A live batch is planned anew each time, and these rules look through all its expressions and find nothing to do.
+# A live batch is planned each time, and these rules search all its expressions and find nothing to do.
 _CATALYST, _DATASOURCES = (
     "org.apache.spark.sql.catalyst.optimizer",
     "org.apache.spark.sql.execution.datasources",
@@ -127,17 +130,18 @@ _IDLE_RULES = ",".join(
 )
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 
-_DEEPEST = 20  # causes below one another
+_DEEPEST = 20  # longest chain of causes
 
 _REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
 
-# These and the number of state partitions are session settings that a query copies when it starts.
+# Guards the session settings above and the number of state partitions, which a query copies when it starts.
 _starting = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """A view, ready to run: compiled, its topics and writer schemas known, its changelog registered."""
+    """An entity view that is ready to run: compiled, with its topics and writer schemas, and its changelog
+    registered."""
 
     shape: EntityPlan
     inputs: tuple[Input, ...]
@@ -147,7 +151,7 @@ class ViewPlan:
     generation: int
     checkpoint: Path
     partitions: int
-    # The version's name; the view's own when it is not said.
+    # Name of the version. Empty: the view's own name.
     version: str = ""
 
     @property
@@ -162,10 +166,11 @@ class ViewPlan:
 def open_session(
     settings: Settings, slots: Slots, log: Path | None = None
 ) -> tuple[SparkSession, SparkGateway]:
-    """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here. ``log``:
-    the file for what the JVM says, in the place of standard error.
+    """Start Spark's JVM and connect to it. The JVM ends with this process.
 
-    Raises PeerError (HUB-3058) when a cluster gives no executor.
+    Counts the task slots of a cluster. ``log``: file for the JVM's output; None: standard error.
+
+    Raises PeerError (HUB-3058) when the cluster refuses the application or provides no executor.
     """
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
@@ -174,8 +179,8 @@ def open_session(
         conf |= _of_cluster(settings, jars)
     else:
         conf["spark.master"] = f"local[{slots.capacity}]"
-        # In the heap, what is being sorted filled it: its collector went through all of it again and again, and a catch-up in a
-        # session that had run for a while took half as much time again.
+        # Sort buffers on the heap filled it: the collector scanned them again and again, and a catch-up took
+        # half as long again in a session that had run for a while.
         if settings.spark_off_heap_mb:
             conf |= {
                 "spark.memory.offHeap.enabled": "true",
@@ -185,7 +190,8 @@ def open_session(
         conf["spark.executor.pyspark.memory"] = f"{settings.python_memory_mb}m"
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
-    # A buffer between two stages in real time is sent after this, also when it is not full; Spark's own is 50.
+    # In real time, a buffer between two stages is sent after this time even if it is not full. Spark's
+    # default is 50.
     conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = str(max(5, settings.realtime_gather_ms // 2))
     conf |= settings.spark_conf
     conf |= kafka_source.of_executors(settings)
@@ -208,9 +214,10 @@ def open_session(
 
 
 def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None:
-    """As many as a cluster's executors have now: they come one after the other, and one may go.
+    """Set ``slots`` to the cluster's current capacity. Executors start one after the other, and any may stop.
 
-    Raises PeerError (HUB-3058) when the cluster has ended the application."""
+    Raises PeerError (HUB-3058) when the cluster has ended the application.
+    """
     try:
         slots.capacity = session.sparkContext.defaultParallelism
     except Py4JError as error:
@@ -223,22 +230,24 @@ def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None
 
 
 def _of_cluster(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """What differs where executors are processes of their own: they reach the driver by name, and fetch its jars."""
+    """Return the settings for executors that are separate processes: they connect to the driver by name and
+    fetch its jars."""
     host = settings.spark_driver_host or socket.getfqdn()
     return {
         "spark.master": settings.spark_master,
         "spark.driver.host": host,
-        # A name may be one that others have for this machine: then every address of it is listened on.
+        # The name may be known only to other machines: then listen on every address.
         "spark.driver.bindAddress": host if _is_address(host) else "0.0.0.0",
         "spark.jars": ",".join(map(str, jars)),
     }
 
 
 def _await_executor(session: SparkSession, settings: Settings) -> None:
-    """Spark itself would wait for ever, and say so only in its log."""
+    """Wait for the first executor. Raise PeerError (HUB-3058) after ``spark_executors_wait_s``; Spark would
+    wait forever."""
     context = session.sparkContext._jsc.sc()
     deadline = time.monotonic() + settings.spark_executors_wait_s
-    while context.getExecutorMemoryStatus().size() < 2:  # the driver is one
+    while context.getExecutorMemoryStatus().size() < 2:  # the driver counts as one
         if time.monotonic() > deadline:
             raise PeerError(
                 f"{settings.spark_master} gave no executor within {settings.spark_executors_wait_s:g} s",
@@ -250,13 +259,13 @@ def _await_executor(session: SparkSession, settings: Settings) -> None:
 
 
 def _java_message(error: Py4JError) -> str:
-    """Java's own words; the first line only tells which call it was."""
+    """Return Java's own message. The first line of the error only names the call."""
     said = str(error).splitlines()
     return next((line.removeprefix(": ") for line in said if line.startswith(": ")), said[0])
 
 
 def _is_address(host: str) -> bool:
-    """Whether it is an IP address and not a name."""
+    """Return True if ``host`` is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -265,7 +274,7 @@ def _is_address(host: str) -> bool:
 
 
 def wider_session(session: SparkSession, slots: Slots) -> SparkSession:
-    """The next session of the same JVM, with the slots that are wanted. No query runs."""
+    """Open the next session of the same JVM with ``slots.wanted`` slots. No query may be running."""
     session.stop()
     wider: SparkSession = SparkSession.builder.appName("hub").master(f"local[{slots.widen()}]").getOrCreate()
     wider.sparkContext.setLogLevel("WARN")
@@ -273,7 +282,7 @@ def wider_session(session: SparkSession, slots: Slots) -> SparkSession:
 
 
 def refusal(view: str, failure: PySparkException) -> ConfigError | None:
-    """What to say of a view that real-time mode does not take; None for every other failure."""
+    """Return the error for a view that real-time mode does not support; None for any other failure."""
     found = _REFUSED.search(str(failure))
     if found is None:
         return None
@@ -285,9 +294,9 @@ def refusal(view: str, failure: PySparkException) -> ConfigError | None:
 
 
 def row_schema(session: SparkSession, shape: EntityPlan, inputs: Sequence[Input]) -> AvroType:
-    """The Avro schema of the view's rows, as Spark types its expressions; nothing is run.
+    """Return the Avro schema of the view's rows, from the types that Spark infers. Runs nothing.
 
-    Raises ConfigError with Spark's own words when an expression does not type.
+    Raises ConfigError (HUB-2105) with Spark's message when an expression does not type.
     """
     empty = session.createDataFrame(
         [],
@@ -305,9 +314,10 @@ def row_schema(session: SparkSession, shape: EntityPlan, inputs: Sequence[Input]
 
 
 def start(session: SparkSession, plan: ViewPlan, settings: Settings, mode: Mode) -> StreamingQuery:
-    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on.
+    """Start the view's query. ``bulk`` reads what exists and ends by itself; ``live`` and ``realtime``
+    continue.
 
-    Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
+    Raises ConfigError (HUB-2108) when Spark's real-time mode does not support the view.
     """
     events = kafka_source.events(session, settings, plan.topics, mode)
     events = dataframes.taken_by(events, plan.shape.view)
@@ -347,7 +357,8 @@ def start(session: SparkSession, plan: ViewPlan, settings: Settings, mode: Mode)
 
 
 def in_real_time(writing: DataStreamWriter, settings: Settings) -> DataStreamWriter:
-    """With the trigger of real-time mode, which has its interval between two checkpoints. (pyspark has it, its stubs do not.)"""
+    """Set the trigger of real-time mode, with its checkpoint interval. pyspark has it, its type
+    stubs do not."""
     triggered: DataStreamWriter = writing.trigger(
         realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds"  # type: ignore[call-overload]
     )
@@ -367,23 +378,25 @@ def _rows(
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A committed micro-batch as Spark reports it."""
+    """A committed micro-batch as reported by Spark."""
 
     batch_id: int
     sources: Positions
     input_rows: int
     batch_ms: int
-    # What Spark says took time, in milliseconds. Of real-time mode: of the pause in which no row comes, but for ``addBatch``.
+    # Durations that Spark reports, by part, in milliseconds. In real-time mode, all but ``addBatch`` are of
+    # the pause in which no row arrives.
     parts: Mapping[str, int] = field(default_factory=dict)
 
 
 def last_batch(query: StreamingQuery, seen: int = -1) -> CommittedBatch | None:
-    """The last batch that the query committed since it started, when it is past ``seen``."""
+    """Return the last batch that the query committed since it started, if it is later than ``seen``; else
+    None."""
     told = query._jsq.lastProgress()
-    if told is None or told.batchId() <= seen:  # asked often: the whole report costs Spark milliseconds
+    if told is None or told.batchId() <= seen:  # called often, and the whole report costs Spark milliseconds
         return None
     idle = not executed(told.durationMs())
-    done = told.batchId() - idle  # idle: the batch before is committed, and reached the offsets that are told
+    done = told.batchId() - idle  # idle: the previous batch is committed and reached the reported offsets
     if done <= seen:
         return None
     progress = orjson.loads(told.json())
@@ -397,7 +410,8 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> CommittedBatch | None:
 
 
 def causes(query: StreamingQuery) -> str:
-    """What is below a query's failure, a line each: pyspark passes on the words of one of them only."""
+    """Return the causes of a query's failure, one per line. pyspark passes on the message of only one of
+    them."""
     told = query._jsq.exception()
     found: list[str] = []
     below = told.get() if told.isDefined() else None
@@ -408,8 +422,11 @@ def causes(query: StreamingQuery) -> str:
 
 
 def life(session: SparkSession, query: StreamingQuery) -> tuple[int, ...]:
-    """What changes while a query's batch runs: its stages, and in them tasks that ended and records that were read, moved and
-    written, as executors tell every few seconds. () while none of its stages runs."""
+    """Return numbers that change while a query's batch runs, () while none of its stages runs.
+
+    For each stage: its id, completed tasks, and records read, written and shuffled. Executors report these
+    every few seconds.
+    """
     stages = session.sparkContext._jsc.sc().statusStore().activeStages()
     found: list[int] = []
     for number in range(stages.size()):
@@ -422,27 +439,33 @@ def life(session: SparkSession, query: StreamingQuery) -> tuple[int, ...]:
 
 
 def executed(duration_ms: Container[str]) -> bool:
-    """Whether a progress report is of a batch that was run, by what it says took time. After ten idle seconds Spark
-    reports the batch that will be next, as if it had taken nothing; when it has run, it is reported again."""
+    """Return True if a progress report is of a batch that was run, judged by its durations.
+
+    After ten idle seconds Spark reports the next batch as if it had taken no time. Once that batch has run,
+    it is reported again.
+    """
     return "addBatch" in duration_ms or "commitOffsets" in duration_ms
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether an error says that Spark's JVM does not answer any more. What Java throws is another one."""
+    """Return True if an error says that Spark's JVM does not answer any more. Exceptions thrown in Java do
+    not count."""
     return isinstance(error, ConnectionError) or (
         isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
     )
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """Whether its context ended by itself: nothing runs in it any more, and no query says so."""
+    """Return True if the session's context has ended by itself. Nothing runs in it any more, and no query
+    reports that."""
     return bool(session.sparkContext._jsc.sc().isStopped())
 
 
 def committed_batch(checkpoint: Path) -> CommittedBatch | None:
-    """The last batch committed in a checkpoint folder, read from Spark's own logs; None when there is none.
+    """Return the last committed batch of a checkpoint folder, read from Spark's logs; None if there is none.
 
-    ``commits/<n>`` exists once batch n is done; ``offsets/<n>`` ends with a line a source: JSON, the next offsets.
+    ``commits/<n>`` exists once batch n is done. ``offsets/<n>`` ends with one line per source: JSON, the next
+    offsets.
     """
     commits = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]
     if not commits:
@@ -453,28 +476,35 @@ def committed_batch(checkpoint: Path) -> CommittedBatch | None:
 
 
 def is_uncommitted(checkpoint: Path) -> bool:
-    """Whether a batch was begun and not committed. Micro-batches read its very offsets again; real-time mode forgets where it
-    was to end, and reads on from its begin."""
+    """Return True if a batch was begun and not committed.
+
+    Micro-batches read the same offsets again. Real-time mode discards the planned end and continues from the
+    batch's start.
+    """
     return _last(checkpoint / "offsets") > _last(checkpoint / "commits")
 
 
 def forget_state_of_no_batch(checkpoint: Path, mode: Mode) -> None:
-    """Remove the state of a query that died in its first batch, where that batch is not run again as it was (real-time mode
-    notes its offsets at its end). It counts for nothing, and Spark refuses to begin beside it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY)."""
+    """Remove the state of a query that died in its first batch, unless that batch runs again unchanged.
+
+    Such a state is of no use, and Spark refuses to start with it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
+    Real-time mode does not repeat the batch unchanged, because it logs offsets only at the end.
+    """
     nothing_begun = mode == "realtime" or _last(checkpoint / "offsets") < 0
     if nothing_begun and _last(checkpoint / "commits") < 0:
         shutil.rmtree(checkpoint / "state", ignore_errors=True)
 
 
 def _last(log: Path) -> int:
-    """The last batch in one of Spark's logs; -1: none."""
+    """Return the last batch in one of Spark's logs, -1 if there is none."""
     return max((int(path.name) for path in log.glob("*") if path.name.isdecimal()), default=-1)
 
 
 def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
-    """(the next offsets after a batch, the watermark it ran with in epoch milliseconds), from Spark's own log.
+    """Return (the next offsets after a batch, its watermark in epoch milliseconds) from Spark's offset log.
 
-    The file has a line for its version, one of metadata, and one a source (``-``: nothing of it yet).
+    The file has a line with its version, one with metadata, and one per source (``-``: the source has no
+    offsets yet).
     """
     lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
     reached = _least(positions_of(line) for line in lines[2:] if line.startswith("{"))
@@ -482,7 +512,8 @@ def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
 
 
 def _least(sources: Iterable[Positions]) -> Positions:
-    """What is read by all sources of a query that read a partition: two may read the same one, and not equally far."""
+    """Return the offsets up to which all sources of a query have read. Two sources may read one partition,
+    not equally far."""
     found: dict[TopicPartition, int] = {}
     for source in sources:
         for tp, offset in source:
@@ -491,7 +522,8 @@ def _least(sources: Iterable[Positions]) -> Positions:
 
 
 def logged_watermark_ms(checkpoint: Path, batch_id: int) -> int:
-    """The watermark that a batch ran with, whatever its sources are; 0 of a batch that is not in the log."""
+    """Return the watermark that a batch ran with, in epoch milliseconds; 0 for a batch that is not in the
+    log."""
     try:
         return _watermark_ms((checkpoint / "offsets" / str(batch_id)).read_text().splitlines())
     except FileNotFoundError:
@@ -499,8 +531,11 @@ def logged_watermark_ms(checkpoint: Path, batch_id: int) -> int:
 
 
 def logged_read_ms(checkpoint: Path, batch_id: int) -> int | None:
-    """When a micro-batch took its events (epoch milliseconds): Spark notes the time once it has asked where its topics end,
-    so all of them were in the log by then. A batch that is run again keeps its first time. None where that is not logged."""
+    """Return when a micro-batch took its events, in epoch milliseconds; None if that is not logged.
+
+    Spark notes the time after it has asked for the ends of its topics, so all of the batch's events were in
+    the log by then. A batch that is run again keeps its first time.
+    """
     try:
         noted = orjson.loads((checkpoint / "offsets" / str(batch_id)).read_text().splitlines()[1])
         return int(noted["batchTimestampMs"]) or None
@@ -513,7 +548,7 @@ def _watermark_ms(lines: Sequence[str]) -> int:
 
 
 def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
-    """From Spark's {"topic":{"0":next}}, as text or parsed."""
+    """Parse Spark's offsets ({"topic":{"0":next}}), given as text or as a mapping."""
     parsed: Mapping[str, Mapping[str, int]] = orjson.loads(offsets) if isinstance(offsets, str) else offsets
     return Positions.of(
         (topic, int(partition), offset)
@@ -523,5 +558,5 @@ def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
 
 
 def code_settings(mode: Mode) -> Mapping[str, str]:
-    """Whether a query of that mode compiles its expressions."""
+    """Return the settings that decide if queries of a mode compile their expressions."""
     return _CODE[mode]
