@@ -1,11 +1,12 @@
-"""[core] A *SQL view*: one SELECT in Spark SQL over topics and other views, in one YAML file, checked before it runs.
+"""[core] A *SQL view*: one SELECT in Spark SQL over topics and other views, in one YAML file, checked before
+it runs.
 
-Its sources are the tables of its SQL. The text that Spark gets is the author's own: it is parsed here only to know
-which columns it reads, what they are called, and that it is a function of its events. Nothing is generated from the
-tree (a generator may lose an argument that it does not know); what the hub must add (``versioned``) is put between the
-author's words.
+The tables of its SQL are the view's sources. Spark gets the author's own text. The hub parses it only to find
+which columns it reads, what they are called, and if it is a function of its events. No SQL is generated from
+the parse tree, because a generator may lose an argument that it does not know. What the hub must add is
+inserted into the author's text (``with_columns``).
 
-Complaints name line and column of the SQL and the nearest name that would do.
+Errors name line and column of the SQL and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from hub.materializers.sql_rules.nesting import MOST_BRACKETS, MOST_LEVELS, deep
 from hub.materializers.types.avro_types import AvroType, field_types, has_micros, kind
 from hub.yaml import load_model, place
 
-_WIDEST = 160  # characters of a line that a complaint shows
+_WIDEST = 160  # most characters of a line that an error shows
 _SPARK = Dialect.get_or_raise("spark")
 
-# The column that carries a row's version through the SQL, out of the way of every other name.
+# Name of the column that carries a row's version through the SQL. It cannot collide with other names.
 VERSION = "_hub_version"
-# And the one with the event that a stateless row is made of: its source's name, and its META of these names.
+# Name of the column with the event that a stateless row is made of: its source's name, and these META
+# columns.
 FROM, ORIGIN = "_hub_from", ("topic", "partition", "offset", "timestamp")
 
 As = Literal["stream", "table", "static"]
@@ -48,7 +50,7 @@ _DURATION = re.compile(rf"^(\d{{1,6}}) ({'|'.join(_UNITS)})s?$")
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of ``10 minutes``. Raises ValueError."""
+    """Parse a duration such as ``10 minutes`` into milliseconds. Raises ValueError."""
     found = _DURATION.match(text.strip())
     if found is None:
         raise ValueError(f'"{text}" is no duration: write a number and a unit, such as "10 minutes"')
@@ -56,11 +58,13 @@ def duration_ms(text: str) -> int:
 
 
 class TableOf(BaseModel):
-    """How a topic's events are a table: the latest of each ``key`` stands until a tombstone, or an event for which
-    ``delete_when`` is true.
+    """How a topic's events form a table.
 
-    ``key`` are columns of the event, [] the record's own key. A tombstone has no columns: its record key is the text of
-    that key (of several columns, a JSON array of their texts), as in every changelog.
+    The latest event of each ``key`` is a row until a tombstone, or until an event for which ``delete_when``
+    is true.
+
+    ``key`` names columns of the event; [] means the record key. A tombstone has no columns: its record key is
+    the text of that key (for several columns, a JSON array of their texts), as in every changelog.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -77,12 +81,12 @@ class TableOf(BaseModel):
 class SqlSource(EventFormat):
     """A table of the SQL: the events of a topic (or pattern of topics), or the rows of another view.
 
-    ``as``: *stream*, every event is a row, for ever (a topic's default); *table*, the latest event of each record key,
-    until its tombstone (a view's default); *static*, such a table as it stands when a batch looks, for enrichment.
-    ``table`` says *table* and of which key.
-    ``event_time`` names the column that says when it happened; the *watermark* follows its maximum at that distance,
-    and an event behind it may come too late. An event further ahead of its broker's time than ``max_ahead`` is dead:
-    it would pull the watermark past everyone else.
+    ``as``: *stream*, every event is a row forever (default of a topic); *table*, the latest event of each
+    record key until its tombstone (default of a view); *static*, such a table as it is when a batch reads it,
+    for enrichment. ``table`` means *table* and gives the key. ``event_time`` names the column with the time
+    of the event. The *watermark* follows the maximum of that column at the given distance, and an event
+    behind it may be too late. An event whose time is more than ``max_ahead`` after its broker's time becomes
+    a dead-letter record: it would move the watermark past all other events.
     """
 
     topic: str = Field(default="", max_length=249)
@@ -114,7 +118,7 @@ class SqlSource(EventFormat):
     def _of_a_view(cls, given: Any) -> Any:
         if isinstance(given, dict) and isinstance(given.get("view"), str):
             topic = CHANGELOG_PREFIX + given["view"]
-            # The engine names the topic of the version that is read.
+            # The engine sets the topic of the version that is read.
             if given.get("topic", topic) != topic and not str(given["topic"]).startswith(f"{topic}.v"):
                 raise ValueError("a source is either a topic or a view")
             return {**given, "topic": given.get("topic") or topic}
@@ -153,7 +157,7 @@ class SqlSource(EventFormat):
 
 
 class SqlView(ViewDeclaration):
-    """A SQL view as its file says it."""
+    """A SQL view as declared in its file."""
 
     sources: dict[Name, SqlSource] = Field(min_length=1, max_length=16)
     sql: Annotated[str, Field(min_length=1, max_length=20_000)]
@@ -182,7 +186,8 @@ class SqlView(ViewDeclaration):
                 )
         return self
 
-    # Of class D: up to how many input rows a part that no column ties to the result is computed whole in each batch.
+    # For the incremental engine: most input rows of a part that is recomputed as a whole in each batch,
+    # because no column ties it to the result.
     whole_rows: int = Field(0, ge=0, le=1_000_000)
 
     @field_validator("key", mode="before")
@@ -197,17 +202,17 @@ class SqlView(ViewDeclaration):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The row's columns in order. Raises ConfigError when the SQL cannot be read."""
+        """Columns of a row, in order. Raises ConfigError when the SQL cannot be parsed."""
         return query_of(self).columns
 
     @property
     def all_sources(self) -> dict[str, SqlSource]:
-        """What it reads: its sources, nothing beside them."""
+        """All topics and views that the view reads: its sources."""
         return dict(self.sources)
 
     @property
     def late_topic(self) -> str:
-        """Where events go that came behind the watermark."""
+        """Topic that receives events that arrived behind the watermark."""
         return f"{CHANGELOG_PREFIX}{self.view}.late"
 
 
@@ -221,7 +226,8 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class FromRelation:
-    """What a FROM has under a name: a source (``source``) or a query. ``columns`` None: any name may be one."""
+    """A named relation in a FROM: a source (``source``) or a query. ``columns`` None: the columns are
+    unknown."""
 
     alias: str
     columns: Mapping[str, SourceColumn | None] | None
@@ -231,7 +237,8 @@ class FromRelation:
 
 @dataclass
 class Scope:
-    """One SELECT: what it reads from, and the names that it makes itself (``LATERAL VIEW … AS item``)."""
+    """One SELECT: the relations that it reads, and the names that it creates itself (``LATERAL VIEW … AS
+    item``)."""
 
     select: exp.Select
     relations: list[FromRelation] = field(default_factory=list)
@@ -241,8 +248,12 @@ class Scope:
 
 @dataclass
 class Query:
-    """A view's SQL, read. ``used``: by source, the event's columns that are read of it; ``seen``: what the SQL itself
-    reads, META among it. ``micros``: of sources whose schema is known, the times that are finer than milliseconds."""
+    """A view's SQL, parsed.
+
+    ``used``: by source, the event columns that are read. ``seen``: by source, the columns that the SQL itself
+    reads, including META. ``micros``: columns with times finer than milliseconds, for sources whose schema is
+    known.
+    """
 
     view: SqlView
     text: str
@@ -259,7 +270,7 @@ class Query:
         return self.scopes[id(select)]
 
     def column(self, scope: Scope, node: exp.Expr | None) -> tuple[FromRelation, str] | None:
-        """The column of FROM that an expression is, when it is one and nothing else."""
+        """Return (relation, column) if an expression is nothing but a column of FROM, else None."""
         if isinstance(node, exp.Alias | exp.Paren):
             return self.column(scope, node.this)
         if not isinstance(node, exp.Column):
@@ -270,13 +281,14 @@ class Query:
         return found[0], found[1]
 
     def path(self, scope: Scope, column: exp.Column) -> tuple[str, ...]:
-        """What a column's name means: (alias, column, fields within it); as it is written where nothing in FROM has it."""
+        """Resolve a column's name to (alias, column, fields within it). Return it as written if nothing in
+        FROM has it."""
         parts = [part.name for part in column.parts]
         found = _found(scope, parts)
         return tuple(parts) if found is None else (found[0].alias, found[1], *found[2])
 
     def origin(self, scope: Scope, node: exp.Expr | None) -> SourceColumn | None:
-        """The source's column that an expression is, when it is one and nothing else."""
+        """Return the source's column if an expression is nothing but that column, else None."""
         found = self.column(scope, node)
         if found is None:
             return None
@@ -290,14 +302,15 @@ class Query:
 
 
 def load_sql_view(path: Path) -> SqlView:
-    """The SQL view in one file. Raises ConfigError with file, line and column and what was expected there."""
+    """Load a SQL view from its file. Raises ConfigError with file, line, column and what was
+    expected there."""
     view = load_model(path, SqlView)
     readable(path, view)
     return view
 
 
 def readable(path: Path, view: SqlView) -> None:
-    """Raises ConfigError with file, line and column when its SQL cannot be read."""
+    """Raise ConfigError with file, line and column when the view's SQL cannot be parsed."""
     try:
         query_of(view)
     except ConfigError as error:
@@ -306,13 +319,16 @@ def readable(path: Path, view: SqlView) -> None:
 
 
 def query_of(view: SqlView) -> Query:
-    """The view's SQL, parsed and resolved as far as that goes without schemas. Raises ConfigError."""
+    """Parse and resolve the view's SQL, as far as possible without schemas. Raises ConfigError."""
     key = (view.model_dump_json(by_alias=True), ())
     return _cached(*key)
 
 
 def checked(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
-    """The same against the schemas of its sources' events (by source name): columns exist, event times are times."""
+    """Parse the view's SQL and check it against the schemas of its sources' events, given by source name.
+
+    Raises ConfigError when a column does not exist or an event time is no timestamp.
+    """
     known = tuple(sorted((name, orjson.dumps(schema).decode()) for name, schema in schemas.items()))
     return _cached(view.model_dump_json(by_alias=True), known)
 
@@ -348,7 +364,7 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     query.columns = tuple(columns)
     _check_columns(query)
     for name, source in view.sources.items():
-        # Also where the SQL reads nothing of an event but META, such as count(*).
+        # Also if the SQL reads only META, as in count(*).
         if source.event_time is not None and source.event_time not in META and name in _tables(tree):
             query.used[name][source.event_time] = None
         if source.table is not None:
@@ -366,7 +382,7 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
 
 
 def wrong(view: SqlView, what: str, hint: str, at: int | None, code: str) -> ConfigError:
-    """A complaint about the SQL, with the line, column and line of text where it is."""
+    """Return an error about the SQL, with line, column and the line of text at offset ``at``."""
     if at is None:
         return ConfigError(f'view "{view.name}": {what}', hint=hint, code=code)
     before = view.sql[:at]
@@ -383,7 +399,7 @@ def wrong(view: SqlView, what: str, hint: str, at: int | None, code: str) -> Con
 
 
 def _start(node: exp.Expr | Token | None) -> int | None:
-    """Where in the text a node stands: its first name's place; None when it has none."""
+    """Return the offset of a node in the text, which is that of its first name; None if it has none."""
     if node is None:
         return None
     if isinstance(node, Token):
@@ -393,14 +409,15 @@ def _start(node: exp.Expr | Token | None) -> int | None:
 
 
 def trees_of(sql: str) -> list[exp.Expr]:
-    """The statements of a text in Spark SQL. Raises SqlglotError."""
+    """Parse the statements of a text in Spark SQL. Raises SqlglotError."""
     return _trees(_SPARK.tokenize(sql), sql)
 
 
 def _trees(tokens: list[Token], sql: str) -> list[exp.Expr]:
-    """The statements of a text, of which these are the tokens. Raises SqlglotError.
+    """Parse the statements of a text that has these tokens. Raises SqlglotError.
 
-    The one way in: sqlglot by itself takes ``GROUP BY window(…)`` for the clause ``WINDOW w AS (…)``.
+    All parsing goes through here: sqlglot by itself takes ``GROUP BY window(…)`` for the clause ``WINDOW w AS
+    (…)``.
     """
     for token, following in pairwise(tokens):
         if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
@@ -474,7 +491,7 @@ def _too_deep(view: SqlView, most: int, start: int | None) -> ConfigError:
 
 
 def _offset(sql: str, line: int | None, col: int | None, highlight: str) -> int | None:
-    """sqlglot's (line, column of the last character) as an offset to the first."""
+    """Convert sqlglot's (line, column of the last character) to the offset of the first character."""
     if line is None or col is None:
         return None
     starts = [0]
@@ -530,7 +547,7 @@ def _check_event_time(
 
 
 def _check_table(view: SqlView, name: str, source: SqlSource, types: Mapping[str, AvroType] | None) -> None:
-    """The columns of ``table:`` exist, and its key can be told apart. Raises ConfigError."""
+    """Check that the columns of ``table:`` exist and that its key identifies rows. Raises ConfigError."""
     table = source.table
     if table is None:
         return
@@ -557,7 +574,8 @@ def _check_table(view: SqlView, name: str, source: SqlSource, types: Mapping[str
 
 
 def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) -> list[str]:
-    """The event's columns in ``delete_when``. Raises ConfigError when it is no expression over one event."""
+    """Return the event columns in ``delete_when``. Raises ConfigError when it is no expression over one
+    event."""
     text = source.table.delete_when if source.table is not None else None
     if text is None:
         return []
@@ -630,7 +648,7 @@ def _tables(tree: exp.Expr) -> set[str]:
 
 
 def _found(scope: Scope, parts: Sequence[str]) -> tuple[FromRelation, str, Sequence[str]] | None:
-    """(relation, column, the path within it) that a dotted name means; None when no relation has it."""
+    """Resolve a dotted name to (relation, column, path within it); None if no relation has it."""
     if len(parts) > 1:
         for relation in scope.relations:
             if relation.alias.lower() == parts[0].lower() and relation.alias:
@@ -648,7 +666,8 @@ _WINDOW_COLUMNS = ("window", "session_window")
 
 
 class _Resolver:
-    """Walks the SELECTs from the inside out: every column is some source's, or a complaint."""
+    """Resolves the columns of all SELECTs, from the inside out. Raises ConfigError for a column that no
+    source has."""
 
     def __init__(self, query: Query, types: Mapping[str, Mapping[str, AvroType]]) -> None:
         self.query = query
@@ -660,7 +679,7 @@ class _Resolver:
         ctes: Mapping[str, tuple[exp.Query, Mapping[str, SourceColumn | None]]],
         outer: Scope | None,
     ) -> dict[str, SourceColumn | None]:
-        """The columns of a query, with the source's column that each is where it is one."""
+        """Return the columns of a query, each with the source's column that it passes through, or None."""
         if isinstance(node, exp.Subquery):
             return self.outputs(node.this, ctes, outer)
         with_ = node.args.get("with_")
@@ -742,7 +761,7 @@ class _Resolver:
         tables: Sequence[exp.Expr],
         ctes: Mapping[str, tuple[exp.Query, Mapping[str, SourceColumn | None]]],
     ) -> None:
-        """A query within an expression; those in FROM were read with it."""
+        """Resolve a query within an expression. Queries in FROM were resolved with it."""
         if id(node) not in self.query.scopes and not any(
             isinstance(table, exp.Subquery) and table.this is node for table in tables
         ):
@@ -799,7 +818,7 @@ class _Resolver:
             if alias.this is not None:
                 scope.made.add(alias.this.name)
         if not (alias and alias.args.get("columns")):
-            scope.made |= {"col", "pos", "key", "value"}  # Spark's own names for what explode makes
+            scope.made |= {"col", "pos", "key", "value"}  # Spark's default names for the columns of explode()
 
     def _names(self, projection: exp.Expr) -> list[str]:
         if isinstance(projection, exp.Aliases):
@@ -823,7 +842,7 @@ class _Resolver:
         if isinstance(column.this, exp.Star):
             raise self.query.error("`*` is not read here", "name the columns", column, "HUB-2113")
         if parts[0] in _WINDOW_COLUMNS and len(parts) > 1 and scope.select.args.get("group") is not None:
-            return  # window.start: what GROUP BY window(…) makes
+            return  # window.start, a column made by GROUP BY window(…)
         at: Scope | None = scope
         while at is not None:
             if parts[0] in at.made:
@@ -850,7 +869,8 @@ class _Resolver:
 
     @staticmethod
     def _names_itself(column: exp.Column, projections: Mapping[str, object]) -> bool:
-        """Outside the SELECT list, a bare name may be a projection's alias, as in GROUP BY hour."""
+        """Return True if a bare name outside the SELECT list may be a projection's alias, as in GROUP BY
+        hour."""
         node: exp.Expr | None = column
         while node is not None and not isinstance(node, exp.Group | exp.Having | exp.Order | exp.Select):
             node = node.parent
@@ -882,13 +902,13 @@ class _Resolver:
 
 
 def with_of(node: exp.Expr) -> exp.Expr | None:
-    """The WITH of a query."""
+    """Return the WITH of a query."""
     found: exp.Expr | None = node.args.get("with_")
     return found
 
 
 def _within(part: exp.Expr) -> Iterator[exp.Expr]:
-    """The columns of an expression and the queries directly within it, not what those read."""
+    """Yield the columns of an expression and the queries directly within it, without what those read."""
     if isinstance(part, exp.Column):
         yield part
         return
@@ -905,7 +925,7 @@ def _within(part: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def in_text_order(node: exp.Expr) -> Iterator[exp.Select]:
-    """Every SELECT, as their words follow one another."""
+    """Yield every SELECT in the order of the text."""
     if isinstance(node, exp.Select | exp.SetOperation):
         with_ = with_of(node)
         if with_ is not None:
@@ -938,7 +958,8 @@ def _listed(argument: Any) -> list[exp.Expr]:
 
 
 def with_columns(query: Query, columns: Mapping[int, str]) -> str:
-    """The author's text with an expression more at the end of the lists of those SELECTs (by ``id``)."""
+    """Return the author's text with one more expression at the end of the SELECT lists in ``columns`` (by
+    ``id``)."""
     heads = [n for n, token in enumerate(query.tokens) if token.token_type == TokenType.SELECT]
     cuts: list[tuple[int, str]] = []
     for n, select in zip(heads, in_text_order(query.tree), strict=True):
@@ -946,12 +967,13 @@ def with_columns(query: Query, columns: Mapping[int, str]) -> str:
             cuts.append((_from_of(query.tokens, n).start, columns[id(select)]))
     text = query.text
     for at, column in sorted(cuts, reverse=True):
-        text = f"{text[:at].rstrip()}\n, {column}\n{text[at:]}"  # on a line of its own: the one before may end in -- a comment
+        # a new line, because the one before may end in a -- comment
+        text = f"{text[:at].rstrip()}\n, {column}\n{text[at:]}"
     return text
 
 
 def _from_of(tokens: Sequence[Token], select: int) -> Token:
-    """The FROM that belongs to a SELECT: the first at its depth that is not of IS DISTINCT FROM."""
+    """Return the FROM token of a SELECT: the first at its depth that does not belong to IS DISTINCT FROM."""
     depth = 0
     for before, token in zip(tokens[select:], tokens[select + 1 :], strict=False):
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)

@@ -1,20 +1,23 @@
-"""[edge] pyspark and DuckDB: a DeltaPlan carried out, batch by batch, exactly once.
+"""[edge] pyspark and DuckDB: execution of a DeltaPlan, batch by batch, exactly once.
 
-``DeltaState`` is a DuckDB file in the view's checkpoint folder: every input as a table of current rows, every stage's
-result, and the last output. ``DeltaRun.step`` brings in a batch: rows as they were and as they are → affected
-handles → the input rows that these need → the view's own SQL in Spark over just those rows → difference with the
-stored result. All of it is one transaction, and what the batch emits is part of it: a batch that is asked for again
-gives the same rows with the same versions, from the state, without computing anything.
+``DeltaState`` is a DuckDB file in the view's checkpoint folder. It holds every input as a table of current
+rows, every stage's result, and the last output. ``DeltaRun.step`` processes a batch in these steps: changed
+rows, old and new → affected handles → the input rows that these need → the view's own SQL in Spark over just
+those rows → difference to the stored result. All of this is one transaction, which includes what the batch
+emits. A batch that is requested again returns the same rows with the same versions from the state, without
+computing anything.
 
-The store finds and compares rows; only Spark evaluates expressions. So the semantics are Spark's to the last cast.
+The store finds and compares rows. Only Spark evaluates expressions, so the semantics are Spark's, including
+casts.
 
-Orders of events around a crash: state committed → emitted → Spark's commit. Before the first nothing has happened; between
-them Spark asks for the same batch again, and it is emitted again; consumers take a row only with a higher version.
+The order around a crash is: state committed → emitted → Spark's commit. Before the first of these nothing has
+changed. Between them, Spark requests the same batch again, and it is emitted again; consumers accept a row
+only with a higher version.
 
-Two things happen outside of batches' deltas. While a view *loads* (``step(…, load=True)``: its first computation, far behind),
-batches only fill the inputs, and the SQL runs once over all of it. And ``settle`` is a change without a batch: it ends
-the loading, or takes the rows away that an input's next generation no longer has. What it gave counts as unsent until
-``sent``: no batch would ask for it again.
+Two things happen outside the deltas of batches. While a view *loads* (``step(…, load=True)``: its first
+computation, far behind), batches only fill the inputs, and the SQL runs once over all of it. ``settle`` is a
+change without a batch: it ends the loading, or removes rows that an input's next generation no longer has.
+Its output counts as unsent until ``sent``, because no batch would request it again.
 """
 
 from __future__ import annotations
@@ -53,20 +56,20 @@ from hub.materializers.spark.sql_stream import key_text
 from hub.materializers.types.avro_types import AvroType, changelog_schema
 from hub.record import NewRecord
 
-# What changes carry besides a table's columns and key.
+# Columns of a change besides the table's own columns and key.
 DELETED, ORDER = "_deleted", "_order"
 
 RECORD_KEY, VALUE = "_record_key", "_value"
 _FORMAT = 2
 _MEMORY_MB = 256
-# Above this, rows go to Spark as a file, and come back as files: this process holds no copy of them.
+# Above this size, rows are passed to Spark and back in files, and this process holds no copy of them.
 _BYTES_BY_FILE = 48_000_000
 _ROWS_AT_A_TIME = 50_000
-# Above this, Spark compiles the SQL and computes it in several tasks.
+# Above this number of rows, Spark compiles the SQL and computes it in several tasks.
 _ROWS_INTERPRETED = 50_000
 _EMIT_ROWS = 10_000
 
-# A small batch is done sooner by interpreting its expressions (docs/architecture.md, "Non-obvious").
+# A small batch finishes sooner when its expressions are interpreted (docs/architecture.md, "Non-obvious").
 _SMALL: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "1",
     **code_settings("live"),
@@ -86,11 +89,11 @@ _FIXED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What a batch changes in the view, as the state has it until the next batch.
+    """The changes that a batch makes to the view. The state keeps them until the next batch.
 
-    ``upserts``: the view's columns, ``_record_key`` (text) and, where the run encodes, ``_value`` (a changelog record's bytes).
-    ``deletes``: ``_record_key``. Both have all rows at ``version``, which is higher than at every batch before. ``replayed``
-    says that the batch was in the state already.
+    ``upserts``: the view's columns, ``_record_key`` (text) and, if the run encodes, ``_value`` (a changelog
+    record's bytes). ``deletes``: ``_record_key``. All rows of both have ``version``, which is higher than
+    that of every earlier batch. ``replayed``: the batch was already in the state.
     """
 
     state: DeltaState
@@ -107,8 +110,10 @@ class Emitted:
         return self.state.table("emitted_deletes")
 
     def records(self, topic: str) -> Iterator[NewRecord]:
-        """As records of the changelog: rows, then tombstones, with the header ``hub.version``. Read piece by piece: the
-        state does nothing else meanwhile."""
+        """Yield the changelog records: rows, then tombstones, with the header ``hub.version``.
+
+        Rows are read piece by piece. The state must not be used for anything else meanwhile.
+        """
         headers = ((VERSION_HEADER, str(self.version).encode()),)
         if not self.state.has("emitted_upserts"):
             return
@@ -123,7 +128,8 @@ class Emitted:
 
 @dataclass
 class Timing:
-    """Milliseconds of the last step by part, and what it touched: for the bench and the log."""
+    """Milliseconds of the last step by part, and the affected and fetched rows. Used by the benchmark and the
+    log."""
 
     ms: dict[str, float] = field(default_factory=dict)
     affected: int = 0
@@ -139,14 +145,15 @@ class Timing:
 
 
 def corruption_of(error: BaseException) -> str | None:
-    """What an error says of a state that is not as it was written; None: it is about something else."""
+    """Return what an error says about a corrupt state; None if it is about something else."""
     if isinstance(error, duckdb.Error) and checkpoint_corruption.of_duckdb(str(error)):
         return f"delta.duckdb: {str(error).splitlines()[0]}"
     return None
 
 
 class SparkCatalog:
-    """The planner's Catalog over empty tables in a session of their own, which knows the functions of a view."""
+    """The planner's Catalog: empty tables in a session of their own that knows the view's Python
+    functions."""
 
     def __init__(
         self, session: SparkSession, tables: Sequence[Table], functions: ViewDeclaration | None = None
@@ -163,7 +170,8 @@ class SparkCatalog:
         return {each.name: each.dataType.simpleString() for each in fields}
 
     def schema(self, sql: str) -> StructType:
-        """As Spark types the query. Raises ConfigError in Spark's own words."""
+        """Return the schema of a query as Spark types it. Raises ConfigError (HUB-2105) with
+        Spark's message."""
         try:
             return self._analyzed(sql).schema
         except PySparkException as error:
@@ -179,7 +187,8 @@ class SparkCatalog:
         self._asked = {known: frame for known, frame in self._asked.items() if name not in known}
 
     def _analyzed(self, sql: str) -> DataFrame:
-        """Planning asks of one query several times, and each analysis costs what a small batch does."""
+        """Return the analyzed query, cached: planning asks for one query several times, and an analysis costs
+        a small batch."""
         if sql not in self._asked:
             self._asked[sql] = self.session.sql(sql)
         return self._asked[sql]
@@ -196,8 +205,12 @@ def prepare(
     functions: ViewDeclaration | None = None,
     catalog: SparkCatalog | None = None,
 ) -> DeltaPlan:
-    """``delta.plan`` with Spark's own types. Raises ConfigError as it does; nothing is run. ``functions``: the view whose
-    Python functions the SQL may call, here and below. ``catalog``: one over these tables, where there is one."""
+    """Make a plan with ``delta_planner.plan``, with the types from Spark. Runs nothing. Raises ConfigError as
+    ``plan`` does.
+
+    ``functions``: the view whose Python functions the SQL may call. ``catalog``: an existing catalog over
+    these tables.
+    """
     catalog = catalog or SparkCatalog(session, tables, functions)
     return plan(sql, tables, key, view=view, whole_rows=whole_rows, catalog=catalog)
 
@@ -210,8 +223,10 @@ def row_schema(
     functions: ViewDeclaration | None = None,
     catalog: SparkCatalog | None = None,
 ) -> AvroType:
-    """The changelog's Avro schema of the view's rows: its columns and ``_version``. ``view``: its name, where that is not
-    its stage's. ``catalog``: the one with which it was prepared."""
+    """Return the Avro schema of the view's changelog: the view's columns and ``_version``.
+
+    ``view``: name of the view, if it differs from its stage's. ``catalog``: the one that ``prepare`` used.
+    """
     if catalog is None:
         catalog = SparkCatalog(session, made.tables, functions)
         for stage in made.stages[:-1]:
@@ -222,11 +237,12 @@ def row_schema(
 
 
 class DeltaState:
-    """The view's tables in ``<folder>/delta.duckdb``. One process at a time (DuckDB locks the file).
+    """The view's tables in ``<folder>/delta.duckdb``. DuckDB locks the file: one process at a time.
 
-    ``memory_mb`` is the most that DuckDB takes; what does not fit is spilled beside the file. Raises HubFault (HUB-5021) when
-    the file is damaged or was written by another version of the hub or for another plan, PeerError while another process
-    has it.
+    ``memory_mb``: most memory that DuckDB takes; the rest is spilled beside the file.
+
+    Raises HubFault (HUB-5021) when the file is corrupt, or was written by another version of the hub or for
+    another plan; PeerError while another process has it open.
     """
 
     def __init__(self, folder: Path, fingerprint: str = "", memory_mb: int = _MEMORY_MB) -> None:
@@ -239,13 +255,13 @@ class DeltaState:
             self.db = duckdb.connect(str(folder / "delta.duckdb"))
         except duckdb.Error as error:
             said = str(error).split("\n")[0]
-            if "set lock" in said:  # "block" is another matter
+            if "set lock" in said:  # not "block"
                 raise PeerError(f"{folder}: another process has the state: {said}") from None
             if checkpoint_corruption.is_outage(said):
                 raise PeerError(f"{folder}: the state there cannot be read now: {said}") from None
             raise HubFault(f"{folder}/delta.duckdb cannot be read: {said}", code="HUB-5021") from None
         self.db.execute(f"SET memory_limit = '{memory_mb}MB'")
-        # Each thread of a sort needs room of its own.
+        # Each thread of a sort needs memory of its own.
         self.db.execute(f"SET threads = {max(1, min(4, os.cpu_count() or 1, memory_mb // 100))}")
         self.db.execute("SET TimeZone = 'UTC'")
         self.db.execute("SET preserve_insertion_order = false")
@@ -269,31 +285,33 @@ class DeltaState:
             )
 
     def one(self, sql: str, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
-        """The first row of a result. All are fetched: DuckDB does nothing else while a result is unfinished."""
+        """Return the first row of a result. Fetches all rows: DuckDB can do nothing else while a result is
+        unfinished."""
         found = self.db.execute(sql, list(values)).fetchall()
         return found[0] if found else None
 
     def committed(self) -> tuple[int, int, str]:
-        """(batch id, version, source positions) of the last committed batch; (-1, -1, "") before the first."""
+        """Return (batch id, version, source positions) of the last committed batch; (-1, -1, "") before the
+        first."""
         found = self.one("SELECT batch_id, version, positions FROM delta_state")
         assert found is not None
         return int(found[0]), int(found[1]), str(found[2])
 
     def unsent(self) -> bool:
-        """Whether the last output may not be in the log, and no batch will ask for it."""
+        """Return True if the last output may be missing in the log and no batch will request it."""
         return self.one("SELECT 1 FROM delta_state WHERE unsent") is not None
 
     def sent(self) -> None:
         self.db.execute("UPDATE delta_state SET unsent = false")
 
     def left_out(self) -> int:
-        """How many events were not taken so far, as ``step`` was told."""
+        """Return how many events were not accepted so far, as counted by ``step``."""
         found = self.one("SELECT left_out FROM delta_state")
         assert found is not None
         return int(found[0])
 
     def table(self, name: str) -> pa.Table:
-        """All of a table; one without columns when it is not there."""
+        """Return a whole table; a table without columns if it does not exist."""
         return self.db.sql(f"SELECT * FROM {_q(name)}").to_arrow_table() if self.has(name) else pa.table({})
 
     def pieces(self, sql: str) -> Iterator[pa.RecordBatch]:
@@ -309,7 +327,8 @@ class DeltaState:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing. Raises ConfigError (HUB-2142) when what is done needs more memory than the state may take."""
+        """Run the block as one transaction. Raises ConfigError (HUB-2142) when it needs more memory than
+        ``memory_mb``."""
         self.db.execute("BEGIN")
         try:
             yield
@@ -331,9 +350,9 @@ class DeltaState:
 
 
 class DeltaRun:
-    """A plan, its state and a Spark session: ``step`` by ``step``. One thread.
+    """A plan, its state and a Spark session. Processes batches with ``step``. Not thread-safe.
 
-    ``schema_id`` with ``schema`` (of ``row_schema``): encode rows as the changelog's Avro records while they are recomputed.
+    ``schema_id`` with ``schema`` (from ``row_schema``): also encode rows as Avro records of the changelog.
     """
 
     def __init__(
@@ -353,7 +372,7 @@ class DeltaRun:
         self.schema = schema
         self.schema_id = schema_id
         self.timing = Timing()
-        # By stream, the last offset of each partition that its table has.
+        # By stream, the last offset of each partition in its table.
         self.reached: dict[str, dict[tuple[str, int], int]] = {}
         self.session = register(session.newSession(), functions)
         for name, value in _FIXED.items():
@@ -369,19 +388,21 @@ class DeltaRun:
     # ---- input
 
     def input_columns(self, table: str) -> list[Column]:
-        """The expressions over a table's own columns that its changes must carry beside them."""
+        """Return the expressions over a table's own columns that its changes must include."""
         return [F.expr(sql).alias(name) for name, sql in self.plan.derived.get(table.lower(), {}).items()]
 
     def with_derived(self, table: str, changes: DataFrame) -> DataFrame:
-        """Changed rows as ``step`` takes them, from rows with the table's columns, key, ``_deleted`` and ``_order``."""
+        """Add the derived columns to changes with the table's columns, key, ``_deleted`` and ``_order``, for
+        ``step``."""
         return changes.select("*", *self.input_columns(table))
 
     def derived(self, table: str) -> list[str]:
-        """The names of those expressions."""
+        """Return the names of the derived columns of a table."""
         return list(self.plan.derived.get(table.lower(), {}))
 
     def has_below(self, table: str, version: int) -> bool:
-        """Whether a versioned input has rows, or deleted ones, of a version lower than that."""
+        """Return True if a versioned input has rows, or deleted rows, with a version lower than
+        ``version``."""
         return any(
             self.state.has(at)
             and self.state.one(f"SELECT 1 FROM {_q(at)} WHERE {ORDER} < ? LIMIT 1", [version]) is not None
@@ -392,7 +413,7 @@ class DeltaRun:
 
     @property
     def computed(self) -> bool:
-        """Whether the SQL was run: False before the first batch, and while the view loads."""
+        """True once the SQL has run. False before the first batch, and while the view loads."""
         return self.state.has(_t(self.plan.view.name))
 
     def step(
@@ -404,12 +425,16 @@ class DeltaRun:
         load: bool = False,
         left_out: int = 0,
     ) -> Emitted:
-        """Bring in a batch, by input: the table's columns, key, derived columns, ``_deleted`` and ``_order``.
+        """Process a batch. ``changes``, by input: the table's columns, key, derived columns, ``_deleted`` and
+        ``_order``.
 
-        The last row by ``_order`` of each key counts. ``positions`` are kept with the batch, and ``left_out`` is added up. With
-        ``load``, until the SQL ran once, the batch only fills the inputs and gives nothing. Batches are counted from 0; the
-        last one committed gives again what it gave, any other but the next raises HubFault (HUB-5022). Raises CallerError (HUB-2140) when the SQL
-        has two rows for one key, (HUB-2141) when a part that is computed whole has outgrown ``whole_rows``.
+        For each key, the last row by ``_order`` counts. ``positions`` are stored with the batch, and
+        ``left_out`` is added up. With ``load``, until the SQL has run once, the batch only fills the inputs
+        and emits nothing. Batches are numbered from 0. The last committed batch returns its output again.
+
+        Raises HubFault (HUB-5022) for a batch that is neither the last nor the next one, CallerError
+        (HUB-2140) when the SQL has two rows for one key, and CallerError (HUB-2141) when a part that is
+        computed as a whole exceeds ``whole_rows``.
         """
         last, last_version, _ = self.state.committed()
         if batch_id == last:
@@ -427,7 +452,7 @@ class DeltaRun:
                 hint="delete its checkpoint; the view is computed anew",
                 code="HUB-5022",
             )
-        # What was settled between batches had versions too.
+        # ``settle`` between batches used versions, too.
         version = max(first, last_version + 1)
         with self.state.transaction():
             self._change(changes, version, {}, load=load and not self.computed)
@@ -439,8 +464,12 @@ class DeltaRun:
         return Emitted(self.state, batch_id, version)
 
     def settle(self, below: Mapping[str, int] | None = None) -> Emitted:
-        """A change without a batch: run the SQL over what was loaded, and take away the rows of versioned inputs whose
-        version is ``below`` (by input). The caller sends what it gives and says ``state.sent()``."""
+        """Change the view without a batch: run the SQL over loaded rows, and delete outdated rows of
+        versioned inputs.
+
+        ``below``: by input, the version below which rows are deleted. The caller must send the output and
+        then call ``state.sent()``.
+        """
         last, last_version, _ = self.state.committed()
         version = max(last_version, self.generation << GENERATION_SHIFT) + 1
         with self.state.transaction():
@@ -449,7 +478,7 @@ class DeltaRun:
         return Emitted(self.state, last, version)
 
     def last(self) -> Emitted:
-        """What the last batch or ``settle`` gave."""
+        """Return the output of the last batch or ``settle``."""
         batch_id, version, _ = self.state.committed()
         return Emitted(self.state, batch_id, version, replayed=True)
 
@@ -485,8 +514,11 @@ class DeltaRun:
     # ---- inputs: rows as they were and as they are
 
     def _take(self, table: Table, given: pa.Table | None, below: int = 0, *, images: bool = True) -> int:
-        """Bring changes into the table. Leaves ``old_<t>`` and ``new_<t>``, the ``images`` of the rows that changed, where
-        somebody will ask: while nothing is computed everything is new."""
+        """Apply changes to the table of an input.
+
+        Leaves ``old_<t>`` and ``new_<t>``, the images of the rows that changed. They are skipped without
+        ``images``: before the first computation, everything is new.
+        """
         name = _t(table.name)
         stored, old, new = _q(name), _q(f"old_{name}"), _q(f"new_{name}")
         db = self.state.db
@@ -525,8 +557,11 @@ class DeltaRun:
             db.unregister("given_rows")
 
     def _appends(self, table: Table, given: pa.Table) -> bool:
-        """Whether these are events of a stream that lie behind all that it has, each once: no row has to be looked for.
-        That is so of every batch but where a topic was made again."""
+        """Return True if the changes are events of a stream behind all stored ones, each once, so that no row
+        must be looked up.
+
+        That holds for every batch unless a topic was recreated.
+        """
         if table.key != STREAM_KEY or pc.any(given.column(DELETED)).as_py():
             return False
         reached = self.reached.get(table.name)
@@ -541,13 +576,17 @@ class DeltaRun:
             once = each["_offset_count"] == each["_offset_count_distinct"]
             appends = appends and once and each["_offset_min"] > reached.get(at, -1)
             reached[at] = max(reached.get(at, -1), each["_offset_max"])
-        # Of a batch that is rolled back this tells too much. Then its events are looked for when they come again.
+        # After a rollback these offsets are too high. Then the batch's events are looked up when they come
+        # again.
         self.reached[table.name] = reached
         return appends
 
     def _outdated(self, table: Table, below: int) -> None:
-        """Take out of ``taken`` what is older than its row's deletion: a realtime view writes again, after a crash, what it wrote
-        since its last checkpoint. Of each deleted row key and version stay, as in every store, until its generation is over."""
+        """Remove from ``taken`` what is older than the deletion of its row.
+
+        After a crash, a real-time view writes again what it wrote since its last checkpoint. Key and version
+        of each deleted row are kept, as in every store, until its generation is over.
+        """
         db, gone = self.state.db, _q(_gone(table.name))
         keys = ", ".join(_q(each) for each in table.key)
         same = _same("g", "n", table.key)
@@ -563,7 +602,7 @@ class DeltaRun:
         )
 
     def _merge(self, table: Table, columns: Sequence[str], listed: str, below: int) -> int:
-        """``taken``, a row a key, into a table that has rows."""
+        """Merge ``taken``, one row per key, into a table that has rows."""
         name = _t(table.name)
         stored, old, new = _q(name), _q(f"old_{name}"), _q(f"new_{name}")
         db = self.state.db
@@ -579,7 +618,7 @@ class DeltaRun:
         db.execute(
             f"CREATE OR REPLACE TEMP TABLE old_all AS SELECT t.*, t.rowid AS _rowid FROM {stored} t SEMI JOIN taken n ON {same}"
         )
-        # What is written again as it was touches nothing.
+        # A row that is written again unchanged affects nothing.
         equal = " AND ".join(f"t.{_q(each)} IS NOT DISTINCT FROM n.{_q(each)}" for each in columns)
         db.execute(
             f"CREATE OR REPLACE TEMP TABLE {new} AS SELECT {listed} FROM taken n "
@@ -591,14 +630,14 @@ class DeltaRun:
         db.execute(f"DELETE FROM {stored} WHERE rowid IN (SELECT _rowid FROM {old})")
         db.execute(f"ALTER TABLE {old} DROP _rowid")
         db.execute(f"INSERT INTO {stored} SELECT {listed} FROM {new}")
-        if table.versioned:  # though its version did count
+        if table.versioned:  # but its version still counts
             db.execute(
                 f"UPDATE {stored} AS t SET {ORDER} = n.{ORDER} FROM taken n WHERE {same} AND t.{ORDER} < n.{ORDER}"
             )
         return self.state.rows(f"old_{name}") + self.state.rows(f"new_{name}")
 
     def _empty(self, table: Table) -> pa.Table:
-        """No rows, with the types that rows will have: as Spark gives them."""
+        """Return an empty table with the column types that Spark will give."""
         ddl = {**table.columns}
         for each in table.key:
             ddl.setdefault(each, _COORDINATES.get(each, "string"))
@@ -658,8 +697,8 @@ class DeltaRun:
         return 0
 
     def _affected(self, stage: Stage) -> None:
-        """The handles that a changed row of any leaf reaches, up its chain; the tables in between as they were and
-        as they are."""
+        """Find the handles that a changed row of any leaf reaches through its chain of parents, with old and
+        new rows."""
         parts = []
         for leaf in stage.leaves:
             changed = _t(leaf.table)
@@ -688,7 +727,7 @@ class DeltaRun:
         self.state.db.execute(f"CREATE OR REPLACE TEMP TABLE affected AS {' UNION '.join(parts)}")
 
     def _fetch(self, stage: Stage, whole: bool) -> dict[str, str]:
-        """By table, the temporary or stored table that has the rows which the affected handles need."""
+        """Return, by table, the temporary or stored table with the rows that the affected handles need."""
         if whole:
             return {table: _t(table) for table in stage.tables}
         db = self.state.db
@@ -711,7 +750,7 @@ class DeltaRun:
         found = {}
         for table, parts in by_table.items():
             found[table] = parts[0]
-            if len(parts) > 1:  # each occurrence sees the rows of all: more than it needs is right as well
+            if len(parts) > 1:  # each occurrence sees the rows of all: more rows than needed are also correct
                 found[table] = f"all_{parts[0]}"
                 union = " UNION ".join(f"SELECT _rowid FROM {part}" for part in parts)
                 db.execute(
@@ -721,7 +760,8 @@ class DeltaRun:
         return found
 
     def _recompute(self, stage: Stage, rows: Mapping[str, str], version: int) -> pa.Table | Path:
-        """The stage's SQL, as it was written, over those rows. The result of very many is a folder of Parquet files."""
+        """Run the stage's SQL, as written, over the fetched rows. A large result is returned as a folder of
+        Parquet files."""
         sizes = {table: self.state.rows(at) for table, at in rows.items()}
         total = sum(sizes.values())
         self.timing.fetched += total
@@ -734,7 +774,7 @@ class DeltaRun:
             shape = self.shapes[table]
             listed = ", ".join(_q(each.name) for each in shape.fields)
             keys = ", ".join(_q(each) for each in order[table])
-            # In the order of the key, so that what depends on order is the same as far as Spark lets it.
+            # In key order, so that results that depend on order stay the same, as far as Spark guarantees it.
             sql = f"SELECT {listed} FROM {_q(at)} ORDER BY {keys}"
             frame, held = self._frame(table, sql, shape, sizes[table])
             in_memory = in_memory and held
@@ -753,9 +793,9 @@ class DeltaRun:
         return path
 
     def _frame(self, table: str, sql: str, shape: StructType, size: int) -> tuple[DataFrame, bool]:
-        """(rows of the store for Spark, whether it got them in memory)."""
+        """Return (rows of the store as a DataFrame, True if they were passed in memory)."""
         arrow_shape = to_arrow_schema(shape, timezone="UTC")
-        if not size:  # an Arrow table without chunks is refused
+        if not size:  # Spark refuses an Arrow table without chunks
             types = {each.name: each.dataType.simpleString() for each in shape.fields}
             return _no_rows(self.session, types), True
         reader = self.state.db.sql(sql).to_arrow_reader(_ROWS_AT_A_TIME)
@@ -766,7 +806,8 @@ class DeltaRun:
             if held > _BYTES_BY_FILE:
                 return self._filed(table, shape, arrow_shape, pieces, reader), False
         frame = self.session.createDataFrame(pa.concat_tables(pieces), shape)
-        # In one partition, which Spark knows: joins and groups need no exchange, and the batch is one task.
+        # Spark knows that this is one partition: joins and groups need no exchange, and the batch is one
+        # task.
         return (frame.coalesce(1) if size <= _ROWS_INTERPRETED else frame), True
 
     def _filed(
@@ -794,12 +835,15 @@ class DeltaRun:
         return F.concat(F.lit(head), to_avro(body, orjson.dumps(self.schema).decode()))
 
     def _compare(self, stage: Stage, first: bool, whole: bool) -> int:
-        """Bring ``fresh`` into the stored result. Leaves ``old_<stage>`` and ``new_<stage>``: what the difference is; the
-        first time all of ``fresh`` is."""
+        """Merge ``fresh`` into the stored result. Leaves the difference in ``old_<stage>`` and
+        ``new_<stage>``.
+
+        The first time, all of ``fresh`` is new.
+        """
         name = _t(stage.name)
         db, stored = self.state.db, _q(name)
         old, new = _q(f"old_{name}"), _q(f"new_{name}")
-        # Of the view's rows: consumers know them by their record's key alone.
+        # Consumers identify the view's rows by record key alone.
         one = [RECORD_KEY] if stage is self.plan.view else stage.key
         keys = ", ".join(f"first(t.{_q(each)})" for each in stage.key)
         if stage.key:
@@ -848,7 +892,7 @@ class DeltaRun:
     # ---- output
 
     def _keep(self, view: Stage, *, first: bool) -> None:
-        """The batch's difference, in the state until the next batch's."""
+        """Store the batch's difference until the next batch."""
         db = self.state.db
         old, new = _q(f"old_{_t(view.name)}"), _q(f"new_{_t(view.name)}")
         db.execute("DROP TABLE IF EXISTS emitted_upserts")
@@ -868,14 +912,17 @@ _COORDINATES: Mapping[str, str] = {"_topic": "string", "_partition": "int", "_of
 
 
 def _record_key(frame: DataFrame, key: Sequence[str]) -> Column:
-    """A changelog record's key, as that of every SQL view."""
+    """Return the key of a changelog record, built as in every SQL view."""
     return key_text(frame, key) if key else F.lit("[]")
 
 
 def foreach_batch(
     run: DeltaRun, writer: Writer, positions: Callable[[int], str] = lambda batch_id: ""
 ) -> Callable[[DataFrame, int], None]:
-    """For ``writeStream.foreachBatch``: rows as ``tagged`` makes them → step → changelog. Returns when the log has all."""
+    """Return a function for ``writeStream.foreachBatch``: rows of ``tagged`` → step → changelog.
+
+    It returns when the log has all records.
+    """
     topic = CHANGELOG_PREFIX + run.plan.view.name
 
     def take(rows: DataFrame, batch_id: int) -> None:
@@ -885,7 +932,8 @@ def foreach_batch(
 
 
 def emit(emitted: Emitted, writer: Writer, topic: str) -> None:
-    """Append a batch's records to the changelog, in bounded pieces. A replay appends the same again."""
+    """Append a batch's records to the changelog, in bounded pieces. A replay appends the same
+    records again."""
     waiting: list[NewRecord] = []
     for record in emitted.records(topic):
         waiting.append(record)
@@ -897,9 +945,10 @@ def emit(emitted: Emitted, writer: Writer, topic: str) -> None:
 
 
 def tagged(run: DeltaRun, inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """All inputs' changes as one frame (one query has one sink): a struct column ``i_<input>`` each, null in others' rows.
+    """Return all inputs' changes as one frame, because one query has one sink.
 
-    An input's frame has its columns, key, ``_deleted`` and ``_order``; it may be a stream.
+    Each input has a struct column ``i_<input>``, null in other inputs' rows. An input's frame has its
+    columns, key, ``_deleted`` and ``_order``; it may be a stream.
     """
     union: DataFrame | None = None
     for name, frame in inputs.items():
@@ -912,10 +961,10 @@ def tagged(run: DeltaRun, inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def loose(frame: DataFrame) -> DataFrame:
-    """The frame with fields of nested values that may all be null, for ``toArrow``.
+    """Return the frame with nested fields made nullable, for ``toArrow``.
 
-    Spark's type of a struct says of a field that it is never null also where the struct itself may be, as after an outer
-    join. Arrow refuses such a struct when it is null.
+    Spark's type of a struct marks a field as never null even if the struct itself may be null, as after an
+    outer join. Arrow refuses such a struct when it is null.
     """
     columns = []
     for each in frame.schema.fields:
@@ -927,7 +976,7 @@ def loose(frame: DataFrame) -> DataFrame:
 
 
 def split(run: DeltaRun, found: pa.Table) -> dict[str, pa.Table]:
-    """A batch of ``tagged``'s frame as ``step`` takes it, by input."""
+    """Split a batch of ``tagged``'s frame by input, for ``step``."""
     changes = {}
     for table in run.plan.tables:
         name = table.name.lower()
@@ -940,18 +989,18 @@ def split(run: DeltaRun, found: pa.Table) -> dict[str, pa.Table]:
 
 
 def _no_rows(session: SparkSession, columns: Mapping[str, str]) -> DataFrame:
-    """An empty frame, which Spark knows to be empty: no task is made for it."""
+    """Return a frame that Spark knows to be empty, so that it starts no task for it."""
     listed = ", ".join(f"CAST(NULL AS {of}) AS {_b(name)}" for name, of in columns.items())
     return session.sql(f"SELECT {listed} WHERE false")
 
 
 def _t(name: str) -> str:
-    """The stored table of an input or stage: out of the way of the working tables' names."""
+    """Return the stored table of an input or stage. The prefix keeps it apart from working tables."""
     return f"t_{name.lower()}"
 
 
 def _gone(name: str) -> str:
-    """The stored keys and versions of a versioned input's deleted rows."""
+    """Return the table with keys and versions of a versioned input's deleted rows."""
     return f"gone_{name.lower()}"
 
 
@@ -964,10 +1013,13 @@ def _b(name: str) -> str:
 
 
 def _each_hop(rows: str, bound: Bound, column: str, sign: str) -> str:
-    """The rows with every time that one of a hopping column stands for (``-``), or with every one that stands for it (``+``)."""
+    """Repeat each row for all hops of a window column.
+
+    ``-``: every time that the column's time stands for. ``+``: every time that stands for it.
+    """
     hops, name = bound.hops, _q(column)
     assert hops is not None
-    # A time that no calendar has is null: such a window Spark does not make either.
+    # An impossible time is null: Spark makes no such window either.
     shifted = f"TRY(r.{name} {sign} to_microseconds(h.n * {hops.step_us}))"
     return f"(SELECT r.* REPLACE ({shifted} AS {name}) FROM {rows} r, range({hops.count}) h(n))"
 
@@ -977,7 +1029,7 @@ def _text(path: Path) -> str:
 
 
 def _same(one: str, other: str, columns: Sequence[str]) -> str:
-    """Null-safe and all together."""
+    """Return a null-safe comparison of all columns of two rows."""
     return (
         " AND ".join(f"{one}.{_q(each)} IS NOT DISTINCT FROM {other}.{_q(each)}" for each in columns)
         or "true"
