@@ -1,6 +1,6 @@
-"""[core] What a view is: one YAML file, checked before anything runs. Nothing here imports Spark.
+"""[core] View definitions: one YAML file per view, checked before anything runs. Nothing here imports Spark.
 
-declared.py           what both kinds declare alike: names, columns, event formats, TTL, swap, verification
+declared.py           declarations of both kinds: names, columns, event formats, TTL, swap, verification
 entity_view.py        an entity view: fields by source, folded by key
 entity_plan.py        an entity view as expressions over one tagged union
 sql_view.py           a SQL view: one SELECT over topics and other views

@@ -1,7 +1,8 @@
-"""[core] Which columns of which topics a view's columns are made of: read from its expressions, or from its SQL.
+"""[core] Column lineage: the topic columns that a view's columns are made of, read from its expressions or
+its SQL.
 
-The column "" stands for what decides over whole rows: keys, orders, conditions, groups. A column that only counts rows
-is made of none.
+The column "" stands for what decides over whole rows: keys, orders, conditions, groups. A column that only
+counts rows is made of no column.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ MadeOf = dict[str, tuple[tuple[str, str], ...]]
 
 @lru_cache(maxsize=256)
 def made_of(body: str) -> MadeOf:
-    """By column of the view: (topic, path of the column) of each that it is made of, sorted. ``body``: the view as the log
-    has it. What cannot be traced is made of nothing known, and left out."""
+    """Return for each column of a view the sorted (topic, path of the column) pairs that it is made of.
+
+    ``body``: the view as stored in the log. A column that cannot be traced is left out.
+    """
     view = view_of(body)
     return _of_sql(view) if isinstance(view, SqlView) else _of_fields(view)
 
@@ -52,7 +55,7 @@ def _of_sql(view: SqlView) -> MadeOf:
     schema = {name: dict.fromkeys(columns, "string") for name, columns in query.seen.items()}
     found: MadeOf = {}
     named: set[tuple[str, str]] = set()
-    (tree,) = trees_of(view.sql)  # ``query_of`` has found one
+    (tree,) = trees_of(view.sql)  # ``query_of`` accepts only one statement
     for column in query.columns:
         try:
             root = lineage(column, tree.copy(), schema=schema, dialect="spark")

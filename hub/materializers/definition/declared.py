@@ -1,4 +1,5 @@
-"""[core] What entity views and SQL views declare alike: names, types, event formats, ttl, proof and swap."""
+"""[core] Declarations that entity views and SQL views share: names, types, event formats, ttl, verification,
+swap."""
 
 from __future__ import annotations
 
@@ -29,16 +30,17 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
-# How a view runs once it has caught up: micro-batches (auto, live) or Spark's real-time mode. ``live`` catches up in
-# micro-batches too. No part of a view's meaning: the state stays when it is edited.
+# How a view runs after its catch-up: in micro-batches (auto, live) or in Spark's real-time mode. ``live``
+# catches up in micro-batches too. The mode does not change the view's meaning: its state stays when the mode
+# is edited.
 RunMode = Literal["auto", "live", "realtime"]
 
 
 CHANGELOG_PREFIX = "views."
 
 
-# Of a view with a ttl: the topic that says which rows are over, the name under which it is read like a source (no
-# source of a file can be called so), and the column that the ttl is counted from.
+# For a view with a ttl: prefix of the topic that lists expired rows, the name under which it is read as a
+# source (no source in a file can have this name), and the column from which the ttl is counted.
 EXPIRY_PREFIX = "_hub.expiry."
 
 
@@ -61,7 +63,8 @@ _RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted"
 
 
 def table_of(view: str, number: int | None) -> str:
-    """A version's name: that of its tables, its checkpoint folder, its records. ``number`` None: the view's own name.
+    """Return the name of a version, which its tables, checkpoint folder and records use. ``number`` None: the
+    view's own name.
 
     >>> table_of("customer_360", None), table_of("customer_360", 2)
     ('customer_360', 'customer_360@2')
@@ -70,7 +73,7 @@ def table_of(view: str, number: int | None) -> str:
 
 
 def changelog_of(table: str) -> str:
-    """The topic of a version.
+    """Return the changelog topic of a version.
 
     >>> changelog_of("customer_360"), changelog_of("customer_360@2")
     ('views.customer_360', 'views.customer_360.v2')
@@ -80,7 +83,7 @@ def changelog_of(table: str) -> str:
 
 
 def table_of_changelog(topic: str) -> str:
-    """The version whose topic it is.
+    """Return the version that a changelog topic belongs to.
 
     >>> table_of_changelog("views.customer_360.v2")
     'customer_360@2'
@@ -90,11 +93,13 @@ def table_of_changelog(topic: str) -> str:
 
 
 class Swap(BaseModel):
-    """How a changed view takes over from the one that serves. ``when``: by itself, when it was asked for
-    (``hub view apply``), or ``in_place``: not beside it, but row by row in the same changelog and table.
+    """How a changed view replaces the one that serves.
 
-    ``keep_hours``: how long the former version goes on beside, for ``hub view rollback``. ``rows_within``: by which share
-    the number of rows may differ; ``same``: columns of which no row may differ. What breaks these waits for apply.
+    ``when``: ``auto``, as soon as it is ready; ``manual``, on ``hub view apply``; ``in_place``, row by row in
+    the same changelog and table instead of beside it. ``keep_hours``: how long the former version keeps
+    running for ``hub view rollback``. ``rows_within``: the share by which the number of rows may differ.
+    ``same``: columns that must not differ in any row. A version that violates these waits for ``hub view
+    apply``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -106,8 +111,11 @@ class Swap(BaseModel):
 
 
 class VerificationConfig(BaseModel):
-    """What proves a view beside what always does. ``recompute``: how often it is computed again from its sources, beside the version that
-    serves, and all rows compared."""
+    """Verification of a view in addition to the checks that always run.
+
+    ``recompute``: how often the view is recomputed from its sources beside the serving version, and all rows
+    are compared.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -122,7 +130,7 @@ class VerificationConfig(BaseModel):
 
 
 class Csv(BaseModel):
-    """How a line of CSV is written: what stands between values, and the text that means null."""
+    """Format of a line of CSV: the separator, and the text that means null."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -147,9 +155,12 @@ ColumnType = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidat
 
 
 class EventFormat(BaseModel):
-    """What a source says of its events' bytes. Nothing: the registry says it, by the schema id in each event (Avro, JSON
-    Schema, Protobuf). Else ``format``, without a schema id, and ``schema``: the columns, with Spark's types; of CSV in
-    the order of the line."""
+    """Format of a source's events.
+
+    Without ``format``, the registry defines it by the schema id in each event (Avro, JSON Schema, Protobuf).
+    With ``format``, events have no schema id, and ``schema`` lists the columns with Spark's types, for CSV in
+    the order of the line.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -184,7 +195,7 @@ class EventFormat(BaseModel):
 
     @property
     def declared(self) -> AvroType | None:
-        """The schema of its events as the file says it; None: the registry says it."""
+        """The schema of the source's events as declared in the file; None if the registry defines it."""
         if self.format is None:
             return None
         how = self.csv or Csv()
@@ -192,7 +203,10 @@ class EventFormat(BaseModel):
 
 
 class Transforms(BaseModel):
-    """A file of Python functions beside the view (python_functions.py), and what it says: a version keeps what it was made with."""
+    """A file of Python functions beside the view (python_functions.py), and its text.
+
+    The text is stored, so that a version keeps the code that it was created with.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -208,7 +222,7 @@ class Transforms(BaseModel):
 
 
 def _ttl_ms(text: str) -> int:
-    """Raises ValueError with what to write instead."""
+    """Parse a ttl into milliseconds. Raises ValueError with what to write instead."""
     try:
         found = duration_ms(text)
     except ValueError:
@@ -223,7 +237,7 @@ def _ttl_ms(text: str) -> int:
 
 
 class ViewDeclaration(BaseModel):
-    """What every kind of view says of itself, and what its versions are called."""
+    """Declaration that every kind of view has, and the names of its versions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -238,7 +252,7 @@ class ViewDeclaration(BaseModel):
     transforms: Transforms | None = None
     slo: LatencyNode = LatencyNode()
     ttl: str | None = None
-    # The group that it moves in step with, so that one query can ask all of them at one place of the log.
+    # Snapshot group of the view. One query can read all views of a group at the same place of the log.
     cut: Name | None = None
     proof: VerificationConfig = VerificationConfig()
     _number: int | None = PrivateAttr(None)
@@ -259,7 +273,8 @@ class ViewDeclaration(BaseModel):
     @field_validator("ttl", mode="before")
     @classmethod
     def _unit(cls, given: object) -> object:
-        return str(given) if isinstance(given, int | float) else given  # no unit: the next check says so
+        # a number without a unit: the next check reports it
+        return str(given) if isinstance(given, int | float) else given
 
     @field_validator("ttl")
     @classmethod
@@ -283,7 +298,7 @@ class ViewDeclaration(BaseModel):
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The Python functions that its SQL may call. Raises ConfigError when their file is wrong."""
+        """The Python functions that the view's SQL may call. Raises ConfigError when their file is wrong."""
         if self.transforms is None:
             return ()
         return transforms.functions(self.transforms.text, self.transforms.file)
@@ -299,44 +314,46 @@ class ViewDeclaration(BaseModel):
 
     @property
     def ttl_ms(self) -> int | None:
-        """After how long without an event a row is deleted; None: never."""
+        """Time without an event after which a row is deleted, in milliseconds; None: never."""
         return None if self.ttl is None else _ttl_ms(self.ttl)
 
     @property
     def recompute_ms(self) -> int | None:
-        """How often it is computed again from its sources, as a proof; None: when somebody asks."""
+        """Interval of recomputing the view for verification, in milliseconds; None: only on request."""
         return None if self.proof.recompute is None else duration_ms(self.proof.recompute)
 
     @property
     def expiry_topic(self) -> str | None:
-        """Where it is said which rows are over, of all versions of the view; None: it has no ttl."""
+        """Topic that lists expired rows for all versions of the view; None if the view has no ttl."""
         return None if self.ttl is None else f"{EXPIRY_PREFIX}{self.view}"
 
     @property
     def kept_indexes(self) -> list[str]:
-        """The indexes that stores keep: those of the file, and that by which rows are found that are over."""
+        """Indexes that stores keep: those of the file, and with a ttl the one that finds expired rows."""
         own = [] if self.ttl is None or LAST_EVENT_AT in self.indexes else [LAST_EVENT_AT]
         return [*self.indexes, *own]
 
     @property
     def table(self) -> str:
-        """Its name where versions are told apart."""
+        """Name of this version of the view."""
         return self._table or table_of(self.view, self._number)
 
     @property
     def changelog(self) -> str:
-        """The topic that this version of the view is published to."""
+        """Topic that this version of the view is published to."""
         return changelog_of(table_of(self.view, self._number))
 
     def of_version(self, number: int | None, table: str | None = None) -> Self:
-        """The same view as its version of that number; None: the one that has the view's own names. ``table``: what it
-        is called where only one version is kept."""
+        """Return the view as its version ``number``; None: the version that has the view's own names.
+
+        ``table``: its name where only one version is kept.
+        """
         found = self.model_copy()
         found._number, found._table = number, table
         return found
 
 
-# What every event has besides its own columns.
+# Columns that every event has besides its own.
 META: Mapping[str, Kind] = {
     "_topic": "string",
     "_partition": "integer",

@@ -1,7 +1,7 @@
-"""[core] A view as expressions over ONE tagged union: what Spark is to compute, as text, without Spark.
+"""[core] Entity plan: a view as expressions over ONE tagged union. The expressions are text for Spark; Spark
+is not needed.
 
-Every event of every source becomes a row ``(_k, n_crm, n_orders, i_orders, s_web, …)`` of what the aggregation keeps of it,
-a struct each (``UnionColumn``); all are null but those of its own source. One aggregation by ``_k`` then holds, per key::
+Every event of every source becomes a row ``(_k, n_crm, n_orders, i_orders, s_web, …)`` of what the aggregation keeps of it, one struct each (``UnionColumn``). All structs are null except those of the event's own source. One aggregation by ``_k`` then holds, per key::
 
     l_<source>   the latest event:   the greatest n_<source>, struct(order, _at, used columns, where it came from)
     u_<source>   only with unique_by: every i_<source>, struct(order, _at, identity, used columns)
@@ -10,17 +10,19 @@ a struct each (``UnionColumn``); all are null but those of its own source. One a
     _last_at     only with a ttl: the time of the newest event
     _cutoff      only with a ttl: the latest time that an expiry event names (applying/ttl.py)
 
-``_at`` is the event's place in its partition: twice its offset; of a replayed event that of its original and one.
+``_at`` is the event's place in its partition: twice its offset. A replayed event has that of its original
+plus one.
 
-Nothing goes by a clock in here: a row is over when an event of the topic of expiries says so, of a time up to which it
-counts, and no event of the row is later. That is `max` against `max`: the same in any order, however often it is said.
+Nothing here depends on a clock. A row is expired when an event of the expiry topic says so for a cutoff time,
+and no event of the row is later. That compares two maxima, so the result is the same in any order and with
+any repetition.
 
-A projection makes the row: a source's column outside an aggregate reads ``l_<source>``; an aggregate over a
-``unique_by`` source becomes a fold over the set's latest entry of each identity. State is one row a key for any
-number of sources; no join, no watermark, no Python per event.
+A projection makes the row. A source's column outside an aggregate reads ``l_<source>``. An aggregate over a
+``unique_by`` source becomes a fold over the latest entry of each identity. State is one row per key for any
+number of sources: no join, no watermark, no Python per event.
 
-Scaling limit: ``u_<source>`` is rewritten with each event of its key, so it suits identities in the hundreds a key
-(orders of a customer), not millions (clicks of a country).
+Scaling limit: ``u_<source>`` is rewritten with each event of its key, so it suits hundreds of identities per
+key (orders of a customer), not millions (clicks of a country).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from hub.materializers.types.spark_text import quoted
 
 _DIALECT = "spark"
 
-# What is kept of the latest event's origin: the row's provenance.
+# META columns kept of the latest event: the row's provenance.
 ORIGIN = ("_topic", "_partition", "_offset", "_timestamp")
 
 _SQL_TYPES: Mapping[Kind, str] = {
@@ -59,12 +61,13 @@ _SQL_TYPES: Mapping[Kind, str] = {
     "date": "DATE",
 }
 
-# What a view's file means, by number; noted beside a version's checkpoint, which goes on with the rules that it began with.
-# 0: an event whose unique_by is null counts nowhere; sums and arithmetic of whole numbers wrap; tombstones may leave a row of
-# nulls. 1: such an event counts by itself; what is beyond BIGINT is null; there is no such row.
+# Version of the rules that give a view's file its meaning. It is noted beside a version's checkpoint, and the
+# version keeps the rules that it began with. 0: an event whose unique_by is null counts nowhere; sums and
+# arithmetic of whole numbers wrap; tombstones may leave a row of nulls. 1: such an event counts by itself; a
+# result beyond BIGINT is null; there is no such row.
 RULES = 1
 
-# Digits behind the point that a sum of decimals keeps at least.
+# Least number of fraction digits that a sum of decimals keeps.
 _SCALE = 9
 
 _NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
@@ -72,20 +75,23 @@ _NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
 
 @dataclass(frozen=True, slots=True)
 class UnionColumn:
-    """A column of the union: a struct of what an aggregate reads of one source's events, null for all others. Made before the
-    aggregation, which would make it anew at each comparison."""
+    """A column of the union: a struct of what an aggregate reads of one source's events, null for other
+    sources.
+
+    It is computed before the aggregation, which would compute it at each comparison.
+    """
 
     column: str
-    # Columns of the event, META, `_at`, and of the source's own expressions: `_order`, `_unique`.
+    # Columns of the event, META, `_at`, and the source's own expressions `_order` and `_unique`.
     fields: tuple[str, ...]
-    # A field without which there is none.
+    # If this field is null, the struct is null.
     wants: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
     """How one source's events become rows of the union. Expressions read ``e_<source>``, the decoded event,
-    and the META columns."""
+    and META."""
 
     name: str
     topic: str
@@ -99,12 +105,12 @@ class SourcePlan:
 
     @property
     def tag(self) -> str:
-        """The entry that Spark's own aggregates read."""
+        """The union column that Spark's own aggregates read."""
         return f"s_{self.name}"
 
     @property
     def several(self) -> bool:
-        """Whether it may read several topics: then a place is one within its topic."""
+        """True if the source may read several topics. Places are then comparable only within a topic."""
         return any(mark in self.topic for mark in "*?")
 
     @property
@@ -126,17 +132,18 @@ class EntityPlan:
     uniques: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
     delete_when: str | None
-    # When a key has no row, because of tombstones; read of the outputs and the latest events.
+    # Condition under which tombstones leave a key without a row. Reads the outputs and the latest events.
     absent: str | None = None
-    # Of a view with a ttl: the topic of its expiries, and when a row is over. Of any other nothing is added to the plan.
+    # Only for a view with a ttl: the topic of its expiries, and the condition under which a row is expired.
     expiry: SourcePlan | None = None
     expired: str | None = None
 
 
 def shape(view: View, schemas: Mapping[str, AvroType], rules: int = RULES) -> EntityPlan:
-    """Compile a view against the schemas of its sources' events (by source name), by the ``rules`` of that number.
+    """Compile a view against its sources' event schemas, given by source name, with the given version of the
+    rules.
 
-    Raises ConfigError that names the view, the field, what is wrong and the nearest thing that is right.
+    Raises ConfigError that names the view, the field, the problem and the nearest valid name.
     """
     return _EntityCompiler(view, {name: field_types(schemas[name]) for name in view.sources}, rules).shape()
 
@@ -180,8 +187,11 @@ class _EntityCompiler:
         return made if self.view.expiry_topic is None else _expiring(made, self.view.expiry_topic)
 
     def _absent(self, sources: Iterable[SourcePlan], outputs: Iterable[tuple[str, str]]) -> str | None:
-        """When tombstones leave no row: the latest of every source is one, and the view says what deletes a row, or there was
-        never an event, or nothing but nulls is left."""
+        """Return the condition under which tombstones leave no row; None if the rules have no such condition.
+
+        The latest event of every source is a tombstone, and one of these holds: the view has ``delete_when``,
+        there never was an event other than a tombstone, or all outputs are null.
+        """
         if not self.rules:
             return None
         gone = " AND ".join(f"COALESCE({source.latest}._deleted, TRUE)" for source in sources)
@@ -207,14 +217,17 @@ class _EntityCompiler:
         )
 
     def _identity(self, unique: str) -> str:
-        """What an event is about, as text. Where it is null the event is about itself: its place; a tombstone about nothing."""
+        """Return the identity of an event as text.
+
+        If ``unique_by`` is null, the event's place is its identity; a tombstone then has none.
+        """
         said = f"CAST({unique} AS STRING)"
         if not self.rules:
             return said
         return f"COALESCE({said}, IF(_deleted, NULL, CONCAT_WS('-', '\x00', _topic, _partition, _offset)))"
 
     def _written(self, tree: exp.Expr) -> str:
-        """As Spark reads it, with sums and arithmetic that give null instead of wrapping."""
+        """Return the tree as Spark SQL, with sums and arithmetic that give null instead of wrapping."""
         return _sql(_unwrapped(tree) if self.rules else tree)
 
     def _over_event(self, name: str, what: str, text: str) -> str:
@@ -235,7 +248,7 @@ class _EntityCompiler:
         return self._written(_replaced(tree, exp.Column, rewritten))
 
     def _type_of(self, name: str, text: str) -> str | None:
-        """The SQL type of an expression over a source's columns; None when it cannot be told."""
+        """Return the SQL type of an expression over a source's columns; None if it is unknown."""
         tree = sqlglot.parse_one(text, dialect=_DIALECT)
         if isinstance(tree, exp.Anonymous):
             function = called(exp.Anonymous(this=tree.this), self.view.functions)
@@ -247,7 +260,7 @@ class _EntityCompiler:
             source, name = locate([part.name for part in column.parts])
             return self.types[source].get(name, "null")
 
-        # One for all of an expression's: sqlglot takes any of several.
+        # One decimal type per expression: of several, sqlglot takes any.
         scales = [_scale(each) for each in map(event, tree.find_all(exp.Column)) if kind(each) == "decimal"]
         decimal = f"DECIMAL(38, {max(scales, default=_SCALE)})"
 
@@ -285,7 +298,8 @@ class _EntityCompiler:
         return self._written(_replaced(tree, exp.Column, rewritten))
 
     def _aggregate(self, where: str, node: exp.Expr) -> exp.Expr:
-        """Replace one aggregate by a column of the aggregation, or by a fold over a unique_by source's set."""
+        """Replace an aggregate by a column of the aggregation, or by a fold over a unique_by source's
+        entries."""
         source = self._one_source(where, node)
         if self.view.sources[source].unique_by is None:
             if node.find(exp.Distinct):
@@ -312,8 +326,11 @@ class _EntityCompiler:
 
     @staticmethod
     def _only_of(source: str, node: exp.Expr) -> exp.Expr:
-        """The aggregate over this source's events only: other sources' rows have nulls where its columns are, and a
-        condition such as ``column IS NULL`` must not count them. Tombstones have no columns: they do not count either."""
+        """Restrict an aggregate to events of this source that are no tombstones.
+
+        In rows of other sources and in tombstones its columns are null, and a condition such as ``column IS
+        NULL`` must not count them.
+        """
         mine: exp.Expr = exp.maybe_parse(f"s_{source}._deleted = FALSE", dialect=_DIALECT).transform(
             _mark_done
         )
@@ -346,7 +363,7 @@ class _EntityCompiler:
         return _path([f"s_{parts[0]}", parts[1]], parts[2:])
 
     def _fold(self, where: str, source: str, node: exp.Expr) -> exp.Expr:
-        """An aggregate over a unique_by source as a higher-order expression over ``r_<source>``."""
+        """Return an aggregate over a unique_by source as a higher-order expression over ``r_<source>``."""
         function = called(node, self.view.functions)
         if function is not None:
             raise self._wrong(
@@ -412,14 +429,14 @@ class _EntityCompiler:
     def _aggregates(self, sources: Iterable[SourcePlan]) -> Iterable[tuple[str, str]]:
         for source in sources:
             newest = _newest(source)
-            # A struct with a map in it has no order.
+            # A struct that contains a map cannot be ordered.
             if has_map(list(self.types[source.name].values())):
                 rank = ", ".join(f"{newest}.{name}" for name in _rank(source))
                 yield source.latest, f"MAX_BY({newest}, STRUCT({rank})) FILTER (WHERE {newest} IS NOT NULL)"
             else:
                 yield source.latest, f"MAX({newest})"
             if source.unique is not None:
-                # No event comes twice: a set would find that out of each.
+                # A list is enough: no event comes twice, and a set would compare each of them.
                 yield f"u_{source.name}", f"COLLECT_LIST({_identified(source)})"
         for native, alias in self.natives.items():
             yield alias, native
@@ -428,7 +445,8 @@ class _EntityCompiler:
             yield "_live", " OR ".join(live)
 
     def _uniques(self, sources: Iterable[SourcePlan]) -> Iterable[tuple[str, str]]:
-        """``r_<source>``: the latest entry of each identity. Sorted by order, so that in the map the last wins."""
+        """Yield ``r_<source>``, the latest entry of each identity. Sorted by order, so that the last entry
+        wins in the map."""
         for source in sources:
             if source.unique is not None:
                 entries = (
@@ -525,18 +543,19 @@ class _EntityCompiler:
         return ConfigError(f'view "{self.view.name}": {where}: {what}', hint=hint, code=code)
 
 
-# Not behind a dot: that is a field of what stands before it.
+# Not after a dot: there it is a field of the preceding value.
 _WORD = re.compile(r"(?<![\w.])\w+")
 
 
 def steps(outputs: Sequence[tuple[str, str]]) -> Iterable[Mapping[str, str]]:
-    """The outputs, in their order, in as few groups as can be computed at once: none of a group may read another of it.
+    """Split the outputs, in order, into as few groups as possible, so that no output reads another one of its
+    group.
 
-    Whether one reads another is judged by words, so it may seem so where it is not: that is a group more. Spark looks
-    through the whole query again for each group.
+    Spark analyzes the whole query again for each group. References are found by comparing words, so there may
+    be a group more than necessary.
     """
     group: dict[str, str] = {}
-    made: set[str] = set()  # their names, as Spark compares names
+    made: set[str] = set()  # names of the group in lower case, as Spark compares names
     for name, sql in outputs:
         if not made.isdisjoint(word.lower() for word in _WORD.findall(sql)):
             yield group
@@ -547,7 +566,8 @@ def steps(outputs: Sequence[tuple[str, str]]) -> Iterable[Mapping[str, str]]:
 
 
 def _expiring(shape: EntityPlan, topic: str) -> EntityPlan:
-    """With what a ttl adds. In milliseconds, as stores keep times: the cutoff that is written is a time that was read."""
+    """Add what a ttl needs. Times are in milliseconds, as in stores: the cutoff that is written is a time
+    that was read."""
     expiry = SourcePlan(EXPIRY, topic, ("cutoff",), "_key", None, False, None, None)
     expiry = replace(expiry, entries=(UnionColumn(expiry.tag, ("cutoff",)),))
     times = [f"MAX({_event_time(source)})" for source in shape.sources]
@@ -561,14 +581,17 @@ def _expiring(shape: EntityPlan, topic: str) -> EntityPlan:
         ),
         outputs=(*shape.outputs, (LAST_EVENT_AT, "_last_at")),
         expiry=expiry,
-        # A key of which nothing but expiries is left has no row.
+        # A key that has only expiries has no row.
         expired="_cutoff IS NOT NULL AND COALESCE(_last_at <= _cutoff, TRUE)",
     )
 
 
 def _event_time(source: SourcePlan) -> str:
-    """When an event was: its order where that is a time, but never after its record's own, which the broker bounds: a time
-    far ahead would keep the row for ever. LEAST passes over null."""
+    """Return the time of an event: its order if that is a time, but at most its record's time, which the
+    broker bounds.
+
+    Otherwise a time far in the future would keep the row forever. LEAST ignores null.
+    """
     newest = _newest(source)
     if source.order is None or not source.order_is_time:
         return f"{newest}._timestamp"
@@ -576,17 +599,20 @@ def _event_time(source: SourcePlan) -> str:
 
 
 def _newest(source: SourcePlan) -> str:
-    """The entry that is compared for the source's latest event."""
+    """Return the union column that is compared to find the source's latest event."""
     return f"n_{source.name}"
 
 
 def _identified(source: SourcePlan) -> str:
-    """The entry that is kept of each event of a source with unique_by."""
+    """Return the union column that is kept of each event of a source with unique_by."""
     return f"i_{source.name}"
 
 
 def _rank(source: SourcePlan) -> tuple[str, ...]:
-    """What says which of a source's events is later. A place says so within a topic only: between several, time does first."""
+    """Return the fields that decide which of a source's events is later.
+
+    Places are comparable only within a topic. Between several topics, time decides first.
+    """
     place = ("_topic", "_at") if source.several else ("_at",)
     if source.order is not None:
         return ("_order", *place)
@@ -602,14 +628,15 @@ def _not_null(entries: str, value: str) -> str:
 
 
 def _several(entries: str, values: Sequence[str]) -> tuple[str, list[str]]:
-    """Several values as one, of the entries that have all of them: what Spark counts."""
+    """Combine several values into one, for entries in which none of them is null, as Spark counts."""
     whole = " AND ".join(f"({value}) IS NOT NULL" for value in values)
     named = ", ".join(f"{value} AS _{n}" for n, value in enumerate(values))
     return f"FILTER({entries}, _e -> {whole})", [f"STRUCT({named})"]
 
 
 def _scale(avro_type: AvroType) -> int:
-    """The digits behind the point that a sum of a decimal keeps: its own, where it has more, or needs the room before it."""
+    """Return the fraction digits that a sum of a decimal keeps: ``_SCALE``, or its own if it has more or
+    needs the other digits."""
     if isinstance(avro_type, list):
         return max(_scale(each) for each in avro_type if each != "null")
     scale = int(avro_type.get("scale", 0))
@@ -627,7 +654,7 @@ def _sum(entries: str, arguments: Sequence[str], value_type: str | None) -> str 
 
 
 def _exact_sum(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
-    """``_sum``; null where whole numbers are beyond BIGINT."""
+    """``_sum``, with null where a whole number exceeds BIGINT."""
     folded = _sum(entries, arguments, value_type)
     return folded and folded.replace("CAST(_a + _v AS BIGINT)", "TRY_ADD(_a, CAST(_v AS BIGINT))")
 
@@ -657,7 +684,8 @@ def _extreme_by(which: str) -> Callable[[str, Sequence[str], str | None], str | 
     return fold
 
 
-# How each aggregate reads the entries ``_e`` of a unique_by source; None says that the value's type is needed.
+# How each aggregate reads the entries ``_e`` of a unique_by source. A function returns None if it needs the
+# value's type.
 _FOLDS: Mapping[type[exp.Expr], Callable[[str, Sequence[str], str | None], str | None]] = {
     exp.Sum: _sum,
     exp.Avg: _avg,
@@ -675,7 +703,7 @@ _FOLD_NAMES = ("avg", "collect_list", "count", "count_if", "max", "max_by", "min
 
 
 def _sql(tree: exp.Expr) -> str:
-    """As Spark reads it; what cannot be written so was refused (``_parse``)."""
+    """Return the tree as Spark SQL. What cannot be written was refused by ``_parse``."""
     return tree.sql(dialect=_DIALECT, unsupported_level=ErrorLevel.IGNORE)
 
 
@@ -684,7 +712,7 @@ _TRIED: Mapping[type[exp.Expr], str] = {exp.Add: "TRY_ADD", exp.Sub: "TRY_SUBTRA
 
 
 def _is_deep(node: exp.Expr) -> bool:
-    """Whether it is more than ``_MOST_NESTED`` levels deep."""
+    """Return True if a node is nested deeper than ``_MOST_NESTED`` levels."""
     above: exp.Expr | None = node
     for _ in range(_MOST_NESTED):
         above = None if above is None else above.parent
@@ -692,13 +720,16 @@ def _is_deep(node: exp.Expr) -> bool:
 
 
 def _unwrapped(tree: exp.Expr) -> exp.Expr:
-    """A copy with sums and arithmetic as the functions that give null beyond their type. Without ANSI mode, in which one event
-    could stop a view, Spark's own wrap whole numbers."""
+    """Return a copy in which sums and arithmetic use functions that give null on overflow.
+
+    Without ANSI mode, in which one event could stop a view, Spark's own operators wrap whole numbers.
+    """
     tree = exp.paren(tree, copy=True)  # so that each node has a parent
     found = list(tree.find_all(exp.Sum, *_TRIED))
-    if any(_is_deep(node) for node in found):  # functions within functions: Spark's parser is recursive
+    # Spark's parser is recursive and cannot parse deeply nested functions
+    if any(_is_deep(node) for node in found):
         found = [node for node in found if isinstance(node, exp.Sum)]
-    for node in reversed(found):  # the innermost first
+    for node in reversed(found):  # innermost first
         if any(isinstance(each, exp.Interval | exp.Distinct) for each in node.iter_expressions()):
             continue
         name = _TRIED.get(type(node), "TRY_SUM")
@@ -708,7 +739,8 @@ def _unwrapped(tree: exp.Expr) -> exp.Expr:
 
 
 def _path(head: Sequence[str], rest: Sequence[str]) -> exp.Expr:
-    """``head.rest`` with every part quoted, so that no column name can be mistaken for a keyword."""
+    """Return ``head.rest`` with every part quoted where needed, so that no column name is mistaken for a
+    keyword."""
     parts = [exp.to_identifier(part, quoted=not part.isidentifier()) for part in (*head, *rest)]
     node: exp.Expr = exp.Column(this=parts[0])
     for part in parts[1:]:
@@ -728,7 +760,7 @@ def _done(column: exp.Column) -> exp.Column:
 
 
 def _replaced(tree: exp.Expr, of: type[exp.Column], make: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
-    """The tree with every column that is not already resolved replaced."""
+    """Replace every column in the tree that is not resolved yet."""
     for column in list(tree.find_all(of)):
         if column.meta.get("done"):
             continue

@@ -1,10 +1,10 @@
-"""[core] What a view is: one YAML file, checked before anything runs.
+"""[core] An entity view: one YAML file, checked before anything runs.
 
-An *entity view* folds the events of n sources by key. Its expressions are Spark SQL. One rule gives them meaning:
-**inside an aggregate, ``source.column`` is every event's value; outside, it is the latest event's value**, where
-latest is decided by the source's ``order`` (then by the log's own order).
+An *entity view* folds the events of n sources by key. Its expressions are Spark SQL. One rule gives them
+meaning: **inside an aggregate, ``source.column`` is every event's value; outside, it is the latest event's
+value**, where the source's ``order`` decides which event is the latest (then the order of the log).
 
-The grammar of a file is the models below; ``docs/views.md`` explains it with examples.
+The models below are the grammar of a file; ``docs/views.md`` explains it with examples.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from hub.materializers.definition.declared import (
 
 
 class EntitySource(EventFormat):
-    """Where events of one system come from and which entity they belong to.
+    """A source of an entity view: a topic, and how its events map to entities.
 
-    ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` gives the entity's key from an event's
-    columns. ``order`` decides which event is the latest (default: the order of the log). Events with the same
-    ``unique_by`` count once in aggregates, with the values of the latest of them. Events for which ``where`` is not
-    true are left out.
+    ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` computes the entity's key from an
+    event's columns. ``order`` decides which event is the latest (default: the order of the log). Events with
+    the same ``unique_by`` count once in aggregates, with the values of the latest of them. Events for which
+    ``where`` is not true are left out.
     """
 
     topic: str = Field(min_length=1, max_length=249)
@@ -44,7 +44,7 @@ class EntitySource(EventFormat):
 
 
 class View(ViewDeclaration):
-    """An entity view as its file says it."""
+    """An entity view as declared in its file."""
 
     sources: dict[Name, EntitySource] = Field(min_length=1)
     fields: dict[Name, Sql] = Field(min_length=1)
@@ -76,12 +76,15 @@ class View(ViewDeclaration):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The row's columns in order: fields, then computed, then when its last event was if it has a ttl."""
+        """Columns of a row, in order: fields, then computed, then with a ttl the time of the last event."""
         return (*self.fields, *self.computed, *(() if self.ttl is None else (LAST_EVENT_AT,)))
 
     @property
     def counted_within(self) -> dict[str, str]:
-        """By source with unique_by: within what an identity counts once. It may count under several keys: see docs/views.md."""
+        """For each source with unique_by, the scope within which an identity counts once.
+
+        An identity may count under several keys: see docs/views.md.
+        """
         return {
             name: f"each {source.unique_by} once within its {source.key}; one that moves to another {source.key} stays "
             "counted under the former, too"
@@ -91,7 +94,7 @@ class View(ViewDeclaration):
 
     @property
     def all_sources(self) -> dict[str, EntitySource]:
-        """Its sources, and with a ttl the topic that says which rows are over: read like one more."""
+        """The view's sources, and with a ttl the topic of expired rows, which is read like a source."""
         topic = self.expiry_topic
         if topic is None:
             return dict(self.sources)

@@ -20,7 +20,7 @@ from hub.materializers.definition.entity_view import View
 
 
 def load_view(path: Path) -> View | SqlView:
-    """The view in one file: a SQL view when it has ``sql:``, else an entity view.
+    """Load the view in one file: a SQL view if it has ``sql:``, else an entity view.
 
     Raises ConfigError with file, line and column and what was expected there.
     """
@@ -43,14 +43,15 @@ def _load_view(path: Path) -> View | SqlView:
         )
     view = _with_functions(path, view)
     if not isinstance(view, View):
-        from hub.materializers.definition.sql_view import readable  # it is made of this module's names
+        from hub.materializers.definition.sql_view import readable
 
         readable(path, view)
     return view
 
 
 def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
-    """The view with what its file of functions says. Raises ConfigError with file, line and function."""
+    """Return the view with the text of its file of functions. Raises ConfigError with file, line and
+    function."""
     if view.transforms is None:
         return view
     file = path.parent / view.transforms.file
@@ -80,14 +81,14 @@ _NAMES_FILE = re.compile(r"""^transforms:\s*(?:\{\s*file:\s*)?["']?([\w./-]+\.py
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """The files that define a view: its own, and that of its functions where it names one that is there."""
+    """Return the files that define a view: its own, and its file of functions if it exists."""
     named = _NAMES_FILE.search(read_text(path, errors="replace"))
     beside = path.parent / named[1] if named else None
     return (path, beside) if beside is not None and beside.is_file() else (path,)
 
 
 def definition_text(path: Path) -> str:
-    """What defines a view, as it is written: its file, and behind it the functions that it names."""
+    """Return the text that defines a view: its file, followed by the file of functions that it names."""
     own, *beside = files_of(path)
     text = read_text(own, errors="replace")
     for each in beside:
@@ -96,7 +97,7 @@ def definition_text(path: Path) -> str:
 
 
 def view_of(body: str) -> View | SqlView:
-    """A view that was checked before, from the JSON that ``body_of`` made of it."""
+    """Load a view that was checked before from the JSON of ``body_of``."""
     if "sql" in orjson.loads(body):
         from hub.materializers.definition.sql_view import SqlView
 
@@ -105,12 +106,13 @@ def view_of(body: str) -> View | SqlView:
 
 
 def body_of(view: View | SqlView) -> str:
-    """As JSON, for the log."""
+    """Return a view as JSON, for the log."""
     return view.model_dump_json(by_alias=True, exclude_defaults=True)
 
 
 def view_files(project: Path) -> list[Path]:
-    """The files of a project's views, by name; none of those that editors leave for a while: hidden ones, links to nothing."""
+    """Return the files of a project's views, by name. Skips hidden files and broken links, which editors
+    leave temporarily."""
     found = (project / "views").glob("*.yaml")
     return sorted(path for path in found if not path.name.startswith(".") and path.exists())
 

@@ -1,12 +1,14 @@
-"""[core] Functions of a Python file beside a view: which there are, what they take and give, read without running them.
+"""[core] Python functions in a file beside a view: their names, parameters and result types, read without
+running the file.
 
 ::
 
     def digits(phone: pa.Array) -> Annotated[pa.Array, "string"]:     a batch at a time: Arrow arrays in and out
     def initials(name: str | None) -> str | None:                     a value at a time: Python's own
 
-Every function at the top of the file whose name does not begin with ``_`` can be called in the view's SQL. What it gives is
-said by its annotation, so that a view can be judged where the file must not run (``hub view validate``, another machine).
+The view's SQL can call every function at the top level of the file whose name does not begin with ``_``. The
+result type comes from the annotation, so that a view can be checked where the file must not run (``hub view
+validate``, another machine).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ MOST_CHARACTERS = 100_000
 _MOST_PARAMETERS = 16
 _WRONG = "HUB-2151"
 
-# What Python's own types are in SQL. A Decimal has no scale: its type is said in DDL.
+# SQL types of Python's types. A Decimal has no scale: its type must be given as DDL.
 _VALUES: Mapping[str, str] = {
     "str": "string",
     "int": "bigint",
@@ -44,7 +46,8 @@ _ARRAYS = ("pa.Array", "pyarrow.Array", "Array")
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``returns`` is Spark's DDL. ``by_value``: it is called a value at a time, else a batch at a time."""
+    """A Python function of a view. ``returns``: Spark's DDL. ``by_value``: called per value, else
+    per batch."""
 
     name: str
     line: int
@@ -54,13 +57,14 @@ class Function:
 
 
 def digest(text: str) -> str:
-    """What tells one state of a file from another."""
+    """Return a hash of a file's text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @lru_cache(maxsize=64)
 def functions(text: str, file: str) -> tuple[Function, ...]:
-    """The functions that a view may call, in the file's order. Raises ConfigError with file, line and function."""
+    """Return the functions that a view may call, in the file's order. Raises ConfigError with file, line and
+    function."""
     try:
         tree = ast.parse(text, file)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -140,14 +144,14 @@ def _is_array(annotation: ast.expr | None) -> bool:
 
 
 def _annotation_text(annotation: ast.expr) -> str:
-    """An annotation as it is written, also when it is written as a text."""
+    """Return an annotation as written, without quotes if it is a string."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.strip()
     return ast.unparse(annotation)
 
 
 def _given(node: ast.FunctionDef, annotation: ast.expr, file: str) -> str:
-    """The type that a function gives, as DDL."""
+    """Return the result type of a function as DDL. Raises ConfigError when it has no SQL type."""
     written: str | None = None
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).split(".")[-1] == "Annotated":
         parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else []
@@ -184,7 +188,7 @@ _SQL_HAS = frozenset(Dialect.get_or_raise("spark").parser_class.FUNCTIONS) | {
 
 
 def misused(tree: exp.Expr, known: Iterable[Function]) -> tuple[str, str] | None:
-    """(what is wrong with a call of one of the functions, what to do); None when nothing is."""
+    """Return (problem, hint) for the first call with a wrong number of arguments; None if there is none."""
     by_name = {each.name: each for each in known}
     for node in tree.find_all(exp.Anonymous):
         function = by_name.get(node.name.lower())
@@ -199,7 +203,7 @@ def misused(tree: exp.Expr, known: Iterable[Function]) -> tuple[str, str] | None
 
 
 def called(tree: exp.Expr, known: Iterable[Function]) -> Function | None:
-    """The first of the functions that an expression calls."""
+    """Return the first of the functions that an expression calls, None if it calls none."""
     by_name = {each.name: each for each in known}
     calls = (by_name.get(node.name.lower()) for node in tree.find_all(exp.Anonymous))
     return next((each for each in calls if each is not None), None)

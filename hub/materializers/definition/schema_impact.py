@@ -1,11 +1,11 @@
-"""[core] Which views a new schema would break: the columns that a view reads of a topic, against what becomes of them.
+"""[core] Schema impact: the views that a new schema would break, from the columns that they read of a topic.
 
-A view reads a column when one of its expressions names it, as ``source.column`` or, in ``key``, ``order``, ``unique_by``
-and ``where``, by its name alone. Its reader's schema has the columns by name, so a column that is renamed is gone for
-it, also with an alias. A type that stays of one kind (int to long) breaks nothing; one that does not (long to string)
-changes what the view's SQL means.
+A view reads a column when one of its expressions names it, as ``source.column`` or, in ``key``, ``order``,
+``unique_by`` and ``where``, by its name alone. The view's reader schema matches columns by name, so a renamed
+column is missing for it, even with an alias. A change of type within a kind (int to long) breaks nothing; a
+change of kind (long to string) changes the meaning of the view's SQL.
 
-``ColumnBreak`` judges one column of any format; the saved queries (``queries/saved_queries.py``) ask it, too.
+``ColumnBreak`` judges one column of any format. The saved queries (``queries/saved_queries.py``) use it, too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from hub.schema_registry.registry.snapshot import ParsedSchema
 from hub.topics.tree.tree import matches
 
 _Placed = tuple[Any, str]
-_MOST_NESTED = 64  # types; deeper, nothing is told
+_MOST_NESTED = 64  # nesting of types; deeper levels are not checked
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnImpact:
-    """One column that a view reads and that a version takes away or changes."""
+    """One column that a view reads and that a schema version removes or changes."""
 
     view: str
     column: str  # as the view's file has it: source.column
@@ -45,8 +45,10 @@ class ColumnImpact:
 
 
 def columns_read(view: View | SqlView) -> dict[str, set[tuple[str, ...]]]:
-    """By source, the paths of columns that the view reads; without Kafka's own (``_offset``, …). What is no SQL is
-    left out: it runs nowhere."""
+    """Return the paths of the columns that the view reads, by source, without Kafka's own (``_offset``, …).
+
+    Expressions that cannot be parsed are skipped: they run nowhere.
+    """
     if isinstance(view, SqlView):
         used = query_of(view).used
         return {
@@ -67,7 +69,10 @@ def columns_read(view: View | SqlView) -> dict[str, set[tuple[str, ...]]]:
 def impacts(
     views: Iterable[View | SqlView], topic: str, old: ParsedSchema, new: ParsedSchema, version: int
 ) -> list[ColumnImpact]:
-    """What in the views breaks when ``new`` becomes that version of the topic's values; [] for other than Avro."""
+    """Return the columns of the views that break when ``new`` becomes ``version`` of the topic's values.
+
+    Always [] for formats other than Avro.
+    """
     if (old.schema_type, new.schema_type) != ("AVRO", "AVRO"):
         return []
     breaks = ColumnBreak(old, new)
@@ -85,8 +90,12 @@ def impacts(
 
 
 def columns_by_field(view: View) -> dict[str, dict[str, set[tuple[str, ...]]]]:
-    """By column of the view, and "" for what decides over whole rows (``key``, ``order``, ``unique_by``, ``where``,
-    ``delete_when``): by source, the paths of columns that it is made of, through the fields that it names."""
+    """Return for each column of the view the paths of the columns that it is made of, by source, through
+    fields that it names.
+
+    The column "" has the columns of ``key``, ``order``, ``unique_by``, ``where`` and ``delete_when``, which
+    decide over whole rows.
+    """
     made: dict[str, dict[str, set[tuple[str, ...]]]] = {}
     for name, text in (*view.fields.items(), *view.computed.items()):
         made[name] = _made_of(view, text, made)
@@ -110,7 +119,7 @@ def _made_of(
     for path in _paths([text]):
         if len(path) > 1 and path[0] in view.sources:
             found.setdefault(path[0], set()).add(path[1:])
-        else:  # a field before it, whole or a part of it
+        else:  # an earlier field, or a part of it
             for source, paths in made.get(path[0], {}).items():
                 found.setdefault(source, set()).update(paths)
     return found
@@ -133,7 +142,7 @@ def _paths(expressions: Iterable[str | None]) -> Iterator[tuple[str, ...]]:
 
 
 class ColumnBreak:
-    """What becomes of a column when one schema follows another. Of two formats nothing is told."""
+    """How a column changes when one schema follows another. Reports nothing for schemas of two formats."""
 
     def __init__(self, old: ParsedSchema, new: ParsedSchema) -> None:
         self._avro: tuple[Types, Types] | None = None
@@ -150,7 +159,7 @@ class ColumnBreak:
         self._views = before, after
 
     def of(self, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-        """(path, what becomes of it: "removes", "changes from … to …"), along the path and below it."""
+        """Yield (path, change: "removes" or "changes from … to …") along the path and below it."""
         if self._avro is not None:
             return _broken(*self._avro, path)
         return iter(()) if self._views is None else _broken_field(*self._views, path)
@@ -159,10 +168,10 @@ class ColumnBreak:
 def _broken_field(
     before: SchemaView, after: SchemaView, path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Of a schema that is described: by the plain kinds of values, as far as the types are unambiguous."""
+    """Compare described schemas by plain kinds of values, as far as the types are unambiguous."""
     for depth in range(1, len(path) + 1):
         was, now = _field(before, path[:depth]), _field(after, path[:depth])
-        if was is None and depth > 1:  # a part of a value that is no record
+        if was is None and depth > 1:  # the path goes into a value that is not a record
             yield from _broken_field(before, after, path[: depth - 1])
             return
         if was is None:
@@ -217,11 +226,11 @@ def _field_text(field: SchemaField) -> str:
 
 
 def _broken(before: Types, after: Types, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(path, what becomes of it), along the path and below it."""
+    """Yield (path, change) along the path and below it, for Avro."""
     was, now = before.root, after.root
     for depth, name in enumerate(path, 1):
         inner = before.field(*was, name), after.field(*now, name)
-        if inner[0] is None:  # nothing there; or a part of a value that is no record
+        if inner[0] is None:  # no such column, or the path goes into a value that is not a record
             path = path[: depth - 1]
             break
         if inner[1] is None:
@@ -266,7 +275,7 @@ def _changed(
 
 
 def _value(types: Types, placed: _Placed) -> _Placed:
-    """The type beside null, its name resolved."""
+    """Return the type besides null, with its name resolved."""
     found, space = types.resolved(*placed)
     if isinstance(found, list):
         branches = [each for each in found if each != "null"]
@@ -276,7 +285,7 @@ def _value(types: Types, placed: _Placed) -> _Placed:
 
 
 def _kind(schema: Any) -> str:
-    """What the view's SQL sees: kinds of values, and of the rest the type itself."""
+    """Return the kind of values that the view's SQL sees; for other types, the type itself."""
     if isinstance(schema, list):
         return f"union of {len(schema)}"
     found = kind(schema)

@@ -1,5 +1,7 @@
-"""[core] What Spark's analyzer would refuse in SQL, as far as it is known without Spark: functions that it does not have, aggregates
-of aggregates and of lists, windows without a length. ``hub view validate`` asks Spark itself where it is there.
+"""[core] Check SQL for what Spark's analyzer would refuse, without Spark.
+
+Finds unknown functions, aggregates of aggregates and of lists, and windows without a length. ``hub view
+validate`` asks Spark itself where it is available.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ from hub.errors import nearest
 from hub.materializers.sql_rules.spark_functions import FUNCTIONS, MORE_AGGREGATES
 from hub.materializers.types.avro_types import AvroType
 
-# Aggregates that add: of a list, a map or a struct there is no sum.
+# Aggregates that add: they do not work on a list, a map or a struct.
 _ADDING = (exp.Sum, exp.Avg, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop)
 _NESTED_KINDS = {"array": "a list", "map": "a map", "record": "a struct"}
 _WINDOWS = ("window", "session_window")
 _LENGTH = re.compile(r"^\s*(?:interval\s+)?([+-]?\d+)\s*[a-z]+\s*$", re.IGNORECASE)
-# A quantifier over a group that ends in one: (a+)+, (a*b?)*, ([a-z]+)*. Java tries all ways to divide the text between them.
+# A quantifier over a group that ends in a quantifier: (a+)+, (a*b?)*, ([a-z]+)*. Java tries all ways to split
+# the text between them.
 _NESTED_QUANTIFIER = re.compile(r"\((?:[^()\\]|\\.)*[+*]\)?[+*]|\((?:[^()\\]|\\.)*[+*]\)\{\d+,")
 _PATTERNS = (
     exp.RegexpLike,
@@ -33,7 +36,7 @@ _PATTERNS = (
 
 @dataclass(frozen=True, slots=True)
 class SqlProblem:
-    """What is wrong, the way out, and where."""
+    """A problem in SQL: what is wrong, how to fix it, and the node."""
 
     what: str
     hint: str
@@ -43,8 +46,11 @@ class SqlProblem:
 def problem_in(
     tree: exp.Expr, own: Collection[str], kind_of: Callable[[exp.Column], str | None] = lambda _column: None
 ) -> SqlProblem | None:
-    """Return the first thing that Spark would refuse; None when nothing is known. ``own``: the view's Python functions;
-    ``kind_of``: the Avro kind of a column, None where it is not known."""
+    """Return the first problem that Spark would refuse; None if none is found.
+
+    ``own``: names of the view's Python functions. ``kind_of``: returns the Avro kind of a column, None if
+    unknown.
+    """
     for node in tree.walk():
         found = (
             _unknown_function(node, own)
@@ -58,7 +64,7 @@ def problem_in(
 
 
 def slow_patterns(tree: exp.Expr) -> list[str]:
-    """The regular expressions in a tree whose time may double with each character of a text."""
+    """Return the regular expressions in a tree whose run time may double with each character of a text."""
     found = []
     for node in tree.find_all(*_PATTERNS):
         pattern = node.args.get("expression")
@@ -83,7 +89,7 @@ def _unknown_function(node: exp.Expr, own: Collection[str]) -> SqlProblem | None
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Whether a node is a call of an aggregate, one that sqlglot does not know included."""
+    """Return True if a node is a call of an aggregate, including those that sqlglot does not know."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in MORE_AGGREGATES
     return isinstance(node, exp.AggFunc)
@@ -102,7 +108,7 @@ def _nested_aggregate(node: exp.Expr) -> SqlProblem | None:
 
 
 def _around(node: exp.Expr) -> exp.Expr:
-    """An aggregate with its FILTER and the like: what stands in the place of it."""
+    """Return an aggregate with its FILTER and similar clauses."""
     while isinstance(node.parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
         node = node.parent
     return node
@@ -144,8 +150,10 @@ def _text(node: exp.Expr) -> str:
 
 
 def kinds(types: Mapping[str, Mapping[str, AvroType]]) -> Callable[[exp.Column], str | None]:
-    """``kind_of`` for the columns of sources (their types by source and name): of a name that is a column of several, the kind
-    that all have."""
+    """Return ``kind_of`` for the columns of sources, from their types by source and name.
+
+    For a name that several sources have, it returns the kind that all of them share, else None.
+    """
     found: dict[str, set[str]] = {}
     for columns in types.values():
         for name, each in columns.items():
@@ -154,7 +162,7 @@ def kinds(types: Mapping[str, Mapping[str, AvroType]]) -> Callable[[exp.Column],
 
 
 def _kind(type_: AvroType) -> str:
-    """The kind of a type beside null."""
+    """Return the kind of a type besides null."""
     options = [each for each in type_ if each != "null"] if isinstance(type_, list) else [type_]
     only = options[0] if len(options) == 1 else None
     return str(only.get("type")) if isinstance(only, dict) else str(only)

@@ -1,7 +1,9 @@
-"""[core] What in a view's SQL would be another value when it is computed again, calls out of Spark, or stops at one event.
+"""[core] Refuse SQL that gives another value when it is computed again, that calls out of Spark, or that
+stops at one event.
 
-A view is a function of its events: built anew, it has the same rows. One list for every kind of view; each refuses with a code of
-its own. Words are looked for in the text, for the parser knows some functions by other names, or as columns.
+A view is a function of its events: when it is rebuilt, it has the same rows. This list applies to every kind
+of view; each kind reports its own error code. Function names are searched in the text, because the parser
+renames some functions or takes them for columns.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _WHAT: Mapping[str, str] = {
     _CALLS_OUT: "calls Java, which the hub cannot judge",
     _STOPS: "stops the view at one event",
 }
-# By Spark's name of a function, the way out.
+# What to use instead, by Spark's name of the function.
 _REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         (
@@ -51,25 +53,27 @@ _REFUSED: Mapping[str, str] = {
         "sort it: array_join(sort_array(collect_set(x)), ',') in a window",
     ),
 }  # fmt: skip
-# Called without brackets too; and called without arguments only (with some they are repeatable, or not Spark's).
+# _BARE: may be called without brackets. _ONLY_EMPTY: refused only without arguments (with arguments they are
+# repeatable, or not Spark's).
 _BARE = {
     "current_timestamp", "current_date", "localtimestamp", "current_time", "current_user", "user", "session_user",
     "current_catalog", "current_database", "current_schema", "current_path",
 }  # fmt: skip
 _ONLY_EMPTY = {"unix_timestamp", "user", "version"}
-# What else a column may be called; Spark prefers the column.
+# Also possible names of columns, which Spark prefers.
 _NAMES = {"user", "version", "current_path"}
 
-# What Spark reads as a time of its clock where a text becomes one.
+# Words that Spark replaces by the current time when it converts a text to a time.
 _WORD_OF_CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)(?![a-z])", re.IGNORECASE)  # no "Nowak"
 _OF_TIME = re.compile("DATE|TIME|DAY|YEAR|MONTH|HOUR|MINUTE|SECOND|QUARTER|WEEK|EXTRACT|TS_OR_DS|UNIX|WINDOW")
 _COMPARES = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
-_IV = 4  # aes_encrypt(text, key, mode, padding, iv): without one it takes one by chance
+_IV = 4  # index of iv in aes_encrypt(text, key, mode, padding, iv); without iv it is random
 
 
 @dataclass(frozen=True, slots=True)
 class NondeterministicPart:
-    """``at``: where it stands; ``what`` is wrong, with its words; ``hint``: the way out."""
+    """A refused part of SQL: ``at``, its token or node; ``what``, the problem; ``hint``, what to
+    use instead."""
 
     at: Token | exp.Expr
     what: str
@@ -77,7 +81,8 @@ class NondeterministicPart:
 
 
 def refused(tokens: Sequence[Token], tree: exp.Expr) -> NondeterministicPart | None:
-    """The first thing in an SQL text, tokens and tree, that a view cannot have; None when there is none."""
+    """Return the first part of a SQL text (tokens and tree) that a view cannot have; None if there
+    is none."""
     return next(_words(tokens, tree), None) or next(_calls(tree), None)
 
 
@@ -106,14 +111,14 @@ _ANOTHER = "gives another value on every replay"
 
 
 def _is_column(token: Token, tree: exp.Expr) -> bool:
-    """Whether a word is a name of the author's: a column's own (``user``), which Spark prefers to the function."""
+    """Return True if a word is a column's name (``user``), which Spark prefers to the function."""
     return token.text.lower() in _NAMES and any(
         identifier.meta.get("start") == token.start for identifier in tree.find_all(exp.Identifier)
     )
 
 
 def _calls(tree: exp.Expr) -> Iterator[NondeterministicPart]:
-    """What depends on its arguments."""
+    """Yield calls that are refused because of their arguments."""
     for node in tree.walk():
         hint = None
         if isinstance(node, exp.Mode) and not isinstance(node.parent, exp.WithinGroup):

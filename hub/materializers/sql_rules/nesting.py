@@ -1,5 +1,7 @@
-"""[core] How deep SQL may nest, looked at before anything recurses: the parser and its tree are Python's, and Spark's planner and
-each evaluation of an expression recurse in Java. A text that is deeper is an error of its author's, not of a stack.
+"""[core] Limit how deep SQL nests, checked without recursion.
+
+The parser and its tree recurse in Python; Spark's planner and each evaluation of an expression recurse in
+Java. SQL that is too deep must give an error for its author, not a stack overflow.
 """
 
 from __future__ import annotations
@@ -10,24 +12,24 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 MOST_BRACKETS = 40
-# Of a view's tree: a chain such as a + b + c is as deep as it is long.
+# Most levels of a view's tree. A chain such as a + b + c is as deep as it is long.
 MOST_LEVELS = 250
 
 _OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE)
 _CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END)
 
 
-_LONGEST = 60  # characters of a text that a message shows
+_LONGEST = 60  # most characters of a text that a message shows
 
 
 def shortened(text: str) -> str:
-    """An expression as a message shows it: whole when it is short."""
+    """Return an expression for a message, cut if it is long."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def deep_token(tokens: Iterable[Token], most: int = MOST_BRACKETS) -> Token | None:
-    """Return the first token that is within more than ``most`` brackets; None when there is none."""
+    """Return the first token within more than ``most`` brackets; None if there is none."""
     depth = 0
     for token in tokens:
         if token.token_type in _OPEN:
@@ -40,7 +42,7 @@ def deep_token(tokens: Iterable[Token], most: int = MOST_BRACKETS) -> Token | No
 
 
 def deep_node(tree: exp.Expr, most: int = MOST_LEVELS) -> exp.Expr | None:
-    """Return the first node that lies more than ``most`` levels deep; None when there is none. Does not recurse."""
+    """Return the first node more than ``most`` levels deep; None if there is none. Does not recurse."""
     waiting = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()

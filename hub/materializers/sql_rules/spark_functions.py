@@ -1,4 +1,5 @@
-"""[core] The functions that the locked version of Spark has (``SHOW SYSTEM FUNCTIONS``); a test asks Spark for them."""
+"""[core] The functions of the locked Spark version (``SHOW SYSTEM FUNCTIONS``). A test compares them with
+Spark's own list."""
 
 from __future__ import annotations
 

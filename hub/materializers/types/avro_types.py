@@ -1,12 +1,12 @@
-"""[core] Avro schemas as a view needs them: projected for reading, derived for writing.
+"""[core] Avro schemas for views: projected for reading, derived for writing.
 
-Reading: every writer's schema is resolved with the schema that the view reads with (``avro_resolution``), of which only
-the used fields are asked for: unused ones are skipped, not decoded. The reader carries one field more, ``PROOF``, that
-no writer has: its default is there after a successful decode and missing after a failed one, which Spark's permissive
-mode would otherwise make look like a row of nulls.
+Reading: every writer schema is resolved against the schema that the view reads with (``avro_resolution``),
+which has only the used fields; unused ones are skipped, not decoded. The reader schema has one more field,
+``PROOF``, that no writer has. Its default is present after a successful decode and missing after a failed
+one. In Spark's permissive mode, a failure would otherwise look like a row of nulls.
 
-All writers of all of a view's sources are read through one pair of unions, ``united``: Spark pays for each decoding
-expression again in every task, more than for the events of a small batch.
+All writers of all sources of a view are read through one pair of unions, ``united``: Spark evaluates each
+decoding expression again in every task, which costs more than the events of a small batch.
 
 Writing: a changelog's schema follows from Spark's row type.
 """
@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 from hub.errors import CallerError
 from hub.schema_registry.codecs.avro_resolution import Resolution, resolve
 
-AvroType = Any  # a parsed Avro schema: a name, a list (union) or a mapping, as the specification has it
+AvroType = Any  # a parsed Avro schema as in the specification: a name, a list (union) or a mapping
 
 PROOF = "_decoded"
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -29,7 +29,7 @@ Kind = Literal["integer", "floating", "decimal", "string", "boolean", "timestamp
 
 
 def field_types(schema: AvroType) -> dict[str, AvroType]:
-    """A record schema's fields: name to type. Raises CallerError when the schema is no record."""
+    """Return a record schema's field types by name. Raises CallerError when the schema is not a record."""
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         raise CallerError(
             "an event's schema must be an Avro record", hint="wrap the value in a record with one field"
@@ -38,7 +38,8 @@ def field_types(schema: AvroType) -> dict[str, AvroType]:
 
 
 def kind(avro_type: AvroType) -> Kind:
-    """What sort of value a type holds, for typing aggregates; unions with null count as their other branch."""
+    """Return the kind of value that a type holds, for typing aggregates. A union with null counts as its
+    other branch."""
     if isinstance(avro_type, list):
         branches = [branch for branch in avro_type if branch != "null"]
         return kind(branches[0]) if len(branches) == 1 else "other"
@@ -63,7 +64,7 @@ def kind(avro_type: AvroType) -> Kind:
 
 
 def has_map(avro_type: AvroType) -> bool:
-    """Whether a map is defined anywhere in it."""
+    """Return True if the type contains a map at any level."""
     if isinstance(avro_type, Mapping):
         return avro_type.get("type") == "map" or any(
             has_map(avro_type.get(part)) for part in ("type", "items", "fields")
@@ -72,32 +73,34 @@ def has_map(avro_type: AvroType) -> bool:
 
 
 def has_micros(avro_type: AvroType) -> bool:
-    """Whether it is a time finer than milliseconds."""
+    """Return True if the type is a time finer than milliseconds."""
     if isinstance(avro_type, list):
         return any(map(has_micros, avro_type))
     return isinstance(avro_type, Mapping) and avro_type.get("logicalType") == "timestamp-micros"
 
 
 def projected(writer: AvroType, reader: AvroType, columns: Iterable[str], space: str = "_r") -> Resolution:
-    """Resolve a writer's schema with those columns of the reader's. All names get the namespace ``space``."""
+    """Resolve a writer schema against the given columns of the reader schema. All names get the namespace
+    ``space``."""
     found = resolve(writer, reader, columns, space=space)
     proof = {"name": PROOF, "type": "boolean", "default": True}
     return replace(found, reader={**found.reader, "fields": [*found.reader["fields"], proof]})
 
 
 def united(schemas: Sequence[AvroType]) -> AvroType:
-    """A record whose one field, ``one``, is the union of these: branch 0 is empty and never used, the n-th schema is
-    branch n + 1. (Spark decodes records only; a record adds no bytes.)
+    """Return a record whose one field, ``one``, is the union of the schemas. (Spark decodes only records; a
+    record adds no bytes.)
 
-    An event's bytes carry no names, so each schema has names in a namespace of its own (``projected``): a writers' and a
-    readers' union in the same order resolve branch by branch.
+    Branch 0 is empty and never used; the n-th schema is branch n + 1. An event's bytes contain no names, so
+    each schema has names in a namespace of its own (``projected``): a union of writers and a union of readers
+    in the same order resolve branch by branch.
     """
     nothing = {"type": "record", "name": "_none", "fields": []}
     return {"type": "record", "name": "_event", "fields": [{"name": "one", "type": [nothing, *schemas]}]}
 
 
 def branch_bytes(n: int) -> bytes:
-    """What stands before the bytes of an event of the n-th schema of ``united``: the branch as Avro writes longs."""
+    """Return the prefix of an event of the n-th schema of ``united``: the branch as an Avro long."""
     left, out = (n + 1) << 1, bytearray()
     while left > 0x7F:
         out.append(left & 0x7F | 0x80)
@@ -114,7 +117,7 @@ def _full_name(named: AvroType, namespace: str) -> str:
 
 
 def _named_types(avro_type: AvroType, namespace: str) -> Iterator[tuple[str, AvroType]]:
-    """Every named type defined within, by full name."""
+    """Yield every named type defined within a type, by full name."""
     if isinstance(avro_type, list):
         for branch in avro_type:
             yield from _named_types(branch, namespace)
@@ -132,7 +135,7 @@ def _named_types(avro_type: AvroType, namespace: str) -> Iterator[tuple[str, Avr
             yield from _named_types(inner, namespace)
 
 
-# How Spark reads Avro's types, as its DDL writes them (Avro Data Source Guide, "Supported types").
+# Spark's DDL types for Avro types (Avro Data Source Guide, "Supported types").
 _READ: Mapping[str, str] = {
     "null": "void",
     "boolean": "boolean",
@@ -155,7 +158,7 @@ _READ_LOGICAL: Mapping[str, str] = {
 
 
 def spark_types(schema: AvroType) -> dict[str, str]:
-    """A record schema's fields as Spark types them, in DDL; "" for a type that only Spark can tell."""
+    """Return a record schema's field types in Spark's DDL; "" for a type that only Spark can infer."""
     definitions = dict(_named_types(schema, ""))
     namespace = schema.get("namespace", "") if isinstance(schema, Mapping) else ""
     return {
@@ -199,7 +202,7 @@ def _spark_type(avro_type: AvroType, namespace: str, definitions: Mapping[str, A
     return inner(of)
 
 
-# Spark's names for its types (StructType.jsonValue) and how a changelog writes them.
+# Avro types in changelogs for Spark's type names (StructType.jsonValue).
 _WRITTEN: Mapping[str, AvroType] = {
     "string": "string",
     "boolean": "boolean",
@@ -219,10 +222,10 @@ _WRITTEN: Mapping[str, AvroType] = {
 def changelog_schema(
     view: str, row_fields: Sequence[Mapping[str, Any]], *, required: Iterable[str]
 ) -> AvroType:
-    """The Avro schema of a view's rows from Spark's fields (``StructType.jsonValue()["fields"]``).
+    """Return the Avro schema of a view's rows from Spark's fields (``StructType.jsonValue()["fields"]``).
 
-    Every field is nullable with default null, so any change of a view that adds or drops fields is compatible in
-    both directions; ``required`` ones are not nullable. Raises CallerError for types that Avro cannot hold.
+    Every field is nullable with default null, so that adding or dropping a field is compatible in both
+    directions. ``required`` fields are not nullable. Raises CallerError for types that Avro cannot hold.
     """
     must = set(required)
     fields = []

@@ -1,10 +1,11 @@
-"""[core] Defaults of JSON Schemas: a property that an event does not have is the ``default`` of its schema.
+"""[core] Defaults of JSON Schemas: a property that an event lacks has the ``default`` of its schema.
 
-The schema is the Avro-shaped record that ``formats`` makes of a JSON Schema. Its fields carry ``default`` and, where the
-schema admits null, ``admits_null``: then only a property that is missing has the default, and a null stays null. Else
-null is no value of the property, and has the default too.
+The schema is the Avro record that ``source_formats`` makes of a JSON Schema. Its fields have ``default`` and,
+if the schema admits null, ``admits_null``. With ``admits_null``, only a missing property gets the default,
+and a null stays null. Otherwise null is not a value of the property, and gets the default too.
 
-``filled`` does it to a value in Python, ``filled_row`` writes the same as an expression over what Spark's parser made.
+``filled`` applies defaults to a value in Python. ``filled_row`` writes the same as an expression over the
+result of Spark's parser.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _DEEPEST = 64
 
 
 def filled(value: Any, of: AvroType, depth: int = 0) -> Any:
-    """A JSON value with the defaults of its schema."""
+    """Return a JSON value with the defaults of its schema."""
     of = _beside_null(of)
     if not isinstance(of, Mapping) or depth > _DEEPEST:
         return value
@@ -44,7 +45,7 @@ def filled(value: Any, of: AvroType, depth: int = 0) -> Any:
 
 
 def has_defaults(of: AvroType) -> bool:
-    """Whether there is a default anywhere in a type."""
+    """Return True if there is a default anywhere in a type."""
     of = _beside_null(of)
     if not isinstance(of, Mapping):
         return False
@@ -54,8 +55,10 @@ def has_defaults(of: AvroType) -> bool:
 
 
 def filled_row(row: str, text: str, schema: AvroType, columns: Iterable[str]) -> str:
-    """Those columns of a struct ``row`` that was parsed from the JSON ``text``, with defaults, as Spark SQL: the row itself
-    where no column has a default."""
+    """Return columns of a struct ``row``, parsed from the JSON ``text``, with defaults, as Spark SQL.
+
+    Returns ``row`` itself if none of the columns has a default.
+    """
     wanted = {each["name"]: each for each in schema["fields"]}
     fields = [wanted[name] for name in columns]
     if not has_defaults({"type": "record", "fields": fields}):
@@ -85,7 +88,7 @@ def _field(row: str, text: str, field: Mapping[str, Any], depth: int) -> str:
 
 
 def _inner(value: str, text: str, of: AvroType, depth: int) -> str:
-    """The value with the defaults that are within it."""
+    """Return the value with the defaults of its nested fields."""
     of = _beside_null(of)
     if not has_defaults(of):
         return value

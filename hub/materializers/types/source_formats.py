@@ -1,8 +1,8 @@
-"""[core] Events that are no Avro, as the columns that a view sees: JSON, CSV, JSON Schema, Protobuf.
+"""[core] Events that are not Avro, as the columns that a view sees: JSON, CSV, JSON Schema, Protobuf.
 
-Everything that judges a view (its columns, their kinds, what a checkpoint fits) speaks of an Avro record. So the schema
-of any format becomes one, with how it is read beside it under ``hub``: ``ValueReading``. What Avro itself reads has none,
-and nothing of it changes.
+All checks of a view (its columns, their kinds, which checkpoint fits) work on an Avro record. So the schema
+of every format is converted to one, with a ``ValueReading`` under ``hub`` that says how events are read. Avro
+schemas have no such note and are not changed.
 
 ::
 
@@ -36,7 +36,7 @@ from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
 
 Form = Literal["json", "csv", "protobuf"]
 
-# Of a field with a default: whether null is a value of the property too, and stays null.
+# Key of a field with a default: null is also a value of the property, and stays null.
 ADMITS_NULL = "admits_null"
 _NOTE = "hub"
 _DEEPEST = 16
@@ -44,10 +44,11 @@ _DEEPEST = 16
 
 @dataclass(frozen=True, slots=True)
 class ValueReading:
-    """How bytes become the columns. ``framed``: behind Confluent's five bytes, else they are the record's whole value.
+    """How an event's bytes become columns.
 
-    ``separator`` is CSV's, ``null`` the text that it writes for null. ``files`` is Protobuf's FileDescriptorSet,
-    ``message`` the full name of the message in it that is read.
+    ``framed``: the value follows Confluent's five bytes; otherwise it is the record's whole value.
+    ``separator``: CSV's separator. ``null``: CSV's text for null. ``files``: Protobuf's FileDescriptorSet.
+    ``message``: full name of the message in it that is read.
     """
 
     form: Form
@@ -59,7 +60,7 @@ class ValueReading:
 
 
 def reading_of(schema: AvroType) -> ValueReading | None:
-    """How events of a schema are read; None: as Avro."""
+    """Return how events of a schema are read; None: as Avro."""
     note = schema.get(_NOTE) if isinstance(schema, Mapping) else None
     if note is None:
         return None
@@ -81,7 +82,7 @@ def _noted(schema: AvroType, reading: ValueReading) -> AvroType:
 def declared(
     form: Literal["json", "csv"], columns: Mapping[str, str], *, separator: str = ",", null: str = ""
 ) -> AvroType:
-    """The schema of events without a schema id. ``columns``: types by name, as Spark's DDL writes them.
+    """Return the schema of events without a schema id. ``columns``: types by name, in Spark's DDL.
 
     Raises ValueError with what is wrong with a column's type.
     """
@@ -91,9 +92,9 @@ def declared(
 
 
 def of_registry(source: SchemaSource) -> AvroType:
-    """A registered schema as columns: Avro's own is itself, of any other format a record.
+    """Return a registered schema as columns: Avro's own schema, or a record for any other format.
 
-    Raises InvalidSchema when it cannot be read, or describes no object.
+    Raises InvalidSchema when it cannot be parsed or describes no object.
     """
     if source.schema_type == "AVRO":
         return orjson.loads(source.text)
@@ -105,8 +106,10 @@ def of_registry(source: SchemaSource) -> AvroType:
 
 
 def without_defaults(schema: AvroType) -> AvroType:
-    """A schema as views read it before they knew defaults: its own fields have none, nor aliases, nor have messages of
-    Protobuf anywhere."""
+    """Return a schema as views read it before they supported defaults.
+
+    Its own fields have neither defaults nor aliases, and messages of Protobuf have no defaults at any level.
+    """
     fields = [
         {**{key: of for key, of in each.items() if key not in ("aliases", ADMITS_NULL)}, "default": None}
         for each in schema["fields"]
@@ -153,7 +156,7 @@ TYPE_NAMES = (*_SCALARS, "decimal", "array", "map", "struct")
 
 
 class UnknownType(ValueError):
-    """A type that is none. ``word`` is what stands in its place."""
+    """An invalid type. ``word``: the word in the place of a type."""
 
     def __init__(self, word: str, said: str) -> None:
         super().__init__(said)
@@ -161,7 +164,8 @@ class UnknownType(ValueError):
 
 
 def of_ddl(text: str) -> AvroType:
-    """A type of Spark's DDL as Avro has it: ``array<struct<sku: string, qty: int>>``. Raises UnknownType.
+    """Parse a type in Spark's DDL to Avro, such as ``array<struct<sku: string, qty: int>>``. Raises
+    UnknownType.
 
     >>> of_ddl("map<string, bigint>")
     {'type': 'map', 'values': ['null', 'long']}
@@ -267,7 +271,7 @@ class _Ddl:
 
 
 def ddl_of(avro_type: AvroType) -> str:
-    """A type as Spark's DDL writes it.
+    """Return a type in Spark's DDL.
 
     >>> ddl_of(of_ddl("struct<sku: string, qty: int>"))
     'struct<`sku`:string,`qty`:int>'
@@ -276,7 +280,7 @@ def ddl_of(avro_type: AvroType) -> str:
 
 
 def columns_ddl(schema: AvroType, columns: Iterable[str]) -> list[str]:
-    """Those columns of a record as DDL, each ```name`:type``."""
+    """Return the given columns of a record as DDL, each ```name`:type``."""
     types = {field["name"]: field["type"] for field in schema["fields"]}
     return [f"{_quoted(name)}:{_ddl_of(types[name])}" for name in columns]
 
@@ -306,8 +310,11 @@ def _quoted(name: str) -> str:
 
 
 def of_json_schema(schema: JsonSchema) -> AvroType:
-    """The columns of a JSON Schema's object. What has no type of its own (``{}``, several types, an object without
-    properties inside itself) is its JSON text. Raises InvalidSchema for what is no object."""
+    """Return the columns of a JSON Schema's object. Raises InvalidSchema when the schema describes no object.
+
+    Values without one clear type (``{}``, several types, a nested object without properties) become their
+    JSON text.
+    """
     documents = {name: each.raw for name, each in schema.named.items()}
     reader = _JsonSchemaReader(schema.raw, documents)
     found = reader.type(schema.raw, schema.raw, ())
@@ -318,7 +325,7 @@ def of_json_schema(schema: JsonSchema) -> AvroType:
 
 _FORMATS: Mapping[str, AvroType] = {"date-time": _SCALARS["timestamp"], "date": _SCALARS["date"]}
 _OF_KIND: Mapping[str, AvroType] = {"integer": "long", "number": "double", "boolean": "boolean"}
-# What Kafka Connect notes of a type that JSON Schema has no word for.
+# Types that Kafka Connect notes as ``connect.type`` because JSON Schema has no word for them.
 _OF_CONNECT: Mapping[str, AvroType] = {
     "int8": "int",
     "int16": "int",
@@ -335,7 +342,8 @@ class _JsonSchemaReader:
         self._own, self._named, self._records = own, named, 0
 
     def type(self, node: Any, document: Any, within: tuple[int, ...]) -> AvroType:
-        """``within``: the nodes that this one stands in, by identity: one that comes again is its JSON text."""
+        """Return the type of a node. ``within``: identities of the enclosing nodes; a node in itself becomes
+        its JSON text."""
         if not isinstance(node, Mapping) or id(node) in within or len(within) > _DEEPEST * 4:
             return "string"
         within = (*within, id(node))
@@ -372,7 +380,8 @@ class _JsonSchemaReader:
         return _OF_KIND.get(str(kind), "string")
 
     def _one_of(self, nodes: list[Any], document: Any, within: tuple[int, ...]) -> AvroType:
-        """One type besides null: it. Several objects: the properties of all. Else the JSON text."""
+        """Return the type of alternatives: the only type besides null; for several objects, their properties;
+        else JSON text."""
         branches = [each for each in nodes if not (isinstance(each, Mapping) and each.get("type") == "null")]
         types = [self.type(each, document, within) for each in branches]
         if not types:
@@ -396,7 +405,7 @@ class _JsonSchemaReader:
         return {"type": "record", "name": name, "fields": fields}
 
     def _default(self, node: Any, document: Any) -> dict[str, Any]:
-        """A property's default, and whether it may be null besides; {} where it has none."""
+        """Return a property's default and if it may be null; {} if it has no default."""
         for _ in range(_DEEPEST):
             if not isinstance(node, Mapping):
                 return {}
@@ -426,7 +435,7 @@ class _JsonSchemaReader:
         return None in node["enum"] if isinstance(node.get("enum"), list) else node.get("const") is None
 
     def _merged(self, node: Mapping[str, Any], document: Any, seen: set[int]) -> Mapping[str, Any]:
-        """A node with the properties that its ``allOf`` adds."""
+        """Return a node with the properties that its ``allOf`` adds."""
         parts = node.get("allOf")
         if not isinstance(parts, list) or id(node) in seen:
             return node
@@ -473,7 +482,7 @@ _OF_PROTOBUF: Mapping[int, AvroType] = {
     _KIND.TYPE_INT64: "long",
     _KIND.TYPE_SINT64: "long",
     _KIND.TYPE_SFIXED64: "long",
-    # What it holds may be twice a bigint.
+    # An unsigned 64-bit value may exceed BIGINT.
     _KIND.TYPE_UINT64: {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0},
     _KIND.TYPE_FIXED64: {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0},
     _KIND.TYPE_BOOL: "boolean",
@@ -481,7 +490,7 @@ _OF_PROTOBUF: Mapping[int, AvroType] = {
     _KIND.TYPE_BYTES: "bytes",
     _KIND.TYPE_ENUM: "string",
 }
-# Messages that everybody has, by what they mean. The rest of google.protobuf is read like any message.
+# Well-known messages by meaning. Other messages of google.protobuf are read like any message.
 WELL_KNOWN: Mapping[str, AvroType] = {
     "google.protobuf.Timestamp": _SCALARS["timestamp"],
     "google.protobuf.DoubleValue": "double",
@@ -493,7 +502,7 @@ WELL_KNOWN: Mapping[str, AvroType] = {
     "google.protobuf.BoolValue": "boolean",
     "google.protobuf.StringValue": "string",
     "google.protobuf.BytesValue": "bytes",
-    # Values of any type: their JSON text.
+    # Values of any type become their JSON text.
     "google.protobuf.Struct": "string",
     "google.protobuf.Value": "string",
     "google.protobuf.ListValue": "string",
@@ -501,9 +510,11 @@ WELL_KNOWN: Mapping[str, AvroType] = {
 
 
 def of_protobuf(schema: ProtobufSchema) -> AvroType:
-    """The columns of a .proto file's first message, and its files for who reads. A message inside itself is left out.
+    """Return the columns of a .proto file's first message, with the files for its reader. Omits a message
+    inside itself.
 
-    Raises InvalidSchema when there is no message."""
+    Raises InvalidSchema when the file has no message.
+    """
     if not schema.file.message_type:
         raise InvalidSchema("the schema has no message")
     messages: dict[str, DescriptorProto] = {}
@@ -518,7 +529,7 @@ def of_protobuf(schema: ProtobufSchema) -> AvroType:
 
 
 def _plain(file: FileDescriptorProto) -> FileDescriptorProto:
-    """With a name: a pool knows files by them."""
+    """Return the file with a name: a descriptor pool identifies files by name."""
     if file.name:
         return file
     named = FileDescriptorProto()
@@ -548,7 +559,7 @@ def _message_type(name: str, messages: Mapping[str, DescriptorProto], within: tu
 def _field_type(
     field: FieldDescriptorProto, messages: Mapping[str, DescriptorProto], within: tuple[str, ...]
 ) -> AvroType | None:
-    """None: a message inside itself."""
+    """Return a field's type; None for a message inside itself."""
     of: AvroType | None
     if field.type in (_KIND.TYPE_MESSAGE, _KIND.TYPE_GROUP):
         name = field.type_name.lstrip(".")
@@ -562,9 +573,7 @@ def _field_type(
             return None
         else:
             of = _message_type(name, messages, within)
-            if not of[
-                "fields"
-            ]:  # Spark's Avro has no record without a field; that it is there, is what it says
+            if not of["fields"]:  # Spark's Avro has no record without fields; only its presence is kept
                 of = "boolean"
     else:
         of = _OF_PROTOBUF[field.type]

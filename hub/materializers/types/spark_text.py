@@ -1,7 +1,7 @@
-"""[core] Names and values as Spark SQL has them in its text.
+"""[core] Names and values in the text of Spark SQL.
 
-A plan is written as text wherever it can be: a column that Python puts together asks Spark's JVM five questions for each of
-its parts, and a view has thousands.
+Plans are written as text wherever possible: a column built in Python makes five calls to Spark's JVM for each
+of its parts, and a view has thousands.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Iterable
 
 
 def quoted(name: str) -> str:
-    """A name that is no keyword and has no dot, whatever it is."""
+    """Return a name quoted, so that keywords and dots in it have no meaning."""
     return f"`{name.replace('`', '``')}`"
 
 
 def literal(value: str | bytes) -> str:
-    """Text, or bytes."""
+    """Return a text or bytes literal."""
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def one_of(what: str, values: Iterable[str | bytes]) -> str:
-    """Whether it is one of these; of none it is not."""
+    """Return a condition that ``what`` equals one of the values; FALSE if there are no values."""
     written = [literal(value) for value in values]
     if not written:
         return "FALSE"
@@ -30,12 +30,13 @@ def one_of(what: str, values: Iterable[str | bytes]) -> str:
 
 
 def struct(fields: Iterable[tuple[str, str]]) -> str:
-    """A struct of (name, expression)."""
+    """Return a struct of (name, expression) pairs."""
     return f"STRUCT({', '.join(f'{of} AS {quoted(name)}' for name, of in fields)})"
 
 
 def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
-    """The value of the first condition that holds, of (condition, value). There is one at least."""
+    """Return a CASE over (condition, value) pairs: the value of the first condition that holds. Needs at
+    least one pair."""
     written = " ".join(f"WHEN {when} THEN {then}" for when, then in cases)
     last = "" if otherwise is None else f" ELSE {otherwise}"
     return f"CASE {written}{last} END"
