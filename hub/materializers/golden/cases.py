@@ -1,7 +1,8 @@
-"""[core] Golden tests of views: events in, with their times, and exactly the rows that must come out.
+"""[core] Cases of golden tests: timed events, and exactly the rows that the view must produce.
 
-``views/tests/<anything>.yaml`` beside the views; the grammar is the models below, ``docs/views.md`` explains it. What runs
-a case is ``golden_run``; here is what a file says, and where what came out differs from it.
+The files are ``views/tests/<anything>.yaml``, beside the views. The models below are their grammar;
+``docs/views.md`` explains it. ``golden/runner.py`` runs a case. This module reads the files and compares
+results.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from hub.yaml import load_model, place
 if TYPE_CHECKING:
     from hub.materializers.definition.sql_view import SqlView
 
-# Of events that say no time: the first one's, and a second from each to the next.
+# Times of events without a time: the first one's, and one second from each to the next.
 FIRST_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _STEP = timedelta(seconds=1)
 
 
 class GivenEvent(BaseModel):
-    """One event: of which source, when its broker had it, the record's key, and its value as JSON would have it.
+    """One event: its source, the time at which its broker received it, its record key, and its value as JSON.
 
-    ``value: null`` is a tombstone. ``text`` in the place of ``value`` are bytes that no schema wrote. ``topic`` says
-    which, where the source's is a pattern. The source ``_expiry`` of a view with a ttl is what says that a row is over:
+    ``value: null`` is a tombstone. ``text`` instead of ``value`` gives bytes that no schema wrote. ``topic``
+    names the topic if the source has a pattern. For a view with a ttl, the source ``_expiry`` expires a row:
     ``{source: _expiry, key: C-1, value: {cutoff: 2024-03-01T11:00:00Z}}``.
     """
 
@@ -56,7 +57,7 @@ class GivenEvent(BaseModel):
 
 
 class RefusedEvent(BaseModel):
-    """An event that the view must refuse: its number among the case's events, from 1, and a part of the reason."""
+    """An event that the view must refuse: its number in the case, from 1, and a part of the reason."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -65,8 +66,8 @@ class RefusedEvent(BaseModel):
 
 
 class Case(BaseModel):
-    """``rows``: every row that there must be, by its key; of a row the columns that matter. ``late``: how many events come
-    too late for their window."""
+    """One case. ``rows``: by key, every expected row with the columns that matter. ``late``: number of late
+    events."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -86,12 +87,12 @@ class GoldenFile(BaseModel):
 
 
 def golden_files(project: Path) -> list[Path]:
-    """The files of a project's golden tests, by name."""
+    """Return the files of a project's golden tests, by name."""
     return sorted((project / "views" / "tests").glob("*.yaml"))
 
 
 def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
-    """The file, with the names in it looked up. Raises ConfigError with file, line and column."""
+    """Load a file and check the names in it. Raises ConfigError with file, line and column."""
     found = load_model(path, GoldenFile, nul=True)
     view = views.get(found.view)
     if view is None:
@@ -128,7 +129,8 @@ def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
 
 @dataclass(frozen=True, slots=True)
 class CaseEvent:
-    """An event in its log. ``number`` counts the case's events from 1, ``batch`` from 0; offsets count each partition."""
+    """An event in its log. ``number`` counts the case's events from 1, ``batch`` from 0; offsets count per
+    partition."""
 
     number: int
     batch: int
@@ -142,9 +144,9 @@ class CaseEvent:
 
 
 def events_of(case: Case, topics: Mapping[str, str]) -> list[CaseEvent]:
-    """The case's events in order. ``topics``: the topic of each source that is no pattern.
+    """Return the case's events in order. ``topics``: the topic of each source that has no pattern.
 
-    Raises ConfigError for an event that leaves its topic open.
+    Raises ConfigError for an event without a topic.
     """
     found: list[CaseEvent] = []
     offsets: dict[tuple[str, int], int] = {}
@@ -170,7 +172,7 @@ def events_of(case: Case, topics: Mapping[str, str]) -> list[CaseEvent]:
 
 
 def as_json(value: Any) -> Any:
-    """A value of a YAML file as JSON has it: YAML reads times, JSON writes them."""
+    """Return a value of a YAML file as JSON has it. YAML parses times; in JSON they are text."""
     match value:
         case datetime():
             return _utc(value).isoformat().replace("+00:00", "Z")
@@ -193,7 +195,7 @@ def _utc(at: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a view made of a case's events. ``rows`` by key, as JSON; ``dead`` are (number of the event, reason)."""
+    """What a view made of a case's events. ``rows``: JSON by key; ``dead``: (number of the event, reason)."""
 
     columns: tuple[str, ...]
     rows: Mapping[str, Mapping[str, Any]]
@@ -203,7 +205,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """A case and how it ended: ``differences`` is empty when what came out is what must."""
+    """Result of a case. ``differences`` is empty if the case has passed."""
 
     view: str
     case: str
@@ -215,7 +217,7 @@ class CaseResult:
 
 
 def differences(case: Case, found: Outcome) -> list[str]:
-    """Where what came out is not what the case says; [] when it is."""
+    """Return the differences between the outcome and the case; [] if there are none."""
     said = list(_of_rows(case, found))
     dead = dict(found.dead)
     for each in case.dead:
@@ -252,14 +254,15 @@ def _shown(value: Any) -> str:
 
 
 def same(wanted: Any, found: Any) -> bool:
-    """Whether two JSON values say the same: numbers by value (a double to 9 digits), times however they are written."""
+    """Return True if two JSON values are equal: numbers by value (a double to 9 digits), times in any
+    notation."""
     match wanted, found:
         case (bool(), _) | (_, bool()):
             return wanted is found
         case (int() | float(), int() | float()):
             return wanted == found or math.isclose(wanted, found, rel_tol=1e-9)
         case (int() | float(), str()) | (str(), int() | float()):
-            return str(wanted) == str(found)  # NaN and Infinity, which JSON has no numbers for
+            return str(wanted) == str(found)  # NaN and Infinity are text, because JSON has no such numbers
         case str(), str():
             return wanted == found or ((at := _time(wanted)) is not None and at == _time(found))
         case dict(), dict():

@@ -1,9 +1,9 @@
-"""[edge] pyspark: a case of a golden test through the view's own plan, without Kafka.
+"""[edge] pyspark: run a case of a golden test through the view's own plan, without Kafka.
 
-The plan is the one that runs: the same decoding of Avro bytes, the same folding, the same SQL. Entity views fold the
-case's events at once. Native SQL views run as streams, a micro-batch a batch of the case, so that watermarks move as they
-do on a hub. Views of class D are their SQL over the tables as they stand at the end, which is what the delta operator
-promises to equal.
+The plan is the one of production: the same decoding of Avro bytes, the same fold, the same SQL. Entity views
+fold the case's events at once. Native SQL views run as streams, one micro-batch per batch of the case, so
+that watermarks move as on a hub. Views of the incremental engine run their SQL over the final state of the
+tables, which the delta operator's result must equal.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _names = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class PreparedView:
-    """A view ready for its cases: its sources with their schemas, and what it compiled to."""
+    """A view that is ready for its cases: its sources with their schemas, and its compiled plan."""
 
     view: View | SqlView
     inputs: tuple[Input, ...]
@@ -68,8 +68,11 @@ class PreparedView:
 
 
 class GoldenRunner:
-    """Runs cases in sessions of its own of one Spark. ``schemas``: by view and source, the parsed schema of its topic's
-    events; ``folder`` is for what streams need on disk."""
+    """Runs cases in Spark sessions of its own.
+
+    ``schemas``: by view and source, the parsed schema of its topic's events. ``folder``: files that streams
+    need on disk.
+    """
 
     def __init__(
         self,
@@ -86,13 +89,19 @@ class GoldenRunner:
         self._sessions: dict[str, SparkSession] = {}
 
     def analyze(self, view: str) -> AvroType:
-        """Return the schema of the view's rows as Spark's analyzer types them; nothing is run. Raises ConfigError for a view that
-        Spark refuses, NotFound (UNKNOWN_SOURCE) when the schema of a source is not known."""
+        """Return the schema of the view's rows as Spark's analyzer types them. Runs nothing.
+
+        Raises ConfigError for a view that Spark refuses, NotFound (UNKNOWN_SOURCE) if a source's schema is
+        unknown.
+        """
         return self._ready(view, ()).row_schema
 
     def run(self, view: str, case: Case) -> Outcome:
-        """What the view makes of the case's events. Raises ConfigError for a view or an event that is wrong, PeerError
-        when Spark does not end."""
+        """Return what the view makes of the case's events.
+
+        Raises ConfigError for an invalid view or event, PeerError when Spark does not finish within
+        ``_MOST_S``.
+        """
         plan = self._ready(view, ())
         topics = {
             name: source.topic for name, source in plan.view.all_sources.items() if "*" not in source.topic
@@ -120,7 +129,7 @@ class GoldenRunner:
     # ---- plan
 
     def _ready(self, name: str, asked: tuple[str, ...]) -> PreparedView:
-        """The view's plan, made once. ``asked``: the views that asked for it as their source."""
+        """Return the view's plan, made once. ``asked``: the chain of views that read this one."""
         if name not in self._made:
             if name in asked:
                 raise ConfigError(f'view "{name}" reads itself: {" -> ".join((*asked, name))}')
@@ -156,7 +165,7 @@ class GoldenRunner:
         return PreparedView(view, inputs, found, schema, encoders)
 
     def _own(self, view: View | SqlView) -> SparkSession:
-        """A session that knows the view's Python functions; the shared one when it has none."""
+        """Return a session that knows the view's Python functions; the shared one if it has none."""
         if view.transforms is None:
             return self._session
         if view.name not in self._sessions:
@@ -183,7 +192,7 @@ class GoldenRunner:
         return found
 
     def _record(self, made: PreparedView, event: CaseEvent) -> tuple[Any, ...]:
-        """The event as Spark's Kafka source would give it."""
+        """Return the event as Spark's Kafka source would give it."""
         sources = made.view.all_sources
         given, number = event.given, list(sources).index(event.source) + 1
         headers = None
@@ -349,7 +358,7 @@ def _settings() -> Mapping[str, str]:
 
 
 def _with_topics(inputs: Iterable[Input], events: Iterable[CaseEvent]) -> tuple[Input, ...]:
-    """The inputs with the topics that the case's events name, where a source reads a pattern."""
+    """Return the inputs with the topics of the case's events, for sources that read a pattern."""
     topics: dict[str, set[str]] = {}
     for event in events:
         topics.setdefault(event.source, set()).add(event.topic)
@@ -360,7 +369,7 @@ def _with_topics(inputs: Iterable[Input], events: Iterable[CaseEvent]) -> tuple[
 
 
 def _whole_row(said: Any, schema: AvroType, version: int) -> Any:
-    """A row of another view with what the hub adds to it."""
+    """Return a row of another view with the columns that the hub adds."""
     fields = {field["name"]: field["type"] for field in schema["fields"]}
     added: dict[str, Any] = {}
     if "_version" in fields:
@@ -373,8 +382,11 @@ def _whole_row(said: Any, schema: AvroType, version: int) -> Any:
 
 
 def _write(folder: Path, batches: Sequence[Sequence[Any]]) -> None:
-    """A file a batch, and times that say their order. An empty one after each: events are judged by the watermark of the
-    batch before, so that this is what moves it for the next."""
+    """Write one file per batch, with modification times that give their order.
+
+    An empty file follows each one: events are judged by the watermark of the batch before, and the empty
+    batch moves it.
+    """
     folder.mkdir(parents=True)
     empty: Sequence[Any] = ()
     for number, rows in enumerate(each for batch in batches for each in (batch, empty)):

@@ -1,7 +1,8 @@
-"""[core] The values of golden events as the bytes of their source's format: Avro, JSON, CSV, Protobuf.
+"""[core] Encode the values of golden events in their source's format: Avro, JSON, CSV, Protobuf.
 
-A value is written as JSON, whatever the source reads. Of Protobuf it is the JSON that its own mapping has; of CSV an object by
-column, which becomes a line. JSON itself is written as it stands, also when it does not fit: that is worth a test.
+A value is written as JSON, whatever format the source has. For Protobuf it is Protobuf's own JSON mapping;
+for CSV an object by column, which becomes a line. For JSON it is written as it is even if it does not fit the
+schema, so that this can be tested.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ Encode = Callable[[Any], bytes]
 
 
 def encoder_of(schema: AvroType) -> Encode:
-    """What makes the body of an event of a JSON value: what stands behind its schema id, where it has one.
+    """Return the function that encodes a JSON value as the body of an event, without the schema id.
 
-    The encoder raises Unfit with what is wrong with the value."""
+    The encoder raises Unfit with what is wrong with the value.
+    """
     reading = reading_of(schema)
     if reading is None:
         return JsonEncoder(schema).body

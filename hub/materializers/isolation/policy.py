@@ -1,6 +1,7 @@
-"""[core] Which view ended Spark, and which views therefore run in a process of their own (docs/adr/0025-isolated-views.md).
+"""[core] Decide which view ended Spark and which views run in a process of their own
+(docs/adr/0025-isolated-views.md).
 
-All views share one JVM, so a view that fills its memory ends the queries of all. What is decided here, from evidence on disk::
+All views share one JVM, so a view that fills its memory ends the queries of all views. The decision is made from evidence on disk::
 
     the JVM dies ──▶ suspects: versions that were planning or in a batch
                      │  several: in the next process they start one after the other, so that its death has one suspect
@@ -10,10 +11,11 @@ All views share one JVM, so a view that fills its memory ends the queries of all
                                                ▼                                     ▼
                                            back in the shared process        barred: tried again there, once
 
-A mistake costs little because it is reversible: an innocent view commits its batch in its own process and returns. A process that
-somebody killed accuses less than one that ran out of memory: it takes three of them with the same batch under way.
+A mistake is reversible and therefore cheap: an innocent view commits its batch in its own process and
+returns. A process that was killed from outside is weaker evidence than one that ran out of memory: it takes
+three such deaths during the same batch.
 
-Values in, values out; times are passed in. The files and processes are in processes.py.
+Pure functions: times are passed in. The files and processes are in processes.py.
 """
 
 from __future__ import annotations
@@ -29,18 +31,20 @@ Weight = Literal["certain", "crash", "killed"]
 START = "start"
 # A version that was isolated while it was planned returns after it has run for this long.
 _SETTLED_S = 30.0
-# Versions that returned this often within this time stay isolated until their file changes.
+# Versions that returned ``_RETURNS`` times within ``_RETURNS_MS`` stay isolated until their file changes.
 _RETURNS, _RETURNS_MS = 2, 3_600_000
-# What a death adds to its suspects; from ``_SUSPECT`` on they start one after the other, from ``_GUILTY`` on they are isolated.
+# Points that a death adds to its suspects. From ``_SUSPECT`` points on they start one after the other; from
+# ``_GUILTY`` points on they are isolated.
 _POINTS: Mapping[Weight, int] = {"certain": 3, "crash": 3, "killed": 2}
 _SUSPECT, _GUILTY = 3, 6
-# How long the next suspect waits for the one before it, which may have nothing to commit.
+# How long the next suspect waits for the previous one, which may have nothing to commit.
 _NEXT_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessDeath:
-    """How a process ended: ``cause`` for people ("Spark ran out of memory"), ``weight`` says how much it accuses a view."""
+    """How a process ended. ``cause``: for people ("Spark ran out of memory"). ``weight``: strength of the
+    evidence."""
 
     cause: str
     weight: Weight
@@ -48,9 +52,12 @@ class ProcessDeath:
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """What the disk says of one version of a view: what its thread does (None: nothing) and since when, the generation of its
-    checkpoint, the last batch that was begun and the last that was committed (-1: none). ``realtime``: it runs in real time,
-    where a batch is begun in the log only when it ends."""
+    """State of one version of a view, read from disk.
+
+    ``phase``: what its thread does (None: nothing), since ``phase_s`` seconds. ``generation``: that of its
+    checkpoint. ``begun``, ``done``: the last batch that was begun and the last that was committed (-1: none).
+    ``realtime``: it runs in real-time mode, where a batch appears in the log only when it ends.
+    """
 
     phase: Phase | None
     phase_s: float = 0.0
@@ -58,11 +65,12 @@ class DiskState:
     begun: int = -1
     done: int = -1
     realtime: bool = False
-    started_s: float = 0.0  # how long ago its thread was started
+    started_s: float = 0.0  # seconds since its thread was started
 
     @property
     def at(self) -> str | None:
-        """What is under way, the same text at the next death when nothing was committed meanwhile; None: nothing."""
+        """What is in progress; None: nothing. The text is the same at the next death if nothing was committed
+        meanwhile."""
         if self.phase is None:
             return None
         if self.phase == "planning":
@@ -74,7 +82,7 @@ class DiskState:
 
 @dataclass(frozen=True, slots=True)
 class DeathStreak:
-    """How many deaths in a row met a version at the same place, and how much they accuse it."""
+    """How many deaths in a row found a version at the same place, and the points that they add up to."""
 
     at: str
     times: int
@@ -83,18 +91,22 @@ class DeathStreak:
 
 @dataclass(frozen=True, slots=True)
 class IsolatedVersion:
-    """A version that runs in a process of its own: where it was, and why, as half a sentence with "it" for the view."""
+    """A version that runs in a process of its own: its place, and the cause as a half sentence in which "it"
+    is the view."""
 
     at: str
     cause: str
     since_ms: int
-    stamp: tuple[int, ...] = ()  # of its files: a change is a new try
+    stamp: tuple[int, ...] = ()  # modification times of its files: a change gives it a new try
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What is remembered over deaths, by version. ``barred``: isolated until its file changed; it runs in the shared process
-    as long as it is the newest version of its view."""
+    """Memory over several deaths, by version.
+
+    ``barred``: isolated until their file changed. They run in the shared process as long as they are the
+    newest version of their view.
+    """
 
     strikes: Mapping[str, DeathStreak] = field(default_factory=dict)
     isolated: Mapping[str, IsolatedVersion] = field(default_factory=dict)
@@ -103,8 +115,11 @@ class Journal:
 
 
 def death_of(code: int, out_of_memory_kills: int = 0) -> ProcessDeath:
-    """What the exit code of Spark's JVM says. ``out_of_memory_kills``: processes that the kernel ended since it started,
-    because the machine's memory was full."""
+    """Classify the exit code of Spark's JVM.
+
+    ``out_of_memory_kills``: processes that the kernel has killed since the JVM started because memory was
+    full.
+    """
     if code in (3, 52):  # -XX:+ExitOnOutOfMemoryError; SparkExitCode.OOM
         return ProcessDeath("ended Spark with OutOfMemoryError", "certain")
     if code == 50:  # SparkExitCode.UNCAUGHT_EXCEPTION: of a task, such as StackOverflowError
@@ -125,8 +140,11 @@ def after_death(
     stamps: Mapping[str, tuple[int, ...]],
     now_ms: int,
 ) -> Journal:
-    """Return the journal after the shared process died. ``seen``: its versions. At most one of them is isolated, the one that was
-    started last: a view that is isolated by mistake is worse off than with one more death."""
+    """Return the journal after the shared process died. ``seen``: state of its versions.
+
+    Isolates at most one version, the one that was started last: a wrongly isolated view is worse off than
+    with one more death.
+    """
     suspects = {table: each.at for table, each in seen.items() if each.at is not None}
     suspects = {table: at for table, at in suspects.items() if table not in journal.isolated}
     strikes: dict[str, DeathStreak] = {}
@@ -136,7 +154,7 @@ def after_death(
         strikes[table] = DeathStreak(at, times + 1, points + _POINTS[death.weight])
     alone = death.weight == "certain" and len(suspects) == 1
     guilty = [table for table, strike in strikes.items() if alone or strike.points >= _GUILTY]
-    # Of those that started one after the other, the earlier ones had their time without harm.
+    # Versions that started earlier in the sequence ran without harm in their time.
     guilty.sort(
         key=lambda table: (suspects[table] == START, seen[table].started_s, -strikes[table].points, table)
     )
@@ -152,12 +170,13 @@ def after_death(
 def after_stall(
     journal: Journal, table: str, at: str, cause: str, stamp: tuple[int, ...], now_ms: int
 ) -> Journal:
-    """The journal once a version's batch did not move for too long. Nothing else is suspect."""
+    """Return the journal after a version's batch stalled. No other version is suspect."""
     return _isolate(journal, table, IsolatedVersion(at, f"{_named(at)} {cause}", now_ms, stamp))
 
 
 def after_change(journal: Journal, table: str) -> Journal:
-    """The journal once the file of an isolated version's view has changed: it is tried in the shared process."""
+    """Return the journal after the file of an isolated version's view changed: it is tried in the shared
+    process."""
     isolated = dict(journal.isolated)
     entry = isolated.pop(table, None)
     if entry is None:
@@ -167,7 +186,8 @@ def after_change(journal: Journal, table: str) -> Journal:
 
 
 def after_progress(journal: Journal, seen: Mapping[str, DiskState], now_ms: int) -> Journal:
-    """The journal once versions have passed what they were isolated for: they return, unless they did so too often."""
+    """Return the journal after versions committed what they were isolated for. They return, unless they did
+    so too often."""
     for table, entry in journal.isolated.items():
         lately = tuple(at for at in journal.returned_ms.get(table, ()) if now_ms - at < _RETURNS_MS)
         if table in seen and len(lately) < _RETURNS and _is_past(entry.at, seen[table]):
@@ -186,8 +206,12 @@ def after_progress(journal: Journal, seen: Mapping[str, DiskState], now_ms: int)
 
 
 def next_suspect(journal: Journal, started_s: Mapping[str, float], now_s: float) -> str | None:
-    """The suspect that starts now; None: none. ``started_s``: when each suspect was started in this process. They start one
-    after the other, each when the one before has passed its place (``after_progress`` forgets it then) or had its time."""
+    """Return the suspect that starts now, None if none does. ``started_s``: when each suspect was started in
+    this process.
+
+    Suspects start one after the other: when the previous one has passed its place (``after_progress`` then
+    forgets it) or has had ``_NEXT_AFTER_S``.
+    """
     suspects = [table for table, strike in journal.strikes.items() if strike.points >= _SUSPECT]
     waiting = [table for table in suspects if table not in started_s]
     waiting.sort(key=lambda table: (journal.strikes[table].points, table))
@@ -198,13 +222,14 @@ def next_suspect(journal: Journal, started_s: Mapping[str, float], now_s: float)
 
 
 def may_start(journal: Journal, table: str, started_s: Mapping[str, float]) -> bool:
-    """Whether the shared process runs a version that is not isolated: a suspect once it is its turn."""
+    """Return True if the shared process may run a version that is not isolated. A suspect waits
+    for its turn."""
     strike = journal.strikes.get(table)
     return strike is None or strike.points < _SUSPECT or table in started_s
 
 
 def only_of(journal: Journal, tables: Iterable[str]) -> Journal:
-    """The journal without versions that are no more."""
+    """Return the journal without versions that no longer exist."""
     kept = frozenset(tables)
     if kept.issuperset([*journal.strikes, *journal.isolated, *journal.barred, *journal.returned_ms]):
         return journal
@@ -218,21 +243,22 @@ def only_of(journal: Journal, tables: Iterable[str]) -> Journal:
 
 @dataclass(frozen=True, slots=True)
 class RestartTurn:
-    """An isolated version's process: whether it runs, and when it may start again (monotonic seconds)."""
+    """The process of an isolated version: if it runs, and when it may start again (monotonic seconds)."""
 
     runs: bool
     start_at_s: float
 
 
 def to_start(turns: Mapping[str, RestartTurn], most: int, now_s: float) -> list[str]:
-    """The versions whose processes start now, the longest waiting first; at most ``most`` run at once."""
+    """Return the versions whose processes start now, the longest waiting first. At most ``most``
+    run at once."""
     room = most - sum(turn.runs for turn in turns.values())
     due = [table for table, turn in turns.items() if not turn.runs and turn.start_at_s <= now_s]
     return sorted(due, key=lambda table: (turns[table].start_at_s, table))[: max(0, room)]
 
 
 def as_body(journal: Journal) -> dict[str, Any]:
-    """The journal as JSON."""
+    """Return the journal as JSON."""
 
     def of(entry: IsolatedVersion) -> list[Any]:
         return [entry.at, entry.cause, entry.since_ms, list(entry.stamp)]
@@ -246,7 +272,7 @@ def as_body(journal: Journal) -> dict[str, Any]:
 
 
 def journal_of(body: Mapping[str, Any]) -> Journal:
-    """The journal from its JSON. Raises KeyError, TypeError or ValueError when it is none."""
+    """Load the journal from its JSON. Raises KeyError, TypeError or ValueError when it is malformed."""
 
     def entry(values: list[Any]) -> IsolatedVersion:
         at, cause, since_ms, stamp = values
@@ -280,7 +306,8 @@ def _named(at: str) -> str:
 
 
 def _is_past(at: str, seen: DiskState) -> bool:
-    """Whether a version has committed what was under way, or another generation has committed anything."""
+    """Return True if a version has committed what was in progress, or another generation has committed
+    anything."""
     if at == START:
         return seen.phase == "running" and (seen.done >= 0 or seen.phase_s >= _SETTLED_S)
     generation, _, batch = at.partition("/")

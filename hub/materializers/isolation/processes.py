@@ -1,11 +1,13 @@
-"""[shell] The journal of deaths on disk, and a process of its own for each isolated view (policy.py decides).
+"""[shell] Keep the journal of deaths on disk, and run a process for each isolated view (policy.py decides).
 
-In the folder ``isolation`` of the hub's home: ``active/<version>`` says what a version's thread does ("planning" or "running")
-and is removed when it does nothing, so it costs two small writes a query; which batch is under way is read from Spark's own
-checkpoint. ``journal.json`` is what is remembered over deaths. Neither needs the process that died.
+The folder ``isolation`` of the hub's home has two kinds of files. ``active/<version>`` says what a version's
+thread does ("planning" or "running") and is removed when it does nothing, so it costs two small writes per
+query. The batch in progress is read from Spark's own checkpoint. ``journal.json`` is the memory over several
+deaths. Neither depends on the process that died.
 
-An isolated version's process is the materializer itself, told to run that version only (``hub materialize --only``). It decides
-nothing about versions and writes the same checkpoint and changelog, so moving a version there and back loses nothing.
+The process of an isolated version is the materializer itself, limited to that version (``hub materialize
+--only``). It decides nothing about versions and writes the same checkpoint and changelog, so moving a version
+there and back loses nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ _KILLED = ProcessDeath("was under way when the materializer was killed", "killed
 
 @dataclass
 class IsolatedMember:
-    """An isolated version and its process, as the shared process sees it (also cut_steps.Running: its group goes apart)."""
+    """An isolated version and its process, as seen by the shared process. Also a member of its snapshot
+    group, which cannot run together then."""
 
     key: Key
     table: str
@@ -66,8 +69,8 @@ class IsolatedMember:
     process: subprocess.Popen[bytes] | None = None
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S, _FACTOR))
     start_at_s: float = 0.0
-    ending_at_s: float | None = None  # it was asked to end
-    owns: bool = False  # it opens the view's first version, so it alone decides about it
+    ending_at_s: float | None = None  # deadline in monotonic seconds, once it was asked to end
+    owns: bool = False  # it opens the view's first version and therefore decides alone about its versions
     said: tuple[str, str | None] = ("isolated", None)
     member: Member | None = None
     unheld: str | None = None
@@ -82,22 +85,22 @@ class IsolatedMember:
 
 
 class ThreadMarks:
-    """What each version's thread does, on disk. Thread safe: each version has a file of its own."""
+    """Files that say what each version's thread does. Thread-safe: each version has its own file."""
 
     def __init__(self, settings: Settings) -> None:
         self.folder = settings.home.absolute() / "isolation"
         self._active = self.folder / "active"
         self._checkpoints = settings.checkpoints
         self._frozen = False
-        self._started_ms: dict[str, int] = {}  # when each version was started in this process
+        self._started_ms: dict[str, int] = {}  # start time of each version in this process
         self._active.mkdir(parents=True, exist_ok=True)
 
     def begin(self, table: str) -> None:
-        """A version's thread starts now."""
+        """Note that a version's thread starts now."""
         self._started_ms[table] = _now_ms()
 
     def mark(self, table: str, phase: Phase | None) -> None:
-        """Note what a version's thread does from now on. A full disk is no reason to stop it."""
+        """Note what a version's thread does from now on. Errors such as a full disk are ignored."""
         if self._frozen:
             return
         with contextlib.suppress(OSError):
@@ -109,14 +112,14 @@ class ThreadMarks:
                 (self._active / table).write_text(f"{phase} {now_ms} {self._started_ms[table]}")
 
     def freeze(self) -> None:
-        """Keep what is noted: Spark is gone, and the next process judges by it."""
+        """Keep the marks unchanged: Spark is gone, and the next process needs them as evidence."""
         self._frozen = True
 
     def marked(self) -> list[str]:
         return [path.name for path in self._active.iterdir()]
 
     def see(self, table: str) -> DiskState:
-        """What the disk says of a version now."""
+        """Return the current state of a version, read from disk."""
         phase, since_s, started_s = self._phase(table)
         folder = self._checkpoints / table
         try:
@@ -135,7 +138,7 @@ class ThreadMarks:
         )
 
     def _phase(self, table: str) -> tuple[Phase | None, float, float]:
-        """(what a version's thread does, for how many seconds, how many seconds ago it was started)."""
+        """Return (phase of a version's thread, its age in seconds, seconds since the thread was started)."""
         try:
             phase, since_ms, started_ms = (self._active / table).read_text().split()
             ages_s = [max(0.0, (_now_ms() - int(each)) / 1000) for each in (since_ms, started_ms)]
@@ -145,8 +148,10 @@ class ThreadMarks:
 
 
 class SharedProcess:
-    """The shared process: its own deaths, and the processes of isolated versions. Called from the materializer's loop only, but
-    for ``allows`` and ``marks``."""
+    """The shared process: handles its own deaths and the processes of isolated versions.
+
+    Called only from the materializer's loop, except ``allows`` and ``marks``.
+    """
 
     entry: IsolatedVersion | None = None
 
@@ -159,12 +164,12 @@ class SharedProcess:
         self._news: list[ViewState] = []
         self._kills = out_of_memory_kills()
         self._look_at_s = 0.0
-        self._started_s: dict[str, float] = {}  # suspects, and when their turn came
+        self._started_s: dict[str, float] = {}  # when each suspect was started, in monotonic seconds
 
     # ---- deaths
 
     def open(self) -> None:
-        """Read the journal, and judge how the last process ended when it did not end in order."""
+        """Read the journal, and judge the end of the last process if it was not orderly."""
         body = self._read()
         if body.get("running"):
             told = body.get("death")
@@ -181,12 +186,13 @@ class SharedProcess:
         self._write(running=True)
 
     def died(self, code: int) -> None:
-        """Note how Spark's JVM ended: this process ends, too, and the next one judges."""
+        """Note how Spark's JVM ended. This process exits, too, and the next one judges."""
         death = isolation.death_of(code, out_of_memory_kills() - self._kills)
         self._write(running=True, death=death)
 
     def stalled(self, table: str, cause: str) -> None:
-        """Isolate a version whose batch does not move; this process ends, as a task that does not end keeps a core."""
+        """Isolate a version whose batch stalled. This process must exit, because a task that never ends keeps
+        a core."""
         seen = self.marks.see(table)
         log.error("view %s runs in a process of its own from now on: %s", table, cause)
         at = seen.at or isolation.START
@@ -194,7 +200,8 @@ class SharedProcess:
         self._write(running=False)
 
     def close(self) -> None:
-        """The process ends in order: whatever is under way accuses nobody."""
+        """Note an orderly end, so that no version becomes a suspect, and end the processes of isolated
+        versions."""
         self._write(running=False)
         for each in self.apart.values():
             self._ask_to_end(each)
@@ -206,8 +213,10 @@ class SharedProcess:
     # ---- who runs where
 
     def allows(self, table: str) -> bool:
-        """Whether the shared process may run a version. Of a view whose file was mended, the version that the trouble was in
-        does not run once there is a newer one."""
+        """Return True if the shared process may run a version.
+
+        A version that was barred does not run once its view has a newer version.
+        """
         process = self.apart.get(table)
         if table in self.journal.isolated or (process is not None and process.runs):
             return False
@@ -216,7 +225,7 @@ class SharedProcess:
         return table not in self.journal.barred or table in self.newest
 
     def step(self, known: Sequence[Key], ledger: VersionLog) -> list[Key]:
-        """Look after the isolated versions, and return those of the ``known`` that this process runs."""
+        """Manage the isolated versions. Return the ``known`` versions that this process runs."""
         ledger.own = frozenset(path.stem for path, _ in known) - self._owned_elsewhere()
         self.newest = frozenset({key[0]: _table(key) for key in known}.values())
         if self.journal != Journal() or self.apart:
@@ -224,20 +233,21 @@ class SharedProcess:
         return [key for key in known if self.allows(_table(key))]
 
     def said(self) -> list[ViewState]:
-        """What is to be told of isolated versions since the last call."""
+        """Return the new states of isolated versions since the last call."""
         said, self._news = self._news, []
         return said
 
     def in_groups(self, runners: Sequence[RunningVersion]) -> list[RunningVersion]:
-        """The members of groups of views: a group with an isolated one goes apart, and says so."""
+        """Return the members of snapshot groups, including isolated versions. A group with one of those does
+        not run together."""
         return [*runners, *self.apart.values()]
 
     def reads(self) -> frozenset[str]:
-        """The topics that isolated versions read."""
+        """Return the topics that isolated versions read."""
         return frozenset(topic for each in self.apart.values() for topic in each.reads)
 
     def _owned_elsewhere(self) -> frozenset[str]:
-        """Views about whose versions an isolated process decides, because there is none yet."""
+        """Return views whose versions an isolated process decides about, because there is no version yet."""
         return frozenset(each.key[0].stem for each in self.apart.values() if each.owns and each.runs)
 
     def _look(self, known: Sequence[Key], ledger: VersionLog) -> None:
@@ -289,7 +299,7 @@ class SharedProcess:
 
     def _made(self, key: Key, table: str, entry: IsolatedVersion) -> IsolatedMember:
         each = IsolatedMember(key, table, entry)
-        with contextlib.suppress(HubError, OSError):  # what is wrong with the file its own process says
+        with contextlib.suppress(HubError, OSError):  # its own process reports what is wrong with the file
             each.view = load_view(key[0])
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             note = orjson.loads((self.settings.checkpoints / table / "plan.json").read_bytes())
@@ -397,7 +407,7 @@ class SharedProcess:
         return _stamp(self.settings.project / "views" / f"{table.partition('@')[0]}.yaml")
 
     def _read(self) -> dict[str, Any]:
-        """The journal's file. One that cannot be read is that of a hub that never died."""
+        """Load the journal's file. A file that cannot be read counts as that of a hub that never died."""
         try:
             body: dict[str, Any] = orjson.loads((self.marks.folder / "journal.json").read_bytes())
             self.journal = isolation.journal_of(body)
@@ -418,7 +428,7 @@ class SharedProcess:
 
 
 class IsolatedProcess:
-    """The process of one isolated version, with the same calls as ``SharedProcess``."""
+    """The process of one isolated version, with the same interface as ``SharedProcess``."""
 
     def __init__(self, settings: Settings, table: str, decides: bool) -> None:
         shared = SharedProcess(settings)
@@ -438,7 +448,7 @@ class IsolatedProcess:
         pass
 
     def died(self, code: int) -> None:
-        """Leave for the shared process how Spark's JVM ended."""
+        """Note for the shared process how Spark's JVM ended."""
         self._note(f"it {isolation.death_of(code, out_of_memory_kills() - self._kills).cause}")
 
     def stalled(self, table: str, cause: str) -> None:
@@ -467,12 +477,13 @@ class IsolatedProcess:
 
 
 def isolation_message(entry: IsolatedVersion, now: str) -> str:
-    """What is said of an isolated version: why it is, what it does now, and the way out."""
+    """Return the message about an isolated version: the cause, what it does now, and how to return it."""
     return f"{entry.cause}, so it runs in a process of its own; {now}. Change its file to have it tried again at once"
 
 
 def out_of_memory_kills() -> int:
-    """How many processes the kernel has ended since it started because memory was full (vmstat, proc(5))."""
+    """Return how many processes the kernel has killed since boot because memory was full (vmstat,
+    proc(5))."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -485,7 +496,7 @@ def _table(key: Key) -> str:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """When the files that define a view were written; () when they cannot be read now."""
+    """Return the modification times of the files that define a view; () if they cannot be read now."""
     try:
         return tuple(each.stat().st_mtime_ns for each in files_of(path))
     except (OSError, HubError):
