@@ -540,7 +540,7 @@ class Runner:
         self.checkpoint: Path | None = None  # checkpoint folder of the current plan
         self.doubt = checkpoint_corruption.CorruptionSuspicion()
         self.causes = ""  # causes of the failure of its last query
-        # See cut_steps.Running.
+        # See snapshot_groups.coordinator.RunningVersion.
         self.label: str | None = None
         self.member: Member | None = None
         self.unheld: str | None = None

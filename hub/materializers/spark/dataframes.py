@@ -1,20 +1,22 @@
-"""[edge] pyspark: a Shape carried out on DataFrames. The same functions serve streams, batches and tests.
+"""[edge] pyspark: execution of an EntityPlan on DataFrames. The same functions serve streams, batches and
+tests.
 
-``events`` are rows as Spark's Kafka source gives them (key, value, topic, partition, offset, timestamp). They go
-through four steps: ``decode`` (each event by its own writer schema), ``fold`` (the one aggregation), ``rows`` (the
-view's columns), ``records`` (what the Kafka sink writes).
+``events`` are rows as Spark's Kafka source gives them (key, value, topic, partition, offset, timestamp). They
+go through four steps: ``decode`` (each event by its own writer schema), ``fold`` (the one aggregation),
+``rows`` (the view's columns), ``records`` (the input of the Kafka sink).
 
-An event that cannot be decoded must neither stop the view nor be lost, and a streaming query has one sink. So it
-travels through the same aggregation as a group of its own, keyed by its coordinates behind a NUL, and leaves as a
-record for ``<topic>.dlq``: exactly as durable as the view itself. Its bytes stay in the state.
+An event that cannot be decoded must neither stop the view nor be lost, and a streaming query has one sink. So
+it goes through the same aggregation as a group of its own, keyed by its coordinates after a NUL, and leaves
+as a record for ``<topic>.dlq``, exactly as durable as the view itself. Its bytes stay in the state.
 
-An event whose schema id was not known when the query was planned is different: the id may be seconds old and right.
-The query then fails before the batch is committed (``UNKNOWN_SCHEMA`` in the message), is planned again with what the
-registry knows by now, and reads the same offsets again. Only what ``SchemaAnswers`` covers is refused: a producer registers
-before it writes, so an event that was in the log before the registry was asked can have no id that it did not know.
+An event whose schema id was unknown when the query was planned is different: the id may be seconds old and
+valid. The query then fails before the batch is committed (``UNKNOWN_SCHEMA`` in the message), is planned
+again with what the registry knows by now, and reads the same offsets again. Only events that
+``SchemaAnswers`` covers are refused. A producer registers a schema before it writes, so an event that was in
+the log before the registry was asked cannot have a valid id that the registry did not know.
 
-An event that was dead and is replayed says whose place it has (``hub.replay.of``). Ranks compare ``_at``, twice the
-offset, so that a replay is just behind its original and before all that was written after it.
+A replayed dead-letter record names the place of its original (``hub.replay.of``). Ranks compare ``_at``,
+twice the offset, so that a replay comes directly after its original and before all later events.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class WriterSchema:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A source as it is now: its topics, every schema its events may be written with, and the newest of them."""
+    """A source at planning time: its topics, every schema that its events may be written with, and the newest
+    of them."""
 
     source: SourcePlan
     topics: tuple[str, ...]
@@ -86,15 +89,17 @@ class Input:
 
     @property
     def framed(self) -> bool:
-        """Whether its events have a schema id."""
+        """True if its events have a schema id."""
         return self.reading is None or self.reading.framed
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaAnswers:
-    """What the registry said when it was asked: every id it had, and how far the log reached before the question.
+    """Answers of the registry: every id that it had, and how far the log reached before it was asked.
 
-    ``refused`` and every id above ``above`` were asked for in vain before: see ``engine/unknown_schema_ids.py``."""
+    ``refused`` and every id above ``above`` were asked for in vain before: see
+    ``engine/unknown_schema_ids.py``.
+    """
 
     ids: frozenset[int] = frozenset()
     until: Positions = Positions()
@@ -102,31 +107,34 @@ class SchemaAnswers:
     above: int | None = None
 
 
-# Whether an event is a replay, before anything else is asked of its headers: most events have some, and are none.
-# The record that stands for a batch that is not unpacked (hub/kafka/protocol/bounded_frames.py) has neither key nor value.
+# _IS_UNREAD: the record that stands for a batch that could not be unpacked
+# (hub/kafka/protocol/bounded_frames.py). It has neither key nor value.
 _IS_UNREAD = f"_deleted AND key IS NULL AND coalesce(array_contains(_headers.key, '{UNREAD_HEADER}'), FALSE)"
-# No lambda here or below: Spark compiles no stage in which one is.
+# _IS_REPLAY is checked before any other header: most events have headers and are no replays. No lambda here
+# or below: Spark does not compile a stage that has one.
 _IS_REPLAY = f"array_contains(headers.key, '{REPLAY_LETTER}')"
 
 
 def taken_by(events: DataFrame, view: str) -> DataFrame:
-    """Without the replays that are for other views: this one has taken their originals."""
+    """Return the events without replays for other views: this view has accepted their originals."""
     mine = f"coalesce(array_contains(split({_header_text(REPLAY_FOR)}, ','), {literal(view)}), TRUE)"
     return events.where(f"IF({_IS_REPLAY}, {mine}, TRUE)")
 
 
 def _header_text(name: str, headers: str = "headers") -> str:
-    """The header's text; null when there is none (an index of -1 is null). A replay has each of its headers once."""
+    """Return a header's text; null if there is none (an index of -1 is null). A replay has each of its
+    headers once."""
     return f"CAST({headers}.value[array_position({headers}.key, '{name}') - 1] AS STRING)"
 
 
 def _place(events: DataFrame) -> str:
-    """``_at``: an event's place in its partition; that of its original when it is a replay of one before it."""
+    """Return ``_at``, an event's place in its partition; for a replay, the place directly after
+    its original."""
     if "headers" not in events.columns:
         return "offset * 2"
     said, prefix = _header_text(REPLAY_OF), "concat(topic, ':', partition, ':')"
     of = f"CAST(substring({said}, length({prefix}) + 1) AS BIGINT)"
-    # No BETWEEN: Spark computes what stands on its left for every event, before anything is asked.
+    # No BETWEEN: Spark evaluates its left side for every event before any other condition.
     return (
         f"CASE WHEN {_IS_REPLAY} AND startswith({said}, {prefix}) AND {of} >= 0 AND {of} < offset "
         f"THEN {of} * 2 + 1 ELSE offset * 2 END"
@@ -136,8 +144,11 @@ def _place(events: DataFrame) -> str:
 def judged(
     events: DataFrame, inputs: Sequence[Input], answered: SchemaAnswers, *, filtered: bool = False
 ) -> DataFrame:
-    """Each event with META, its own ``key``, ``value`` and ``_headers``, ``_at`` (its place), ``e_<source>`` (its columns)
-    and ``_why`` it cannot be taken. ``filtered``: a filter on these follows at once."""
+    """Return each event with META, ``key``, ``value``, ``_headers``, ``_at``, ``e_<source>`` and ``_why``.
+
+    ``_at``: its place. ``e_<source>``: its columns. ``_why``: why it cannot be accepted, or null.
+    ``filtered``: a filter on these columns follows at once.
+    """
     framed = events.selectExpr(
         "topic AS _topic",
         "partition AS _partition",
@@ -165,7 +176,7 @@ def judged(
 
 
 def decode(events: DataFrame, inputs: Sequence[Input], answered: SchemaAnswers) -> DataFrame:
-    """The tagged union (_k, _bad, and the entries of each source)."""
+    """Return the tagged union (_k, _bad, and the union columns of each source)."""
     entity = first_of((_is_from(each), _fields(each)["_entity"]) for each in inputs)
     taken = judged(events, inputs, answered).selectExpr("*", f"{entity} AS _entity")
     for each in inputs:
@@ -185,7 +196,8 @@ def decode(events: DataFrame, inputs: Sequence[Input], answered: SchemaAnswers) 
 
 
 def _decoded(inputs: Sequence[Input]) -> Column:
-    """An event as ``one.member1, one.member2, …``, one a writer schema: null but for the one that wrote it."""
+    """Decode an event to ``one.member1, one.member2, …``, one per writer schema: null except for the one that
+    wrote it."""
     branches: list[tuple[str, str]] = []
     writers: list[AvroType] = []
     readers: list[AvroType] = []
@@ -203,8 +215,10 @@ def _decoded(inputs: Sequence[Input]) -> Column:
 
 
 def _event(given: Input, inputs: Sequence[Input]) -> str:
-    """The source's columns of an event, whichever of its schemas it was written with; null for all others. ``inputs``:
-    those that are Avro."""
+    """Return the source's columns of an event, whichever of its schemas wrote it; null for other events.
+
+    ``inputs``: the inputs that are Avro.
+    """
     if given.reading is not None:
         return event_formats.event(given.source, given.latest)
     writers = [(each, writer) for each in inputs for writer in each.writers]
@@ -213,7 +227,7 @@ def _event(given: Input, inputs: Sequence[Input]) -> str:
 
 
 def _is_of(given: Input) -> str:
-    """Whether an event is the source's, and of a schema of it where it has one."""
+    """Return the condition that an event is the source's and has one of its schemas, if it has schemas."""
     if not given.framed:
         return _is_from(given)
     return f"{_is_from(given)} AND {_is_known(given)}"
@@ -228,9 +242,9 @@ def _is_from(given: Input) -> str:
 
 
 def _fields(given: Input) -> Mapping[str, str]:
-    """The event's used columns, its entity, order and identity, and where it came from.
+    """Return the event's used columns, its entity, order and identity, and its origin.
 
-    A tombstone has no columns: the record's key names the entity, the record's time is its order.
+    A tombstone has no columns: its record key names the entity, and its record time is its order.
     """
     source = given.source
     found = {name: f"{source.event}.{quoted(name)}" for name in source.columns}
@@ -253,7 +267,8 @@ def _entry(entry: UnionColumn, given: Input, fits: str) -> str:
 
 
 def _reason(inputs: Sequence[Input], answered: SchemaAnswers) -> str:
-    """Why an event cannot be taken; null when it can. Fails the query on a schema id that it cannot judge."""
+    """Return why an event cannot be accepted; null if it can. The expression fails the query on a schema id
+    that it cannot judge."""
     cases = [
         ("_topic IS NULL", "''"),
         (_IS_UNREAD, f"concat('{UNREAD}', {_header_text(UNREAD_HEADER, '_headers')})"),
@@ -276,7 +291,7 @@ def _reason(inputs: Sequence[Input], answered: SchemaAnswers) -> str:
             failed, misfit = f"{given.source.event}.{PROOF} IS NULL", _avro_misfit(given)
         else:
             failed = event_formats.failed(given.source, given.latest)
-            # Other words: what one view reads of such an event fits, and what another reads does not.
+            # Another message: the columns that one view reads may fit, and those of another may not.
             said = event_formats.misfit(given.source, given.latest)
             misfit = f"concat('it does not fit its schema id ', {_SCHEMA_ID}, ': ', {said})"
         cases.append((_is_of(given), f"IF({failed}, {misfit}, NULL)"))
@@ -294,8 +309,11 @@ def _reason(inputs: Sequence[Input], answered: SchemaAnswers) -> str:
 
 
 def _avro_misfit(given: Input) -> str:
-    """Why an event could not be decoded. Where its schema does not resolve in every value with the one that the view
-    reads with, that is the likely cause and is named."""
+    """Return why an event could not be decoded.
+
+    If its schema does not resolve in every value to the view's reader schema, that is the likely cause and is
+    named.
+    """
     cases: list[tuple[str, str]] = []
     for writer in given.writers:
         problems = projected(writer.schema, given.latest, given.source.columns).problems
@@ -309,7 +327,7 @@ def _avro_misfit(given: Input) -> str:
 
 
 def _reach(until: Positions) -> str:
-    """The offset up to which an event's own partition is covered; 0 where nothing is."""
+    """Return the offset up to which an event's partition is covered by ``until``; 0 if it is not."""
     covered = [
         (f"_topic = {literal(topic)} AND _partition = {partition}", f"{offset}L")
         for (topic, partition), offset in until
@@ -322,10 +340,11 @@ _SCHEMA_ID = "conv(hex(substring(_head, 2, 4)), 16, 10)"
 
 
 def fold(union: DataFrame, shape: EntityPlan, partitions: int | None = None) -> DataFrame:
-    """The one aggregation: a row of state a key. ``partitions``: of the state, where much is read at once.
+    """Aggregate the union: one row of state per key. ``partitions``: those of the state, for large reads.
 
-    Spark would fold in each task what it has of a key, send that, and fold it with the others'. Where a set is kept that makes
-    nothing smaller, so events are sent as they are, to where their key's state is, and folded once.
+    By default, Spark folds a key's events in each task, sends the result and merges it. If a list of
+    identities is kept, that makes nothing smaller, so with ``partitions`` events are first sent to the
+    partition of their key and folded once.
     """
     if partitions is not None and any(source.unique is not None for source in shape.sources):
         union = union.repartition(partitions, _KEY)
@@ -337,7 +356,8 @@ def fold(union: DataFrame, shape: EntityPlan, partitions: int | None = None) -> 
 
 
 def rows(folded: DataFrame, shape: EntityPlan) -> DataFrame:
-    """The view: key, the declared columns in order, _version, _sources, _row_deleted; and _bad events beside them."""
+    """Return the view's rows: key, the declared columns in order, _version, _sources, _row_deleted, and _bad
+    events."""
     ready = folded.selectExpr("*", *(f"{sql} AS {name}" for name, sql in shape.uniques))
     for group in steps(shape.outputs):
         ready = ready.withColumns({name: F.expr(sql) for name, sql in group.items()})
@@ -361,8 +381,11 @@ def rows(folded: DataFrame, shape: EntityPlan) -> DataFrame:
 
 
 def _origin(source: SourcePlan, shape: EntityPlan) -> Iterator[tuple[str, str]]:
-    """Of a row that is over no times: no event of a source deleted it, so nobody may take the last one's for the cause and
-    count how long that took."""
+    """Yield the fields of a row's origin.
+
+    An expired row has no timestamp: no event of a source deleted it, and the time of the last event must not
+    be used to measure how long the deletion took.
+    """
     for name in ORIGIN:
         found = f"{source.latest}.{name}"
         if shape.expired and name == "_timestamp":
@@ -371,7 +394,7 @@ def _origin(source: SourcePlan, shape: EntityPlan) -> Iterator[tuple[str, str]]:
 
 
 def row_schema(view: str, row_frame: DataFrame) -> AvroType:
-    """The changelog's Avro schema of ``rows``."""
+    """Return the changelog's Avro schema of ``rows``."""
     fields = row_frame.drop("_key", "_row_deleted", _BAD).schema.jsonValue()["fields"]
     return changelog_schema(view, fields, required=ROW_META)
 
@@ -384,11 +407,13 @@ def records(
     generation: int,
     changelog: str | None = None,
 ) -> DataFrame:
-    """What the Kafka sink writes: rows to the changelog (that of the view's own name if not said), undecodable events to
-    their topic's dead-letter queue.
+    """Return records for the Kafka sink: rows to the changelog, undecodable events to their topic's
+    dead-letter queue.
 
-    ``hub.version`` is generation · 2⁴⁰ + events folded: it grows with every event, and a recomputation's rows
-    replace those of the generation before.
+    ``changelog``: default is that of the view's own name.
+
+    ``hub.version`` is generation · 2⁴⁰ + events folded. It grows with every event, and rows of a
+    recomputation replace those of the generation before.
     """
     columns = ", ".join(quoted(field["name"]) for field in schema["fields"])
     body = to_avro(F.expr(f"STRUCT({columns})"), orjson.dumps(schema).decode())
@@ -397,7 +422,8 @@ def records(
     dead += [_header(f"hub.dlq.{name}", f"{_BAD}._{name}") for name in ("topic", "partition", "offset")]
     dead.append(_header("hub.dlq.timestamp", f"unix_millis({_BAD}._timestamp)"))
     version = _header(VERSION_HEADER, f"_version + {generation << GENERATION_SHIFT}L")
-    # A deleted row has no columns to say which events deleted it; who waits for that write reads it here.
+    # A deleted row has no columns to show which events deleted it. Readers that wait for that write read this
+    # header.
     origins = _header(SOURCES_HEADER, "to_json(_sources)")
     headers = first_of(
         [
@@ -425,7 +451,7 @@ def _header(name: str, of: str) -> str:
 
 
 def with_headers(own: Column, *more: Column) -> Column:
-    """An event's own headers and then these."""
+    """Return an event's own headers followed by ``more``."""
     return F.concat(F.coalesce(own, F.expr(_NO_HEADERS)), F.array(*more))
 
 

@@ -1,4 +1,5 @@
-"""[edge] pyspark: a SQL view of class D run. Spark's stream brings the batches, the delta operator makes rows of them.
+"""[edge] pyspark: run a SQL view with the incremental engine. Spark's stream brings the batches, the delta
+operator computes rows.
 
 ::
 
@@ -6,13 +7,13 @@
     topic ─ …               │                                  ├─ one batch, gathered ─ DeltaRun.step ─ changelog
                             └─ what cannot be taken ───────────┘                    └─▶ <topic>.dlq
 
-A batch is gathered once, in bounded pieces (``delta_events_per_batch``); while the view is far behind, batches only load
-the operator's tables, and the SQL runs once when all is there. So nothing is told of those batches: the view covers
-their events when it has rows of them.
+A batch is collected once, in bounded size (``delta_events_per_batch``). While the view is far behind, batches
+only load the operator's tables, and the SQL runs once when everything is loaded. Such batches are not
+reported: the view covers their events only when it has rows of them.
 
-A view's changelog read as a table is judged as stores judge it: a row counts when its ``hub.version`` is not lower than
-what is there, and when a generation has gone live, rows of earlier ones are gone without a record of their own
-(``DeltaQuery.expire``).
+A view's changelog that is read as a table follows the rules of stores: a row counts if its ``hub.version`` is
+not lower than that of the existing row. When a generation has gone live, rows of earlier ones are removed
+without a record of their own (``DeltaQuery.expire``).
 """
 
 from __future__ import annotations
@@ -58,19 +59,22 @@ log = logging.getLogger(__name__)
 
 _DEAD = "_dead"
 _FOLDER = "delta"
-# The first foreachBatch of a process opens the port on which Spark calls Python, and pyspark does not look whether another
-# thread is at it: a query that comes between would be called on a port that nobody hears.
+# The first foreachBatch of a process opens the port on which Spark calls Python, and pyspark does not check
+# that another thread is doing the same. A query that starts in between would be called on a port where
+# nothing listens.
 _FIRST = threading.Lock()
-# Errors after which state and checkpoint are no use to each other: the view is computed anew.
+# Errors after which state and checkpoint cannot be used: the view is recomputed.
 LOST = ("HUB-5021", "HUB-5022")
 
 
 def planned(
     session: SparkSession, view: SqlView, classified: Classified, inputs: Sequence[Input]
 ) -> tuple[DeltaPlan, AvroType]:
-    """(how the view is maintained, its rows' Avro schema), as Spark types its inputs; nothing is run.
+    """Return (how the view is maintained, its rows' Avro schema), with its inputs as Spark types them. Runs
+    nothing.
 
-    Raises ConfigError for a view that cannot be maintained (HUB-2130 … HUB-2134) or that Spark refuses (HUB-2105).
+    Raises ConfigError for a view that cannot be maintained (HUB-2130 … HUB-2134) or that Spark refuses
+    (HUB-2105).
     """
     empty = register(session.newSession(), view).createDataFrame([], EVENTS)
     frames = {}
@@ -94,7 +98,7 @@ def planned(
     for table in tables:
         source = view.sources[table.name]
         try:
-            as_changes(frames[table.name], source, table).schema  # noqa: B018 - asked for, Spark types it
+            as_changes(frames[table.name], source, table).schema  # noqa: B018 - makes Spark analyze it
         except PySparkException as error:
             raise refused(view, error) from None
     return made, delta_engine.row_schema(session, made, view.name, catalog=catalog)
@@ -102,17 +106,20 @@ def planned(
 
 @dataclass
 class DeltaQuery:
-    """A running query and its operator. Batches come in Spark's thread; ``expire``, ``finish`` and ``close`` in the view's."""
+    """A running query and its operator.
+
+    ``take`` runs in Spark's thread; ``expire``, ``finish`` and ``close`` run in the view's thread.
+    """
 
     plan: SqlPlan
     run: DeltaRun
     writer: Writer
-    # The bulk load is complete when a batch covers this; nothing is loaded only when it is None.
+    # The bulk load is complete when a batch covers this; None: there is no load.
     loads_until: Positions | None
     query: StreamingQuery = field(init=False)
     failure: BaseException | None = None
-    # Of the last batch: whether the view has rows of what its batches brought, so that they may be told of; and how many
-    # events could not be taken since the generation began.
+    # After the last batch: ``computed``, the SQL has run, so its batches may be reported; ``left_out``,
+    # number of events refused since the generation began.
     computed: bool = False
     left_out: int = 0
     expired: dict[str, int] = field(default_factory=dict)
@@ -120,7 +127,8 @@ class DeltaQuery:
     closed: bool = False
 
     def take(self, rows: DataFrame, batch_id: int) -> None:
-        """For ``foreachBatch``. An error is also kept as it was: Spark would pass on its text only."""
+        """Process a batch, for ``foreachBatch``. Keeps an error in ``failure``, because Spark passes on only
+        its text."""
         try:
             with self.lock:
                 self._take(rows, batch_id)
@@ -156,7 +164,7 @@ class DeltaQuery:
         self.run.state.sent()
 
     def resume(self) -> None:
-        """Write what a crash may have kept from the log, and no batch asks for."""
+        """Emit output that a crash may have kept from the log and that no batch will request."""
         with self.lock:
             if self.run.state.unsent():
                 self._emit(self.run.last())
@@ -164,15 +172,16 @@ class DeltaQuery:
             self._note()
 
     def finish(self) -> None:
-        """At the end of a load: run the SQL when no batch did."""
+        """Complete a load: run the SQL if no batch has run it."""
         with self.lock:
             if not self.closed and not self.run.computed:
                 self._settle({})
 
     def expire(self, live: Mapping[str, Progress]) -> None:
-        """Take away the rows of generations before those that went live (by view), where all of these was read.
+        """Delete rows of generations before those that went live, for views whose live generation was read
+        completely.
 
-        Does nothing while a batch is under way: it is asked again and again.
+        ``live``: live progress by view. Does nothing while a batch is running; it is called repeatedly.
         """
         if not self.lock.acquire(blocking=False):
             return
@@ -194,7 +203,7 @@ class DeltaQuery:
             self.lock.release()
 
     def close(self) -> None:
-        """After the query was stopped."""
+        """Close state and writer. Call it after the query was stopped."""
         with self.lock:
             self.closed = True
             self.run.state.close()
@@ -210,10 +219,12 @@ def start(
     begins: Positions,
     ends: Positions,
 ) -> DeltaQuery:
-    """Start the view's query: ``bulk`` reads what there is, at least up to ``ends``, and ends by itself; ``live`` goes on.
-    ``begins``: what retention has left of the topics.
+    """Start the view's query. ``bulk`` reads what exists, at least up to ``ends``, and ends by itself;
+    ``live`` continues.
 
-    Raises ConfigError when Spark refuses it, HubFault (LOST) when its state is of no use.
+    ``begins``: the first offsets that retention has left.
+
+    Raises ConfigError when Spark refuses it, HubFault (LOST) when its state cannot be used.
     """
     assert plan.delta is not None
     own = register(session.newSession(), plan.view)
@@ -273,22 +284,23 @@ def _events(
         stream(session, settings, given.topics)
         .option("maxOffsetsPerTrigger", str(most))
         .load()
-        # A small batch's cost is its number of tasks, and each input has its own.
+        # The cost of a small batch is its number of tasks, and each input has tasks of its own.
         .coalesce(settings.bulk_tasks if mode == "bulk" else 1)
     )
     return typed(taken_by(events, plan.view.name), given, source, plan.answered)
 
 
 def _gathered(run: DeltaRun, events: DataFrame, plan: SqlPlan, given: Input) -> DataFrame:
-    """A source's part of the batch: ``i_<source>``, a change, or ``_dead``, an event that cannot be taken."""
+    """Return a source's part of the batch: ``i_<source>``, a change, or ``_dead``, an event that cannot be
+    accepted."""
     name = given.source.name
     table = next((each for each in run.plan.tables if each.name == name), None)
     taken = F.col(WHY).isNull()
-    if table is None:  # declared, and read by nothing that makes a row
+    if table is None:  # declared, but no part of the SQL that makes rows reads it
         taken, changes = F.lit(False), events
     else:
         changes = run.with_derived(name, as_changes(events, plan.source(given), table, len(given.topics) > 1))
-        if table.kind == "stream":  # a tombstone says that something is gone, and a stream takes nothing back
+        if table.kind == "stream":  # tombstones mean a deletion, and a stream does not retract rows
             changes = changes.where(~F.col(WHY).isNull() | ~F.col(DELETED))
     kept = [] if table is None else [*_stored(table), *run.derived(name), DELETED, ORDER]
     at = F.unix_millis("_timestamp").alias("_at_ms")
@@ -304,7 +316,8 @@ def _stored(table: Table) -> list[str]:
 
 
 def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bool = False) -> DataFrame:
-    """Events as changes of a table: its columns and key, ``_deleted``, ``_order``; and why an event is none."""
+    """Return events as changes of a table: its columns, key, ``_deleted``, ``_order``, and ``_why`` an event
+    is refused."""
     why = F.col(WHY)
     tombstone = F.col("_deleted")
     gone = tombstone
@@ -326,7 +339,7 @@ def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: 
                 tombstone, F.concat(F.lit("a tombstone's record key is no "), F.lit(f"({listed}): "), text)
             ).otherwise(F.lit(f"the table's key ({listed}) is null in this event"))
         why = F.coalesce(why, F.when(none, said))
-        if many_topics:  # no log orders them
+        if many_topics:  # several topics have no common order
             order = F.struct("_timestamp", "_topic", "_offset")
     if table.versioned:
         header = F.element_at(F.filter(BYTES[2], lambda each: each["key"] == F.lit(VERSION_HEADER)), -1)
@@ -347,7 +360,7 @@ def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: 
 
 
 def standing(changes: DataFrame, table: Table) -> DataFrame:
-    """A table as its changes leave it: what the operator holds when it has taken them all."""
+    """Return the table after all its changes, as the operator has it then."""
     taken = changes.where(F.col(WHY).isNull())
     if table.kind == "stream":
         return taken.where(~F.col(DELETED)).select(*_stored(table))
@@ -359,7 +372,8 @@ def standing(changes: DataFrame, table: Table) -> DataFrame:
 
 
 def _key_parts(table: Table) -> dict[str, Column]:
-    """The key's columns out of a tombstone's record key, which is their text as ``key_text`` writes it."""
+    """Return the key's columns from a tombstone's record key, which is their text as written by
+    ``key_text``."""
     parts = F.from_json("_key", "array<string>")
     if len(table.key) > 1:
         return {
@@ -372,7 +386,7 @@ def _key_parts(table: Table) -> dict[str, Column]:
 
 
 def _records(column: pa.ChunkedArray, view: SqlView) -> list[NewRecord]:
-    """The dead as records of their topics' dead-letter queues."""
+    """Return dead events as records of their topics' dead-letter queues."""
     records = []
     for each in column.drop_null().to_pylist():
         headers = {

@@ -1,10 +1,10 @@
-"""[edge] pyspark: events that are no Avro, decoded by Spark's own parsers (Protobuf's in Arrow batches).
+"""[edge] pyspark: events that are not Avro, decoded by Spark's own parsers (Protobuf's in Arrow batches).
 
-A source's columns stand in ``e_<source>``, as Avro's do; beside it ``p_<source>`` is what the parser said. An event that
-does not fit is told by the parser's own mark, never by nulls: a missing field is null as well.
+A source's columns are in ``e_<source>``, as with Avro; ``p_<source>`` has the parser's result. The parser's
+own marker shows that an event does not fit, never a null: a missing field is null as well.
 
-JSON is parsed as the one element of an array, ``{"e":[…]}``: Spark's parser reads the first value of a text and does not
-look whether another one follows. What a parser must not see it gets as a text that it refuses
+JSON is parsed as the only element of an array, ``{"e":[…]}``, because Spark's parser reads the first value of
+a text and ignores a second one. An event that a parser must not see is replaced by a text that it refuses
 (``_text``).
 """
 
@@ -28,16 +28,16 @@ from hub.materializers.types.source_formats import ValueReading, columns_ddl, re
 from hub.materializers.types.spark_text import first_of, literal, quoted
 
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
-_MOST_VALUES = 20_480  # of a line of CSV: of one more univocity throws, which no mode of Spark's catches
+_MOST_VALUES = 20_480  # per CSV line; with more, univocity throws an error that no mode of Spark catches
 
 
 def parser_of(source: SourcePlan) -> str:
-    """The column of what the parser said."""
+    """Return the column with the parser's result."""
     return f"p_{source.name}"
 
 
 def parsed(source: SourcePlan, schema: AvroType, ours: str) -> Column:
-    """``p_<source>`` of the events for which ``ours`` is true; of all others it says nothing."""
+    """Return ``p_<source>`` of the events for which ``ours`` is true; null for all others."""
     reading = _reading(schema)
     body = f"IF({ours}, {_body(reading)}, NULL)"
     columns = _columns(source, schema)
@@ -45,7 +45,7 @@ def parsed(source: SourcePlan, schema: AvroType, ours: str) -> Column:
         case "protobuf":
             return _protobuf(schema, reading, columns, F.expr(body))
         case "csv":
-            # All columns: a line's values have places, not names.
+            # All columns: a line's values are identified by position.
             every = columns_ddl(schema, [field["name"] for field in schema["fields"]])
             options = {
                 **_OPTIONS,
@@ -65,13 +65,16 @@ def parsed(source: SourcePlan, schema: AvroType, ours: str) -> Column:
 
 
 def once(said: Column) -> Column:
-    """The same, parsed once: Spark moves a filter below what it reads of, and would parse for it anew, but not below rows
-    that it takes to be many."""
+    """Return the result, evaluated once.
+
+    Spark pushes a filter below the expressions that it reads and would parse again for it, but not below a
+    generator of rows.
+    """
     return F.explode(F.array(said))
 
 
 def event(source: SourcePlan, schema: AvroType) -> str:
-    """``e_<source>`` from ``p_<source>``."""
+    """Return ``e_<source>`` from ``p_<source>``."""
     said, reading = parser_of(source), _reading(schema)
     if reading.form != "json":
         return said
@@ -80,7 +83,7 @@ def event(source: SourcePlan, schema: AvroType) -> str:
 
 
 def failed(source: SourcePlan, schema: AvroType) -> str:
-    """Whether the parser could not take one of the source's events."""
+    """Return the condition that the parser could not parse one of the source's events."""
     said = parser_of(source)
     broken = f"{said}.{BROKEN} IS NOT NULL"
     if _reading(schema).form != "json":
@@ -89,7 +92,7 @@ def failed(source: SourcePlan, schema: AvroType) -> str:
 
 
 def misfit(source: SourcePlan, schema: AvroType) -> str:
-    """Why the parser could not take it."""
+    """Return the expression for why the parser could not parse an event."""
     reading, said = _reading(schema), parser_of(source)
     if reading.form == "protobuf":
         return f"{said}.{BROKEN}"
@@ -97,7 +100,7 @@ def misfit(source: SourcePlan, schema: AvroType) -> str:
     types = dict(zip(_columns(source, schema), columns_ddl(schema, _columns(source, schema)), strict=True))
     if reading.form == "csv":
         return literal(f"{whole['csv']} ({', '.join(field['name'] for field in schema['fields'])})")
-    # The first column that the text has and the parser has not.
+    # Name the first column that the text has and the parser's result lacks.
     text, row = f"CAST({_body(reading)} AS STRING)", f"{said}.e[0]"
     cases: list[tuple[str, str]] = []
     for name, kind in types.items():
@@ -128,7 +131,10 @@ def _body(reading: ValueReading) -> str:
 
 
 def _text(body: str, reading: ValueReading, schema: AvroType, columns: list[str]) -> str:
-    """The bytes as text; where the parser must not see it, one that it refuses: no element, or a value too many."""
+    """Return the bytes as text. Text that the parser must not see is replaced by one that it refuses.
+
+    The replacement is no element (JSON) or has a value too many (CSV).
+    """
     text, refused = f"CAST({body} AS STRING)", ""
     sound = [f"is_valid_utf8({text})"]
     if reading.form == "csv":
@@ -136,7 +142,7 @@ def _text(body: str, reading: ValueReading, schema: AvroType, columns: list[str]
         columns = [field["name"] for field in schema["fields"]]
         refused = reading.separator * len(columns)
         separators = f"length({text}) - length(replace({text}, {literal(reading.separator)}, ''))"
-        # A blank line is no event to the parser, or one of nulls.
+        # The parser takes a blank line for no event, or for one of nulls.
         sound += [f"{text} <> ''", f"{separators} < {_MOST_VALUES}"]
     huge = _huge_decimals(reading, schema, columns)
     if huge is not None:
@@ -145,12 +151,14 @@ def _text(body: str, reading: ValueReading, schema: AvroType, columns: list[str]
 
 
 def _huge_decimals(reading: ValueReading, schema: AvroType, columns: list[str]) -> str | None:
-    """A pattern of texts that write one of the decimals with an exponent of four digits or more; None: there are none.
+    """Return a pattern of texts in which a decimal column has an exponent of four or more digits; None
+    without decimals.
 
-    Spark gives a decimal its scale before it looks whether it fits: 1e100000000 are minutes, or the heap. As text a
-    number may have commas, digits of any script and, in JSON, escapes."""
+    Spark scales a decimal before it checks that it fits: 1e100000000 takes minutes, or the whole heap. As
+    text, a number may have commas, digits of any script and, in JSON, escapes.
+    """
     types = {field["name"]: field["type"] for field in schema["fields"]}
-    # Only where decimals stand: 12e34567 may be somebody's id.
+    # Only at decimals: 12e34567 may be an id.
     if reading.form == "json":
         starts = sorted({start for each in columns for start in _before_decimals(_key(each), types[each])})
         unquoted = ""
@@ -173,7 +181,8 @@ def _key(name: str) -> str:
 
 
 def _before_decimals(before: str, of: AvroType) -> Iterator[str]:
-    """Patterns of what stands in JSON before each decimal of a type; ``before``: before the type's own value."""
+    """Yield patterns of the JSON before each decimal of a type. ``before``: the pattern before the type's own
+    value."""
     match of:
         case list():
             for branch in of:
@@ -194,7 +203,8 @@ def _struct(fields: Iterable[str]) -> str:
 
 
 def _columns(source: SourcePlan, schema: AvroType) -> list[str]:
-    """What is read: the view's columns; one at least, else no parser would look at the text."""
+    """Return the columns to read: the view's, but at least one, because without columns no parser would look
+    at the text."""
     every = [field["name"] for field in schema["fields"]]
     return [name for name in every if name in source.columns] or every[:1]
 
@@ -206,8 +216,8 @@ def _protobuf(schema: AvroType, reading: ValueReading, columns: list[str], body:
         return protobuf_rows.columns_of(bodies, files, message, names)
 
     kind = _struct([*columns_ddl(schema, columns), f"{BROKEN}:string"])
-    # Spark asks what they are, not what they are called.
+    # Spark needs types as annotations, not their names.
     read.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
-    untyped: Any = arrow_udf  # its stubs know fewer types than it takes
+    untyped: Any = arrow_udf  # its stubs know fewer types than it accepts
     made: Column = untyped(read, kind)(body)
     return made

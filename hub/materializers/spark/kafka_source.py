@@ -1,7 +1,8 @@
-"""[edge] pyspark: how the hub's queries read from Kafka and write to it, with the address, TLS and SASL of the settings.
+"""[edge] pyspark: options for reading from and writing to Kafka, with the address, TLS and SASL of the
+settings.
 
-What is said here goes to the executors with each task, as Spark's connector has it. It is in no checkpoint; where Spark prints
-a query's options, in plans and errors, ``REDACTED`` keeps secrets out of them.
+Spark's connector sends these options to the executors with each task. They are in no checkpoint. Spark prints
+a query's options in plans and errors; ``REDACTED`` keeps secrets out of them.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _SINK = {
     "kafka.enable.idempotence": "true",
     "kafka.compression.type": "lz4",
     "kafka.batch.size": "131072",
-    # The topic decides how large a record may be: a dead event is written as large as it came.
+    # The topic's limit applies: a dead-letter record is as large as its event.
     "kafka.max.request.size": "33554432",
     "kafka.delivery.timeout.ms": "30000",
     "kafka.request.timeout.ms": "10000",
     "kafka.max.block.ms": "15000",
 }
-# So many bytes of a partition are not waited with.
+# This many bytes of a fetch are returned without further waiting.
 _GATHERED = 65_536
-# By default in Kafka 4 only: when none of the brokers that it knows answers, the servers named here are asked again.
+# Default only since Kafka 4: when none of the known brokers answers, the bootstrap servers are asked again.
 _RECOVERY = {"metadata.recovery.strategy": "rebootstrap"}
 _SECRETS = "(?i)secret|password|token|access[.]?key|jaas|keystore|private key"
 REDACTED: Mapping[str, str] = {
@@ -39,12 +40,13 @@ REDACTED: Mapping[str, str] = {
 
 
 def reading(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
-    """How the hub's queries read from Kafka.
+    """Return the options for reading from Kafka.
 
-    Spark asks a consumer for a partition's first and last offset after each poll, and the broker answers a connection in
-    order: behind the consumer's read-ahead, which waits there for events that this batch does not want. So it may not
-    wait, but in real-time mode, where events are what it waits for (``realtime_gather_ms``). And one poll takes all that one
-    fetch brought, not the first 500 records of it: fewer such questions.
+    After each poll, Spark asks a consumer for a partition's first and last offset. The broker answers a
+    connection in order, after the consumer's read-ahead, which waits there for events that this batch does
+    not need. So fetches must not wait, except in real-time mode, where a query waits for events anyway
+    (``realtime_gather_ms``). One poll takes all records of a fetch, not only the first 500, so that there are
+    fewer such requests.
     """
     if mode != "realtime":
         fetching = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
@@ -66,18 +68,24 @@ def reading(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
 
 
 def writing(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
-    """How the hub's queries write to Kafka. A live batch says itself when it is done."""
+    """Return the options for writing to Kafka. Live mode does not linger, because a batch flushes when it is
+    done."""
     linger_ms = {"bulk": 20, "live": 0, "realtime": settings.realtime_gather_ms // 4}[mode]
     return {**_reaching(settings), **_SINK, "kafka.linger.ms": str(linger_ms)}
 
 
 def _is_here(settings: Settings) -> bool:
-    """Whether Spark's tasks run on this machine. Those of a cluster cannot reach the proxy, and read from the brokers."""
+    """Return True if Spark's tasks run on this machine. Those of a cluster cannot reach the proxy and read
+    from the brokers."""
     return settings.spark_master.startswith("local")
 
 
 def _through_proxy(settings: Settings) -> dict[str, str]:
-    """No batch reaches Spark that unpacks to more than its heap holds: its own client has no bound."""
+    """Return the options for reading through the proxy, which refuses batches that would unpack to more than
+    the heap holds.
+
+    Spark's own client has no such limit.
+    """
     return {f"kafka.{name}": value for name, value in {**own_proxy(settings).java(), **_RECOVERY}.items()}
 
 
@@ -91,7 +99,7 @@ def _reaching(settings: Settings) -> dict[str, str]:
 def stream(
     session: SparkSession, settings: Settings, topics: Sequence[str], mode: Mode = "live"
 ) -> DataStreamReader:
-    """The events of these topics from their beginnings on; one that is gone unread is an error."""
+    """Return a reader of the topics from their beginnings. Events lost before they were read are an error."""
     return (
         session.readStream.format("kafka")
         .options(**reading(settings, mode))
@@ -104,11 +112,12 @@ def stream(
 def events(
     session: SparkSession, settings: Settings, topics: Sequence[str], mode: Mode, share: int | None = 1
 ) -> DataFrame:
-    """A query's stream of events. ``share``: it is one of so many that share a batch's limit; None: there is no limit.
+    """Return a query's stream of events. ``share``: number of streams that share a batch's limit; None: no
+    limit.
 
-    In real time a task a partition: it has a slot of its own and waits there for its events. In batches not: a task has a cost of
-    its own, which a small batch feels, and in a large one each task has a partial row of almost every key, so that fewer tasks
-    leave fewer rows to sort, send and merge.
+    In real time, each partition has a task, which occupies a slot and waits for events. In batches, fewer
+    tasks are used: each has a fixed cost, which a small batch feels, and in a large batch each has a partial
+    row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
     """
     source = stream(session, settings, topics, mode)
     if mode == "realtime":
@@ -124,7 +133,8 @@ def events(
 
 
 def of_executors(settings: Settings) -> Mapping[str, str]:
-    """What the JVMs of a cluster's executors are to be told beside all that; with what the settings say to them already."""
+    """Return the Java options for a cluster's executors that allow asking for tokens, added to those of the
+    settings."""
     urls = allowed_urls(own_connection(settings))
     if urls is None:
         return {}
@@ -133,7 +143,7 @@ def of_executors(settings: Settings) -> Mapping[str, str]:
 
 
 def let_ask_for_tokens(session: SparkSession, settings: Settings) -> None:
-    """The same for this process's JVM. Nothing where no tokens are asked for."""
+    """Allow this process's JVM to ask for tokens, if the settings use tokens."""
     urls = allowed_urls(own_connection(settings))
     if urls is not None:
         session._jvm.java.lang.System.setProperty(ALLOWED_URLS, urls)  # type: ignore[union-attr]

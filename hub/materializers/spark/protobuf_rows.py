@@ -1,8 +1,9 @@
-"""[edge] protobuf and pyarrow: Protobuf messages as Arrow columns, a batch at a time, in Spark's Python workers.
+"""[edge] protobuf and pyarrow: decode Protobuf messages to Arrow columns, batch by batch, in Spark's Python
+workers.
 
-Spark's own reader of Protobuf is a jar that does not resolve for this Spark (docs/adr/0016). What runs here instead
-gets a batch's bytes as one Arrow array and gives its columns as another; messages are parsed by protobuf's C library.
-Imports little: a worker begins with it.
+Spark's own Protobuf reader is a jar that does not resolve for this Spark version (docs/adr/0016). This code
+takes a batch's bytes as one Arrow array and returns its columns as another. Protobuf's C library parses the
+messages. Imports little, because each worker imports it at its start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from google.protobuf.message import Message
 
 BROKEN = "_broken"
 
-_MOST_SECONDS = 253_402_300_800  # the year 10000, where Timestamp ends
+_MOST_SECONDS = 253_402_300_800  # the year 10000, the end of Timestamp's range
 _JSON = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue")
 _WRAPPERS = {
     f"google.protobuf.{name}Value"
@@ -32,10 +33,12 @@ Convert = Callable[[Any], Any]
 
 
 def columns_of(bodies: pa.Array, files: bytes, message: str, columns: Sequence[str]) -> pa.StructArray:
-    """A struct a value: those columns of the message, and ``_broken``, why it cannot be read (null: it was).
+    """Return a struct per value: the given columns of the message, and ``_broken``, why it cannot be read
+    (null: it was read).
 
-    ``bodies``: what stands behind the schema id, the message's place in its file and then the message; null gives null
-    columns. ``files``: a FileDescriptorSet."""
+    ``bodies``: the bytes after the schema id: the message's place in its file, then the message. Null gives
+    null columns. ``files``: a FileDescriptorSet.
+    """
     reader = _reader(files, message, tuple(columns))
     rows: list[tuple[Any, ...]] = []
     broken: list[str | None] = []
@@ -62,7 +65,7 @@ class _ProtobufReader:
         self.types = [kind for _, kind, _ in self._read]
 
     def row(self, value: bytes) -> tuple[tuple[Any, ...] | None, str | None]:
-        """(the columns, None) or (None, why not)."""
+        """Return (the columns, None), or (None, why the value cannot be read)."""
         try:
             start = _place(value)
             made = self._make()
@@ -70,7 +73,7 @@ class _ProtobufReader:
             return tuple(_value(made, field, convert) for field, _, convert in self._read), None
         except _OtherMessage as other:
             return None, f"{other}; the view reads {self._name}, the file's first message"
-        except Exception as error:  # noqa: BLE001 - whatever it is, this event is the one that cannot be read
+        except Exception as error:  # noqa: BLE001 - any error means an unreadable event
             return None, f"no {self._name}: {str(error)[:200] or type(error).__name__}"
 
 
@@ -80,12 +83,15 @@ def _reader(files: bytes, message: str, columns: tuple[str, ...]) -> _ProtobufRe
 
 
 class _OtherMessage(Exception):
-    """It is another message of the file."""
+    """The event is another message of the file."""
 
 
 def _place(value: bytes) -> int:
-    """Where the message begins, behind its place in the file: a count and so many indexes, zigzag; 0 is short for the
-    first message."""
+    """Return where the message begins, after its place in the file: a count and that many indexes, zigzag
+    encoded.
+
+    A count of 0 is short for the first message.
+    """
     count, at = _varint(value, 0)
     if count == 0:
         return at
@@ -138,7 +144,7 @@ def _key(key: object) -> str:
 
 
 def _text(found: object) -> str:
-    """In proto2 a text of other bytes than UTF-8 is given as those bytes."""
+    """Return a text. proto2 gives a text that is not UTF-8 as bytes, which raises ValueError."""
     if isinstance(found, str):
         return found
     raise ValueError(f"{found!r} is no UTF-8")
@@ -185,7 +191,8 @@ def _message(of: Descriptor, pool: Any, within: tuple[str, ...]) -> tuple[pa.Dat
 
 
 def _leads_back(field: FieldDescriptor, within: tuple[str, ...]) -> bool:
-    """A message inside itself, which columns cannot say (types/source_formats.py leaves the same out)."""
+    """Return True for a message inside itself, which has no columns (types/source_formats.py omits it as
+    well)."""
     of = field.message_type
     if of is not None and of.GetOptions().map_entry:
         of = of.fields_by_name["value"].message_type

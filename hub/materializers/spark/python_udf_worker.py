@@ -1,6 +1,7 @@
-"""[edge] pyarrow: a view's Python function called for a batch, in Spark's Python workers.
+"""[edge] pyarrow: call a view's Python function for a batch, in Spark's Python workers.
 
-When it fails, the batch is gone through row by row, so that the error names the values. Imports little: workers begin with it.
+When it fails, the batch is processed row by row, so that the error names the values. Imports little, because
+each worker imports it at its start.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
-# Before a failure's facts, in one line of JSON: it comes out of Spark as text within text.
+# Marks a failure's facts, one line of JSON. Spark returns them within another text.
 FAILED = "HUB-TRANSFORM"
 
 
 @dataclass(frozen=True)
 class UdfCall:
-    """How a function is called. ``kind`` is what it must give."""
+    """How a function is called. ``kind``: the Arrow type that it must return."""
 
     function: Callable[..., Any]
     name: str
@@ -27,7 +28,8 @@ class UdfCall:
     by_value: bool
 
     def __call__(self, *columns: pa.Array) -> pa.Array:
-        """The function's value of each row. Raises RuntimeError with ``FAILED`` in it, whatever the function raised."""
+        """Return the function's value of each row. Raises RuntimeError with ``FAILED`` in its message,
+        whatever the function raised."""
         try:
             return self._computed(columns)
         except Exception as error:  # noqa: BLE001 - whatever the author's code raises
@@ -55,7 +57,7 @@ class UdfCall:
         return made if made.type == self.kind else made.cast(self.kind)
 
     def _culprit(self, columns: Sequence[pa.Array]) -> str | None:
-        """The values of the first row that fails by itself."""
+        """Return the values of the first row that fails by itself."""
         for row in range(len(columns[0])):
             one = [column.slice(row, 1) for column in columns]
             try:
@@ -66,7 +68,7 @@ class UdfCall:
 
 
 def _line(error: BaseException, file: str) -> int | None:
-    """The last line of the author's file on the way to an error."""
+    """Return the line of the author's file that is last in an error's traceback."""
     found, at = None, error.__traceback__
     while at is not None:
         if at.tb_frame.f_code.co_filename == file:

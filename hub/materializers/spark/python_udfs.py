@@ -1,7 +1,7 @@
-"""[edge] pyspark: a view's Python functions made known to a session, and what a failed query says of them.
+"""[edge] pyspark: register a view's Python functions with a session, and report why one failed.
 
-The file runs in this process once, to make its functions, and they go to Spark's workers by value: a version of a view runs
-the code that it was made with, whatever the file says since.
+The file runs once in this process to define its functions, and they are sent to Spark's workers by value. A
+version of a view thus runs the code that it was created with, whatever the file contains since.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ _FACTS = re.compile(re.escape(FAILED) + r" (\{.*\})")
 
 
 def register(session: SparkSession, view: ViewDeclaration | None) -> SparkSession:
-    """The session, in which the view's functions are known now. Raises ConfigError when their file cannot be run."""
+    """Register the view's functions with the session and return it. Raises ConfigError when their file cannot
+    be run."""
     if view is None or view.transforms is None:
         return session
     file = view.transforms.file
-    untyped: Any = arrow_udf  # its stubs know fewer types than it takes
+    untyped: Any = arrow_udf  # its stubs know fewer types than it accepts
     space = _run(view.transforms.text, file, view.name)
     for each in view.functions:
         kind = DataType.fromDDL(each.returns)
@@ -40,12 +41,13 @@ def register(session: SparkSession, view: ViewDeclaration | None) -> SparkSessio
 
 
 def own_session(session: SparkSession, view: ViewDeclaration) -> SparkSession:
-    """A session that knows the view's functions: one of its own, or the given one when it has none."""
+    """Return a session that knows the view's functions: one of its own, or the given one if the view has
+    none."""
     return session if view.transforms is None else register(session.newSession(), view)
 
 
 def failure(said: str, view: str) -> ConfigError | None:
-    """What to say of a query that failed in a function; None when it did not."""
+    """Return the error for a query that failed in a function; None if it failed for another reason."""
     found = _FACTS.search(said)
     if found is None:
         return None
@@ -69,13 +71,14 @@ def _called(call: UdfCall) -> Any:
     run.__annotations__ = {
         "columns": pa.Array,
         "return": pa.Array,
-    }  # Spark asks what they are, not what they are called
+    }  # Spark needs types, not their names
     run.__name__ = call.name
     return run
 
 
 def _run(text: str, file: str, view: str) -> dict[str, Any]:
-    # In no list of modules: what it defines is sent to workers whole, not by the name of a module that they lack.
+    # Not in sys.modules: what it defines is sent to workers by value, not by the name of a module that they
+    # lack.
     module = types.ModuleType("hub_transforms")
     try:
         exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102 - the project's own code; settings.transforms

@@ -1,12 +1,13 @@
-"""[edge] py4j: how far a running query of Spark's may read.
+"""[edge] py4j: control how far a running Spark query may read.
 
-Spark's source of Kafka reads up to the ends of its topics; for ``Trigger.AvailableNow`` it notes them once, in a field of its
-own, and reads no further however often it makes a batch. Here a running query is put into that way, and the field is set
-anew as a group of views goes on (snapshot_groups/coordinator.py). It is no interface of Spark's: the two fields are looked up by name when
-a query starts, and a Spark that has them no more is said (HUB-3059) before anything is touched.
+Spark's Kafka source reads up to the ends of its topics. For ``Trigger.AvailableNow`` it notes these ends
+once, in a field of its own, and reads no further however many batches it makes. This module puts a running
+query into that mode and sets the field again as a snapshot group advances (snapshot_groups/coordinator.py).
+This is not a public interface of Spark: the two fields are looked up by name when a query starts, and a Spark
+without them is reported (HUB-3059) before anything is changed.
 
-A batch is made under a lock of the query. ``hold`` takes the same lock, so it never meets a batch whose end is being chosen;
-pyspark gives each Python thread a JVM thread of its own, which is the lock's owner.
+A batch is made under a lock of the query. ``hold`` takes the same lock, so it never interferes with a batch
+whose end is being chosen. pyspark gives each Python thread its own JVM thread, which owns the lock.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _TOPICS = re.compile(r"Subscribe\[(.*?)\]")
 
 
 class SparkReadEnds:
-    """See cut_steps.Ends. Called from one thread."""
+    """Implements snapshot_groups.coordinator.ReadEnds. Called from one thread."""
 
     def __init__(self, session: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
-        """Raises PeerError (HUB-3059) when this Spark has not what it takes."""
+        """Raise PeerError (HUB-3059) if this Spark lacks the required fields."""
         jvm: Any = session._jvm
         self._jvm = jvm
         self._checkpoint = checkpoint
@@ -53,7 +54,7 @@ class SparkReadEnds:
             raise _another_spark(error) from error
 
     def hold(self, begin: Positions) -> Positions | None:
-        """See Ends."""
+        """See ReadEnds.hold."""
         if not self._known() or not self._lock.tryLock():
             return None
         try:
@@ -72,11 +73,12 @@ class SparkReadEnds:
 
     def free(self) -> None:
         for stream, _ in self._streams:
-            self._bounded.setBoolean(stream, False)  # first: bounded without ends, it would note those of now
+            # first: a bounded stream without ends would note the current ones
+            self._bounded.setBoolean(stream, False)
             self._ends.set(stream, None)
 
     def _known(self) -> bool:
-        """Whether the query has made its sources. Raises PeerError when they are others than Kafka's."""
+        """Return True once the query has created its sources. Raises PeerError when they are not Kafka's."""
         if not self._streams:
             found = self._execution.sources()
             for number in range(found.size()):
@@ -89,7 +91,8 @@ class SparkReadEnds:
 
 
 def _last_end(checkpoint: Path) -> Positions:
-    """Where the last batch ends that was made, the further where two sources read a partition; nothing where none was."""
+    """Return the end of the last batch that was made, empty if there is none. Where two sources read a
+    partition, the further one."""
     made = [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]
     if not made:
         return Positions()

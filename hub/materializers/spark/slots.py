@@ -1,12 +1,14 @@
-"""[core] Task slots of one Spark session: who holds how many, and how many it needs.
+"""[core] Task slots of one Spark session: how many each view holds, and how many are needed.
 
-A view in real-time mode holds a slot for each partition of its sources and each partition of its state, and keeps them
-between batches; with one too few it would wait for itself for ever. Micro-batches share what is left. A slot of a local
-Spark is a thread and not a core, so the session is made as wide as its views need: ``foresee`` says so before it starts,
-``claim`` while it runs, and when that is more than it has, ``wanted`` tells the process to open a wider one.
+A view in real-time mode holds a slot for each partition of its sources and each partition of its state, and
+keeps them between batches. With one slot too few it would wait for itself forever. Micro-batches share the
+other slots. A slot of a local Spark is a thread and not a core, so the session is made as wide as its views
+need: ``foresee`` counts views before it starts, ``claim`` while it runs. If more slots are needed than it
+has, ``wanted`` tells the process to open a wider session.
 
-Slots are held by views, not by their versions: the version that is served runs in real time, the others in micro-batches.
-So a version beside needs none, and a swap hands them over: ``enter`` is refused until the other one has ``left``.
+Slots belong to views, not to versions: the served version runs in real time, the others in micro-batches. So
+a version that is built needs none, and a swap passes them on: ``enter`` is refused until the other version
+has called ``leave``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:\s*,\s*\d+)?\])?$")
 
 
 def local_slots(master: str, cores: int) -> int | None:
-    """Slots of a ``local[N]`` master; None for a cluster, whose workers say how many they have."""
+    """Return the slots of a ``local[N]`` master; None for a cluster, whose workers define the number."""
     found = _LOCAL.match(master)
     if found is None:
         return None
@@ -29,8 +31,11 @@ def local_slots(master: str, cores: int) -> int | None:
 
 
 class Slots:
-    """The ledger. ``shared`` stay free for micro-batches; ``most`` is the limit of a local session, None: a cluster's,
-    which cannot be made wider. Thread-safe."""
+    """Ledger of slots. ``shared``: kept free for micro-batches. ``most``: limit of a local session, None for
+    a cluster. Thread-safe.
+
+    A cluster's session cannot be made wider.
+    """
 
     def __init__(self, capacity: int, shared: int, most: int | None) -> None:
         self.capacity = capacity
@@ -42,26 +47,29 @@ class Slots:
 
     @property
     def wanted(self) -> int:
-        """Slots that the claims made so far need, those for micro-batches included."""
+        """Slots needed by all claims so far, including those for micro-batches."""
         with self._lock:
             return self.shared + sum(self._held.values())
 
     def foresee(self, view: str, sources: int, state: int) -> None:
-        """Count a view in before the session starts; one that can never fit is left to its claim."""
+        """Count a view before the session starts. A view that can never fit is not counted; its claim is
+        refused."""
         with self._lock:
             others = sum(held for name, held in self._held.items() if name != view)
             if self.most is None or others + sources + state + self.shared <= self.most:
                 self._held[view] = sources + state
 
     def widen(self) -> int:
-        """The width of the next local session, at least what it was."""
+        """Return the width of the next local session, at least the current one."""
         self.capacity = max(self.capacity, self.wanted)
         return self.capacity
 
     def claim(self, view: str, sources: int, state: int) -> None:
-        """Hold the slots of a view's ``sources`` and ``state`` partitions, instead of what it held before.
+        """Hold the slots of a view's ``sources`` and ``state`` partitions, instead of those that it held
+        before.
 
-        Raises ConfigError (HUB-2109) when they cannot be had, PeerError (HUB-3054) while a wider session is opened.
+        Raises ConfigError (HUB-2109) when there are not enough, PeerError (HUB-3054) while a wider session is
+        opened.
         """
         with self._lock:
             self._held.pop(view, None)
@@ -76,12 +84,14 @@ class Slots:
                 )
 
     def check(self, view: str, sources: int, state: int) -> None:
-        """Raises ConfigError (HUB-2109) when the view could not hold so many instead of what it holds; holds nothing."""
+        """Raise ConfigError (HUB-2109) if the view could not hold these slots instead of its current ones.
+        Holds nothing."""
         with self._lock:
             self._room(view, sources, state)
 
     def _room(self, view: str, sources: int, state: int) -> int:
-        """How many are others', those for micro-batches included. Raises ConfigError when the view's do not fit beside."""
+        """Return the slots held by others, including those for micro-batches. Raises ConfigError when the
+        view's do not fit."""
         limit = self.capacity if self.most is None else max(self.most, self.capacity)
         others = sum(held for name, held in self._held.items() if name != view) + self.shared
         if others + sources + state > limit:
@@ -95,22 +105,22 @@ class Slots:
         return others
 
     def release(self, view: str) -> None:
-        """The view holds none any more."""
+        """Release all slots of a view."""
         with self._lock:
             self._held.pop(view, None)
 
     def enter(self, view: str, version: str) -> bool:
-        """Run a version in its view's slots; False while another version of it does."""
+        """Let a version run in its view's slots. Return False while another version runs in them."""
         with self._lock:
             return self._inside.setdefault(view, version) == version
 
     def leave(self, view: str, version: str) -> None:
-        """The version's query has ended."""
+        """Note that the version's query has ended."""
         with self._lock:
             if self._inside.get(view) == version:
                 del self._inside[view]
 
     def open_to(self, view: str, version: str) -> bool:
-        """Whether ``enter`` would be granted now."""
+        """Return True if ``enter`` would succeed now."""
         with self._lock:
             return self._inside.get(view, version) == version

@@ -1,4 +1,5 @@
-"""[edge] pyspark: a SQL view run natively. Sources become typed streaming temp views; the author's SQL reads them.
+"""[edge] pyspark: native execution of a SQL view. Sources become typed streaming temp views; the author's SQL
+reads them.
 
 ::
 
@@ -6,14 +7,16 @@
     topic ─ …                                                                                             ├─ SQL ─▶ changelog
     static topic ─ latest of each key, read anew in each batch ───────────────────────────────▶ temp view ─┘
 
-A query's main plan is the author's, so nothing is spliced into it. What must leave beside it, events that cannot be
-taken and events that came behind the watermark, is *swept* after each batch (``sweep``): Spark reports how many there
-were; when there were any, the batch's own offsets are read once more, judged the same way, and written to
-``<topic>.dlq`` and ``views.<view>.late``. A batch without such events costs nothing. Which events were late is no
-guess: Spark's offset log has the watermark that the batch ran with. In real-time mode a batch is what lies between two
-checkpoints: rows leave as events come, what is not taken leaves at the checkpoint, before the position is told.
+A query's main plan is the author's, and nothing is inserted into it. Events that cannot be accepted and
+events behind the watermark are *swept* after each batch (``sweep``). Spark reports how many there were. If
+there were any, the batch's offsets are read once more, judged the same way, and written to ``<topic>.dlq``
+and ``views.<view>.late``. A batch without such events costs nothing. Which events were late is exact: Spark's
+offset log has the watermark that the batch ran with. In real-time mode a batch is what lies between two
+checkpoints: rows are written as events arrive, and refused events at the checkpoint, before the position is
+reported.
 
-Temp views and settings live in a Spark session of the query's own, so two views may call their sources the same.
+Temp views and settings belong to a Spark session of the query's own, so two views may use the same names for
+their sources.
 """
 
 from __future__ import annotations
@@ -65,16 +68,17 @@ EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key b
 WHY, BYTES = "_why", ("_hub_key", "_hub_value", "_hub_headers")
 _ISO = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 _ISO_MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
-# More batches of Spark's log are kept than for entity views: a sweep reads them after a crash.
+# More batches of Spark's log are kept than for entity views: after a crash, a sweep reads them.
 _KEPT_BATCHES = 100
 _SWEPT = "hub_swept.json"
-# A sweep of fewer events is done sooner by interpreting its expressions than by compiling them.
+# A sweep of fewer events finishes sooner when its expressions are interpreted, not compiled.
 _COMPILE_FROM = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class SqlPlan:
-    """A SQL view, ready to run: natively, or by ``delta`` (``delta_stream.py``)."""
+    """A SQL view that is ready to run: natively, or by the incremental engine if ``delta`` is set
+    (``delta_stream.py``)."""
 
     view: SqlView
     classified: Classified
@@ -89,13 +93,16 @@ class SqlPlan:
 
     @property
     def sql(self) -> str:
-        """What Spark runs. A stateless view that is to run in real time says of each row which event made it, in every mode:
-        its positions are told at checkpoints only."""
+        """The SQL that Spark runs.
+
+        A stateless view with ``mode: realtime`` traces in each row which event made it, in every mode,
+        because its positions are reported only at checkpoints.
+        """
         return (self.view.mode == "realtime" and self.classified.traced) or self.classified.sql
 
     @property
     def topics(self) -> list[str]:
-        """The topics whose offsets make up the view's position."""
+        """Topics whose offsets make up the view's position."""
         streams = [each for each in self.inputs if self.delta or self.source(each).read_as == "stream"]
         return sorted({topic for each in streams for topic in each.topics})
 
@@ -109,7 +116,8 @@ class SqlPlan:
 def inputs_of(
     query: Query, found: Mapping[str, tuple[tuple[str, ...], tuple[WriterSchema, ...], AvroType]]
 ) -> tuple[Input, ...]:
-    """The sources of a SQL view by what is ``found`` of each: its topics, its writers, the newest schema of its events."""
+    """Return the sources of a SQL view as inputs. ``found``: by source, its topics, writer schemas and newest
+    schema."""
     return tuple(
         Input(
             SourcePlan(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
@@ -122,9 +130,9 @@ def inputs_of(
 def row_schema(
     session: SparkSession, view: SqlView, classified: Classified, inputs: Sequence[Input]
 ) -> AvroType:
-    """The Avro schema of the view's rows, as Spark types its SQL; nothing is run.
+    """Return the Avro schema of the view's rows, from the types that Spark infers. Runs nothing.
 
-    Raises ConfigError with Spark's own words when it does not type.
+    Raises ConfigError (HUB-2105) with Spark's message when the SQL does not type.
     """
     own = register(session.newSession(), view)
     empty = own.createDataFrame([], EVENTS)
@@ -148,17 +156,21 @@ def start(
     *,
     whole: bool = False,
 ) -> StreamingQuery:
-    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on. ``whole``: what
-    there is in one batch.
+    """Start the view's query. ``bulk`` reads what exists and ends by itself; ``live`` and ``realtime``
+    continue.
 
-    Raises ConfigError when Spark does not take the query's shape (HUB-2105), or its real-time mode does not (HUB-2108).
+    ``whole``: read everything in one batch.
+
+    Raises ConfigError when Spark does not support the query's shape (HUB-2105), or its real-time mode does
+    not (HUB-2108).
     """
     own = register(session.newSession(), plan.view)
     for key, value in {
         **code_settings(mode),
         "spark.sql.shuffle.partitions": str(plan.partitions),
         f"{_STREAMING}.minBatchesToRetain": str(_KEPT_BATCHES),
-        # A window, a session, a row without partner: they are written when the watermark has moved on without an event.
+        # Windows, sessions and rows without a join partner are written when the watermark has advanced
+        # without an event.
         f"{_STREAMING}.noDataMicroBatches.enabled": str(plan.classified.has_state).lower(),
     }.items():
         own.conf.set(key, value)
@@ -186,7 +198,7 @@ def start(
             .options(**kafka_source.writing(settings, mode))
             .option("checkpointLocation", str(plan.checkpoint))
         )
-        if mode == "realtime":  # it knows no other output; of stateless rows each is new in every mode
+        if mode == "realtime":  # it supports no other output mode; a stateless row is new in every mode
             return in_real_time(writing.outputMode("update"), settings).start()
         writing = writing.outputMode(plan.classified.mode or "append")
         if mode == "bulk":
@@ -210,7 +222,7 @@ def refused(view: SqlView, error: PySparkException) -> ConfigError:
 
 
 def _read(session: SparkSession, settings: Settings, given: Input) -> DataFrame:
-    """All there is of a static source. In a stream it is read anew in each batch."""
+    """Return all events of a static source. In a stream it is read again in each batch."""
     return (
         session.read.format("kafka")
         .options(**kafka_source.reading(settings))
@@ -229,8 +241,8 @@ def _metric(given: Input) -> str:
 
 
 def typed(events: DataFrame, given: Input, source: SqlSource, answered: SchemaAnswers) -> DataFrame:
-    """Each event as ``_why`` it is not taken (null: it is), the source's columns, META, its bytes, and its headers where
-    they were read."""
+    """Return each event with ``_why`` it is refused (null: it is accepted), the source's columns, META, its
+    bytes and headers."""
     known = judged(events, [given], answered, filtered=True)
     event = F.col(given.source.event)
     columns = [event[name].alias(name) for name in given.source.columns]
@@ -258,12 +270,13 @@ def typed(events: DataFrame, given: Input, source: SqlSource, answered: SchemaAn
 
 
 def taken(events: DataFrame) -> DataFrame:
-    """The rows that the SQL sees. A tombstone is none: it says that something is gone, and a stream takes nothing back."""
+    """Return the rows that the SQL sees, without tombstones: they mean a deletion, and a stream does not
+    retract rows."""
     return events.where(F.col(WHY).isNull() & ~F.col("_deleted")).drop(WHY, *BYTES)
 
 
 def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: SchemaAnswers) -> DataFrame:
-    """A table as its topic has it now: the latest event of each record key, without those deleted."""
+    """Return the current table of a topic: the latest event of each record key, without deleted ones."""
     rows = typed(events, given, source, answered).where(F.col(WHY).isNull())
     own = F.coalesce("_key", F.concat_ws("-", "_topic", "_partition", "_offset"))
     kept = [*given.source.columns, *META]
@@ -277,14 +290,15 @@ def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: Sc
 
 
 def key_text(frame: DataFrame, key: Sequence[str]) -> Column:
-    """A row's key as text: one column, its text; several, a JSON array of their texts and nulls.
+    """Return a row's key as text: for one column, its text; for several, a JSON array of their texts and
+    nulls.
 
-    One column that is null, or whose text begins with ``[``, is an array of one, so that no two keys have one text. Of a time
-    that is no whole millisecond all six digits are written.
+    A single column that is null, or whose text begins with ``[``, becomes an array of one, so that no two
+    keys have the same text. A time that is not a whole millisecond is written with six digits.
     """
     types = {field.name: field.dataType.typeName() for field in frame.schema.fields}
     parts = [_time_text(name) if types[name] == "timestamp" else F.col(name).cast("string") for name in key]
-    # to_json leaves nulls out of structs, never out of arrays.
+    # to_json omits nulls in structs, but not in arrays.
     array = F.to_json(F.array(*parts))
     if len(parts) > 1:
         return array
@@ -297,7 +311,7 @@ def _time_text(name: str) -> Column:
 
 
 def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
-    """What the Kafka sink writes: the changelog's records."""
+    """Return the changelog's records for the Kafka sink."""
     rows = frame.withColumnRenamed(VERSION, "_version")
     columns = [field["name"] for field in plan.row_schema["fields"]]
     body = to_avro(F.struct(*columns), orjson.dumps(plan.row_schema).decode())
@@ -314,7 +328,7 @@ def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
 
 
 def _origin(event: Column) -> Column:
-    """As ``_sources`` of an entity view's row: JSON by the source's name."""
+    """Return an event's origin as JSON by the source's name, like ``_sources`` of an entity view's row."""
     return F.to_json(F.create_map(event["source"], F.struct(*(event[name] for name in ORIGIN))))
 
 
@@ -327,7 +341,8 @@ def _header(name: str, value: Column) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How far a checkpoint's batches were swept, and what was found since the view's generation began."""
+    """How far a checkpoint's batches were swept, and the dead and late events since the view's generation
+    began."""
 
     batch_id: int = -1
     reached: Positions = Positions()
@@ -336,7 +351,8 @@ class Swept:
 
 
 def swept(checkpoint: Path) -> Swept:
-    """What the last sweep noted; nothing when there was none, or its note is damaged: then all that is left is swept again."""
+    """Return the note of the last sweep, or an empty one if it is missing or corrupt: then all that is left
+    is swept again."""
     try:
         body = orjson.loads((checkpoint / _SWEPT).read_bytes())
         return Swept(body["batch_id"], Positions.parse(body["reached"]), body["dead"], body["late"])
@@ -348,7 +364,7 @@ def swept(checkpoint: Path) -> Swept:
 
 
 def quiet_batches(query: StreamingQuery) -> set[int]:
-    """The batches of which Spark reports that they have run and took every event."""
+    """Return the batches that Spark reports as run with every event accepted."""
     told = [each for each in query.recentProgress if executed(each["durationMs"])]
     return {each["batchId"] for each in told} - {each["batchId"] for each in told if not _took_all(each)}
 
@@ -356,14 +372,17 @@ def quiet_batches(query: StreamingQuery) -> set[int]:
 def _took_all(progress: Any) -> bool:
     metrics = list((progress["observedMetrics"] or {}).values())
     if progress["numInputRows"] and not metrics:
-        return False  # not counted: look
+        return False  # not counted, so it must be swept
     dropped = sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
     return not dropped and not any(row["bad"] for row in metrics)
 
 
 def sweeping(session: SparkSession) -> SparkSession:
-    """A session to sweep in, of its own: the shared one has Spark's 200 partitions until an entity view sets others, and
-    a sweep's few rows would be 400 tasks."""
+    """Return a session for sweeps. The shared one has Spark's 200 partitions until an entity view sets
+    others.
+
+    There, a sweep's few rows would take 400 tasks.
+    """
     own = session.newSession()
     own.conf.set("spark.sql.shuffle.partitions", "1")
     return own
@@ -372,10 +391,11 @@ def sweeping(session: SparkSession) -> SparkSession:
 def sweep(
     session: SparkSession, plan: SqlPlan, settings: Settings, before: Swept, until: int, quiet: set[int]
 ) -> Swept:
-    """Write what the batches after ``before`` up to ``until`` did not take; the note beside the checkpoint says how far.
-    ``session`` is one of ``sweeping``.
+    """Write the events that the batches after ``before`` up to ``until`` did not accept. Note the progress
+    beside the checkpoint.
 
-    After a crash between the writing and the note the same events are written again: their coordinates tell.
+    ``session``: from ``sweeping``. After a crash between the writing and the note, the same events are
+    written again; their coordinates identify them.
     """
     after = before
     for batch_id in range(before.batch_id + 1, until + 1):
@@ -383,7 +403,7 @@ def sweep(
             after = replace(after, batch_id=batch_id)
             continue
         if not (plan.checkpoint / "offsets" / str(batch_id)).exists():
-            continue  # purged: its offsets are read with the next batch's, and judged by that one's watermark
+            continue  # purged: its offsets are read and judged with the next batch's
         start = after.reached.advanced(_logged(plan.checkpoint, after.batch_id)[0])
         reached, _ = _logged(plan.checkpoint, batch_id)
         # Events are judged by the watermark of the batch before.
@@ -395,7 +415,7 @@ def sweep(
 
 
 def keep(checkpoint: Path, done: Swept) -> None:
-    """Note how far the sweep is, so that a restart does not look again."""
+    """Note how far the sweep is, so that a restart does not sweep again."""
     _note(checkpoint, replace(done, reached=done.reached.advanced(_logged(checkpoint, done.batch_id)[0])))
 
 
@@ -426,7 +446,7 @@ def _sweep_range(
     end: Positions,
     watermark_ms: int,
 ) -> tuple[int, int]:
-    """Write the dead and the late events of an offset range. Returns how many of each."""
+    """Write the dead and the late events of an offset range. Return the number of each."""
     mode: Mode = "bulk" if lag_records(end, start) >= _COMPILE_FROM else "live"
     for name, value in code_settings(mode).items():
         session.conf.set(name, value)
@@ -446,8 +466,9 @@ def _sweep_range(
                 found.append(too_late(taken_with_bytes(read), late, plan.view, watermark_ms))
     if not found:
         return 0, 0
-    # Not `persist`: each plan of each view is compared with what that keeps, by several threads at once, and an expression of
-    # `from_avro` that two of them evaluate is broken for good. No view was planned then until Spark was started again.
+    # Not `persist`: Spark compares the plans of all views with what that keeps, in several threads at once,
+    # and a `from_avro` expression that two threads evaluate stays broken. No view could then be planned until
+    # Spark was restarted.
     out = functools.reduce(DataFrame.unionByName, found).localCheckpoint()
     counts = {row["topic"]: row["count"] for row in out.groupBy("topic").count().collect()}
     late_events = counts.pop(plan.view.late_topic, 0)
@@ -466,7 +487,7 @@ def _range(session: SparkSession, settings: Settings, start: Positions, end: Pos
     partitions: dict[str, list[int]] = {}
     for tp, _ in end:
         partitions.setdefault(tp.topic, []).append(tp.partition)
-    # -2: earliest, of a partition that no batch before had
+    # -2 means earliest: no earlier batch had this partition.
     first = {tp: start.offsets.get(tp, -2) for tp, _ in end}
     return (
         session.read.format("kafka")
@@ -474,7 +495,7 @@ def _range(session: SparkSession, settings: Settings, start: Positions, end: Pos
         .option("assign", orjson.dumps(partitions).decode())
         .option("startingOffsets", by_topic(first))
         .option("endingOffsets", by_topic(dict(end.offsets)))
-        # What retention has taken since cannot be kept any more; the view itself has it.
+        # Events deleted by retention cannot be written any more; the view itself includes them.
         .option("failOnDataLoss", "false")
         .load()
     )
@@ -502,13 +523,13 @@ def _dead(events: DataFrame, view: SqlView) -> DataFrame:
 
 
 def too_late(rows: DataFrame, late: LateRule, view: SqlView, watermark_ms: int) -> DataFrame:
-    """The events that came too late, once each, as they were written."""
+    """Return the events that arrived too late, once each, as records of the late topic."""
     watermark = F.timestamp_millis(F.lit(watermark_ms))
     time = F.col(late.time)
     if late.windows is None:
         behind = rows.where(time <= watermark)
     else:
-        # window() makes a row a window that the event is in; the event is late when one of them was closed.
+        # window() makes one row per window of an event. The event is late if one of them was closed.
         inside = rows.withColumn("_window", F.expr(late.windows))
         behind = inside.where(F.col("_window.end") <= watermark).dropDuplicates(
             ["_topic", "_partition", "_offset"]
