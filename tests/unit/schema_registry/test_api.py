@@ -36,7 +36,7 @@ BROKEN = json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "ty
 
 
 class Http:
-    """A client that says what was wrong."""
+    """HTTP client whose assertions show the error message."""
 
     def __init__(self, client: TestClient) -> None:
         self.client = client
@@ -336,7 +336,7 @@ def test_references_are_followed_once_and_sixteen_levels_deep(http: Http) -> Non
 
 
 def test_a_circle_of_references_is_refused(http: Http) -> None:
-    """Only an import can close one, by writing over a version that is referenced."""
+    """References become circular only when an import overwrites a referenced version."""
     http.ok("PUT", "/mode", {"mode": "IMPORT"})
     a = {"schema": "{}", "schemaType": "JSON", "id": 1, "version": 1}
     b = {
@@ -799,7 +799,7 @@ def test_compatibility_is_judged_with_the_metadata_that_registration_inherits(
 
 
 def test_compatibility_of_an_import_is_judged_as_it_is(http: Http) -> None:
-    """Nothing is inherited there."""
+    """An import inherits no metadata from earlier versions or settings."""
     http.ok("PUT", "/config/s", {"compatibilityGroup": "major"})
     http.register("s", A, metadata={"properties": {"major": "1"}})
     http.ok("PUT", "/mode/s?force=true", {"mode": "IMPORT"})

@@ -1,4 +1,7 @@
-"""Avro: what is taken as a schema, and who reads whom. Both are Java's answers (org.apache.avro 1.12.1), which Confluent's registry gives."""
+"""Avro: accepted schemas, and read compatibility.
+
+Expected results are those of Java (org.apache.avro 1.12.1), which Confluent's registry uses.
+"""
 
 from __future__ import annotations
 

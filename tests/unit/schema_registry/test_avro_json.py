@@ -89,7 +89,7 @@ B = record({"name": "a", "type": "int"}, {"name": "b", "type": "int", "default":
         (of("decimal", "bytes", precision=6, scale=2), "0.000", Decimal("0.00")),
         (of("decimal", "bytes", precision=6, scale=2), 128, Decimal("128.00")),
         (of("decimal", "fixed", name="D", size=3, precision=6, scale=2), "9999.99", Decimal("9999.99")),
-        # a logical type that is not known, or of the wrong type, is no logical type
+        # an unknown logical type, or one on the wrong type, is ignored
         (of("timestamp-millis", "string"), "soon", "soon"),
         # unions: by the value's own kind; by tag
         (["null", "string"], None, None),

@@ -50,7 +50,7 @@ def written(schema: Any, value: Any) -> bytes:
 
 
 def by_fastavro(body: bytes, writer: Any, reader: Any) -> Any:
-    """None: it refuses the value."""
+    """Decode with fastavro; None when it refuses the value."""
     try:
         return fastavro.schemaless_reader(io.BytesIO(body), plain(writer), plain(reader))
     except (
@@ -90,7 +90,7 @@ def test_resolved_schemas_give_every_decoder_the_same_values(of: Evolution) -> N
     body = written(of.writer, of.value)
     both = resolve(of.writer, of.reader)
     assert by_fastavro(body, both.writer, both.reader) == of.expected
-    if of.name not in _NOT_FOR_APACHE - _ALIASES:  # aliases are gone from what it gets
+    if of.name not in _NOT_FOR_APACHE - _ALIASES:  # the resolved schemas have no aliases
         assert by_apache(body, both.writer, both.reader) == of.expected
     assert of.problem in " ".join(both.problems)
     assert bool(of.problem) == bool(both.problems)

@@ -1,4 +1,4 @@
-"""What goes with a schema, over HTTP: tags in its text, its version's number, rules and aliases in lists, other forms."""
+"""Data contracts over HTTP: tags in the text, version numbers, rules and aliases in lists, formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rules apply and what follows from them; and expressions that take too much, which are refused by name."""
+"""Data rules: selection, actions after each result, and refusal of expressions that exceed limits."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_rule_set_that_means_nothing_is_refused_and_not_ignored(wrong: Any) ->
 
 
 def after(made: RulePlan, results: dict[str, Any], value: Any = 0) -> Any:
-    """What rules with these results make of a value; an exception is raised."""
+    """Apply rules with these results to a value; a result that is an exception is raised."""
 
     def execute(index: int, now: Any) -> Any:
         result = results[made.every[index].name]
@@ -114,7 +114,7 @@ def test_each_result_leads_to_its_action() -> None:
     assert after(plan(rule("no", **pair)), {"no": False}) == 0
     with pytest.raises(RuleRefused):
         after(plan(rule("no", **pair), mode=Mode.READ), {"no": False})
-    for error in (RecursionError(), MemoryError()):  # nobody knows what the rule would have said
+    for error in (RecursionError(), MemoryError()):  # the rule's result is unknown
         with pytest.raises(RuleRefused) as over:
             after(plan(rule("deep", onFailure="NONE")), {"deep": error})
         assert over.value.code == "HUB-1216"

@@ -23,7 +23,7 @@ def record(*fields: dict[str, Any], name: str = "acme.Order", **more: Any) -> di
 
 
 def types(view: SchemaView) -> dict[str, str]:
-    """By path, the type; with its logical part, "?" when it is optional."""
+    """Map each path to its type, with its logical type, and "?" when it is optional."""
     return {
         each.path: f"{each.type}{f' {each.shape.logical}' if each.shape.logical else ''}{'?' * each.shape.optional}"
         for _, each in view.fields()
@@ -282,7 +282,7 @@ def test_types_that_use_each_other_twice_cost_what_their_text_costs() -> None:
 
 @dataclass
 class Parsed:
-    """As a parser of the registry hands a file over, with what it imports."""
+    """A parsed file with its imports, in the form of the registry's parser."""
 
     file: FileDescriptorProto
     imports: list[FileDescriptorProto] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A folder of schemas: what a file is, what it refers to, the plan against a registry, and that apply ends in no plan."""
+"""Folders of schemas: files, references, the plan against a registry, and an empty plan after apply."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_what_is_wrong_in_schemas_yaml_has_line_and_column(
     ],
 )
 def test_a_schemas_yaml_that_nobody_reads_is_told(tmp_path: Path, name: str, way_out: str) -> None:
-    """It was passed over: the owners and subjects that it says were silently others."""
+    """Regression: the file was ignored, and its owners and subjects were silently lost."""
     with pytest.raises(ConfigError, match=r"only schemas\.yaml of the folder itself is read") as refused:
         write(tmp_path, {"shop/a.avsc": ORDER, name: "defaults: {owner: us}", "schemas.yaml": "schemas: {}"})
     assert name in refused.value.message and way_out in (refused.value.hint or "")
@@ -451,7 +451,7 @@ def test_offline_too_an_alias_stands_for_its_subject(tmp_path: Path) -> None:
 
 
 def test_rules_are_asked_with_the_metadata_that_the_registry_puts_in(tmp_path: Path) -> None:
-    """The folder says no owner: the latest version's holds, and what the settings say."""
+    """The folder has no owner: that of the latest version, or of the settings, applies."""
     book = Rulebook(Policies.of({"**": {"owner": "required"}}))
     registry = MemoryRegistry()
     registry.register("s", V1, "AVRO", (), {"properties": {"owner": "us"}})
@@ -467,10 +467,10 @@ def test_rules_are_asked_with_the_metadata_that_the_registry_puts_in(tmp_path: P
 
 
 def test_metadata_that_the_registry_adds_are_no_change(tmp_path: Path) -> None:
-    """Each plan said so anew, and each apply changed nothing."""
+    """Regression: each plan reported the change again, and each apply changed nothing."""
     registry = MemoryRegistry()
     owned = {"properties": {"owner": "us"}}
-    submit(registry, RegisterSchema("s", V1, metadata=owned, version=-1))  # says its number in the metadata
+    submit(registry, RegisterSchema("s", V1, metadata=owned, version=-1))  # stores its number in the metadata
     submit(
         registry, SetLevel("t", {"defaultMetadata": {"properties": {"team": "x"}}, "overrideMetadata": owned})
     )

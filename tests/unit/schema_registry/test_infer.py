@@ -114,7 +114,7 @@ def test_keys_that_are_no_names_get_some_and_nested_types_have_names_of_their_ow
 
 
 def test_keys_and_names_that_are_names_stay_as_they_are() -> None:
-    """`_id` was called `id`, and nobody was told: a producer's `_id` had no field to go to."""
+    """Regression: `_id` was silently renamed to `id`, so that a producer's `_id` had no field."""
     made = infer([{"_id": 1, "id": 2, "_deleted": False, "__v": 3}], "_raw.order_line")
     assert [each["name"] for each in made.avro["fields"]] == ["_id", "id", "_deleted", "__v"]
     assert (made.avro["namespace"], made.avro["name"]) == ("_raw", "order_line")

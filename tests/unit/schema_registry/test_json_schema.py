@@ -1056,7 +1056,7 @@ def test_many_reasons_are_cut_short() -> None:
     "draft", ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
 )
 def test_ten_thousand_references_are_read_in_a_moment(draft: str) -> None:
-    """By drafts since 2019-09 each cost as much as hundreds of others: their meta-schemas refer to themselves dynamically."""
+    """Regression: since draft 2019-09 each cost as much as hundreds, because of dynamic references."""
     properties = {f"p{number}": {"$ref": "#/definitions/A"} for number in range(10_000)}
     text = json.dumps({"$schema": draft, "definitions": {"A": {"type": "string"}}, "properties": properties})
     with costs_at_most(30):

@@ -26,7 +26,7 @@ def command(subject: str) -> RegisterSchema:
 
 @dataclass
 class Slow(MemoryCluster):
-    """Its writers stand still from ``begun`` on until they may go."""
+    """Cluster whose writers block after setting ``begun`` until ``go`` is set."""
 
     begun: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
@@ -56,7 +56,7 @@ def test_a_write_does_not_wait_for_ever_behind_another() -> None:
             with pytest.raises(PeerError, match="earlier writes") as refused:
                 node.submit(command("second"))
             assert refused.value.retriable
-        assert node.read(lambda registry: list(registry.subjects)) == []  # reads go on
+        assert node.read(lambda registry: list(registry.subjects)) == []  # reads still answer
     finally:
         cluster.go.set()
         first.join(10.0)
@@ -67,7 +67,7 @@ def test_a_write_does_not_wait_for_ever_behind_another() -> None:
 
 @dataclass
 class Crowded(MemoryCluster):
-    """Another node writes before each append: a writer is fenced so many times."""
+    """Cluster where another node writes before an append, ``fences`` times."""
 
     fences: int = 0
 

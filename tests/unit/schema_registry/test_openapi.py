@@ -1,4 +1,4 @@
-"""The registry's OpenAPI: every route is described and no other, and the registry answers as its description says."""
+"""The registry's OpenAPI: it describes every route and no other, and answers match their description."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_the_registry_answers_as_it_is_described(
     play()
 
 
-# ---- what it found
+# ---- regressions
 
 
 def test_a_reference_to_a_schema_of_another_type_is_refused(app: FastAPI) -> None:

@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def values(policies: Policies, subject: str) -> dict[str, str]:
-    """What holds, as people read it, without the severities."""
+    """Return the effective values in readable form, without severities."""
     return {
         key: text_of(key, each.value)
         for key, each in policies.effective(subject).settings.items()
@@ -107,7 +107,7 @@ SMALL_PATTERNS = [
 
 
 def test_an_ancestor_is_what_holds_and_comes_first_wherever_the_other_holds() -> None:
-    """Exhaustive: topics of four labels tell patterns of three apart."""
+    """Exhaustive: topics of four labels distinguish patterns of three."""
     places: dict[Labels, dict[Labels, tuple[Any, ...]]] = {
         each: {
             topic: (n, specificity(each)) for topic in SMALL_TOPICS if (n := depth(each, topic)) is not None
@@ -321,7 +321,7 @@ def test_any_lets_a_child_loosen_and_none_lets_it_say_nothing(rule: str) -> None
     assert policies.effective("a.b").settings[key].value == policies.nodes[1].says[key]
     with pytest.raises(ConfigError, match=f'"a" lets nobody below say {rule}'):
         Policies.of(family(rule, *STRICTER[rule], override={rule: "none"}))
-    Policies.of(family(rule, *STRICTER[rule][:1] * 2, override={rule: "none"}))  # the same is no change
+    Policies.of(family(rule, *STRICTER[rule][:1] * 2, override={rule: "none"}))  # the same is allowed
 
 
 def test_none_closes_a_whole_rule_also_for_other_keys() -> None:
@@ -414,7 +414,7 @@ def test_turning_a_block_into_a_warning_is_loosening() -> None:
         (None, None, ("BACKWARD", "(default)")),
         (None, "NONE", ("NONE", "(subject)")),
         ("FULL", None, ("FULL", "a")),
-        ("NONE", None, ("NONE", "a")),  # a policy's level is also what holds where nobody says one
+        ("NONE", None, ("NONE", "a")),  # a policy's level also applies where no level is set
         ("FULL", "FULL_TRANSITIVE", ("FULL_TRANSITIVE", "(subject)")),
         ("FULL", "NONE", ("FULL", "a")),
         ("BACKWARD", "FORWARD", ("FULL", "a + (subject)")),

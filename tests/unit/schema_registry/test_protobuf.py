@@ -1,4 +1,4 @@
-"""Protobuf schemas: who may read whom as Confluent decides it, texts that come back the same, and what is refused."""
+"""Protobuf schemas: read compatibility by Confluent's rules, round trips of text, and refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def linked(texts: Mapping[str, str]) -> dict[str, ProtobufSchema]:
     return found
 
 
-# ---- who may read whom
+# ---- read compatibility
 
 
 @dataclass(frozen=True)
@@ -673,7 +673,7 @@ def test_base64_is_the_same_schema_as_text(name: str) -> None:
 
 
 def test_a_long_run_of_spaces_is_no_riddle() -> None:
-    """Whether a text is base64 was asked in the square of its spaces: a schema of 1 MB held its node for hours."""
+    """Regression: the base64 check was quadratic in white space; 1 MB blocked its node for hours."""
     began = time.thread_time()
     assert parse(" " * 300_000 + proto3("message A {}")).file.message_type[0].name == "A"
     assert time.thread_time() - began < 5.0
@@ -786,7 +786,7 @@ def test_order_matters_unless_it_is_normalized(one: str, other: str) -> None:
 
 
 def test_the_order_of_messages_and_the_first_value_of_an_enum_always_matter() -> None:
-    # A serialized message says which one it is by index; the first value of an enum is its default.
+    # A serialized message names its type by index; the first value of an enum is its default.
     for one, other in (
         ("message M {} message N {}", "message N {} message M {}"),
         ("message M { message N {} message O {} }", "message M { message O {} message N {} }"),

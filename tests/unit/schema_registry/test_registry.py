@@ -68,7 +68,7 @@ def test_what_is_no_fact_is_kept_visible_and_changes_nothing() -> None:
 
 
 def test_what_could_not_be_written_again_is_no_fact() -> None:
-    """It once was half taken in: its subject was there, and had no versions."""
+    """Regression: such a record was applied in part: its subject existed without versions."""
     deep = "[" * 300 + "]" * 300
     key = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
     value = f'{{"subject":"s","version":1,"id":1,"schema":"\\"int\\"","metadata":{{"x":{deep}}}}}'
@@ -78,7 +78,7 @@ def test_what_could_not_be_written_again_is_no_fact() -> None:
 
 @pytest.mark.parametrize("odd", [["a"], 5, None])
 def test_metadata_and_rules_of_other_shapes_are_in_nobodys_way(odd: Any) -> None:
-    """What another registry wrote, nobody has checked."""
+    """Records of other registries are not validated."""
     registry = Registry()
     stored = SchemaStored("s", 1, 1, '"int"', metadata={"properties": odd}, rule_set={"domainRules": odd})
     registry.apply(stored)
@@ -211,7 +211,7 @@ def test_full_is_backward_and_forward(old: str, new: str) -> None:
 
 
 def test_an_answer_that_is_kept_weighs_what_its_schemas_do() -> None:
-    """It once weighed one of 4,096, with a schema of a megabyte in each."""
+    """Regression: each entry weighed 1 of 4,096, even with a schema of a megabyte."""
     large, before = text(doc="x" * 100_000), _ANSWERS.weight
     assert Question(SchemaSource.of("AVRO", large), (), "BACKWARD").answer() == ()
     assert _ANSWERS.weight - before >= 100_000

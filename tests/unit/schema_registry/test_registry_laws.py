@@ -53,7 +53,7 @@ def replayed(log: list[Record]) -> Registry:
 
 
 def compacted(log: list[Record]) -> list[Record]:
-    """What Kafka leaves: of each key the newest record, and no tombstones."""
+    """Return the log after compaction: the newest record of each key, without tombstones."""
     newest = {record.key: record for record in log}
     return sorted((each for each in newest.values() if each.value is not None), key=lambda each: each.offset)
 
@@ -77,7 +77,7 @@ def known(registry: Registry) -> dict[str, Any]:
 
 
 class RegistryMachine(RuleBasedStateMachine):
-    """Two nodes decide by turns, each on what it read from the one log."""
+    """Two nodes decide in turn, each on its state of the shared log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class RegistryMachine(RuleBasedStateMachine):
         place = (names.context_of(stored.subject), stored.schema_id)
         if command.schema_id is None and len(self.log) > before:
             assert self.given.setdefault(place, identity(stored)) == identity(stored)
-        self.given[place] = identity(stored)  # an import may bind an id anew that is free
+        self.given[place] = identity(stored)  # an import may bind a free id again
 
     def append(self, new: NewRecord) -> None:
         self.log.append(Record(SCHEMAS_TOPIC, 0, len(self.log), 0, new.key, new.value))

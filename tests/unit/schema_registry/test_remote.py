@@ -110,7 +110,7 @@ def test_a_folder_applied_over_http_leaves_nothing_to_do(registry: RemoteRegistr
 def test_a_file_for_an_alias_is_one_for_the_subject_that_it_stands_for(
     registry: RemoteRegistry, tmp_path: Path
 ) -> None:
-    """The registry keeps under the subject what it is given under the alias: the plan called it new for ever."""
+    """Regression: the schema of an alias is stored under its subject; each plan reported it as new."""
     registry._ask("PUT", "/config/old-value", {"alias": "orders-value"})
     registry.register("old-value", record("Order"), "AVRO", (), None)
     (tmp_path / "old-value.avsc").write_text(record("Order"))
@@ -197,7 +197,7 @@ def test_a_client_keeps_the_schemas_it_was_asked_for_last(monkeypatch: pytest.Mo
 
 
 def test_the_plan_of_topics_asks_the_rules_of_a_first_version_too(registry: RemoteRegistry) -> None:
-    """It promised the schema; apply then ended at the registry's refusal. What only warns refuses nothing."""
+    """Regression: the plan accepted the schema, and apply failed. Warnings refuse nothing."""
     known = RegistryClient("http://registry")
     known._http = registry._http
     text = '{"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]}'

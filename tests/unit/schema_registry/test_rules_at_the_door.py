@@ -54,7 +54,7 @@ def test_the_tree_s_level_holds_and_a_subject_may_only_be_stricter() -> None:
     assert into.level_of("retail.returns-value") == "FULL"
     assert into.level_of("scratch.x-value") == "NONE"
     assert into.level_of("other-value") == "BACKWARD"
-    put(into, SetLevel(None, {"compatibility": "FORWARD"}))  # above the tree, where the tree says nothing
+    put(into, SetLevel(None, {"compatibility": "FORWARD"}))  # the global level, where no policy sets one
     assert (into.level_of("other-value"), into.level_of("scratch.x-value")) == ("FORWARD", "NONE")
     put(into, SetLevel("retail.returns-value", {"compatibility": "FULL_TRANSITIVE"}))
     assert into.level_of("retail.returns-value") == "FULL_TRANSITIVE"

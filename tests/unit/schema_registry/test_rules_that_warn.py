@@ -1,4 +1,4 @@
-"""Rules that only warn: told on registration as a header, by ``hub schema explain`` in a project, and never in the way."""
+"""Rules that only warn: a header on registration, ``hub schema explain`` in a project, and no refusal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def http() -> Iterator[TestClient]:
 
 
 def test_rules_are_asked_with_the_metadata_that_registration_inherits(http: TestClient) -> None:
-    """A later version says no owner: the first one's holds."""
+    """The later version has no owner of its own and inherits that of the first."""
     subject = "shop.returns-value"
     owned = {"schema": record("a", doc="x"), "metadata": {"properties": {"owner": "ann"}}}
     assert http.post(f"/subjects/{subject}/versions", json=owned).status_code == 200
@@ -68,7 +68,7 @@ def test_rules_are_asked_with_the_metadata_that_registration_inherits(http: Test
 
 
 def judged(http: TestClient, subject: str, body: dict[str, Any]) -> bool:
-    """Whether the schema may be registered: asked, and then done."""
+    """Return whether the compatibility check and the registration accept the schema; both must agree."""
     asked = http.post(f"/compatibility/subjects/{subject}/versions?verbose=true", json=body).json()
     answer = http.post(f"/subjects/{subject}/versions", json=body)
     assert asked["is_compatible"] is answer.is_success, (asked, answer.text)
@@ -105,7 +105,7 @@ def test_an_older_version_of_what_is_frozen_may_not_become_the_latest() -> None:
 def test_a_registration_is_answered_with_confluent_s_body_and_the_warnings_beside_it(
     http: TestClient,
 ) -> None:
-    for _ in range(2):  # the same again is told again
+    for _ in range(2):  # a repeated registration warns again
         answer = http.post("/subjects/shop.orders-value/versions", json={"schema": record("aB")})
         assert answer.status_code == 200 and set(answer.json()) == {"id", "version", "guid", "schema"}
         doc, naming = sorted(json.loads(answer.headers["Hub-Warnings"]))
@@ -120,7 +120,7 @@ def test_a_registration_is_answered_with_confluent_s_body_and_the_warnings_besid
     [
         ("shop.orders-value", record("a", doc="A record."), 200),  # nothing warns
         ("other-value", record("aB"), 200),  # no rule
-        ("strict.x-value", record("a"), 422),  # it blocks: the body says so
+        ("strict.x-value", record("a"), 422),  # the rule blocks, and the body has the reason
         ("shop.web-value", record("aB"), 422),  # another rule blocks
         ("shop.orders-value", "{", 422),
         ("shop.orders-value", "", 422),
@@ -158,7 +158,7 @@ def test_what_no_level_sees_is_told_whatever_the_rules(http: TestClient) -> None
     assert answer.status_code == 200 and said.startswith("LOGICAL_TYPE_CHANGED at at: was timestamp-millis")
     assert asked["messages"] == [f"warning: {said}"]
     again = http.post("/subjects/free-value/versions", json=second)
-    assert "Hub-Warnings" not in again.headers  # there is no step
+    assert "Hub-Warnings" not in again.headers  # the same version, so there is no change to report
 
 
 # ---- hub schema explain

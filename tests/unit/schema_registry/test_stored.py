@@ -203,7 +203,7 @@ def test_schemas_with_references_decode() -> None:
 
 
 def test_a_type_of_another_subject_that_is_within_itself_does_not_nest_without_end() -> None:
-    """It was not seen to be, and 200,000 bytes ended the process: fastavro recurses in C."""
+    """Regression: recursion was not detected, and 200,000 bytes ended the process: fastavro recurses in C."""
     node = parse("AVRO", record({"name": "n", "type": ["null", "Node"]}, name="Node"))
     holder = parse("AVRO", record({"name": "n", "type": "Node"}), {"Node": node.schema})
     deep = frame(5, b"\x02" * 200_000 + b"\x00")

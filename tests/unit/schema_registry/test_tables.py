@@ -244,7 +244,7 @@ def test_every_format_has_fields(bench: Bench) -> None:
 
 
 def test_what_others_wrote_is_there_as_far_as_it_can_be_read(bench: Bench) -> None:
-    """A schema that is none, odd metadata, a NUL, a record that is no fact, a second schema under one id."""
+    """An invalid schema, invalid metadata, a NUL, an unreadable record, a second schema under one id."""
     odd = {"properties": ["?"], "tags": {"id": "x", "city": ["PII", 7]}}
     for fact in (
         SchemaStored("broken", 1, 1, "{nonsense"),

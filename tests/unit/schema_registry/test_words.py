@@ -1,4 +1,4 @@
-"""What changed, in words: a table for each format, and who can read whom."""
+"""Schema diffs in plain words: a table for each format, and read compatibility."""
 
 from __future__ import annotations
 
