@@ -475,9 +475,7 @@ class Applier:
     def _whole(
         self, batches: list[ViewBatch], parts: Mapping[str, _StepPart], told: dict[str, Any]
     ) -> list[ViewBatch]:
-        """Remove the group snapshots of which a member stopped in this step: their groups are apart in this
-        store.
-        """
+        """Remove batches and snapshots of groups in which a member stopped in this step; the groups are apart."""
         broken = {
             part.cut.name: table
             for table, part in parts.items()

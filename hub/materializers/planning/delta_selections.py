@@ -427,7 +427,7 @@ _VERBATIM: tuple[type[exp.Expr], ...] = (
     exp.Coalesce, exp.Lower, exp.Upper, exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Quarter, exp.Month, exp.Day,
     exp.Hour, exp.Minute, exp.Second, exp.TimeStrToTime, exp.UnixMicros, exp.UnixMillis, exp.UnixSeconds,
 )  # fmt: skip
-# Format letters of date_format in sqlglot's form: yyyy, MM, dd, HH, mm and ss.
+# Pattern of date_format in sqlglot's form: yyyy, MM, dd, HH, mm and ss.
 _FORMAT = re.compile(r"(?:%Y|%[mdHMS]strict|[-/:._ ])*")
 _VERBATIM_NAMES = {"pmod", "timestamp_micros", "timestamp_millis", "timestamp_seconds"}
 

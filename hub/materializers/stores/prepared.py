@@ -42,8 +42,10 @@ class ViewCoverage:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStatement:
-    """Prepared statement of a view: its text, the driver's parameters for ``wanted``, the row's column names
-    and conversions, and the mark that its answers begin with.
+    """Prepared statement of a view.
+
+    ``given``: makes the driver's parameters for ``wanted``. ``names`` and ``converts``: column names of a row
+    and conversions of its values. ``mark``: first values of a valid answer.
     """
 
     sql: str
@@ -99,10 +101,9 @@ class PreparedStatements:
         return statement
 
     def answers(self, view: str, statement: PreparedStatement, rows: Sequence[Row]) -> list[Found] | None:
-        """Decode the rows of one query. None if the view changed since the statement was prepared; it is then
-        discarded.
+        """Decode the rows of one query; None if the view has changed since the statement was prepared.
 
-        The first row has the mark that must equal the statement's.
+        The first row has the mark to compare. A statement with another mark is discarded.
         """
         if rows[0][:MARKS] != statement.mark:
             self.forget(view)

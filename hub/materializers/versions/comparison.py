@@ -31,7 +31,7 @@ _LONGEST = 200
 
 @dataclass(slots=True)
 class VersionComparison:
-    """Result of a comparison. ``columns``: present in both with equal types.
+    """Result of a comparison. ``columns``: present in both and stored alike.
 
     ``moving``: rows left out because only one side has read their events.
     """

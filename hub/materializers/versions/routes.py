@@ -135,9 +135,7 @@ def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
 
 
 def _behind(served: Mapping[str, Any], own: Mapping[str, Any] | None) -> int | None:
-    """Return how many events of common topics it lacks compared with the served version; None without a
-    report.
-    """
+    """Return how many events of common topics it lacks against the served version; None without a report."""
     if own is None:
         return None
     missing = 0

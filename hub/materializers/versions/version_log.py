@@ -166,9 +166,7 @@ class VersionLog:
                 self.tell(view, TimePassed())
 
     def _has_read(self, told: Progress, served: Version, other: Progress) -> bool:
-        """Return whether a version that is building (``told``) has read what the served one (``other``)
-        shows.
-        """
+        """Return whether the building version (``told``) has read everything that the served one shows."""
         if not _covers(told, self._to_read(served, other)):
             return False
         if other.mode != "realtime":
