@@ -93,7 +93,7 @@ def table_of_changelog(topic: str) -> str:
 
 
 class Swap(BaseModel):
-    """How a changed view replaces the one that serves.
+    """Replacement of the serving version by a changed view.
 
     ``when``: ``auto``, as soon as it is ready; ``manual``, on ``hub view apply``; ``in_place``, row by row in
     the same changelog and table instead of beside it. ``keep_hours``: how long the former version keeps
@@ -203,7 +203,7 @@ class EventFormat(BaseModel):
 
 
 class Transforms(BaseModel):
-    """A file of Python functions beside the view (python_functions.py), and its text.
+    """A file of Python functions in the folder of the view (python_functions.py), and its text.
 
     The text is stored, so that a version keeps the code that it was created with.
     """

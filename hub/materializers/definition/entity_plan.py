@@ -1,7 +1,9 @@
 """[core] Entity plan: a view as expressions over ONE tagged union. The expressions are text for Spark; Spark
 is not needed.
 
-Every event of every source becomes a row ``(_k, n_crm, n_orders, i_orders, s_web, …)`` of what the aggregation keeps of it, one struct each (``UnionColumn``). All structs are null except those of the event's own source. One aggregation by ``_k`` then holds, per key::
+Every event of every source becomes a row ``(_k, n_crm, n_orders, i_orders, s_web, …)`` of what the aggregation
+keeps of it, one struct each (``UnionColumn``). All structs are null except those of the event's own source. One
+aggregation by ``_k`` then holds, per key::
 
     l_<source>   the latest event:   the greatest n_<source>, struct(order, _at, used columns, where it came from)
     u_<source>   only with unique_by: every i_<source>, struct(order, _at, identity, used columns)
@@ -61,10 +63,10 @@ _SQL_TYPES: Mapping[Kind, str] = {
     "date": "DATE",
 }
 
-# Version of the rules that give a view's file its meaning. It is noted beside a version's checkpoint, and the
+# Version of the rules that give a view's file its meaning. It is noted with a version's checkpoint, and the
 # version keeps the rules that it began with. 0: an event whose unique_by is null counts nowhere; sums and
 # arithmetic of whole numbers wrap; tombstones may leave a row of nulls. 1: such an event counts by itself; a
-# result beyond BIGINT is null; there is no such row.
+# result beyond BIGINT is null; a row of nulls is deleted.
 RULES = 1
 
 # Least number of fraction digits that a sum of decimals keeps.
@@ -75,8 +77,8 @@ _NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
 
 @dataclass(frozen=True, slots=True)
 class UnionColumn:
-    """A column of the union: a struct of what an aggregate reads of one source's events, null for other
-    sources.
+    """A column of the union: a struct with the fields that an aggregate reads of one source's events, else
+    null.
 
     It is computed before the aggregation, which would compute it at each comparison.
     """
@@ -90,8 +92,8 @@ class UnionColumn:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """How one source's events become rows of the union. Expressions read ``e_<source>``, the decoded event,
-    and META."""
+    """Conversion of one source's events to rows of the union. Expressions read ``e_<source>``, the decoded
+    event, and META."""
 
     name: str
     topic: str
@@ -326,7 +328,7 @@ class _EntityCompiler:
 
     @staticmethod
     def _only_of(source: str, node: exp.Expr) -> exp.Expr:
-        """Restrict an aggregate to events of this source that are no tombstones.
+        """Restrict an aggregate to events of this source, without tombstones.
 
         In rows of other sources and in tombstones its columns are null, and a condition such as ``column IS
         NULL`` must not count them.

@@ -1,4 +1,4 @@
-"""[core] Load views from their YAML files: one file, or all of a folder, with the Python functions beside them."""
+"""[core] Load views from their YAML files, one file or all of a folder, with their Python functions."""
 
 from __future__ import annotations
 

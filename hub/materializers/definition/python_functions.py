@@ -1,5 +1,5 @@
-"""[core] Python functions in a file beside a view: their names, parameters and result types, read without
-running the file.
+"""[core] Python functions of a view, in a file of its folder: names, parameters and result types, read
+without running it.
 
 ::
 

@@ -142,7 +142,7 @@ def _paths(expressions: Iterable[str | None]) -> Iterator[tuple[str, ...]]:
 
 
 class ColumnBreak:
-    """How a column changes when one schema follows another. Reports nothing for schemas of two formats."""
+    """Changes of a column when one schema follows another. Reports nothing for schemas of two formats."""
 
     def __init__(self, old: ParsedSchema, new: ParsedSchema) -> None:
         self._avro: tuple[Types, Types] | None = None

@@ -58,7 +58,7 @@ def duration_ms(text: str) -> int:
 
 
 class TableOf(BaseModel):
-    """How a topic's events form a table.
+    """Declaration that a topic's events form a table.
 
     The latest event of each ``key`` is a row until a tombstone, or until an event for which ``delete_when``
     is true.
@@ -302,8 +302,7 @@ class Query:
 
 
 def load_sql_view(path: Path) -> SqlView:
-    """Load a SQL view from its file. Raises ConfigError with file, line, column and what was
-    expected there."""
+    """Load a SQL view from its file. Raises ConfigError with file, line, column and the expected value."""
     view = load_model(path, SqlView)
     readable(path, view)
     return view
@@ -574,7 +573,7 @@ def _check_table(view: SqlView, name: str, source: SqlSource, types: Mapping[str
 
 
 def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) -> list[str]:
-    """Return the event columns in ``delete_when``. Raises ConfigError when it is no expression over one
+    """Return the event columns in ``delete_when``. Raises ConfigError unless it is an expression over one
     event."""
     text = source.table.delete_when if source.table is not None else None
     if text is None:

@@ -25,7 +25,7 @@ def folder_of(project: Path) -> str:
 
 
 class ReportThread:
-    """Writes the materializer's report from a thread. Call ``tell`` with the views that exist, inside
+    """Writes the materializer's report from a thread. The views that exist are set with ``tell`` inside
     ``running()``."""
 
     def __init__(self, writer: Writer, folder: str) -> None:

@@ -118,7 +118,7 @@ _STALE_CHECK_S = 2.0
 _SILENT_S = 30.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
-# Interval between two writes of the note that says how far a view's batches were swept.
+# Interval between two writes of the note on how far a view's batches were swept.
 _NOTE_S = 1.0
 _CUTS_STOP_S = 5.0
 # Longest wait for a JVM to exit after it has closed its connections.
@@ -647,7 +647,7 @@ class Runner:
         return None if found is None else f"{found.message}; {found.hint}"
 
     def _doubts(self, why: str) -> None:
-        """Handle an error that says that the view's state cannot be read.
+        """Handle an error that reports unreadable state.
 
         Two such errors in a row confirm it: the state is quarantined, and the next plan finds it lost. After
         the first one the view retries.
@@ -705,7 +705,7 @@ class Runner:
     # ---- plan
 
     def _awaited_plan(self) -> AnyPlan:
-        """Return the plan once what it waits for exists: another view's changelog, or a wider session.
+        """Return the plan once its prerequisites exist: another view's changelog, or a wider session.
 
         Checks every ``_WAIT_S`` and reports each reason once.
         """
@@ -731,8 +731,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _marked(self, phase: Phase) -> Iterator[None]:
-        """Note on disk what the thread does, so that the next process knows what was running when this one
-        died."""
+        """Note on disk what the thread does, as evidence for the next process if this one dies."""
         self.isolation.marks.mark(self.table, phase)
         self.planning_since_s = time.monotonic() if phase == "planning" else None
         try:
@@ -988,14 +987,14 @@ class Runner:
         return RULES if note is None else int(note.get("rules", 0))
 
     def _in_place(self, view: View | SqlView) -> bool:
-        """Return True if a change replaces rows one by one: the file says so, or a store keeps one table per
-        view."""
+        """Return True if a change replaces rows one by one: by declaration, or because a store keeps one
+        table per view."""
         urls = self.settings.store_urls
         kinds = [urls[name].partition(":")[0].partition("+")[0] for name in view.stores if name in urls]
         return view.swap.when == "in_place" or any(kind not in ("sqlite", "postgresql") for kind in kinds)
 
     def _note(self) -> dict[str, Any] | None:
-        """Return the note beside this version's checkpoint (plan.json); None if there is none or it is
+        """Return the note of this version's checkpoint (plan.json); None if there is none or it is
         corrupt."""
         note = self.settings.checkpoints / self.table / "plan.json"
         if not note.exists():
@@ -1652,7 +1651,7 @@ class Runner:
 
 
 def _feeds(pattern: str, topic: str) -> bool:
-    """Return True if a topic belongs to a source. A pattern never matches dead-letter topics: they hold
+    """Return True if a topic belongs to a source. A pattern never matches a dead-letter queue, which has
     copies of events."""
     return matches(pattern, topic) and (pattern == topic or kind_of(topic) is None)
 
@@ -1724,8 +1723,8 @@ def _too_large(said: str, view: View | SqlView | None) -> ConfigError | None:
 
 
 def _ensure_dead_letter_topic(cluster: KafkaCluster, name: str, largest: int, settings: Settings) -> None:
-    """Ensure a dead-letter topic without retention limit, whose records may be as large as the source's plus
-    headers."""
+    """Ensure a DLQ topic without retention limit, whose records may be as large as the source's
+    plus headers."""
     _ensure_room(cluster, name, 1, {"retention.ms": "-1"}, largest, settings)
 
 
@@ -1850,8 +1849,8 @@ def _check_realtime(view: View | SqlView, inputs: Sequence[Input]) -> None:
 
 
 def _own_way(given: Input) -> list[Any] | None:
-    """Return how the view's file says that events without a schema id are read; None if the registry defines
-    it."""
+    """Return how events without a schema id are read, as declared in the view's file; None if the registry
+    defines it."""
     how = given.reading
     if how is None or how.framed:
         return None

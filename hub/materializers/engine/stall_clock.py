@@ -14,7 +14,7 @@ _LONG_S = 10.0
 
 @dataclass(slots=True)
 class StallClock:
-    """How long a batch has shown no progress. ``limit_s``: when that counts as a stall; 0: never."""
+    """Time without progress of a batch, in seconds. ``limit_s``: when it counts as a stall; 0: never."""
 
     limit_s: float
     silent_s: float = 0.0

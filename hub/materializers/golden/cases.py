@@ -195,7 +195,8 @@ def _utc(at: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a view made of a case's events. ``rows``: JSON by key; ``dead``: (number of the event, reason)."""
+    """Result of a view for a case's events. ``rows``: JSON by key; ``dead``: (number of the event,
+    reason)."""
 
     columns: tuple[str, ...]
     rows: Mapping[str, Mapping[str, Any]]

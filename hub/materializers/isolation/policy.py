@@ -1,7 +1,8 @@
 """[core] Decide which view ended Spark and which views run in a process of their own
 (docs/adr/0025-isolated-views.md).
 
-All views share one JVM, so a view that fills its memory ends the queries of all views. The decision is made from evidence on disk::
+All views share one JVM, so a view that fills its memory ends the queries of all views. The decision is made from
+evidence on disk::
 
     the JVM dies ──▶ suspects: versions that were planning or in a batch
                      │  several: in the next process they start one after the other, so that its death has one suspect
@@ -43,7 +44,7 @@ _NEXT_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessDeath:
-    """How a process ended. ``cause``: for people ("Spark ran out of memory"). ``weight``: strength of the
+    """End of a process. ``cause``: for people ("Spark ran out of memory"). ``weight``: strength of the
     evidence."""
 
     cause: str
@@ -69,8 +70,8 @@ class DiskState:
 
     @property
     def at(self) -> str | None:
-        """What is in progress; None: nothing. The text is the same at the next death if nothing was committed
-        meanwhile."""
+        """Place of the work in progress; None: nothing. It is the same at the next death if nothing was
+        committed meanwhile."""
         if self.phase is None:
             return None
         if self.phase == "planning":
@@ -82,7 +83,8 @@ class DiskState:
 
 @dataclass(frozen=True, slots=True)
 class DeathStreak:
-    """How many deaths in a row found a version at the same place, and the points that they add up to."""
+    """Consecutive deaths that found a version at the same place: their number, and the points that they add
+    up to."""
 
     at: str
     times: int
@@ -186,8 +188,8 @@ def after_change(journal: Journal, table: str) -> Journal:
 
 
 def after_progress(journal: Journal, seen: Mapping[str, DiskState], now_ms: int) -> Journal:
-    """Return the journal after versions committed what they were isolated for. They return, unless they did
-    so too often."""
+    """Return the journal after versions committed what isolated them. They return, unless they did so too
+    often."""
     for table, entry in journal.isolated.items():
         lately = tuple(at for at in journal.returned_ms.get(table, ()) if now_ms - at < _RETURNS_MS)
         if table in seen and len(lately) < _RETURNS and _is_past(entry.at, seen[table]):
@@ -306,7 +308,7 @@ def _named(at: str) -> str:
 
 
 def _is_past(at: str, seen: DiskState) -> bool:
-    """Return True if a version has committed what was in progress, or another generation has committed
+    """Return True if a version has committed its work in progress, or another generation has committed
     anything."""
     if at == START:
         return seen.phase == "running" and (seen.done >= 0 or seen.phase_s >= _SETTLED_S)

@@ -247,7 +247,7 @@ class SharedProcess:
         return frozenset(topic for each in self.apart.values() for topic in each.reads)
 
     def _owned_elsewhere(self) -> frozenset[str]:
-        """Return views whose versions an isolated process decides about, because there is no version yet."""
+        """Return views that have no version yet and whose versions an isolated process decides about."""
         return frozenset(each.key[0].stem for each in self.apart.values() if each.owns and each.runs)
 
     def _look(self, known: Sequence[Key], ledger: VersionLog) -> None:

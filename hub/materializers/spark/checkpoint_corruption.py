@@ -92,8 +92,8 @@ def of_logs(checkpoint: Path, *, delta: bool = False) -> str | None:
 
 
 def corruption_of_message(said: str, checkpoint: Path | None = None) -> str | None:
-    """Return the line of a query's error that says that its state is corrupt; None if the error is about
-    something else.
+    """Return the line of a query's error that reports corrupt state; None if the error is about something
+    else.
 
     ``checkpoint``: the query's checkpoint folder. A file within it that cannot be read is its state.
     """
@@ -125,7 +125,7 @@ def aside_of(checkpoints: Path, view: str) -> Path:
 
 
 def set_aside(checkpoint: Path, aside: Path, version: str, why: str, now_ms: int) -> None:
-    """Move a checkpoint to quarantine, with a note of what was wrong. Replaces the one that was kept there
+    """Move a checkpoint to quarantine, with a note of the reason. Replaces the one that was kept there
     before.
 
     A kill in between leaves the checkpoint where it was.
@@ -140,7 +140,7 @@ def set_aside(checkpoint: Path, aside: Path, version: str, why: str, now_ms: int
 
 
 def why_aside(aside: Path, version: str, generation: int | None) -> str | None:
-    """Return what was wrong with a version's quarantined checkpoint; None if another one is kept there.
+    """Return why a version's checkpoint was quarantined; None if another one is kept there.
 
     ``generation`` None: any generation of that version.
     """
@@ -207,7 +207,7 @@ def _wrong(checkpoint: Path, path: Path, check: Callable[[list[str]], None]) -> 
 
 
 def _sums_up(path: Path, found: bytes) -> bool:
-    """Return True if a file matches Hadoop's checksum file beside it, or if there is none.
+    """Return True if a file matches Hadoop's checksum file, or has none.
 
     ``.<name>.crc`` holds "crc", 0, the chunk size, and a CRC-32 per chunk. Spark does not read a file that
     does not match.

@@ -84,7 +84,7 @@ class Input:
 
     @property
     def reading(self) -> ValueReading | None:
-        """How its events are read; None: as Avro."""
+        """Reading of its events; None: as Avro."""
         return reading_of(self.latest)
 
     @property
@@ -110,7 +110,7 @@ class SchemaAnswers:
 # _IS_UNREAD: the record that stands for a batch that could not be unpacked
 # (hub/kafka/protocol/bounded_frames.py). It has neither key nor value.
 _IS_UNREAD = f"_deleted AND key IS NULL AND coalesce(array_contains(_headers.key, '{UNREAD_HEADER}'), FALSE)"
-# _IS_REPLAY is checked before any other header: most events have headers and are no replays. No lambda here
+# _IS_REPLAY is checked before any other header: most events have headers, but few are replays. No lambda here
 # or below: Spark does not compile a stage that has one.
 _IS_REPLAY = f"array_contains(headers.key, '{REPLAY_LETTER}')"
 

@@ -145,7 +145,7 @@ class Timing:
 
 
 def corruption_of(error: BaseException) -> str | None:
-    """Return what an error says about a corrupt state; None if it is about something else."""
+    """Return the message of an error that reports a corrupt state; None if it is about something else."""
     if isinstance(error, duckdb.Error) and checkpoint_corruption.of_duckdb(str(error)):
         return f"delta.duckdb: {str(error).splitlines()[0]}"
     return None

@@ -114,7 +114,7 @@ class DeltaQuery:
     plan: SqlPlan
     run: DeltaRun
     writer: Writer
-    # The bulk load is complete when a batch covers this; None: there is no load.
+    # The bulk load is complete when a batch covers this; None: the query does not load.
     loads_until: Positions | None
     query: StreamingQuery = field(init=False)
     failure: BaseException | None = None

@@ -19,7 +19,7 @@ FAILED = "HUB-TRANSFORM"
 
 @dataclass(frozen=True)
 class UdfCall:
-    """How a function is called. ``kind``: the Arrow type that it must return."""
+    """A function and the way to call it. ``kind``: the Arrow type that it must return."""
 
     function: Callable[..., Any]
     name: str

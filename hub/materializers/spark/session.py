@@ -448,7 +448,7 @@ def executed(duration_ms: Container[str]) -> bool:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Return True if an error says that Spark's JVM does not answer any more. Exceptions thrown in Java do
+    """Return True if an error means that Spark's JVM does not answer any more. Exceptions thrown in Java do
     not count."""
     return isinstance(error, ConnectionError) or (
         isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)

@@ -341,8 +341,8 @@ def _header(name: str, value: Column) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How far a checkpoint's batches were swept, and the dead and late events since the view's generation
-    began."""
+    """Progress of the sweep of a checkpoint's batches, and the dead and late events since the view's
+    generation began."""
 
     batch_id: int = -1
     reached: Positions = Positions()
@@ -391,11 +391,10 @@ def sweeping(session: SparkSession) -> SparkSession:
 def sweep(
     session: SparkSession, plan: SqlPlan, settings: Settings, before: Swept, until: int, quiet: set[int]
 ) -> Swept:
-    """Write the events that the batches after ``before`` up to ``until`` did not accept. Note the progress
-    beside the checkpoint.
+    """Write the events that the batches after ``before`` up to ``until`` did not accept. Note the progress.
 
-    ``session``: from ``sweeping``. After a crash between the writing and the note, the same events are
-    written again; their coordinates identify them.
+    ``session``: from ``sweeping``. The note is in the checkpoint folder. After a crash between the writing
+    and the note, the same events are written again; their coordinates identify them.
     """
     after = before
     for batch_id in range(before.batch_id + 1, until + 1):

@@ -1,4 +1,4 @@
-"""[core] Check SQL for what Spark's analyzer would refuse, without Spark.
+"""[core] Find errors in SQL that Spark's analyzer would report, without Spark.
 
 Finds unknown functions, aggregates of aggregates and of lists, and windows without a length. ``hub view
 validate`` asks Spark itself where it is available.

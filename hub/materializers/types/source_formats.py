@@ -44,7 +44,7 @@ _DEEPEST = 16
 
 @dataclass(frozen=True, slots=True)
 class ValueReading:
-    """How an event's bytes become columns.
+    """Rules for converting an event's bytes to columns.
 
     ``framed``: the value follows Confluent's five bytes; otherwise it is the record's whole value.
     ``separator``: CSV's separator. ``null``: CSV's text for null. ``files``: Protobuf's FileDescriptorSet.
