@@ -29,7 +29,8 @@ class RegisteredSchema:
 class RegistryClient(RegistryHttp):
     """Registry client. Thread safe. Caches the schemas last requested by id: an id's schema never changes.
 
-    Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no answer).
+    Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no
+    answer).
     """
 
     def __init__(self, url: str, timeout_s: float = 15.0) -> None:

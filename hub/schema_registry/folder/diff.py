@@ -3,8 +3,10 @@
 A change is not a verdict: every reader accepts a new doc or another default. ``diff_schemas`` lists all
 changes; ``readers`` adds the registry's verdict in both directions.
 
-- Avro: field by field through nested records, arrays, maps and unions; each pair of named types is compared once.
-- JSON Schema: properties, required, types, limits and enums through ``properties``, ``items`` and local ``$ref``.
+- Avro: field by field through nested records, arrays, maps and unions; each pair of named types is compared
+  once.
+- JSON Schema: properties, required, types, limits and enums through ``properties``, ``items`` and local
+  ``$ref``.
 - Protobuf: messages by name, fields by number, enum values by number.
 """
 

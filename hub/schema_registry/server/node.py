@@ -287,7 +287,7 @@ class RegistryNode:
         self._be_ready()
         self._prepare(command)
         deadline = time.monotonic() + self.timeout_s
-        # Bounded: while Kafka is unavailable each write is slow, and waiting ones hold threads that reads need.
+        # Bounded: while Kafka is unavailable each write is slow, and waiting ones hold threads.
         if not self._writing.acquire(timeout=self.timeout_s):
             raise PeerError(
                 "the registry's earlier writes have not ended",
