@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> Any:
-    """The exit code. Raises BrokenPipeError."""
+    """Run the command and return the exit code. Raises BrokenPipeError."""
     try:
         app(arguments, prog_name="hub")
     except HubError as error:

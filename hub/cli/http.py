@@ -35,7 +35,9 @@ def get(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 70.0,
 ) -> Any:
-    """The JSON answer. Raises NotFound, CallerError or PeerError with the server's message and hint."""
+    """Return the JSON answer to a GET. Raises NotFound, CallerError or PeerError with the server's message
+    and hint.
+    """
     url = base_url()
     pairs: list[tuple[str, str | int | float | bool | None]] = list(
         parameters.items() if isinstance(parameters, Mapping) else parameters
@@ -67,7 +69,7 @@ def post(path: str, body: Any, timeout_s: float = 70.0) -> Any:
 
 
 def delete(path: str, timeout_s: float = 70.0) -> Any:
-    """The JSON answer. Raises as ``get`` does."""
+    """Return the JSON answer to a DELETE. Raises as ``get`` does."""
     url = base_url()
     try:
         answer = httpx2.delete(f"{url}{path}", headers=asking(), timeout=timeout_s)
@@ -79,7 +81,7 @@ def delete(path: str, timeout_s: float = 70.0) -> Any:
 
 
 def answer_body(answer: httpx2.Response) -> Any:
-    """The JSON of an answer. Raises PeerError for one that is none."""
+    """Parse the JSON of an answer. Raises PeerError if it is not JSON."""
     try:
         return answer.json()
     except ValueError:

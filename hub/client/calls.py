@@ -121,7 +121,7 @@ class Result:
     cut: str | None = None
 
     def dicts(self) -> list[Row]:
-        """Each row by its columns' names."""
+        """Return each row as a mapping by column name."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
@@ -156,7 +156,7 @@ class Calls:
     # ---- reads
 
     def get(self, view: str, key: str, after: Token | None, timeout_s: float | None) -> Call[Row]:
-        """A row. Raises NotFound, NotCovered."""
+        """Return a row. Raises NotFound, NotCovered."""
         budget = self.budget(timeout_s)
         if key in _NO_PATH:
             page = yield from self._page(view, {"key": key}, (("limit", "1"),), after, budget)
@@ -178,7 +178,7 @@ class Calls:
         after: Token | None,
         timeout_s: float | None,
     ) -> Call[Page]:
-        """A page of rows."""
+        """Return a page of rows."""
         asked = [("limit", str(limit))]
         if cursor is not None:
             asked.append(("after", cursor))
@@ -333,7 +333,7 @@ class Calls:
         written: Positions,
         budget: Budget,
     ) -> Call[tuple[Positions, list[Reason]]]:
-        """One request until each of its records is written or refused."""
+        """Repeat one request until each of its records is written or refused."""
         attempt, count = 0, len(events)
         while True:
             reply = yield from self._ask(request, budget, raises=False)
@@ -376,7 +376,9 @@ class Calls:
     # ---- one request
 
     def _ask(self, request: Request, budget: Budget, *, raises: bool = True) -> Call[Reply]:
-        """The answer; what may pass is tried again. ``raises`` False: refusals (400 to 499) are answers too."""
+        """Return the reply; temporary failures are retried. ``raises`` False: refusals (400 to 499) are
+        replies too.
+        """
         attempt = 0
         while True:
             failure: HubError
@@ -483,7 +485,9 @@ def conditions_of(where: Where | None) -> tuple[tuple[str, str], ...]:
 
 
 def _operated(name: str) -> str:
-    """With its operator: a field may be called as a parameter of the route is."""
+    """Return a field's parameter with its operator, because a field may have the name of a parameter of the
+    route.
+    """
     return name if "." in name or name == "key" else f"{name}.eq"
 
 
@@ -525,7 +529,7 @@ def caller_settings(url: str, token: str | None, environment: Mapping[str, str])
 
 
 def events_of(given: Iterable[Event | Mapping[str, Any]]) -> Iterable[Event]:
-    """A plain object is an event whose key is the topic's declared one."""
+    """Convert mappings to events; their key is the field that the topic declares."""
     return (each if isinstance(each, Event) else Event(each) for each in given)
 
 

@@ -161,7 +161,7 @@ class SseDecoder:
 
 
 def stream_event_of(text: str | bytes) -> StreamEvent:
-    """An event of a WebSocket message. Raises Broken."""
+    """Parse an event from a WebSocket message. Raises ConnectionBroken."""
     try:
         body = orjson.loads(text)
         return StreamEvent(str(body["event"]), body.get("id"), body.get("data"))

@@ -91,7 +91,7 @@ class ConnectionBroken(Exception):
 
 
 def error_body(body: bytes) -> Mapping[str, Any]:
-    """The JSON object of an error's body; {} when it is none."""
+    """Return the JSON object of an error's body; {} if the body is not one."""
     try:
         found = json.loads(body)
     except ValueError:
@@ -100,7 +100,7 @@ def error_body(body: bytes) -> Mapping[str, Any]:
 
 
 def error_of(status: int, body: bytes) -> HubError:
-    """The error that an answer means."""
+    """Convert an answer of the server to an error."""
     told = error_body(body)
     message, hint = str(told.get("message") or f"the hub answers HTTP {status}"), told.get("hint")
     # The gateway's errors have the shape of REST Proxy's: a number as error_code, and the hub's code in

@@ -64,7 +64,7 @@ class Receipts:
         ]
 
     def took(self, topic: str, events: Sequence[Event], lines: Sequence[Mapping[str, Any]]) -> None:
-        """The server's lines, one an event."""
+        """Record the server's result lines, one per event."""
         with self._lock:
             for event, line in zip(events, lines, strict=False):
                 event_id = event.headers.get(EVENT_ID)

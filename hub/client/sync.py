@@ -132,7 +132,7 @@ class Hub:
         after: Token | None = None,
         timeout_s: float | None = None,
     ) -> Page:
-        """A page of rows; ``cursor`` is ``next`` of the page before."""
+        """Return a page of rows; ``cursor`` is ``next`` of the previous page."""
         return self._run(self._calls.page(view, where, order, fields, limit, cursor, after, timeout_s))
 
     def rows(

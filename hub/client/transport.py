@@ -31,7 +31,7 @@ class Wire:
         self._http = httpx.Client(base_url=self.url, headers=headers, limits=_LIMITS)
 
     def ask(self, request: Request) -> Reply:
-        """Raises Broken."""
+        """Send a request and return the reply. Raises ConnectionBroken."""
         try:
             return _reply(self._http.send(_built(self._http, request)))
         except httpx.HTTPError as error:
@@ -97,7 +97,7 @@ class AsyncWire:
         self._http = httpx.AsyncClient(base_url=self.url, headers=headers, limits=_LIMITS)
 
     async def ask(self, request: Request) -> Reply:
-        """Raises Broken."""
+        """Send a request and return the reply. Raises ConnectionBroken."""
         try:
             return _reply(await self._http.send(_built(self._http, request)))
         except httpx.HTTPError as error:

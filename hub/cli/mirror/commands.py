@@ -103,7 +103,7 @@ class _World:
         return joined(board.control for board in self.boards().values())
 
     def boards(self) -> dict[str, ControlState]:
-        """The control topics of the clusters that answer."""
+        """Return the control states of the clusters that answer."""
         from hub.replication.clusters.clusters import read_control_state
 
         found: dict[str, ControlState] = {}
@@ -711,7 +711,7 @@ def _tell_verified(
 
 
 def _mask_keys(link: Link) -> dict[str, str]:
-    """The keys of the mirror's hashes that are in the environment, by their references."""
+    """Return the keys of the mirror's hashes that are in the environment, by their references."""
     return _keys(rule.key for rule in link.mirror.mask if rule.key is not None)
 
 
@@ -943,7 +943,7 @@ def drop(
 
 
 def _confirm(name: str, typed: str | None, what: str) -> None:
-    """The name, typed: what follows cannot be taken back."""
+    """Ask the user to type the name, because the next step cannot be undone."""
     if typed is None:
         if not sys.stdin.isatty():
             raise CallerError(f"this would {what}: say the name again with --name {name}", code="HUB-1606")

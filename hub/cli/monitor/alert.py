@@ -259,7 +259,7 @@ def exported() -> dict[str, Any]:
 
 
 def line(row: dict[str, Any]) -> dict[str, object]:
-    """An alert as people read it."""
+    """Return an alert as a table row."""
     state = "silenced" if row["silenced_by"] and row["state"] == "firing" else row["state"]
     return {
         **{name: row[name] for name in ("alert", "severity", "object", "owner", "summary")},

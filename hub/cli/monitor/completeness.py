@@ -226,7 +226,7 @@ def _audit(settings: Settings, topic: str, *, mirrors: bool) -> TopicCounter:
 
 
 def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorCopy]:
-    """The mirrors of mirrors.yaml whose source is this cluster and that have begun to carry the topic."""
+    """Return the mirrors of mirrors.yaml whose source is this cluster and that have begun to copy the topic."""
     import os
 
     from hub.completeness.counting import MirrorCopy
@@ -314,7 +314,7 @@ def _print(rows: Sequence[dict[str, Any]], output: Output) -> None:
 
 
 def lines(row: dict[str, Any]) -> list[dict[str, object]]:
-    """A topic as people read it: the log, then a line for each that was compared with it."""
+    """Return a topic as table rows: the log, then a row for each copy compared with it."""
     first = {
         "topic": row["topic"],
         "tier": "log",

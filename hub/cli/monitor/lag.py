@@ -59,7 +59,7 @@ def lag(
 
 
 def fetch(asked: list[tuple[str, str]]) -> list[dict[str, Any]]:
-    """The rows of ``/api/lag``. Raises PeerError when no server answers there."""
+    """Return the rows of ``/api/lag``. Raises PeerError when no server answers there."""
     rows: list[dict[str, Any]] = http.get("/api/lag", asked, timeout_s=TIMEOUT_S)
     return rows
 

@@ -106,7 +106,7 @@ def cluster() -> dict[str, Any] | None:
 
 
 def look(processes: ProcessTable) -> dict[str, Any]:
-    """Everything that is shown, as one value. Raises PeerError when no server answers."""
+    """Return all data of one refresh. Raises PeerError when no server answers."""
     overview = http.get("/api/overview", timeout_s=TIMEOUT_S)
     rows = http.get("/api/lag", timeout_s=TIMEOUT_S)
     states = Counter(row["state"] for row in rows)
@@ -140,7 +140,7 @@ def _connect(connect: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _cluster(cluster: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """The cluster in the head of the screen; nothing where it is not known."""
+    """Return the cluster's fields for the head of the screen; empty if unknown."""
     if cluster is None or cluster["offline"] is None:
         return []
     parts = [f"{cluster['offline']} offline"] if cluster["offline"] else []

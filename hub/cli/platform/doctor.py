@@ -61,7 +61,7 @@ def doctor(output: OutputOption = Output.table) -> None:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every check; a HubError that one raises is its finding."""
+    """Run every check and return the findings; a HubError in a check is its finding."""
     findings = []
     for name, check in CHECKS.items():
         try:

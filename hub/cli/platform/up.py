@@ -94,7 +94,7 @@ def make_ready(settings: Settings) -> None:
 
 
 def check_machine(settings: Settings) -> None:
-    """One clear ConfigError for the first thing the machine lacks, before anything is started."""
+    """Raise one clear ConfigError for the first thing the machine lacks, before anything is started."""
     if running_hub(settings.home) is not None:
         return  # the hub uses its own ports; the supervisor names the running hub
     check_memory()
@@ -130,7 +130,7 @@ def fetch_jars(settings: Settings) -> None:
 
 
 def children(settings: Settings) -> list[Child]:
-    """The processes of a hub in the order they start; every one gets the very same settings."""
+    """Return the processes of a hub in their start order; all get the same settings."""
     environment = environment_of(settings)
 
     limit_s = settings.start_timeout_s

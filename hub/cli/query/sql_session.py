@@ -61,11 +61,11 @@ class Session:
         return self._topics[1]
 
     def topic(self, name: str) -> dict[str, Any]:
-        """A topic's columns. Raises NotFound."""
+        """Return a topic's columns. Raises NotFound."""
         return dict(self._send("GET", f"/query/topics/{quote(name, safe='')}"))
 
     def saved(self) -> list[dict[str, Any]]:
-        """The project's saved queries."""
+        """Return the project's saved queries."""
         return list(self._send("GET", "/queries")["queries"])
 
     def _send(self, method: str, path: str, body: Any = None) -> Any:

@@ -190,7 +190,7 @@ class Shell:
                 self._remark(line)
 
     def command(self, text: str) -> None:
-        r"""A line that begins with a backslash. Raises HubError, SystemExit for ``\q``."""
+        r"""Execute a line that begins with a backslash. Raises HubError; SystemExit for ``\q``."""
         name, _, rest = text[1:].rstrip(";").strip().partition(" ")
         found = self._commands.get(name)
         if found is None:

@@ -190,7 +190,7 @@ def _show(made: Inferred, proposal: Proposal) -> None:
 
 
 def _report(rows: list[dict[str, Any]]) -> None:
-    """On standard error: standard output is the schema alone."""
+    """Print the report to standard error; standard output has the schema alone."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -231,7 +231,7 @@ def _samples(path: Path, kind: str) -> Iterator[Any]:
 
 
 def _events(settings: Settings, registry: RemoteRegistry, topic: str, sample: int) -> list[Any]:
-    """The topic's last events as JSON values: JSON text, or Avro that the registry knows."""
+    """Return the topic's last events as JSON values: JSON text, or Avro with a schema of the registry."""
     from hub.kafka import own_cluster
     from hub.record import Record
     from hub.schema_registry.client.stored_events_check import decoded, last_records
@@ -290,7 +290,7 @@ def _registry() -> RemoteRegistry:
 
 
 def _two(registry: RemoteRegistry, subject: str, first: int | None, second: int | None) -> tuple[int, int]:
-    """The versions to compare."""
+    """Return the two versions to compare."""
     numbers = _numbers(registry, subject)
     to = numbers[-1] if second is None else second
     earlier = [each for each in numbers if each < to]

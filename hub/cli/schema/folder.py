@@ -256,7 +256,7 @@ def _online(settings: Settings, folder: Path | None, registry: RemoteRegistry) -
 
 
 def _rulebook(settings: Settings) -> Rulebook:
-    """The rules of the tree as the project has them: the server's are those of its own project."""
+    """Return the project's rules. The server uses the rules of its own project."""
     from hub.topics.tree.live_rules import LiveRules
 
     return LiveRules(settings.project)()
@@ -341,7 +341,7 @@ def _check_one(settings: Settings, subject: str, file: Path) -> None:
 
 
 def _tried(settings: Settings, made: FolderPlan, registry: RemoteRegistry, sample: int | None) -> FolderPlan:
-    """The plan with what stored events say: a schema that cannot read them is refused."""
+    """Return the plan, tested with stored events: a schema that cannot read them is refused."""
     from hub.kafka import own_cluster
     from hub.schema_registry.client.stored_events_check import check_stored
     from hub.schema_registry.formats import InvalidSchema

@@ -68,7 +68,7 @@ class _Found:
 
 
 def topic_of(subject: str) -> str | None:
-    """The topic whose values a subject describes; None for keys and for subjects named otherwise."""
+    """Return the topic whose values a subject describes; None for keys and for other subject names."""
     return subject.removesuffix("-value") if subject.endswith("-value") else None
 
 

@@ -59,7 +59,7 @@ def show_one(row: Mapping[str, object], output: Output = Output.table) -> None:
 
 
 def note(text: str) -> None:
-    """A remark for the person at the terminal; never part of the data."""
+    """Print a note to standard error; it is never part of the data."""
     print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
 
 

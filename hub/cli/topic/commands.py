@@ -247,7 +247,7 @@ def drift(
 
 
 def _check_pattern(pattern: str) -> None:
-    """Raises ConfigError."""
+    """Check a pattern of topic names. Raises ConfigError."""
     from hub.schema_registry.policy.label_patterns import checked
 
     try:

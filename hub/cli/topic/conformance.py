@@ -40,7 +40,7 @@ def audit(
 
 
 def line(row: Mapping[str, Any]) -> dict[str, object]:
-    """A row as people read it."""
+    """Return a result as a table row."""
     last = row["last"]
     return {
         **{name: row[name] for name in ("topic", "audit", "checked", "violations", "quarantined")},

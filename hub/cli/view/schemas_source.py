@@ -67,7 +67,7 @@ def _of_folder(folder: Path, topic: str) -> Any:
 
 
 def _source_of(folder: Folder, file: SchemaFile, depth: int) -> SchemaSource:
-    """A file with the files that it refers to."""
+    """Return a file with the files that it references."""
     from hub.schema_registry.compat.resolved_schema import SchemaSource
 
     named = []

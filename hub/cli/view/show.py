@@ -85,7 +85,7 @@ def versions_in_short(versions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def snapshot_group_summary(group: Mapping[str, Any] | None) -> str:
-    """``shop``, or ``shop (apart)``"""
+    """Return a summary such as ``shop``, or ``shop (apart)``."""
     if group is None:
         return ""
     return str(group["name"]) if group["state"] == "together" else f"{group['name']} ({group['state']})"
@@ -123,14 +123,16 @@ def _not_as_it_should(store: Mapping[str, Any]) -> list[str]:
 
 
 def _state(view: Mapping[str, Any], now_ms: int) -> str:
-    """``live for 12 s``"""
+    """Return a summary such as ``live for 12 s``."""
     since_ms = view.get("since_ms")
     since = "" if since_ms is None else f" for {format.seconds(max(0, now_ms - since_ms) / 1000)}"
     return f"{view['state']}{since}"
 
 
 def _by_topic(positions: str | None) -> Iterator[str]:
-    """``shop.orders 0:2166 1:2131``, a topic a line: the next offset to be read of each partition."""
+    """Yield one line per topic, such as ``shop.orders 0:2166 1:2131``: the next offset to read of each
+    partition.
+    """
     for topic, ends in groupby(Positions.parse(positions or ""), key=lambda end: end[0].topic):
         yield " ".join([topic, *(f"{tp.partition}:{offset}" for tp, offset in ends)])
 
@@ -149,7 +151,7 @@ def _batch(batch: Mapping[str, Any] | None, now_ms: int) -> str | None:
 
 
 def _store(store: Mapping[str, Any], now_ms: int) -> str:
-    """``serving, sqlite: live, MATCHES 12 s ago``"""
+    """Return a summary such as ``serving, sqlite: live, MATCHES 12 s ago``."""
     from hub.cli.view.verify import verification_summary
 
     proof = store.get("proof")
@@ -164,7 +166,7 @@ def _store(store: Mapping[str, Any], now_ms: int) -> str:
 
 
 def _recomputed(found: Mapping[str, Any] | None, now_ms: int) -> str | None:
-    """``MATCHES 3 h ago``"""
+    """Return a summary such as ``MATCHES 3 h ago``."""
     if found is None:
         return None
     return f"{found['state']} {format.ago(found['at_ms'], now_ms)}" + (

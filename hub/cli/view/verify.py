@@ -122,7 +122,7 @@ def _line(name: str, verdict: VerificationResult) -> dict[str, Any]:
 
 
 def verification_summary(proof: Mapping[str, Any], now_ms: int) -> str:
-    """``MATCHES 12 s ago``, ``OPEN: the store catches up (matched 3 min ago)``"""
+    """Return a summary such as ``MATCHES 12 s ago``, or ``OPEN: the store catches up (matched 3 min ago)``."""
     matched_ms, said = proof["matched_ms"], f"{proof['state']}"
     ago = "" if matched_ms is None else format.ago(matched_ms, now_ms)
     if proof["state"] == "MATCHES":

@@ -112,7 +112,7 @@ def recompute(
 
 
 def show_comparison(number: int, found: dict[str, Any]) -> None:
-    """A comparison as remarks and a table of the first differences."""
+    """Print a comparison as notes and a table of the first differences."""
     if "error" in found:
         note(f"version {number} could not be compared: {found['error']}")
         return
