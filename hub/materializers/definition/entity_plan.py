@@ -1,9 +1,9 @@
 """[core] Entity plan: a view as expressions over ONE tagged union. The expressions are text for Spark; Spark
 is not needed.
 
-Every event of every source becomes a row ``(_k, n_crm, n_orders, i_orders, s_web, …)`` of what the aggregation
-keeps of it, one struct each (``UnionColumn``). All structs are null except those of the event's own source. One
-aggregation by ``_k`` then holds, per key::
+Every event of every source becomes a row ``(_k, n_crm, n_orders, i_orders, s_web, …)`` of what the
+aggregation keeps of it, one struct each (``UnionColumn``). All structs are null except those of the event's
+own source. One aggregation by ``_k`` then holds, per key::
 
     l_<source>   the latest event:   the greatest n_<source>, struct(order, _at, used columns, where it came from)
     u_<source>   only with unique_by: every i_<source>, struct(order, _at, identity, used columns)

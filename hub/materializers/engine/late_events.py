@@ -61,8 +61,8 @@ def window_ms(sql: str) -> int:
 
 
 def by_window(events: Iterable[LateEvent], length_ms: int) -> list[dict[str, Any]]:
-    """Return one row per window and topic, in order: the count, and how far behind the watermark the latest
-    event was."""
+    """Return one row per window and topic, in order: the count, and the largest distance behind the
+    watermark."""
     counts: dict[tuple[int, str], list[int]] = {}
     for each in events:
         counts.setdefault((each.event_ms // length_ms * length_ms, each.topic), []).append(each.behind_ms)

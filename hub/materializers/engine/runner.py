@@ -127,7 +127,8 @@ _JVM_ENDS_S = 10.0
 _POLL_IN_STEP_S = 0.01
 _DEFAULT_LARGEST = 1_048_588  # Kafka's default of message.max.bytes
 _HEADROOM = 65_536  # room for headers
-# Milliseconds between two polls of Kafka per view: together all views poll a hundred times a second.
+# Factor of the trigger interval in milliseconds per view of the project: all views together poll Kafka at
+# most a hundred times a second.
 _MS_A_VIEW = 10
 # Factor on the stall limit for work that shows no progress: planning, and computing in the delta operator.
 _BLIND_PATIENCE = 4

@@ -1,8 +1,8 @@
 """[core] Decide which view ended Spark and which views run in a process of their own
 (docs/adr/0025-isolated-views.md).
 
-All views share one JVM, so a view that fills its memory ends the queries of all views. The decision is made from
-evidence on disk::
+All views share one JVM, so a view that fills its memory ends the queries of all views. The decision is made
+from evidence on disk::
 
     the JVM dies ──▶ suspects: versions that were planning or in a batch
                      │  several: in the next process they start one after the other, so that its death has one suspect

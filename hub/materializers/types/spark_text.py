@@ -22,7 +22,7 @@ def literal(value: str | bytes) -> str:
 
 
 def one_of(what: str, values: Iterable[str | bytes]) -> str:
-    """Return a condition that ``what`` equals one of the values; FALSE if there are no values."""
+    """Return a condition that ``what`` equals one of the values; FALSE without values."""
     written = [literal(value) for value in values]
     if not written:
         return "FALSE"
