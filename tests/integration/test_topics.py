@@ -462,6 +462,11 @@ def test_drift_says_who_is_right(project: Project, hub: Hub) -> None:
         ("segment.ms", None, "60000", "tree"),
     ]
     assert "set by hand" in hub("drift", *file).stdout
+    alone = hub("drift", *file, "--under", project.topic, "-o", "json")
+    assert (alone.returncode, json.loads(alone.stdout)) == (2, mine)
+    elsewhere = hub("drift", *file, "--under", "nobody.**", "-o", "json")
+    assert (elsewhere.returncode, json.loads(elsewhere.stdout)) == (0, [])
+    assert "--under: " in hub("drift", *file, "--under", "a..b").stderr
     project.write(retention="7d", partitions=2)
     assert project.apply() == ["AlterConfig"]
     left = json.loads(hub("drift", *file, "-o", "json").stdout)
