@@ -11,6 +11,7 @@ from hub.config import Settings
 from hub.materializers.engine.file_watch import ViewFolder
 from hub.materializers.engine.report_thread import folder_of
 from hub.materializers.progress.store_watch import ServerFacts
+from hub.materializers.stores.open_store import shown
 from hub.materializers.stores.sql_store import Store
 from hub.observability.overview.contact_watch import ContactWatch, in_words, is_cut_off, worst
 from hub.runtime import running_hub
@@ -29,6 +30,7 @@ def around(
         partial(process_in_words, settings.home, contact, "applier"),
         lambda: _files(folder),
         folder_of(settings.project),
+        {name: shown(url) for name, url in settings.store_urls.items()},
     )
 
 

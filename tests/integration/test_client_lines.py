@@ -212,7 +212,7 @@ def test_a_server_that_is_not_there_and_one_that_says_nothing(
             next(hub.subscribe("v", transport=transport))
         with pytest.raises(Unreachable, match="does not answer"):
             hub.get("v", "k")
-    for module in ("changes", "wire"):
+    for module in ("changes", "transport"):
         monkeypatch.setattr(f"hub.client.{module}.SILENCE_S", 0.2)
     silent = socket.create_server(
         ("127.0.0.1", 0)

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
@@ -58,6 +58,8 @@ class ServerFacts:
     applier: Callable[[], str] = lambda: "whether its process runs is not known"
     files: Callable[[], frozenset[str] | None] = lambda: None
     folder: str = ""
+    stores: Mapping[str, str] = field(default_factory=dict)
+    """URL of each store of this hub, without password: another hub on this Kafka may have a store of the same name."""
 
 
 _MOST_ENGINES = 16
@@ -197,6 +199,8 @@ class StoreWatch:
             except (ValueError, TypeError) as error:
                 log.warning("%s[0]@%d is no report: %s", PROGRESS_TOPIC, record.offset, error)
                 continue
+            if self._is_of_another_hub(key, body, news.get(key)):
+                continue
             if body is None:
                 news.pop(key, None)
             else:
@@ -206,6 +210,15 @@ class StoreWatch:
         self._heard = news
         if self._catching_up is not None and reader.position().covers(self._catching_up):
             self._catching_up = None
+
+    def _is_of_another_hub(
+        self, key: str, body: Mapping[str, Any] | None, held: Mapping[str, Any] | None
+    ) -> bool:
+        """Return True if the report must not replace ``held``, which is the report of this hub's own store."""
+        url = self.around.stores.get(key.removeprefix(PREFIX)) if key.startswith(PREFIX) else None
+        return (
+            url is not None and held is not None and held.get("url") == url and (body or {}).get("url") != url
+        )
 
     def _hear_engine(self, record: Record) -> None:
         try:

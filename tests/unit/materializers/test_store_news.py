@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,29 @@ def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: P
         assert told() == [("serving", "live", None)]
     news.stop()
     store.close()
+
+
+def test_a_hub_beside_this_one_with_a_store_of_the_same_name_is_not_taken_for_it() -> None:
+    cluster = MemoryCluster(now_ms=now_ms())
+    cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
+    writer = cluster.writer()
+    other = replace(report("down", "its disk is full"), url="sqlite:///other.db")
+    news = StoreWatch(cluster, ServerFacts(stores={"serving": "sqlite:///x.db"}))
+    news.start()
+
+    def reason() -> str | None:
+        found: str | None = news.over({}).get("store:serving", {}).get("reason")
+        return found
+
+    try:
+        writer.append([other.record()])
+        until(lambda: reason() == "its disk is full")  # nothing better is known yet
+        writer.append([report("filling", "ours").record(), other.record(), gone("serving")])
+        until(lambda: reason() == "ours")
+        writer.append([other.record(), report("filling", "ours again").record()])
+        until(lambda: reason() == "ours again")
+    finally:
+        news.stop()
 
 
 class Failing(MemoryCluster):
