@@ -1,6 +1,6 @@
 """Speed of an applier: rows/s, CPU and memory of one applier into each kind of store, on a real Kafka.
 
-Run: ``.venv/bin/python bench/applier.py [--rows N] [--keys N] [--only sqlite|postgresql|duckdb|parquet]``. Each figure is
+Run: ``./run bench applier [--rows N] [--keys N] [--only sqlite|postgresql|duckdb|parquet]``. Each figure is
 of a process of its own that fills an empty store from the log, decoding included. Prints figures, asserts no time;
 a store that does not equal the fold of the changelog ends the bench.
 """

@@ -1,6 +1,6 @@
 """Bulk load of a customer-360 view from seven systems: the hub and hand-written programs.
 
-Run: ``.venv/bin/python bench/customer_360.py`` (about six minutes). Each gets a Kafka of its own with the same events
+Run: ``./run bench customer_360`` (about six minutes). Each gets a Kafka of its own with the same events
 in it. Prints figures and asserts none on time; rows that differ from those computed here in plain Python end it.
 ``--rounds N``: all of them in turn, N times, for a machine whose speed changes from minute to minute; then the medians.
 ``--floor``: also what Spark takes that does nothing with these events.

@@ -1,7 +1,7 @@
 """Extra latency of a row whose view belongs to a snapshot group with another one (``cut``), on the product's
 own path.
 
-Run: ``.venv/bin/python bench/cuts.py`` (about two minutes). Ten times a second an event, then its row by key with the event's
+Run: ``./run bench cuts`` (about two minutes). Ten times a second an event, then its row by key with the event's
 position as the token: first with each view on its own, then as a group. Prints figures, asserts none.
 """
 

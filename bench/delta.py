@@ -1,7 +1,7 @@
 """[edge] The delta operator alone: a foreign-key join over 10 k, 100 k and 1 M stored rows, with small
 batches of changes.
 
-``.venv/bin/python bench/delta.py [--rows N …] [--batches N]``. No Kafka: rows go into ``DeltaRun.step`` as Arrow tables,
+``./run bench delta [--rows N …] [--batches N]``. No Kafka: rows go into ``DeltaRun.step`` as Arrow tables,
 and come out as changelog bytes. Orders (all the rows) belong to a tenth as many customers; a batch changes 100
 orders and 10 customers, so it touches about 200 rows of the view. Nothing is asserted.
 """

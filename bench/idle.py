@@ -1,6 +1,6 @@
 """Cost of a hub without traffic, by its number of live views.
 
-Run: ``.venv/bin/python bench/idle.py [--views 0 1 20] [--seconds 30]`` (some five minutes). Real Kafka, Spark, SQLite and HTTP.
+Run: ``./run bench idle [--views 0 1 20] [--seconds 30]`` (some five minutes). Real Kafka, Spark, SQLite and HTTP.
 Prints figures, asserts none; bench/README.md says what each means.
 """
 

@@ -1,7 +1,7 @@
 """Cost of mirroring, compared with MirrorMaker 2 in the same run: two real Kafkas on this machine, dense and
 tiny batches.
 
-Run: ``.venv/bin/python bench/mirror.py`` (``--quick`` for a few minutes; ``--records N``; ``--no-peer`` without MirrorMaker).
+Run: ``./run bench mirror`` (``--quick`` for a few minutes; ``--records N``; ``--no-peer`` without MirrorMaker).
 Prints figures and the goals beside them, asserts none on time; a record that did not arrive ends it. bench/README.md says
 what each figure means.
 """

@@ -1,7 +1,7 @@
 """Cost of measuring all consumer lag in a large estate and on a real broker, and errors of lag in seconds
 compared with an interpolating exporter.
 
-Run: ``.venv/bin/python bench/monitor.py`` (some minutes; ``--quick`` a tenth of the estate). Prints figures beside the goals,
+Run: ``./run bench monitor`` (some minutes; ``--quick`` a tenth of the estate). Prints figures beside the goals,
 asserts none. bench/README.md says what each means.
 """
 

@@ -1,6 +1,6 @@
 """Nexmark's queries as SQL views of the hub and as Flink SQL, over the same topics: are the rows the same, and what do they cost?
 
-Run: ``.venv/bin/python bench/nexmark.py`` (about a quarter of an hour). Prints figures and asserts none on time; rows that
+Run: ``./run bench nexmark`` (about a quarter of an hour). Prints figures and asserts none on time; rows that
 differ are told and make the exit code 1. bench/README.md says what each means.
 """
 

@@ -1,7 +1,7 @@
 """Cost of verifying a store against its changelog: rows/s of one core, memory, disk, and duration within its
 CPU share.
 
-Run: ``.venv/bin/python bench/proof.py [--keys N …] [--only sqlite|postgresql|duckdb|parquet]``. A changelog of five rows a key on a real
+Run: ``./run bench proof [--keys N …] [--only sqlite|postgresql|duckdb|parquet]``. A changelog of five rows a key on a real
 Kafka, filled into a store; then a prover in a process of its own. Prints figures, asserts no time; a store that does not match ends it.
 """
 

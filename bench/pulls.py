@@ -1,7 +1,7 @@
 """Cost and latency of a read by key: the hub's server, and a Kafka Streams program that answers from its own
 store.
 
-Run: ``.venv/bin/python bench/pulls.py [--store sqlite|postgresql …] [--keys N] [--rate N] [--seconds N] [--no-peer]`` (about three
+Run: ``./run bench pulls [--store sqlite|postgresql …] [--keys N] [--rate N] [--seconds N] [--no-peer]`` (about three
 minutes). Requests are prepared bytes from a process of its own (load.py). Prints figures, asserts none on time; an answer that is
 not 200, or not the row of its key, ends the bench.
 """

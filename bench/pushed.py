@@ -1,7 +1,7 @@
 """Cost of a view's subscribers to the server, by their number: at a steady rate of events, with all rows to
 each.
 
-Run: ``.venv/bin/python bench/pushed.py [--subscribers 0 1 50 200] [--rate 50] [--seconds 30]`` (some five minutes). Real Kafka,
+Run: ``./run bench pushed [--subscribers 0 1 50 200] [--rate 50] [--seconds 30]`` (some five minutes). Real Kafka,
 Spark, SQLite and HTTP. Prints figures, asserts none; bench/README.md says what each means.
 """
 

@@ -1,7 +1,7 @@
 """Latency of a realtime view at 1,000 events a second, including the pauses of its checkpoints: an entity
 view, a stateless and an aggregate SQL view.
 
-Run: ``.venv/bin/python bench/realtime.py`` (about a quarter of an hour; ``--only entity`` five minutes). Real Kafka, Spark,
+Run: ``./run bench realtime`` (about a quarter of an hour; ``--only entity`` five minutes). Real Kafka, Spark,
 SQLite and HTTP. Prints figures, asserts none; bench/README.md says what each means.
 """
 

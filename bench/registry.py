@@ -1,6 +1,6 @@
 """Speed and cost of the schema registry, over HTTP on a real Kafka, compared with Apicurio Registry.
 
-Run: ``.venv/bin/python bench/registry.py`` (about a quarter of an hour; ``--quick`` leaves out the 100,000 schemas). Prints
+Run: ``./run bench registry`` (about a quarter of an hour; ``--quick`` leaves out the 100,000 schemas). Prints
 figures, asserts none on time. bench/README.md says what each means.
 """
 

@@ -1,9 +1,9 @@
 """Run the fault suite for several seeds; print recovery times and every broken promise.
 
-    .venv/bin/python bench/soak.py --seeds 20                     20 seeds of 100,000 events and 60 rounds of faults
-    .venv/bin/python bench/soak.py --events 2000000 --rounds 300 --minutes 300     one long soak
-    .venv/bin/python bench/soak.py --brokers 3 --only "home Kafka" leaders          some kinds of faults, three brokers
-    .venv/bin/python bench/soak.py --bugs                         planted bugs: each must be found
+    ./run bench soak --seeds 20                     20 seeds of 100,000 events and 60 rounds of faults
+    ./run bench soak --events 2000000 --rounds 300 --minutes 300     one long soak
+    ./run bench soak --brokers 3 --only "home Kafka" leaders          some kinds of faults, three brokers
+    ./run bench soak --bugs                         planted bugs: each must be found
 
 Needs the environment of the tests: ``./run test --fast`` makes it. Prints figures and asserts no time. Exit code 1: a
 promise was broken, or a planted bug was not found. No peer publishes a suite of this kind that runs here.

@@ -1,6 +1,6 @@
 """Cost and latency of a view, measured on the product's own path: real Kafka, Spark, store and HTTP.
 
-Run: ``.venv/bin/python bench/views.py`` (about fifteen minutes; ``--quick`` leaves out the last part). Prints figures, asserts none.
+Run: ``./run bench views`` (about fifteen minutes; ``--quick`` leaves out the last part). Prints figures, asserts none.
 bench/README.md says what each means.
 """
 

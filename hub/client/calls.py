@@ -517,7 +517,7 @@ def caller_settings(url: str, token: str | None, environment: Mapping[str, str])
     """Return (URL without credentials, credentials): from ``token``, else ``user:password@`` in the URL, else
     the variable HUB_TOKEN.
 
-    >>> asked_by("http://ana:a%20b@hub:8088", None, {})
+    >>> caller_settings("http://ana:a%20b@hub:8088", None, {})
     ('http://hub:8088', 'ana:a b')
     """
     parts = urlsplit(url)

@@ -13,7 +13,7 @@ mirrored copy record by record.
 red for each.
 
     ./run test --faults --seed 7 --minutes 10      one seed
-    .venv/bin/python bench/soak.py --seeds 20      the figures of bench/README.md
+    ./run bench soak --seeds 20      the figures of bench/README.md
 
 What it does not show: loss of power. The page cache survives kill -9.
 """

@@ -43,7 +43,7 @@ class ExpiredRow(NamedTuple):
 def record(topic: str, due: ExpiredRow) -> NewRecord:
     """Return the event that records the expiry.
 
-    >>> record("_hub.expiry.v", Due("C-1", 1_709_290_800_123)).value
+    >>> record("_hub.expiry.v", ExpiredRow("C-1", 1_709_290_800_123)).value
     b'{"cutoff":"2024-03-01T11:00:00.123Z"}'
     """
     # Before year 1 no calendar applies: use its start, which is still before the clock's time less any ttl.

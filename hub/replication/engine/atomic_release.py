@@ -54,7 +54,7 @@ def releasable(partitions: Mapping[Place, ReleaseState]) -> dict[Place, int]:
     """Count the leading pieces of each partition that belong to whole transactions only.
 
     >>> t, x = (1, 0), (2, 0)
-    >>> releasable({"A": Seen([frozenset({t})]), "B": Seen([], frozenset({x, t}))})
+    >>> releasable({"A": ReleaseState([frozenset({t})]), "B": ReleaseState([], frozenset({x, t}))})
     {'A': 0, 'B': 0}
     """
     held: set[Txn] = set()

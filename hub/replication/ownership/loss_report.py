@@ -163,7 +163,7 @@ class LossReport:
 def last_heard_text(heard_at_ms: int | None, now_ms: int) -> str:
     """Return a clause with the time of the source's last report.
 
-    >>> heard_words(1_000, 61_000)
+    >>> last_heard_text(1_000, 61_000)
     'it was last heard 60 s ago (1970-01-01 00:00:01 UTC)'
     """
     if heard_at_ms is None:

@@ -177,7 +177,7 @@ def stretches_of(
 def history_text(stretches: Sequence[tuple[int, int, FilterVersion]]) -> str:
     """Format ranges for people; "" when all records are copied unchanged.
 
-    >>> said_of([(0, 5, AS_THEY_ARE)])
+    >>> history_text([(0, 5, AS_THEY_ARE)])
     ''
     """
     if len(stretches) == 1:
