@@ -185,7 +185,8 @@ def test_a_half_open_link_is_told_and_a_worker_that_hears_nobody_takes_nothing(
         source.link.half_open()
         # No answer and no error; the mirror had caught up, so that no lag would show it either.
         found = one.until(lambda found: found["state"] == "trouble", timeout_s=15.0)
-        assert found["partitions"][0]["reason"] and not found["ok"]
+        # Each shard notices by itself; the first one that does is enough for the state, and says why.
+        assert any(each["reason"] for each in found["partitions"]) and not found["ok"]
         source.link.heal()
         one.until(well)
 
