@@ -83,6 +83,9 @@ NamesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="MIRROR", help="Only these. Default: all of the file")
 ]
 WaitOption = Annotated[float, typer.Option(min=1, help="Longest wait for one step, in seconds")]
+TypedNameOption = Annotated[
+    str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show steps and report, as hub mirror drill does; change nothing")
 ]
@@ -757,9 +760,7 @@ def import_copies(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, change nothing")
     ] = False,
-    typed: Annotated[
-        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
-    ] = None,
+    typed: TypedNameOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Go on where MirrorMaker 2 stopped, in the copies it made. Once, for a migration.
@@ -889,9 +890,7 @@ def drop(
         bool,
         typer.Option("--delete-copies", help="Delete the topics at the target too, with all their events"),
     ] = False,
-    typed: Annotated[
-        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
-    ] = None,
+    typed: TypedNameOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Forget a mirror: its checkpoints, maps and gaps.
@@ -1040,9 +1039,7 @@ def switchover(
 def failover(
     name: NameArgument,
     file: FileOption = None,
-    typed: Annotated[
-        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
-    ] = None,
+    typed: TypedNameOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
@@ -1086,9 +1083,7 @@ def failback(
 def promote(
     name: NameArgument,
     file: FileOption = None,
-    typed: Annotated[
-        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
-    ] = None,
+    typed: TypedNameOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
