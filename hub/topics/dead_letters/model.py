@@ -56,10 +56,13 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"a tombstone", "tombstone"),
         (r"its event time .* is null", "null_event_time"),
         (r"its event time .* ahead of", "event_time_ahead"),
-        # For JSON, CSV and Protobuf the check covers only the columns that a view reads; another view may
-        # accept the event.
+        # The check covers only the schema and the columns that a view reads; another view may accept the
+        # event.
         (
-            r"it does not fit its schema id|no JSON object of its columns|no line of CSV|its .+ is no ",
+            (
+                r"it does not fit its schema id|its schema id \d+ does not resolve|no JSON object of its columns"
+                r"|no line of CSV|its .+ is no "
+            ),
             "unfitting",
         ),
     )

@@ -241,6 +241,7 @@ def test_an_unknown_column_of_a_declared_schema_is_told_with_the_nearest(tmp_pat
     [
         ("its bytes do not fit its schema id 7", "undecodable", True),
         ("it does not fit its schema id 7: its a is no bigint", "unfitting", False),
+        ("its schema id 7 does not resolve to the schema that the view reads with: a", "unfitting", False),
         ("its a is no bigint", "unfitting", False),
         ("no JSON object of its columns", "unfitting", False),
         ("no line of CSV with exactly its columns (a, b)", "unfitting", False),
