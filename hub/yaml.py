@@ -43,11 +43,13 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 class UnreadableFile(ConfigError):
     """An existing file cannot be read: missing permission, a folder, a pipe. A retry may help."""
 
-    code = "HUB-1101"
+    code = "HUB-1114"
 
 
 def load_model(path: Path, model: type[Model], *, nul: bool = False) -> Model:
-    """Load a file as a pydantic model. Raises ConfigError (HUB-1101 … HUB-1104) at the first thing that is wrong.
+    """Load a file as a pydantic model.
+
+    Raises ConfigError (HUB-1102 … HUB-1104, HUB-1114) at the first thing that is wrong.
 
     ``nul``: texts may contain the character NUL. No path, name or SQL may, so it is refused unless values are data.
     """
@@ -144,14 +146,14 @@ def kept_to(path: Path) -> Iterator[None]:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether an optional file exists. Raises ConfigError (HUB-1101) if only a ``.yml`` file exists,
+    """Return whether an optional file exists. Raises ConfigError (HUB-1114) if only a ``.yml`` file exists,
     whose content would be silently ignored.
     """
     if path.exists():
         return True
     hint = _misnamed(path)
     if hint is not None:
-        raise ConfigError(f'file "{path}" does not exist', hint=hint, code="HUB-1101")
+        raise ConfigError(f'file "{path}" does not exist', hint=hint, code="HUB-1114")
     return False
 
 
@@ -228,7 +230,7 @@ def _read(path: Path) -> str:
         ) from None
     except FileNotFoundError:
         raise ConfigError(
-            f'file "{path}" does not exist', hint=_misnamed(path) or "check the path", code="HUB-1101"
+            f'file "{path}" does not exist', hint=_misnamed(path) or "check the path", code="HUB-1114"
         ) from None
     except OSError as error:
         raise UnreadableFile(

@@ -162,7 +162,7 @@ class Authenticator:
             raise PeerError(
                 f"the session is over on this server only: {error.strerror}",
                 hint="the hub's home cannot be written; sign out again when it can",
-                code="HUB-3071",
+                code="HUB-3073",
             ) from None
 
     def goes_on(self, known: AuthenticatedCaller) -> bool:
@@ -219,7 +219,7 @@ class Authenticator:
         if (known := self._remembered.get(mark)) is not None:
             return known
         if self._waiting >= _WAITING:
-            raise PeerError("too many sign in at this moment", hint="try again in a second", code="HUB-3070")
+            raise PeerError("too many sign in at this moment", hint="try again in a second", code="HUB-3072")
         self._waiting += 1
         try:
             async with self._gate:

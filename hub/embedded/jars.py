@@ -48,7 +48,7 @@ def ensure_jars(
 ) -> dict[str, list[Path]]:
     """The verified jars of each set, fetching into ``settings.cache/jars`` what is missing.
 
-    Two processes that ask at once wait for each other. Raises PeerError (HUB-3013) when the fetch fails,
+    Two processes that ask at once wait for each other. Raises PeerError (HUB-3018) when the fetch fails,
     HubFault (HUB-5010) when a jar's checksum is not the locked one.
     """
     wanted = of_sets(parse_lock(lock_path().read_text(), str(lock_path())), sets)
@@ -102,7 +102,7 @@ def _fetch(java: Java, missing: Sequence[Jar], folder: Path, progress: Progress 
             raise PeerError(
                 f'jar "{jar.coordinate}" did not arrive',
                 hint="start again",
-                code="HUB-3013",
+                code="HUB-3018",
             )
         try:
             verify(jar, arrived)
@@ -139,7 +139,7 @@ def run_ivy(
     tick: Callable[[], None],
     pattern: str = PATTERN,
 ) -> None:
-    """Resolve the descriptor into ``out``; ``tick`` is called about five times a second. Raises PeerError (HUB-3013)."""
+    """Resolve the descriptor into ``out``; ``tick`` is called about five times a second. Raises PeerError (HUB-3018)."""
     own_settings = Path("~/.ivy2/ivysettings.xml").expanduser()
     command = [
         str(java.path),
@@ -186,7 +186,7 @@ def run_ivy(
             f"fetching jars failed: {_cause(log.read_text())}",
             hint="check the network, HTTPS_PROXY and ~/.ivy2/ivysettings.xml, then start again: "
             f"what arrived is kept. Full log: {log}",
-            code="HUB-3013",
+            code="HUB-3018",
         )
 
 

@@ -89,7 +89,7 @@ def start_spark_gateway(
 
     ``conf`` is set before the SparkContext exists, so static settings belong here. Call ``install`` on the
     result, then ``SparkSession.builder.getOrCreate()``. ``log``: the file for what the JVM says, in the place of standard
-    error. Raises PeerError (HUB-3012) when the JVM does not start.
+    error. Raises PeerError (HUB-3017) when the JVM does not start.
     """
     os.environ["PYSPARK_PYTHON"] = (
         sys.executable
@@ -145,7 +145,7 @@ def _launch(
                 raise PeerError(
                     f"Spark's JVM ({java.path}, Java {java.version}) did not start: {describe_exit(process.returncode)}",
                     hint="its messages are on standard error, or in the log of the materializer",
-                    code="HUB-3012",
+                    code="HUB-3017",
                 )
             time.sleep(0.05)
         return SparkGateway(*_read_connection(connection_file), process)

@@ -29,7 +29,7 @@ class Tokens:
     _known: tuple[float, str] | None = field(default=None, repr=False)
 
     def __call__(self) -> str:
-        """Return a token. Raises PeerError (HUB-3610) when the endpoint returns none."""
+        """Return a token. Raises PeerError (HUB-3608) when the endpoint returns none."""
         import httpx2  # most clusters need none
 
         with self._lock:
@@ -48,7 +48,7 @@ class Tokens:
                 raise PeerError(
                     f"{self.url} gives no token ({_message(error)})",
                     hint="look at token_url, client_id and client_secret of the cluster",
-                    code="HUB-3610",
+                    code="HUB-3608",
                 ) from None
             self._known = time.monotonic() + lasts_s, found
             return found

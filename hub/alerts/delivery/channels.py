@@ -25,7 +25,7 @@ _AGAIN = (408, 425, 429)
 def send(
     name: str, channel: Channel, notification: Notification, link: str, environ: Mapping[str, str]
 ) -> None:
-    """Send a notification once. Raises ConfigError (HUB-1106: a variable is not set), CallerError (HUB-1107:
+    """Send a notification once. Raises ConfigError (HUB-1602: a variable is not set), CallerError (HUB-1117:
     refused permanently), PeerError (HUB-3070: refused for now). No message contains a secret.
     """
     seconds = channel.timeout / 1000
@@ -51,7 +51,7 @@ def value_of(channel: str, text: str, environ: Mapping[str, str]) -> str:
         raise ConfigError(
             f'channel "{channel}": the variable {found[1]} is not set',
             hint="set it where the hub's server is started",
-            code="HUB-1106",
+            code="HUB-1602",
         )
     return environ[found[1]]
 
@@ -72,7 +72,7 @@ def _post(name: str, url: str, body: object, headers: Mapping[str, str], seconds
     if answer.status_code >= 500 or answer.status_code in _AGAIN:
         raise PeerError(words, code="HUB-3070")
     raise CallerError(
-        words, hint="its address or its token is wrong, or it takes another kind of message", code="HUB-1107"
+        words, hint="its address or its token is wrong, or it takes another kind of message", code="HUB-1117"
     )
 
 
@@ -98,7 +98,7 @@ def _mail(
         raise CallerError(
             f'channel "{name}": {type(error).__name__}',
             hint="are user, password and tls right?",
-            code="HUB-1107",
+            code="HUB-1117",
         ) from None
     except (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
         raise _refused(name, error) from None
@@ -108,7 +108,7 @@ def _mail(
             code="HUB-3070",
         ) from None
     if refused:
-        raise CallerError(f'channel "{name}": not taken for {", ".join(sorted(refused))}', code="HUB-1107")
+        raise CallerError(f'channel "{name}": not taken for {", ".join(sorted(refused))}', code="HUB-1117")
 
 
 def _refused(name: str, error: smtplib.SMTPException) -> CallerError | PeerError:
@@ -121,5 +121,5 @@ def _refused(name: str, error: smtplib.SMTPException) -> CallerError | PeerError
     )
     words = f'channel "{name}": {type(error).__name__} {", ".join(map(str, codes))}'.rstrip()
     if codes and all(code >= 500 for code in codes):
-        return CallerError(words, hint="the server refuses the sender or who it is to", code="HUB-1107")
+        return CallerError(words, hint="the server refuses the sender or who it is to", code="HUB-1117")
     return PeerError(words, code="HUB-3070")

@@ -45,7 +45,7 @@ def make_hash(
         raise CallerError(
             f"the password has {len(password)} characters, {LEAST_PASSWORD} are the least",
             hint="a few words are easy to remember",
-            code="HUB-1714",
+            code="HUB-1716",
         )
     note("The line for access.yaml, below `users: NAME:`")
     print(f'password: "{hash_of_password(password, secrets.token_bytes(SALT_BYTES))}"')
@@ -124,7 +124,7 @@ def resource_of(text: str) -> Resource:
         raise CallerError(
             f'"{text[:100]}" is nothing that is granted',
             hint="write shop.orders, view:customer_360, subject:shop.orders-value or hub",
-            code="HUB-1714",
+            code="HUB-1718",
         )
     return Resource(Kind(kind), name)
 

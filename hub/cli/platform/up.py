@@ -86,7 +86,7 @@ def make_ready(settings: Settings) -> None:
     """Check what a start needs of this machine, and fetch what is missing. Nothing runs yet, and stop signals
     are not handled yet: Ctrl-C ends a download at once.
 
-    Raises ConfigError (Java, ports, memory, disk), PeerError (HUB-3013, HUB-3016), HubFault (HUB-5010).
+    Raises ConfigError (Java, ports, memory, disk), PeerError (HUB-3018, HUB-3016), HubFault (HUB-5010).
     """
     check_machine(settings)
     check_kafka(settings)
@@ -206,7 +206,7 @@ def down() -> None:
 def _detach(settings: Settings) -> None:
     """Start ``hub up`` as a process of its own, show its progress, and wait until it reports that all
     processes run. Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home, and
-    PeerError (HUB-3020) when a process is missing; the others keep running.
+    PeerError (HUB-3019) when a process is missing; the others keep running.
     """
     check_unused(settings.home)
     make_ready(settings)
@@ -234,7 +234,7 @@ def _detach(settings: Settings) -> None:
                 break
             if process.poll() is not None:
                 said = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]
-                raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1122")
+                raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1123")
             time.sleep(0.1)
     except KeyboardInterrupt:
         note("Stopping what was started ...")  # a session of its own: no Ctrl-C reaches it
@@ -246,7 +246,7 @@ def _detach(settings: Settings) -> None:
     raise PeerError(
         f"the hub {without} (pid {process.pid})",
         hint=f"it goes on starting: hub doctor tells what is missing, hub down stops it; the log: {log}",
-        code="HUB-3020",
+        code="HUB-3019",
     )
 
 

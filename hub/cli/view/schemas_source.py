@@ -62,7 +62,7 @@ def _of_folder(folder: Path, topic: str) -> Any:
         try:
             return of_registry(_source_of(found, file, 0))
         except InvalidSchema as error:
-            raise ConfigError(error.message, hint=error.hint, where=file.where, code="HUB-1105") from None
+            raise ConfigError(error.message, hint=error.hint, where=file.where, code="HUB-1115") from None
     return None
 
 

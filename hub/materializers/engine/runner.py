@@ -89,7 +89,7 @@ from hub.materializers.spark.dataframes import WriterSchema as EventWriter
 from hub.materializers.spark.delta_stream import DeltaQuery
 from hub.materializers.spark.python_udfs import failure, own_session
 from hub.materializers.spark.read_ends import SparkReadEnds
-from hub.materializers.spark.slots import Slots, local_slots
+from hub.materializers.spark.slots import WIDENS, Slots, local_slots
 from hub.materializers.spark.sql_stream import SqlPlan, Swept
 from hub.materializers.types.avro_types import AvroType, field_types
 from hub.materializers.types.source_formats import of_registry, without_defaults
@@ -715,7 +715,7 @@ class Runner:
             try:
                 plan = self._plan()
             except HubError as error:
-                if error.code != _WAITS or self.stopping.is_set():
+                if error.code not in (_WAITS, WIDENS) or self.stopping.is_set():
                     raise
                 if str(error) != said:
                     said = str(error)

@@ -382,7 +382,7 @@ class _QueryGate:
         return PeerError(
             f"server: {_AT_ONCE} queries are running and others wait",
             hint="try again, or ask by key: that is never refused",
-            code="HUB-3054",
+            code="HUB-3066",
         )
 
 

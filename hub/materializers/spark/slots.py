@@ -18,6 +18,8 @@ import threading
 
 from hub.errors import ConfigError, PeerError
 
+# Code of the error of a view that waits until a wider session is open.
+WIDENS = "HUB-3065"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:\s*,\s*\d+)?\])?$")
 
 
@@ -68,7 +70,7 @@ class Slots:
         """Hold the slots of a view's ``sources`` and ``state`` partitions, instead of those that it held
         before.
 
-        Raises ConfigError (HUB-2109) when there are not enough, PeerError (HUB-3054) while a wider session is
+        Raises ConfigError (HUB-2109) when there are not enough, PeerError (HUB-3065) while a wider session is
         opened.
         """
         with self._lock:
@@ -80,7 +82,7 @@ class Slots:
                 raise PeerError(
                     f'view "{view}": Spark starts again with {others + total} task slots',
                     hint="once: real-time mode holds a slot a partition",
-                    code="HUB-3054",
+                    code=WIDENS,
                 )
 
     def check(self, view: str, sources: int, state: int) -> None:

@@ -145,7 +145,7 @@ def _wait(store: ViewStore, view: str, end: Positions, timeout_s: float) -> None
             raise PeerError(
                 f'view "{view}": the store is {lag_records(end, at)} records behind after {timeout_s:g} s',
                 hint="is the applier running? hub view show; or give it longer: --timeout",
-                code="HUB-3054",
+                code="HUB-3067",
             )
         time.sleep(_PAUSE_S)
 

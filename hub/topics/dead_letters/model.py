@@ -440,7 +440,7 @@ def dismiss(
     Conflict if it was replayed.
     """
     if found.state == "replayed":
-        raise Conflict(f"dead letter {found.letter.at} was replayed already", code="HUB-1911")
+        raise Conflict(f"dead letter {found.letter.at} was replayed already", code="HUB-1918")
     entry = found.entry
     if entry is None:
         return DeadLetterAction(found.letter.at, topic_id, "dismissed", by, at_ms, why)
@@ -450,7 +450,7 @@ def dismiss(
 def reopen(found: TrackedDeadLetter, topic_id: str, by: str, at_ms: int) -> DeadLetterAction:
     """Build the action that undoes a dismissal. Raises Conflict if the record is not dismissed."""
     if found.state != "dismissed" or found.entry is None:
-        raise Conflict(f"dead letter {found.letter.at} is {found.state}, not dismissed", code="HUB-1911")
+        raise Conflict(f"dead letter {found.letter.at} is {found.state}, not dismissed", code="HUB-1918")
     state: State = "repaired" if found.entry.has_value else "open"
     return replace(found.entry, state=state, by=by, at_ms=at_ms, why=None)
 
@@ -529,7 +529,7 @@ def _open(found: TrackedDeadLetter, doing: str) -> None:
             f"dead letter {at} is {found.state} already, it cannot be {doing}",
             hint="hub dlq show tells by whom and when"
             + (f"; hub dlq dismiss --undo {at.named}" if found.state == "dismissed" else ""),
-            code="HUB-1911",
+            code="HUB-1918",
         )
 
 

@@ -71,7 +71,7 @@ class TooLarge(CallerError):
 class Busy(PeerError):
     """Too many requests in progress; nothing of this request was written."""
 
-    code = "HUB-3040"
+    code = "HUB-3044"
 
 
 STATUS_OF: tuple[tuple[type[HubError], int], ...] = (

@@ -110,11 +110,11 @@ def read_schemas(tree: TopicTree) -> dict[str, str]:
                 f'topic "{topic.name}": its schema file "{topic.schema}" cannot be read ({why})',
                 where=tree.place(topic.name, "schema"),
                 hint="the path is taken from the folder of topics.yaml",
-                code="HUB-1105",
+                code="HUB-1115",
             ) from None
         except InvalidSchema as error:
             raise ConfigError(
-                f'topic "{topic.name}": {error.message}', where=str(topic.schema), code="HUB-1105"
+                f'topic "{topic.name}": {error.message}', where=str(topic.schema), code="HUB-1115"
             ) from None
     return texts
 

@@ -121,7 +121,7 @@ def check_unchanged(then: Facts, now: Facts) -> None:
         raise Conflict(
             f"the saved plan does not hold any more: {other}",
             hint="nothing was done; make a new plan: hub topic plan --save FILE",
-            code="HUB-1910",
+            code="HUB-1917",
         )
 
 
@@ -157,22 +157,22 @@ def read(text: str, file: str) -> SavedPlan:
         raise CallerError(
             f'file "{file}" is not a saved plan',
             hint="hub topic plan --save FILE makes one; the tree is given with -f",
-            code="HUB-1106",
+            code="HUB-1116",
         ) from None
     anew = "plans are not edited: make a new one with hub topic plan --save FILE"
     if not known_format:
         raise CallerError(
-            f'file "{file}": plan format {body["format"]!r}, known is {FORMAT}', hint=anew, code="HUB-1106"
+            f'file "{file}": plan format {body["format"]!r}, known is {FORMAT}', hint=anew, code="HUB-1116"
         )
     if digest != _digest(body):
         raise CallerError(
-            f'file "{file}": the plan was changed after it was saved', hint=anew, code="HUB-1106"
+            f'file "{file}": the plan was changed after it was saved', hint=anew, code="HUB-1116"
         )
     try:
         steps = tuple(_KINDS[each["step"]].validate_python(each["with"]) for each in body["steps"])
     except (ValidationError, KeyError, TypeError) as error:
         raise CallerError(
-            f'file "{file}": a step cannot be read: {error}', hint=anew, code="HUB-1106"
+            f'file "{file}": a step cannot be read: {error}', hint=anew, code="HUB-1116"
         ) from None
     return SavedPlan(steps, dict(body["facts"]))
 

@@ -280,7 +280,7 @@ def test_who_waits_keeps_nobody_from_asking_and_not_without_number(
         if number == 10:
             assert asked() == 200
     refused = http.post("/query", json={"sql": BOTH, "timeout_ms": 2_000})
-    assert (refused.status_code, refused.json()["error_code"]) == (503, "HUB-3054")
+    assert (refused.status_code, refused.json()["error_code"]) == (503, "HUB-3066")
     for view, end in (("plant", 12), ("customer", 8)):
         at, covered = Positions.of([(f"views.{view}", 0, end)]), Positions.of([("in", 0, 99)])
         hub.store.apply([ViewBatch(view, [], at, covered)])
