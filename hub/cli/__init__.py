@@ -10,7 +10,7 @@ variables, which child processes inherit and ``hub.config`` reads.
     platform/   hub up, down, demo, doctor, access; the hub's own processes
     topic/      hub topic, dlq             schema/  hub schema             view/   hub view
     query/      hub query, sql, watch      mirror/  hub mirror
-    monitor/    hub lag, latency, lineage, audit, canary, alert, top
+    monitor/    hub lag, latency, lineage, completeness, canary, alert, top
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ COMMANDS = {
     "lag": ("hub.cli.monitor.lag:app", "How late every group and view is, and why."),
     "latency": ("hub.cli.monitor.latency:latency", "How long events take until views show them."),
     "lineage": ("hub.cli.monitor.lineage:lineage", "What events go through, and why something is late."),
-    "audit": ("hub.cli.monitor.completeness:app", "Completeness: what was written, against what is there."),
+    "completeness": (
+        "hub.cli.monitor.completeness:app",
+        "Count written and arrived records; name those that are missing.",
+    ),
     "canary": ("hub.cli.monitor.canary:app", "What became of a record a second, on every way."),
     "alert": (
         "hub.cli.monitor.alert:app",
@@ -65,9 +68,17 @@ COMMANDS = {
     ),
     "top": ("hub.cli.monitor.top:app", "A live screen: rates, the worst lags, views, the hub's processes."),
     "serve": ("hub.cli.platform.processes:serve", ""),
-    "audit-topics": ("hub.cli.platform.processes:audit_topics", ""),
+    "check-conformance": ("hub.cli.platform.processes:check_conformance", ""),
     "apply-changelogs": ("hub.cli.platform.processes:apply_changelogs", ""),
     "materialize": ("hub.cli.platform.processes:materialize", ""),
+}
+
+# Former words of commands -> the words of today. Typing a former one is an error that names the new one.
+RENAMED = {
+    "audit": "completeness",
+    "audit views": "view verify",
+    "topic audit": "topic conformance",
+    "audit-topics": "check-conformance",
 }
 
 _EXIT_CLOSED_PIPE = 128 + 13  # as a shell reports a program that SIGPIPE ended
@@ -83,12 +94,16 @@ class LazyGroup(TyperGroup):
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] in COMMANDS:
-            self.commands[args[0]] = _load(args[0])
+        for former in (" ".join(args[:2]), args[0]):
+            if former in RENAMED:
+                ctx.fail(f"`hub {former}` is now `hub {RENAMED[former]}`.")
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = load_command(args[0])
         return super().resolve_command(ctx, args)
 
 
-def _load(name: str) -> Any:
+def load_command(name: str) -> Any:
+    """Import and return one command of ``COMMANDS``, with the commands below it."""
     place, text = COMMANDS[name]
     module, _, attribute = place.partition(":")
     found = getattr(importlib.import_module(module), attribute)
@@ -113,6 +128,14 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from hub.cli.terminal.versions import hub_version
+
+        print(f"hub {hub_version()}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     project: Annotated[
@@ -123,6 +146,15 @@ def options(
         ),
     ] = None,
     home: Annotated[Path | None, typer.Option(help="Folder of the hub's state. Default: .hub")] = None,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Print the hub's version. `hub doctor` also prints those of Python, Spark and Kafka.",
+        ),
+    ] = False,
 ) -> None:
     for variable, value in (("HUB_PROJECT", project), ("HUB_HOME", home)):
         if value is not None:

@@ -7,7 +7,7 @@ canaries.
         │                       │                  │            each tier counts, by minute of the records' timestamps:
      receipts                 read              read            how many records, and the sum of their ids modulo 2^64
         └───────────────┬───────┴──────────────────┘
-                  _hub.ledger  (compacted)  ─▶ /api/audit, hub audit show, /metrics
+                  _hub.ledger  (compacted)  ─▶ /api/audit, hub completeness show, /metrics
 
 An entry names the offsets that it covers. Writing it twice therefore changes nothing, and offsets that no
 entry covers are *not audited*, never lost. Entries are compared in pairs over the same offsets. Sums detect

@@ -30,7 +30,7 @@ def observe_completeness(
         labels = labels_of({"owner": spec.owner, "node": spec.set_by.get("slo.completeness", spec.name)})
         about = labels_of({"topic": spec.name})
         if audit is None or known.error is not None:
-            why = known.error or f"never audited: hub audit run {spec.name}"
+            why = known.error or f"never audited: hub completeness run {spec.name}"
             found.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=why))
             continue
         verdict, share = verdict_of(audit, promised)

@@ -90,7 +90,7 @@ def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
             guess = nearest(topic, [each.topic for each in known.audits if sees_topic(each.topic)])
             raise NotFound(
                 f'topic "{topic}" was never audited',
-                hint=f'did you mean "{guess}"?' if guess else f"hub audit run {topic[:249]}",
+                hint=f'did you mean "{guess}"?' if guess else f"hub completeness run {topic[:249]}",
             )
         body = {
             "topics": [row_of(each, buckets=topic is not None) for each in rows],

@@ -181,7 +181,7 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
         )
 
     wait_until(told, PATIENCE_S)
-    run = CliRunner().invoke(app, ["audit", "run", topic, "--no-mirrors"], env=environment)
+    run = CliRunner().invoke(app, ["completeness", "run", topic, "--no-mirrors"], env=environment)
     assert run.exit_code == 1, run.output  # the outbox's ids are none of the log's
     assert "MISMATCH" in run.stdout
     tiers = {each.instance.partition("-")[0]: each for each in audited(cluster, topic).balances}

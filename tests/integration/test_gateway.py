@@ -370,7 +370,7 @@ def test_violations_are_copied_to_quarantine_once_whatever_dies(
     settings = settings.model_copy(update={"project": tmp_path})
     source = mine.cluster.writer()
     source.append(written[:5])
-    auditor = HubProcess(settings, "audit-topics")
+    auditor = HubProcess(settings, "check-conformance")
     auditor.start()
     try:
         wait_for(lambda: copies(mine) == 3)

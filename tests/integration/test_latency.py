@@ -168,7 +168,7 @@ def test_the_command_shows_them(plant: Plant, tmp_path: Path) -> None:
     assert {"read", "changelog", "readable"} <= set(shown.stdout.split())
     assert "replay" in shown.stdout
     # Of a view its rows are compared wherever the command is run, and of a topic that is only called like one nothing is.
-    audited = ["audit", "run", f"views.{plant.view}", "-o", "json"]
+    audited = ["completeness", "run", f"views.{plant.view}", "-o", "json"]
     ran = CliRunner().invoke(app, audited, env={**environment, "HUB_PROJECT": str(tmp_path)})
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.stdout)[0]["tiers"][0]["state"] == "BALANCED"

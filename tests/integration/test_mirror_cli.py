@@ -503,7 +503,7 @@ def test_a_mirrors_copy_is_compared_and_what_is_missing_is_named(world: World) -
     }
 
     def run() -> tuple[int, Any]:
-        done = CliRunner().invoke(app, ["audit", "run", topic, "-o", "json"], env=environment)
+        done = CliRunner().invoke(app, ["completeness", "run", topic, "-o", "json"], env=environment)
         assert done.exit_code in (0, 1), f"{done.output}{done.exception}"
         return done.exit_code, json.loads(done.stdout)[0]
 
@@ -525,7 +525,9 @@ def test_a_mirrors_copy_is_compared_and_what_is_missing_is_named(world: World) -
     )
     code, row = run()
     assert (code, row["state"], row["tiers"][0]["missing"]) == (1, "SHORT", 1), row
-    done = CliRunner().invoke(app, ["audit", "missing", topic, str(bucket_ms), "-o", "json"], env=environment)
+    done = CliRunner().invoke(
+        app, ["completeness", "missing", topic, str(bucket_ms), "-o", "json"], env=environment
+    )
     assert json.loads(done.stdout) == []  # read anew, both sides are the same: only the entry was wrong
     # Records of the copy are deleted: named when asked for; and of new records, not to be compared any more.
     admin = AdminClient({"bootstrap.servers": world.lon})
@@ -534,7 +536,9 @@ def test_a_mirrors_copy_is_compared_and_what_is_missing_is_named(world: World) -
     for future in admin.delete_records([KafkaTopicPartition(topic, 0, 305)]).values():
         future.result()
     done = CliRunner().invoke(
-        app, ["audit", "missing", topic, str(bucket_ms), "-o", "json", "--most", "1000"], env=environment
+        app,
+        ["completeness", "missing", topic, str(bucket_ms), "-o", "json", "--limit", "1000"],
+        env=environment,
     )
     gone = [each for each in json.loads(done.stdout) if each["what"] == "not at the target"]
     assert {each["partition"] for each in gone} == {0}

@@ -225,7 +225,7 @@ def fed(hub: Pipeline, prometheus: Watching) -> Pipeline:
 
     wait_until(measured, PATIENCE_S, lambda: str(hub.state(VIEW)))
     hub.covers(VIEW, customers.TOPICS, PATIENCE_S)
-    audited = run_hub(hub.settings, "audit", "run", "shop.payments", f"views.{VIEW}")
+    audited = run_hub(hub.settings, "completeness", "run", "shop.payments", f"views.{VIEW}")
     assert audited.returncode == 0, audited.stdout + audited.stderr
     for sooner_or_later in ("hub_completeness_missing", "hub_alert_firing"):
         wait_until(lambda: bool(prometheus.query(sooner_or_later)), PATIENCE_S)  # noqa: B023 called at once

@@ -32,10 +32,10 @@ def test_query_by_key_by_condition_and_page_by_page(server: Server) -> None:
     assert one.returncode == 0 and "Oslo" in one.stdout
     row = json.loads(call_hub(server.told, "query", "v", "k2", "-o", "json").stdout)
     assert (row["key"], row["city"], row["points"]) == ("k2", "Bergen", 2)
-    page = json.loads(call_hub(server.told, "query", "v", "-w", "city=Oslo", "-o", "json").stdout)
+    page = json.loads(call_hub(server.told, "query", "v", "--where", "city=Oslo", "-o", "json").stdout)
     assert [row["key"] for row in page["rows"]] == ["k1", "k3", "k5"]
     between = json.loads(
-        call_hub(server.told, "query", "v", "-w", "city>=B", "-w", "city<C", "-o", "json").stdout
+        call_hub(server.told, "query", "v", "--where", "city>=B", "--where", "city<C", "-o", "json").stdout
     )
     assert [row["key"] for row in between["rows"]] == ["k2", "k4"]
     first = call_hub(server.told, "query", "v", "--limit", "2")
@@ -55,9 +55,9 @@ def test_query_waits_for_a_write_or_tells_how_far_it_is(server: Server) -> None:
     [
         (("vv", "k1"), 'did you mean "v"?'),
         (("v", "nobody"), "does not exist"),
-        (("v", "-w", "city"), "is no condition"),
-        (("v", "-w", "cty=Oslo"), 'did you mean "city"?'),
-        (("v", "k1", "-w", "city=Oslo"), "do not go together"),
+        (("v", "--where", "city"), "is no condition"),
+        (("v", "--where", "cty=Oslo"), 'did you mean "city"?'),
+        (("v", "k1", "--where", "city=Oslo"), "do not go together"),
     ],
 )
 def test_query_says_the_way_out(server: Server, arguments: tuple[str, ...], words: str) -> None:

@@ -128,7 +128,7 @@ def hub(node: SignedNode, password: None, tmp_path_factory: pytest.TempPathFacto
     running.processes["serve"] = server
     try:
         server.start()
-        for command in ("apply-changelogs", "materialize", "audit-topics"):
+        for command in ("apply-changelogs", "materialize", "check-conformance"):
             running.start(command)
         yield running
     finally:
@@ -195,10 +195,10 @@ def test_commands_and_pages_say_how_it_is_there(filled: Pipeline) -> None:
     for command in (
         ["topic", "plan"],
         ["topic", "describe", "plant.readings"],
-        ["topic", "audit", "plant.readings"],
+        ["topic", "conformance", "plant.readings"],
         ["schema", "ls"],
         ["lag"],
-        ["audit", "run", "plant.readings"],
+        ["completeness", "run", "plant.readings"],
         ["view", "ls"],
         ["view", "verify", "latest"],
         ["dlq", "ls"],

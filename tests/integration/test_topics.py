@@ -474,7 +474,7 @@ def test_drift_says_who_is_right(project: Project, hub: Hub) -> None:
 
 
 def test_drift_is_watched_until_it_is_interrupted(project: Project, settings: Settings) -> None:
-    command = [sys.executable, "-m", "hub.cli", "topic", "drift", "--watch", "0.5"]
+    command = [sys.executable, "-m", "hub.cli", "topic", "drift", "--watch", "-i", "0.5"]
     with subprocess.Popen(
         [*command, "-f", str(project.folder / "topics.yaml")],
         env={**os.environ, **environment_of(settings), "PYTHONUNBUFFERED": "1"},

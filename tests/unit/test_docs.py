@@ -94,7 +94,7 @@ def test_a_command_that_is_none_is_found() -> None:
         assert trouble(wrong), wrong
     for right in (
         "hub lag -s stopped --watch",
-        "hub audit run TOPIC",
+        "hub completeness run TOPIC",
         "hub sql -c 'SELECT 1' | head",
         "hub topic",
     ):

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
-from hub.cli.terminal.watch_option import looked
+from hub.cli.terminal.watch_option import IntervalOption, WatchOption, looked
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.observability.web.pages.monitor.mirrors import left_behind_lines
 
@@ -402,9 +402,8 @@ def status(
     names: NamesArgument = None,
     file: FileOption = None,
     output: OutputOption = Output.table,
-    watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.5, help="Look again so often, until Ctrl-C")
-    ] = None,
+    watch: WatchOption = False,
+    interval: IntervalOption = 2.0,
 ) -> None:
     """How mirrors go: partitions, lag, gaps, groups.
 
@@ -414,7 +413,7 @@ def status(
     With a name: every partition and group of it. Exit code 0: all goes well. 1: something stands still that should not, or
     nobody reports it. Lag is by the source's ends of now, where it answers.
 
-    Example: hub mirror status nyc-lon --watch 2
+    Example: hub mirror status nyc-lon --watch
     """
     from hub.replication.status.source_ends import SourceEndsReader
 
@@ -427,9 +426,7 @@ def status(
         backs = (_way_back(world, each, asker) for each in found if each.get("acting"))
         return [*found, *(back for back in backs if back)]
 
-    found = looked(
-        look, lambda found: _show_status(found, bool(names), output), watch is not None, output, watch or 0.0
-    )
+    found = looked(look, lambda found: _show_status(found, bool(names), output), watch, output, interval)
     raise typer.Exit(0 if all(each["ok"] for each in found) else 1)
 
 
@@ -1104,7 +1101,9 @@ def left_behind(
     topic: Annotated[
         list[str] | None, typer.Option("--topic", "-t", help="Only this topic (may stand several times)")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The first N records")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="The first N records")
+    ] = 100,
     output: OutputOption = Output.table,
 ) -> None:
     """Show the records that only the old source has since a failover.

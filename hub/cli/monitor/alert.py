@@ -39,7 +39,7 @@ class RulesFormat(StrEnum):
 
 @app.command("ls")
 def ls(
-    severity: Annotated[str | None, typer.Option("--severity", "-s", help="page, warning or info.")] = None,
+    severity: Annotated[str | None, typer.Option("--severity", help="page, warning or info.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only what belongs to this owner.")] = None,
     rule: Annotated[str | None, typer.Option("--rule", "-r", help="Only of this rule.")] = None,
     past: Annotated[bool, typer.Option("--past", help="What is over, instead of what is open")] = False,

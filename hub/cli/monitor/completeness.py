@@ -1,11 +1,11 @@
-"""[edge] ``hub audit``: completeness. Count written and arrived events, show the counts, name what is
+"""[edge] ``hub completeness``: completeness. Count written and arrived events, show the counts, name what is
 missing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +15,7 @@ from hub.cli import http
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.terminal.progress import counted
-from hub.cli.terminal.watch_option import WatchOption, looked
-from hub.cli.view.verify import verification_summary
+from hub.cli.terminal.watch_option import IntervalOption, WatchOption, looked
 from hub.errors import HubError
 from hub.observability import format
 from hub.observability.web.pages.monitor.completeness import at_of
@@ -33,10 +32,10 @@ BAD = ("SHORT", "MISMATCH", "EXCESS", "UNEXPLAINED")
 COLUMNS = ("topic", "tier", "state", "records", "compared", "missing", "excess", "waiting", "cause")
 
 app = typer.Typer(
-    help="Completeness: counts and sums of ids at producers, in the log, in mirrors and in stores, compared.",
+    help="Compare counts and sums of ids at producers, in the log, in mirrors and in stores.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Example: hub audit run shop.orders; hub audit show; hub audit missing shop.orders 2026-01-31T12:30Z",
+    epilog="Example: hub completeness run shop.orders; hub completeness show; hub completeness missing shop.orders 2026-01-31T12:30Z",
 )
 
 TopicArgument = Annotated[
@@ -47,11 +46,10 @@ TopicArgument = Annotated[
 @app.command("run")
 def run(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="views.NAME is a view's changelog")],
-    every: Annotated[
-        float | None, typer.Option("--every", min=1, help="Again after so many seconds, until Ctrl-C")
-    ] = None,
     mirrors: Annotated[bool, typer.Option(help="Read the copies of mirrors.yaml as well")] = True,
     output: OutputOption = Output.table,
+    watch: WatchOption = False,
+    interval: IntervalOption = 60.0,
 ) -> None:
     """Read what is new of a topic and of its copies, count it, and write it to the ledger. Reads each record once.
 
@@ -59,14 +57,14 @@ def run(
 
     Exit code 0: nothing is missing as far as it can be told; 1: something is, or was not read.
 
-    Example: hub audit run shop.orders views.customer_360
+    Example: hub completeness run shop.orders views.customer_360
     """
     audits = looked(
         lambda: _run_each(topics, mirrors=mirrors),
         lambda audits: _print([_row(each) for each in audits], output),
-        every is not None,
+        watch,
         output,
-        every or 0.0,
+        interval,
     )
     if len(audits) < len(topics) or any(each.state in BAD or each.unread for each in audits):
         raise typer.Exit(EXIT_DIFFERS)
@@ -80,9 +78,9 @@ def show_(
     output: OutputOption = Output.table,
     watch: WatchOption = False,
 ) -> None:
-    """What the ledger says, topic by topic, the worst first, as the running server knows it (GET /api/audit).
+    """Show the ledger by topic, the worst first, as the running server knows it (GET /api/audit).
 
-    Example: hub audit show shop.orders -o json
+    Example: hub completeness show shop.orders -o json
     """
     looked(
         lambda: http.get("/api/audit", {"topic": topic} if topic else {}, timeout_s=15.0),
@@ -113,43 +111,7 @@ def _tell(found: dict[str, Any], topic: str | None, output: Output) -> None:
         ]
         if differing:
             show(differing, output)
-            note(f"which records: hub audit missing {topic} {differing[0]['minute']}")
-
-
-@app.command("views")
-def views(
-    view: Annotated[str | None, typer.Argument(help="Only this view. Default: all")] = None,
-    output: OutputOption = Output.table,
-    watch: WatchOption = False,
-) -> None:
-    """Every view in every store: whether its rows are the fold of its changelog, as it is proved all the time.
-
-    Exit code 1: some are not; the first keys that differ are listed. `hub view verify` proves one anew.
-
-    Example: hub audit views --watch
-    """
-    rows = looked(
-        lambda: [each for each in http.get("/api/audit/views")["views"] if view in (None, each["view"])],
-        lambda rows: _print_verifications(rows, output),
-        watch,
-        output,
-    )
-    if any(each["state"] == "DIFFERS" for each in rows):
-        raise typer.Exit(EXIT_DIFFERS)
-
-
-def _print_verifications(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
-    if output is Output.json:
-        show(rows, output)
-    elif rows:
-        now_ms = time.time_ns() // 1_000_000
-        lines = [{**each, "proved": verification_summary(each, now_ms)} for each in rows]
-        show(lines, output, ("view", "store", "rows", "proved"))
-        for each in rows:
-            for key in each["differing"]:
-                note(f'{each["view"]} in {each["store"]}: key "{key["key"]}": {key["why"]}')
-    else:
-        note("no view is proved: none runs, the applier has not told yet, or `proof_core_share` is 0")
+            note(f"which records: hub completeness missing {topic} {differing[0]['minute']}")
 
 
 @app.command("missing")
@@ -159,18 +121,18 @@ def missing(
         str,
         typer.Argument(help="2026-01-31T12:30Z, or epoch milliseconds; 1790000000000000ms beyond all dates"),
     ],
-    most: Annotated[int, typer.Option("--most", min=1, max=10_000, help="At most so many")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Records at most")] = 100,
     output: OutputOption = Output.table,
 ) -> None:
-    """Which records of a minute are on one side only, or there twice: both sides are read anew. Changes nothing.
+    """List the records of a minute that one side lacks or has twice. Reads both sides again; changes nothing.
 
-    Example: hub audit missing shop.orders 2026-01-31T12:30Z
+    Example: hub completeness missing shop.orders 2026-01-31T12:30Z
     """
     from dataclasses import asdict
 
     at_ms = bucket(minute)
     with closing(_audit(load_settings(), topic, mirrors=True)) as audit:
-        found = audit.missing(at_ms, most)
+        found = audit.missing(at_ms, limit)
     if found or output is Output.json:
         show([asdict(each) for each in found], output)
     else:
@@ -310,7 +272,7 @@ def _print(rows: Sequence[dict[str, Any]], output: Output) -> None:
     elif rows:
         show([line for row in rows for line in lines(row)], output, COLUMNS)
     else:
-        note("nothing was audited yet: hub audit run TOPIC")
+        note("nothing was audited yet: hub completeness run TOPIC")
 
 
 def lines(row: dict[str, Any]) -> list[dict[str, object]]:

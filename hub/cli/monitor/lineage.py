@@ -36,7 +36,7 @@ def lineage(
             help="A topic, view, store, mirror or group; its id (view:NAME) where names are shared."
         ),
     ] = "",
-    steps: Annotated[int, typer.Option("--steps", "-n", min=1, max=9, help="So many steps each way.")] = 3,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=9, help="So many steps each way.")] = 3,
     output: Annotated[
         LineageFormat, typer.Option("--output", "-o", help="table, json or openlineage.")
     ] = LineageFormat.table,

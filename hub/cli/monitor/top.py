@@ -17,7 +17,7 @@ from hub.cli.monitor.lag import TIMEOUT_S, line
 from hub.cli.terminal.interrupt import pause
 from hub.cli.terminal.output import Output, OutputOption, show_one
 from hub.cli.terminal.rows import printable
-from hub.cli.terminal.watch_option import looked
+from hub.cli.terminal.watch_option import IntervalOption, looked
 from hub.errors import CallerError, HubError
 from hub.observability import format
 from hub.observability.lag.status import LagState
@@ -39,9 +39,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("top")
 def top(
-    interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.2, help="Seconds between two looks.")
-    ] = 1.0,
+    interval: IntervalOption = 1.0,
     once: Annotated[bool, typer.Option("--once", help="One look, then end.")] = False,
     output: OutputOption = Output.table,
     watch: Annotated[

@@ -21,7 +21,10 @@ from hub.errors import CallerError, NotFound, nearest
 LEAST_PASSWORD = 10
 
 app = typer.Typer(
-    help="Who may do what: access.yaml in the project folder (docs/access.md).", no_args_is_help=True
+    help="Who may do what: access.yaml in the project folder (docs/access.md).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Example: hub access ls; hub access check alice read shop.orders; hub access hash --token",
 )
 
 
@@ -29,7 +32,10 @@ app = typer.Typer(
 def make_hash(
     token: Annotated[bool, typer.Option("--token", help="Make a new token for a service instead.")] = False,
 ) -> None:
-    """The line for access.yaml: of a password (asked for, or the first line of standard input), or of a new token."""
+    """Print the line for access.yaml: of a password (asked for, or the first line of standard input), or of a new token.
+
+    Example: hub access hash --token
+    """
     if token:
         made = token_of(secrets.token_bytes(TOKEN_BYTES))
         note("The token, shown this once; its service says it as HUB_TOKEN, or as a bearer token:")
@@ -63,7 +69,10 @@ def check(
     ],
     output: OutputOption = Output.table,
 ) -> None:
-    """Whether somebody may do something, and why. Exit code 1: no."""
+    """Print whether somebody may do something, and why. Exit code 1: no.
+
+    Example: hub access check alice read shop.orders
+    """
     file = _file()
     decision = decide(file.policy(), _principal(file, user), action, resource_of(resource))
     show(
@@ -76,7 +85,10 @@ def check(
 
 @app.command("ls")
 def ls(output: OutputOption = Output.table) -> None:
-    """Users, tokens and groups, and what is granted to each."""
+    """List users, tokens and groups, and what is granted to each.
+
+    Example: hub access ls -o json
+    """
     file = _file()
     policy = file.policy()
     rows = []

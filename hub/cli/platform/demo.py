@@ -79,7 +79,7 @@ def flights(
         float | None,
         typer.Option(min=0.001, help="Times real time, such as 3600: an hour a second. Default: at once"),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many events")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Events at most")] = None,
     port: PortOption = None,
     kafka_port: KafkaPortOption = None,
 ) -> None:

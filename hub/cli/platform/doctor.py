@@ -16,6 +16,7 @@ from hub.cli.context import load_settings
 from hub.cli.platform.access import open_to_others
 from hub.cli.platform.up import CHECK_S, answers_health, kafka_answers
 from hub.cli.terminal.output import Output, OutputOption, show
+from hub.cli.terminal.versions import versions
 from hub.config import Settings, without_credentials
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java
 from hub.embedded.jars import missing_jars
@@ -52,7 +53,11 @@ Check = Callable[[Settings], Finding]
 
 
 def doctor(output: OutputOption = Output.table) -> None:
-    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml, alerts.yaml and Kafka Connect. Exit code 1 when one fails."""
+    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml, alerts.yaml
+    and Kafka Connect. Exit code 1 when one fails.
+
+    Example: hub doctor -o json
+    """
     settings = load_settings()
     findings = examine(settings)
     show([asdict(finding) for finding in findings], output)
@@ -69,6 +74,11 @@ def examine(settings: Settings) -> list[Finding]:
         except HubError as error:
             findings.append(Finding(name, CheckResult.fail, error.message, error.hint or ""))
     return findings
+
+
+def _versions(_settings: Settings) -> Finding:
+    found = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return Finding("versions", CheckResult.ok, found)
 
 
 def _java(settings: Settings) -> Finding:
@@ -300,6 +310,7 @@ def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
 
 
 CHECKS: dict[str, Check] = {
+    "versions": _versions,
     "java": _java,
     "jars": _jars,
     "memory": _memory,

@@ -25,7 +25,10 @@ _NICE = 10
 
 
 def serve() -> None:
-    """Registry, topics, views and dashboard on one port, until a stop signal comes."""
+    """Serve registry, topics, views and dashboard on one port until a stop signal comes.
+
+    Example: hub serve
+    """
     import uvicorn
 
     from hub.api import create_app
@@ -58,8 +61,11 @@ def serve() -> None:
     uvicorn.Server(config).run()
 
 
-def audit_topics() -> None:
-    """What anybody wrote, judged by its topic's schema, until a stop signal comes."""
+def check_conformance() -> None:
+    """Check the records of topics against their schemas until a stop signal comes.
+
+    Example: hub check-conformance
+    """
     from hub.topics.conformance.auditor import run
 
     begun = _begin_loop(None, "auditor")
@@ -68,7 +74,10 @@ def audit_topics() -> None:
 
 
 def apply_changelogs() -> None:
-    """Changelog topics into the stores, until a stop signal comes."""
+    """Write changelog topics into the stores until a stop signal comes.
+
+    Example: hub apply-changelogs
+    """
     from hub.materializers.applying.applier_process import run
 
     begun = _begin_loop("hub-applier", "applier")
@@ -84,7 +93,10 @@ def materialize(
         bool, typer.Option("--decides", hidden=True, help="It opens its view's versions")
     ] = False,
 ) -> None:
-    """Every view of the project by Spark, until a stop signal comes."""
+    """Compute every view of the project by Spark until a stop signal comes.
+
+    Example: hub materialize
+    """
     from hub.materializers.engine.runner import run
 
     if only is not None:

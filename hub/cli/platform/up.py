@@ -148,7 +148,7 @@ def children(settings: Settings) -> list[Child]:
     mirrors = (
         [own("mirror run", "mirror")] if (settings.project.expanduser() / "mirrors.yaml").exists() else []
     )
-    return [*kafka, server, *views, own("audit-topics", "auditor"), *mirrors]
+    return [*kafka, server, *views, own("check-conformance", "auditor"), *mirrors]
 
 
 def answers_health(base_url: str) -> bool:
@@ -177,6 +177,8 @@ def up(
 
     Where the project has a mirrors.yaml, a worker of its mirrors too. A Kafka of yours is used, not started, with
     embedded_kafka: false, bootstrap, and tls and sasl where it wants them, in hub.yaml (docs/secured-kafka.md).
+
+    Example: hub up --detach
     """
     settings = load_settings(http_port=port, kafka_port=kafka_port)
     if detach:
@@ -194,7 +196,10 @@ def up(
 
 
 def down() -> None:
-    """Stop what up or demo started on this home folder, and nothing else."""
+    """Stop what up or demo started on this home folder, and nothing else.
+
+    Example: hub down
+    """
     settings = load_settings()
     stopped = stop_hub(settings.home)
     if stopped:

@@ -22,13 +22,13 @@ def query(
     key: Annotated[str | None, typer.Argument(help="One row. Without: rows in key order")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", "-w", help="On a declared index: city=Oslo, points>=100; repeatable"),
+        typer.Option("--where", help="On a declared index: city=Oslo, points>=100; repeatable"),
     ] = None,
     order: Annotated[
         str | None, typer.Option(help="Declared indexes to sort by, - for downwards: city,-points")
     ] = None,
     fields: Annotated[str | None, typer.Option(help="Only these fields: name,city")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Rows at most")] = 20,
     start_after: Annotated[str | None, typer.Option(help="The cursor that the page before printed")] = None,
     after_write: Annotated[
         str | None, typer.Option(help="The position a write returned: the answer includes that write")
@@ -38,8 +38,8 @@ def query(
 ) -> None:
     """Read a view: one row by key, or rows by declared indexes.
 
-    Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo --order=-value_cents
-    Other questions: hub sql.
+    Examples: hub query customer_360 C-00001      hub query customer_360 --where city=Oslo --order=-value_cents
+    For all other queries, use `hub sql`.
     """
     timeout_s = (load_settings().query_timeout_ms if timeout_ms is None else timeout_ms) / 1000
     with Hub(base_url(), token=who_asks(), retry=False) as hub:

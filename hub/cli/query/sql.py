@@ -21,9 +21,11 @@ def sql(
         list[str] | None, typer.Option("--command", "-c", help="A statement; repeatable")
     ] = None,
     parameter: Annotated[
-        list[str] | None, typer.Option("--parameter", "-p", help="name=value for :name; repeatable")
+        list[str] | None, typer.Option("--parameter", help="name=value for :name; repeatable")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Rows of an answer at most")] = 1_000,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=10_000, help="Rows of an answer at most")
+    ] = 1_000,
     timeout_ms: Annotated[int | None, typer.Option(min=1, max=60_000, help="Time of a query at most")] = None,
     events: Annotated[
         int | None, typer.Option(min=1, max=100_000, help="Of a topic: the last events of each partition")
@@ -43,7 +45,7 @@ def sql(
     """SQL over views, and over recent events of topics ("in.double.quotes"). Without a statement: a shell.
 
     Examples: hub sql      hub sql -c "SELECT city, count(*) FROM customer_360 GROUP BY 1"
-    hub sql report.sql -p city=Oslo -o csv      echo "SELECT 1;" | hub sql -o json
+    hub sql report.sql --parameter city=Oslo -o csv      echo "SELECT 1;" | hub sql -o json
     """
     from hub.cli.query.sql_shell import Shell
 

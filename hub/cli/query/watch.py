@@ -23,13 +23,13 @@ def watch(
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only this row")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", "-w", help="Rows that meet it: city=Oslo, points>=100; repeatable"),
+        typer.Option("--where", help="Rows that meet it: city=Oslo, points>=100; repeatable"),
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Follow a view: `+` a field that came, `~` one that changed, `-` one that went, and deleted rows. Ctrl-C ends.
 
-    Examples: hub watch customer_360 --key C-00001      hub watch customer_360 -w city=Oslo
+    Examples: hub watch customer_360 --key C-00001      hub watch customer_360 --where city=Oslo
     """
     rows: dict[str, Mapping[str, Any]] = {}
     hub = Hub(base_url(), token=who_asks(), retry=False, sleep=pause)

@@ -64,7 +64,10 @@ def list_subjects(output: OutputOption = Output.table) -> None:
 def show_schema(
     subject: str, version: Annotated[int | None, typer.Option(help="Default: the latest")] = None
 ) -> None:
-    """The text of a schema, as it is registered."""
+    """Print the text of a schema, as it is registered.
+
+    Example: hub schema show shop.orders-value --version 2
+    """
     registry = _registry()
     _exists(registry, subject)
     found = [each for each in registry.versions(subject) if version is None or each.version == version]
@@ -75,7 +78,10 @@ def show_schema(
 
 @app.command()
 def versions(subject: str, output: OutputOption = Output.table) -> None:
-    """The versions of a subject, oldest first."""
+    """List the versions of a subject, oldest first.
+
+    Example: hub schema versions shop.orders-value
+    """
     registry = _registry()
     _exists(registry, subject)
     rows = [
@@ -87,7 +93,10 @@ def versions(subject: str, output: OutputOption = Output.table) -> None:
 @app.command()
 def register(subject: str, file: Path, output: OutputOption = Output.table) -> None:
     """Register the schema in FILE: .json is JSON Schema, .proto Protobuf, all else Avro. Prints its id; the same schema
-    again gives the same id."""
+    again gives the same id.
+
+    Example: hub schema register shop.orders-value order.avsc
+    """
     from hub.schema_registry.folder.plan import SUFFIXES
 
     schema_id = _registry().register(subject, _read(file), SUFFIXES.get(file.suffix, "AVRO"))
@@ -99,7 +108,10 @@ def delete(
     subject: str,
     permanent: Annotated[bool, typer.Option(help="After a first, soft delete: for good")] = False,
 ) -> None:
-    """Delete a subject: softly first (events stay readable), then with --permanent."""
+    """Delete a subject: softly first (events stay readable), then with --permanent.
+
+    Example: hub schema delete shop.orders-value
+    """
     note(f"Deleted versions: {', '.join(map(str, _registry().delete(subject, permanent=permanent)))}")
 
 
@@ -108,7 +120,10 @@ def level(
     subject: str,
     to: Annotated[str | None, typer.Argument(metavar="LEVEL", help="NONE, BACKWARD, FULL …")] = None,
 ) -> None:
-    """Show or set a subject's compatibility level."""
+    """Show or set a subject's compatibility level.
+
+    Example: hub schema level shop.orders-value FULL
+    """
     registry = _registry()
     if to is not None:
         registry.set_compatibility(subject, to.upper())

@@ -128,11 +128,11 @@ def search(
 
 def infer(
     files: Annotated[list[Path] | None, typer.Argument(help="Files of samples; they count as one")] = None,
-    topic: Annotated[str | None, typer.Option(help="Take the last events of this topic instead")] = None,
-    sample: Annotated[int, typer.Option(min=1, max=100_000, help="With --topic: so many a partition")] = 500,
-    kind: Annotated[
-        SampleFormat | None, typer.Option("--format", "-f", help="Default: by the file's name")
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Take the last events of this topic instead")
     ] = None,
+    sample: Annotated[int, typer.Option(min=1, max=100_000, help="With --topic: so many a partition")] = 500,
+    kind: Annotated[SampleFormat | None, typer.Option("--format", help="Default: by the file's name")] = None,
     name: Annotated[str | None, typer.Option(help="The record's name, such as shop.Order")] = None,
     proposal: Annotated[
         Proposal,

@@ -155,10 +155,10 @@ def check(
     readers: ReadersOption = True,
     output: OutputOption = Output.table,
 ) -> None:
-    """May the schemas follow those that are there? For CI: exit code 1 when one is refused, else 0.
+    """Check whether the schemas may follow the registered ones. For CI: exit code 1 when one is refused, else 0.
 
-    Of one subject: hub schema check shop.orders-value new.avsc. Without a registry: hub schema check --against-git
-    origin/main --annotations github
+    Examples: hub schema check      hub schema check shop.orders-value new.avsc
+    Without a registry: hub schema check --against-git origin/main --annotations github
     """
     settings = load_settings()
     if what is not None and len(what) > 1:

@@ -1,4 +1,4 @@
-"""[edge] ``--watch``: repeat a request every second until Ctrl-C. A restarting server does not end the
+"""[edge] ``--watch`` and ``--interval``: repeat a request until Ctrl-C. A restarting server does not end the
 command.
 """
 
@@ -15,7 +15,10 @@ from hub.cli.terminal.output import Output, note
 from hub.errors import PeerError
 
 REFRESH_S = 1.0
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")]
+IntervalOption = Annotated[
+    float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.2, help="Pause between two looks.")
+]
 
 T = TypeVar("T")
 

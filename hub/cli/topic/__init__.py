@@ -1,1 +1,1 @@
-"""[edge] ``commands.py`` hub topic, ``conformance.py`` hub topic audit, ``dlq.py`` hub dlq."""
+"""[edge] ``commands.py`` hub topic, ``conformance.py`` hub topic conformance, ``dlq.py`` hub dlq."""

@@ -17,7 +17,8 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.terminal.interrupt import pause
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
-from hub.cli.topic.conformance import audit
+from hub.cli.terminal.watch_option import IntervalOption, WatchOption
+from hub.cli.topic.conformance import conformance
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError, Conflict, HubError, HubFault, NotFound
 
@@ -210,9 +211,8 @@ def _steps_bar(total: int) -> Iterator[Callable[[int], None] | None]:
 @app.command()
 def drift(
     file: FileOption = None,
-    watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.5, help="Look again so often, until Ctrl-C")
-    ] = None,
+    watch: WatchOption = False,
+    interval: IntervalOption = 30.0,
     under: Annotated[
         str | None,
         typer.Option(metavar="PATTERN", help="Topics of this pattern alone: shop.** or nyc.*.departures"),
@@ -223,12 +223,12 @@ def drift(
 
     "tree": apply makes the cluster so. "cluster": Kafka cannot do what the tree says, so the tree has to change.
     "decide": a person has to say. Exit code 0: no difference. 2: there are some. 1: it could not be told.
-    Example: hub topic drift --watch 30      hub topic drift --under "shop.**"
+    Example: hub topic drift --watch --interval 60      hub topic drift --under "shop.**"
     """
     settings = load_settings()
     if under is not None:
         _check_pattern(under)
-    if watch is None:
+    if not watch:
         found = _differences(settings, file, under)
         _show_drift(found, output)
         raise typer.Exit(EXIT_CHANGES if found else 0)
@@ -238,12 +238,12 @@ def drift(
         except HubError as error:
             if not error.retriable:
                 raise
-            note(f"{error.message}; looking again in {watch:g} s")
+            note(f"{error.message}; looking again in {interval:g} s")
         else:
             if output is Output.table and sys.stdout.isatty():
                 sys.stdout.write("\x1b[2J\x1b[H")
             _show_drift(found, output)
-        pause(watch)
+        pause(interval)
 
 
 def _check_pattern(pattern: str) -> None:
@@ -434,7 +434,10 @@ def _write(path: Path, text: str) -> None:
 
 @app.command("ls")
 def list_topics(output: OutputOption = Output.table) -> None:
-    """The topics of the cluster: partitions and how many records were ever appended."""
+    """List the topics of the cluster: partitions and the number of records that were ever appended.
+
+    Example: hub topic ls -o json
+    """
     cluster, _ = _connect(load_settings())
     found = cluster.topics()
     ends = dict.fromkeys(found, 0)
@@ -609,4 +612,4 @@ def _draw(loaded: TopicTree) -> None:
     Console(emoji=False).print(root)
 
 
-app.command()(audit)
+app.command()(conformance)

@@ -1,4 +1,4 @@
-"""[edge] ``hub topic audit``: what the auditor found, topic by topic, as the running server knows it (GET /audit)."""
+"""[edge] ``hub topic conformance``: what the auditor found, topic by topic, as the running server knows it (GET /audit)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hub.cli.terminal.output import Output, OutputOption, note, show
 COLUMNS = ("topic", "audit", "checked", "violations", "quarantined", "reasons", "producers", "last")
 
 
-def audit(
+def conformance(
     topic: Annotated[str | None, typer.Argument(help="Only this topic.")] = None,
     output: OutputOption = Output.table,
     fail: Annotated[
@@ -21,9 +21,9 @@ def audit(
         typer.Option("--fail", help="Exit code 1 when there are violations, or what cannot be read (for CI)"),
     ] = False,
 ) -> None:
-    """Records that are not what their topic's schema promises: how many, why, and whose.
+    """Count the records that violate their topic's schema, by topic, reason and producer, as the auditor found them.
 
-    Example: hub topic audit shop.orders -o json
+    Example: hub topic conformance shop.orders -o json
     """
     rows: list[dict[str, Any]] = get("/audit", {"topic": topic} if topic else {}, timeout_s=15.0)["topics"]
     if output is Output.json:

@@ -70,7 +70,7 @@ def list_letters(
     ] = False,
     every: Annotated[bool, typer.Option("--all", help="One line a letter, closed ones too")] = False,
     reason: ReasonOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Lines at most")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Lines at most")] = 100,
     after: Annotated[
         str | None, typer.Option(metavar="PLACE", help="Go on behind it, as the list before says at its end")
     ] = None,
@@ -155,8 +155,8 @@ def repair(
 ) -> None:
     """Make events right. All are made and judged by the topic's schema and tree before the first is written.
 
-    Examples: hub dlq repair shop.orders.dlq 0 --set cents=100 --dry-run; hub dlq repair shop.orders.dlq --reason
-    framing --with fix.py
+    Examples: hub dlq repair shop.orders.dlq 0 --set cents=100 --dry-run
+    hub dlq repair shop.orders.dlq --reason framing --with fix.py
     """
     from hub.topics.dead_letters.queue import Repair
 

@@ -45,7 +45,10 @@ app.command("recompute")(recompute)
 
 @app.command("ls")
 def list_views(output: OutputOption = Output.table) -> None:
-    """Every view: what its engine does, how many rows are served, the stores it is in, why it does not run."""
+    """List the views: what the engine does, the rows that are served, the stores, and why a view does not run.
+
+    Example: hub view ls -o json
+    """
     views = get("/views")["views"]
     if output is Output.table:
         views = [
@@ -75,7 +78,10 @@ def validate(
         ),
     ] = None,
 ) -> None:
-    """Check the files of a project's views, and their fields against the schemas that topics.yaml names. Needs no Kafka."""
+    """Check the files of a project's views, and their fields against the schemas that topics.yaml names. Needs no Kafka.
+
+    Example: hub view validate examples/sql-views
+    """
     from hub.materializers.definition.load import load_views, view_files
 
     settings = load_settings() if project is None else load_settings(project=project)

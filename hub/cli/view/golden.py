@@ -33,7 +33,7 @@ def run_tests(
     project: Annotated[
         Path | None, typer.Option(help="The project folder. Default: the current project")
     ] = None,
-    only: Annotated[str, typer.Option("--only", "-k", help="Only cases whose name has this in it")] = "",
+    only: Annotated[str, typer.Option("--only", help="Only cases whose name has this in it")] = "",
     output: OutputOption = Output.table,
 ) -> None:
     """Run the golden tests of a project's views: events in, exactly these rows out. Needs Java, no Kafka, no hub.
@@ -41,7 +41,7 @@ def run_tests(
     They are in views/tests/*.yaml. Exit code 0: all pass; 1: at least one does not, and what differs is listed. A file that cannot
     be used is listed, the tests of the others run, and the exit code is 1.
 
-    Example: hub view test customer_360 -k cancelled
+    Example: hub view test customer_360 --only cancelled
     """
     from hub.materializers.definition.load import load_views
     from hub.materializers.golden.cases import golden_files, load_golden

@@ -1,54 +1,101 @@
-"""[edge] ``hub view verify``: compare stores with the changelog of a view, directly in Kafka and the stores."""
+"""[edge] ``hub view verify``: compare stores with the changelog of a view, anew or as the applier does continuously."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hub.cli import http
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.cli.terminal.progress import counted
+from hub.cli.terminal.watch_option import WatchOption, looked
 from hub.errors import NotFound, nearest
-
-if TYPE_CHECKING:
-    from hub.config import Settings
-    from hub.materializers.verification.verify import VerificationResult
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 from hub.observability import format
 
 if TYPE_CHECKING:
     from hub.config import Settings
+    from hub.materializers.verification.verify import VerificationResult
 
-DIFFERS = 1
+EXIT_DIFFERS = 1
 
 
 def verify_view(
-    view: Annotated[str, typer.Argument(help="The view")],
+    view: Annotated[
+        str | None, typer.Argument(help="The view. Default: the last results of all views")
+    ] = None,
     store: Annotated[
         str | None, typer.Option("--store", help="Only this store. Default: every store that the view is in")
     ] = None,
+    last: Annotated[
+        bool, typer.Option("--last", help="Show the last result of the continuous verification")
+    ] = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0.0, help="Seconds that a store may take to catch up")
     ] = 60.0,
-    most: Annotated[int, typer.Option("--most", min=0, help="How many differing keys are listed")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Differing keys to list per store")] = 20,
     output: OutputOption = Output.table,
+    watch: WatchOption = False,
 ) -> None:
-    """Prove that a store equals the fold of the view's changelog: count and hash of its rows at one position.
+    """Verify that stores equal the fold of the view's changelog: count and hash of the rows at one position.
 
-    Reads the whole changelog. Exit code 0: equal; 1: they differ, and the first differing keys are listed.
+    With VIEW: reads the whole changelog now. Without VIEW, or with --last or --watch: shows the last results of the
+    continuous verification, which the server knows.
 
-    Example: hub view verify customer_360 --store lake
+    Exit code 0: equal, as far as it is known; 1: a store differs, and its first differing keys are listed.
+
+    Examples: hub view verify customer_360 --store lake      hub view verify --watch
     """
+    if view is None or last or watch:
+        equal = _show_last(view, store, output, watch)
+    else:
+        equal = _verify_now(load_settings(), view, store, timeout_s, limit, output)
+    if not equal:
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+def _show_last(view: str | None, store: str | None, output: Output, watch: bool) -> bool:
+    """Print the last results of the continuous verification. Return whether none of them differs."""
+    rows = looked(
+        lambda: [
+            each
+            for each in http.get("/api/audit/views")["views"]
+            if view in (None, each["view"]) and store in (None, each["store"])
+        ],
+        lambda rows: _print_verifications(rows, output),
+        watch,
+        output,
+    )
+    return not any(each["state"] == "DIFFERS" for each in rows)
+
+
+def _print_verifications(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
+    if output is Output.json:
+        show(rows, output)
+    elif rows:
+        now_ms = time.time_ns() // 1_000_000
+        lines = [{**each, "proved": verification_summary(each, now_ms)} for each in rows]
+        show(lines, output, ("view", "store", "rows", "proved"))
+        for each in rows:
+            for key in each["differing"]:
+                note(f'{each["view"]} in {each["store"]}: key "{key["key"]}": {key["why"]}')
+    else:
+        note("no view is proved: none runs, the applier has not told yet, or `proof_core_share` is 0")
+
+
+def _verify_now(
+    settings: Settings, view: str, store: str | None, timeout_s: float, limit: int, output: Output
+) -> bool:
+    """Compare the stores with the changelog, print the results, and return whether all are equal."""
     from hub.runtime import collect_rarely
 
-    settings = load_settings()
     collect_rarely()
     verdicts = {
-        name: _verdict(settings, name, view, timeout_s, most) for name in _stores(settings, view, store)
+        name: _verdict(settings, name, view, timeout_s, limit) for name in _stores(settings, view, store)
     }
     rows = [_line(name, verdict) for name, verdict in verdicts.items()]
     if output is Output.json:
@@ -59,8 +106,7 @@ def verify_view(
         for name, verdict in verdicts.items():
             for each in verdict.differing:
                 note(f'store {name}: key "{each.key}": {each.why}')
-    if not all(verdict.equal for verdict in verdicts.values()):
-        raise typer.Exit(DIFFERS)
+    return all(verdict.equal for verdict in verdicts.values())
 
 
 def _stores(settings: Settings, view: str, store: str | None) -> list[str]:

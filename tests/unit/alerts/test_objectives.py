@@ -243,7 +243,7 @@ def test_the_ledger(found: TopicCompleteness, promised: float, verdict: Verdict)
     tree = {"shop.orders": spec(completeness=promised), "shop.free": spec("shop.free")}
     assert one(observe_completeness(KnownCounts((found,), None, 0), tree, CHANGES)).verdict is verdict
     assert one(observe_completeness(KnownCounts((found,), "away", 0), tree, CHANGES)).verdict is UNKNOWN
-    assert "hub audit run" in one(observe_completeness(KnownCounts((), None, 0), tree, CHANGES)).detail
+    assert "hub completeness run" in one(observe_completeness(KnownCounts((), None, 0), tree, CHANGES)).detail
 
 
 def test_a_share_of_almost_all_is_not_said_to_be_all() -> None:

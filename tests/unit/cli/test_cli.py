@@ -13,7 +13,7 @@ import httpx2
 import psutil
 import pytest
 
-from hub.cli import COMMANDS, LazyGroup, app, fail, main
+from hub.cli import COMMANDS, LazyGroup, app, fail, load_command, main
 from hub.cli.context import environment_of, load_settings, where_to_find
 from hub.cli.http import answer_body
 from hub.cli.platform.up import answers_health
@@ -51,10 +51,8 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 
 
 def test_every_listed_command_has_a_module_that_loads() -> None:
-    from hub.cli import _load
-
     for name in COMMANDS:
-        assert _load(name) is not None
+        assert load_command(name) is not None
 
 
 def test_wrong_usage_is_2_and_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,8 +61,8 @@ ANSWERS: dict[str, Any] = {
 COMMANDS = [
     ["lag"],
     ["latency"],
-    ["audit", "show"],
-    ["audit", "views"],
+    ["completeness", "show"],
+    ["view", "verify"],
     ["lineage"],
     ["canary"],
     ["alert", "ls"],

@@ -138,7 +138,10 @@ def test_the_page_names_the_command_for_what_is_missing() -> None:
     page = shown(staged(NOW), topic="shop.orders", at=str(NOW - 13 * MINUTE))
     assert page.chosen is not None and page.chosen.state is CellState.GAP
     (said, missing), (_, run) = page.chosen.commands
-    assert missing.startswith("hub audit missing shop.orders 20") and run == "hub audit run shop.orders"
+    assert (
+        missing.startswith("hub completeness missing shop.orders 20")
+        and run == "hub completeness run shop.orders"
+    )
     assert missing.split()[-1] in said
     assert [side.there for side in page.chosen.sides if side.kind == "mirror"] != [None]
     assert page.chosen.records is not None
@@ -236,5 +239,5 @@ def test_trouble_at_any_time_that_a_record_may_have_is_reached_by_its_link(at_ms
         (link,) = re.findall(r'class="elsewhere" href="([^"]+)"', page)
         reached = client.get(unescape(link), headers={"accept": "text/html"})
         assert reached.status_code == 200 and "1 record is not at the target" in reached.text
-        (command,) = re.findall(r"hub audit missing far.t ([^<]+)<", reached.text)
+        (command,) = re.findall(r"hub completeness missing far.t ([^<]+)<", reached.text)
     assert bucket(unescape(command)) == at_ms

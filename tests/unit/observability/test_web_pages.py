@@ -532,7 +532,7 @@ def test_an_empty_hub_says_what_to_do() -> None:
             ("/lineage", "Nothing reads anything yet"),
             ("/connect", "connect_urls"),
             ("/mirrors", "Asking the clusters"),
-            ("/completeness", "hub audit run"),
+            ("/completeness", "hub completeness run"),
             ("/alerts", "Every promise that can be judged is kept"),
         ):
             assert words in client.get(path, headers=HTML).text, path

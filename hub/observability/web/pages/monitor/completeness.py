@@ -324,7 +324,7 @@ def at_of(text: str) -> int:
 
 
 def minute(at_ms: int) -> str:
-    """Format a time for ``hub audit missing``: 2026-01-31T12:30Z.
+    """Format a time for ``hub completeness missing``: 2026-01-31T12:30Z.
 
     Times out of range, such as those of producers that write microseconds, become 1790000000000000ms.
     """
@@ -356,7 +356,7 @@ def _never(topics: Sequence[TopicCountsRow], names: Iterable[str]) -> Iterator[T
     known = {each.topic for each in topics}
     for name in sorted(names):
         if name not in known:
-            yield TopicCountsRow(name, "NEVER", "never audited: hub audit run " + name)
+            yield TopicCountsRow(name, "NEVER", "never audited: hub completeness run " + name)
 
 
 def by_branch(topics: Sequence[TopicCountsRow]) -> list[TopicCountsRow]:
@@ -508,10 +508,10 @@ def chosen_of(audited: TopicCountsRow, heat: MinuteGrid | None, at_ms: int, step
         or any(side.state == "UNKNOWN" for side in those[at].sides)
     ]
     commands = [
-        (f"Which records, {minute(at)}", f"hub audit missing {audited.topic} {minute(at)}")
+        (f"Which records, {minute(at)}", f"hub completeness missing {audited.topic} {minute(at)}")
         for at in wrong[:_MOST_COMMANDS]
     ]
-    commands.append(("Count what is new, and compare", f"hub audit run {audited.topic}"))
+    commands.append(("Count what is new, and compare", f"hub completeness run {audited.topic}"))
     return SelectedCell(
         audited.topic,
         at_ms,
