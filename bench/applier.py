@@ -37,7 +37,7 @@ from hub.materializers.stores.open_store import open_store
 from hub.materializers.verification.verify import verify
 from hub.record import NewRecord
 from hub.runtime import collect_rarely
-from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.codecs.wire_format import encode, parsed
 
 KINDS = ("sqlite", "postgresql", "duckdb", "parquet")

@@ -98,7 +98,10 @@ class Settings(BaseSettings):
         description="most SQL queries at once of one caller, those that wait too; more are answered 429. Half of those that run "
         "at the same time may be one caller's",
     )
-    registry_url: str | None = Field(None, description="None: the hub's own server")
+    registry_url: str | None = Field(
+        None,
+        description="the hub's server as other processes reach it; None: on this machine. The server itself asks its own registry",
+    )
 
     token: str | None = Field(
         None,

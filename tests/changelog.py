@@ -14,7 +14,7 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress
 from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.codecs.wire_format import encode, parsed
 
 CHANGELOG = "views.v"

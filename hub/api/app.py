@@ -55,7 +55,8 @@ from hub.materializers.versions import routes as version_routes
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.replication.clusters.clusters import access_of
 from hub.replication.config.mirrors import MIRRORS_FILE
-from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.client.in_process import InProcessRegistry
+from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.http import levels_routes
 from hub.schema_registry.http import routes as registry_routes
@@ -78,6 +79,7 @@ from hub.tracing.asgi import Traced
 log = logging.getLogger(__name__)
 
 REGISTRY_WAIT_S = 10.0
+TOPICS = "topics.yaml"
 
 # The first match applies; any other error is an internal one.
 STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
@@ -146,27 +148,23 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     """
     cluster = own_cluster(settings)
     node = await add_registry(app, settings, cluster, opened)
-    tree_file = settings.project / "topics.yaml"
+    registry = InProcessRegistry(node)
     refuses = await run_in_threadpool(open_write_guard, settings, cluster, opened)
-    app.include_router(
-        topic_routes.create_router(
-            cluster, RegistryClient(settings.registry), tree_file=tree_file, refuses=refuses
-        )
-    )
-    add_gateway(app, settings, cluster, refuses, opened)
+    app.include_router(topic_routes.create_router(cluster, registry, settings.project / TOPICS, refuses))
+    add_gateway(app, settings, cluster, registry, refuses, opened)
     results = add_audit(app, cluster, opened)
     ledger = add_completeness(app, settings, cluster, opened)
-    add_dead_letters(app, settings, cluster, refuses)
+    add_dead_letters(app, settings, cluster, registry, refuses)
     news = StoreWatch(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
     reads.open(watcher.store)
     opened.push_async_callback(reads.close)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
-    ask = await add_queries(app, settings, cluster, watcher, news, opened)
+    ask = await add_queries(app, settings, cluster, registry, watcher, news, opened)
     desk = make_alert_manager(settings, cluster) if settings.alerts else None
     seen = alerts_for_caller(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
-    canaries = await run_in_threadpool(add_canaries, app, settings, cluster, watcher.store, opened)
+    canaries = await run_in_threadpool(add_canaries, app, settings, cluster, registry, watcher.store, opened)
     watched = add_dashboard(
         app,
         settings,
@@ -218,7 +216,12 @@ def open_write_guard(settings: Settings, cluster: KafkaCluster, opened: AsyncExi
 
 
 def add_gateway(
-    app: FastAPI, settings: Settings, cluster: KafkaCluster, refuses: Refuses, opened: AsyncExitStack
+    app: FastAPI,
+    settings: Settings,
+    cluster: KafkaCluster,
+    registry: SchemaRegistry,
+    refuses: Refuses,
+    opened: AsyncExitStack,
 ) -> None:
     """Add the routes that write records over HTTP."""
     receipts = ReceiptWriter(
@@ -226,8 +229,8 @@ def add_gateway(
     )
     receipts.start()
     opened.push_async_callback(run_in_threadpool, receipts.stop)
-    tree = LiveTree(settings.project / "topics.yaml")
-    gateway = Gateway(cluster, RegistryClient(settings.registry), tree, receipts.took, refuses)
+    tree = LiveTree(settings.project / TOPICS)
+    gateway = Gateway(cluster, registry, tree, receipts.took, refuses)
     gateway.start()
     opened.push_async_callback(run_in_threadpool, gateway.stop)
     app.include_router(gateway_routes.create_router(gateway))
@@ -258,7 +261,12 @@ def add_completeness(
 
 
 def add_canaries(
-    app: FastAPI, settings: Settings, cluster: KafkaCluster, store: Store, opened: AsyncExitStack
+    app: FastAPI,
+    settings: Settings,
+    cluster: KafkaCluster,
+    registry: SchemaRegistry,
+    store: Store,
+    opened: AsyncExitStack,
 ) -> Canaries | None:
     """Start the canaries, which send one record a second on every route, if the settings enable them."""
     canaries: Canaries | None = None
@@ -275,7 +283,7 @@ def add_canaries(
 
         canaries = Canaries(
             cluster,
-            RegistryClient(settings.registry),
+            registry,
             settings.canary_topic,
             mirrors.clusters,
             row,
@@ -288,9 +296,11 @@ def add_canaries(
     return canaries
 
 
-def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster, refuses: Refuses) -> None:
+def add_dead_letters(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, registry: SchemaRegistry, refuses: Refuses
+) -> None:
     """Add the routes of the DLQ."""
-    tree = LiveTree(settings.project / "topics.yaml")
+    tree = LiveTree(settings.project / TOPICS)
 
     def declared_key(topic: str) -> str | None:
         spec = tree.find(topic)
@@ -298,7 +308,7 @@ def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster, re
 
     letters = DeadLetters(
         cluster,
-        RegistryClient(settings.registry),
+        registry,
         declared_key,
         settings.replication_factor,
         refuses=refuses,
@@ -330,6 +340,7 @@ async def add_queries(
     app: FastAPI,
     settings: Settings,
     cluster: KafkaCluster,
+    registry: SchemaRegistry,
     watcher: Watcher,
     news: StoreWatch,
     opened: AsyncExitStack,
@@ -337,7 +348,7 @@ async def add_queries(
     """Add SQL over views and recent events. Returns the function that runs queries within the server."""
     queries = await run_in_threadpool(QueryExecutor, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
-    topics = TopicTables(cluster, RegistryClient(settings.registry))
+    topics = TopicTables(cluster, registry)
     app.include_router(
         query_routes.create_router(
             queries,

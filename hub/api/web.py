@@ -55,7 +55,7 @@ from hub.replication.status.metrics import families
 from hub.replication.status.mirror_status import SourceEndOffsets, places_of, summary_of, with_losses
 from hub.replication.status.objectives import RESTING, RULES, observe_mirrors
 from hub.replication.status.source_ends import SourceEndsReader
-from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.client.in_process import InProcessRegistry
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import TopicFacts, describe
@@ -107,7 +107,7 @@ def add_pages(
 ) -> None:
     """Add the pages before all other routes: API routes at the same addresses come after them."""
     cluster = own_cluster(settings, DESCRIBE_S)
-    registry = RegistryClient(settings.registry, DESCRIBE_S)
+    registry = InProcessRegistry(node)
 
     def described(topic: str) -> TopicFacts:
         return describe(topic, tree.topics().get(topic), cluster, registry, DESCRIBE_S)

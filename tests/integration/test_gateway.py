@@ -27,7 +27,8 @@ from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import decode, frame, parsed
 from hub.topics.conformance.auditor import ConformanceChecker
 from hub.topics.conformance.rules import AUDIT_TOPIC
-from hub.topics.gateway.gateway import Gateway, ProduceRequest
+from hub.topics.gateway.gateway import Gateway
+from hub.topics.gateway.produce_batch import ProduceRequest
 
 ORDER = {
     "type": "record",
@@ -189,6 +190,37 @@ def test_a_schema_may_be_chosen_by_id_or_version(topic: Callable[..., Topic]) ->
     assert answers == [mine.schema_id, newer, newer]
     ready = base64.b64encode(frame(mine.schema_id, b"\x02a\x02\x00")).decode()
     assert mine.post({"value": {"type": "BINARY", "data": ready}}).status_code == 200
+
+
+def test_a_version_is_used_the_moment_it_is_registered(topic: Callable[..., Topic]) -> None:
+    """Regression: the gateway and the server's publisher kept a subject's latest version for 30 s, so a new
+    field was refused (422), and a topic's first schema was not known for 2 s.
+    """
+    mine, plain = topic(), topic(schema=False)
+    value = order(1)["value"]["data"]
+    publish, as_json = f"/topics/{mine.name}/records", {"Content_Type": "application/json"}
+    assert mine.post(order(1)).status_code == 200
+    assert mine.post({"key": "k", "value": {**value, "note": None}}, publish, **as_json).status_code == 200
+    assert plain.post({"value": {"type": "JSON", "data": {}}}).status_code == 200
+    assert plain.post(order(1)).status_code == 422
+    fields = [*ORDER["fields"], {"name": "currency", "type": "string", "default": ""}]  # type: ignore[misc]
+    newer = mine.registry.register(f"{mine.name}-value", json.dumps({**ORDER, "fields": fields}))
+    answer = mine.post(order(2, currency="EUR"))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["value"]["schema_id"] == newer
+    published = mine.post(
+        {"key": "k", "value": {**value, "note": None, "currency": "EUR"}}, publish, **as_json
+    )
+    assert published.status_code == 200, published.text
+    first = plain.registry.register(f"{plain.name}-value", json.dumps(ORDER))
+    answer = plain.post(order(1))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["value"]["schema_id"] == first
+    assert mine.registry.delete(f"{mine.name}-value") == [1, 2]
+    mine.registry.delete(f"{mine.name}-value", permanent=True)
+    again = mine.registry.register(f"{mine.name}-value", json.dumps(ORDER))
+    chosen = {"value": {**order(3)["value"], "schema_version": 1}}
+    assert mine.post(chosen).json()["value"]["schema_id"] == again
 
 
 def test_json_schema_and_protobuf_are_written_as_their_own_deserializers_read_them(

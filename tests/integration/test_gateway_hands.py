@@ -24,7 +24,8 @@ from hub.replication.clusters.clusters import ClusterHandle, own_topics
 from hub.replication.ownership import failover
 from hub.replication.ownership.failover import Control
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.topics.gateway.gateway import Gateway, ProduceRequest
+from hub.topics.gateway.gateway import Gateway
+from hub.topics.gateway.produce_batch import ProduceRequest
 
 
 @pytest.fixture(scope="module")

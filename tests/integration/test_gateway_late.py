@@ -12,15 +12,16 @@ from link_proxy import PRODUCE, LinkedNode, linked_node
 from patience import patient
 from pipeline import records_of
 
-from hub.errors import NotFound, PeerError
+from hub.errors import PeerError
 from hub.kafka import KafkaCluster
-from hub.topics.gateway.gateway import Gateway, GatewayAnswer, ProduceRequest
-from hub.topics.gateway.produce_request import refused_line
+from hub.topics.gateway.gateway import Gateway
+from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest, refusal
 
 
 class NoSchemas:
-    def latest(self, subject: str) -> None:
-        raise NotFound(subject)
+    def known_latest(self, subject: str) -> None: ...
+
+    def catch_up(self) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -65,5 +66,5 @@ def _tried(written: Any, key: str) -> GatewayAnswer:
     try:
         made: GatewayAnswer = written(key)
     except PeerError as error:  # not even admitted
-        return GatewayAnswer(503, (refused_line(error),))
+        return refusal(error)
     return made

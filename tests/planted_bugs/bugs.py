@@ -46,6 +46,7 @@ _APPLIER = "hub.materializers.applying.applier"
 _ENGINE = "hub.materializers.engine.runner"
 _BATCH = "hub.replication.engine.batch_engine"
 _GATEWAY = "hub.topics.gateway.gateway"
+_REPEATED = "hub.topics.gateway.repeated_requests"
 _PUSH = "hub.materializers.serving.subscriptions"
 _NODE = "hub.schema_registry.server.node"
 _STATES = "hub.materializers.progress.view_states"
@@ -251,21 +252,21 @@ BUGS: dict[str, Bug] = {
     ),
     "the gateway answers with the next offset": Bug(
         _GATEWAY,
-        "line = _written(cluster_id, place, offset, timestamp_ms, new, schema_id)",
-        "line = _written(cluster_id, place, offset + 1, timestamp_ms, new, schema_id)",
+        "line = written_line(cluster_id, place, offset, timestamp_ms, new, schema_id)",
+        "line = written_line(cluster_id, place, offset + 1, timestamp_ms, new, schema_id)",
         _HTTP,
         ("check_log",),
     ),
     "the gateway takes silence for success": Bug(
         _GATEWAY,
-        "self._heard_at_s = time.monotonic()\n            if error is None:",
-        "self._heard_at_s = time.monotonic()\n            if error is None or isinstance(error, PeerError):",
+        "self.admission.heard(time.monotonic())\n            if error is None:",
+        "self.admission.heard(time.monotonic())\n            if error is None or isinstance(error, PeerError):",
         _LATE_KAFKA,
         ("check_log",),
     ),
     "an idempotency key is not looked up": Bug(
-        _GATEWAY,
-        "known = self._memory.find(request.topic, key, print_, time.monotonic())",
+        _REPEATED,
+        "known = self._memory.find(topic, key, print_, now_s)",
         "known = None",
         ("HTTP: answers are lost",),
         ("check_log",),
@@ -278,9 +279,9 @@ BUGS: dict[str, Bug] = {
         ("HttpWriter",),
     ),
     "the gateway forgets that an outcome is open": Bug(
-        _GATEWAY,
-        "if unheard:\n                    given_up",
-        "if unheard and keep:\n                    given_up",
+        _REPEATED,
+        "if unknown:\n                given_up",
+        "if unknown and keep:\n                given_up",
         _LATE_KAFKA,
         ("check_log",),
     ),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hub.completeness.canary.probes import (
     CANARY_CONFIG,
@@ -40,6 +40,7 @@ from hub.log import Reader, Unreadable
 from hub.metrics.histogram import Histogram
 from hub.record import Positions
 from hub.runtime import Backoff
+from hub.schema_registry.client.port import SchemaRegistry
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +49,6 @@ _MOST_PARTITIONS = 24
 _QUEUE_KB = 256
 _STOP_S = 2.0
 _WELL = (CanaryState.OK, CanaryState.LATE)
-
-
-class CanaryRegistry(Protocol):
-    def register(self, subject: str, schema: str) -> int: ...
 
 
 # (stream) → its row in the view, None if there is none; raises HubError if it cannot be read.
@@ -68,7 +65,7 @@ class Canaries:
     """
 
     cluster: KafkaCluster
-    registry: CanaryRegistry
+    registry: SchemaRegistry
     topic: str
     mirrors: Mapping[str, KafkaCluster] = field(default_factory=dict)
     row: Rows | None = None

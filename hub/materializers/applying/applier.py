@@ -54,7 +54,7 @@ from hub.materializers.stores.sql_store import StoreRefused
 from hub.materializers.stores.store import Meanwhile, RowChange, ViewBatch, ViewStore
 from hub.materializers.versions.versions import PREFIX as VERSIONS
 from hub.record import Positions, Record, TopicPartition
-from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.client.port import RegisteredSchema
 from hub.tracing import MOST_LINKS, Span, parse, spans
 
 log = logging.getLogger(__name__)

@@ -105,7 +105,8 @@ from hub.materializers.versions.versions import (
 )
 from hub.record import Positions, TopicPartition, lag_records
 from hub.runtime import Backoff, describe_exit
-from hub.schema_registry.client.registry_client import RegisteredSchema, RegistryClient
+from hub.schema_registry.client.port import RegisteredSchema
+from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.formats import InvalidSchema
 from hub.topics.dead_letters.model import kind_of
 from hub.topics.tree.tree import matches

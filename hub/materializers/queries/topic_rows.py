@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -30,7 +30,7 @@ from hub.materializers.types.avro_types import AvroType
 from hub.materializers.types.json_defaults import filled, has_defaults
 from hub.materializers.types.source_formats import of_registry
 from hub.record import Positions, Record, TopicPartition
-from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.avro_validator import BrokenValue
 from hub.schema_registry.codecs.values import decoder_as, decoder_of
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
@@ -68,16 +68,6 @@ _PYTHON: Mapping[str, type] = {"string": str, "boolean": bool, "bytes": bytes}
 Decode = Callable[[bytes, int], Any]
 
 
-class TopicSchemas(Protocol):
-    """Interface of the schema registry for topic tables."""
-
-    def versions(self, subject: str) -> list[RegisteredSchema]: ...
-
-    def source(self, schema_id: int) -> SchemaSource: ...
-
-    def subjects_of(self, schema_id: int) -> frozenset[str]: ...
-
-
 @dataclass(slots=True)
 class ScannedRange:
     """Offsets of a partition that the answer covers: ``start`` inclusive to ``end`` exclusive.
@@ -112,7 +102,7 @@ class TopicTables:
     """
 
     cluster: ReadableLog
-    schemas: TopicSchemas
+    schemas: SchemaRegistry
     _decoders: LruCache[tuple[int, int | None], Decode] = field(default_factory=lambda: LruCache(500))
 
     def table(self, topic: str) -> EventTable | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hub.errors import CallerError, NotFound
 from hub.schema_registry.client.http import RegistryHttp, quoted, refusals_in
+from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.model.lru_cache import LruCache
@@ -16,18 +17,8 @@ _DEEPEST = 16  # references of references; the registry has the same limit
 _MOST_CHARACTERS = 16_000_000  # of cached schemas by id
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredSchema:
-    """A version of a subject; ``schema`` is its text."""
-
-    id: int
-    version: int
-    schema: str
-    schema_type: str = "AVRO"
-
-
 class RegistryClient(RegistryHttp):
-    """Registry client. Thread safe. Caches the schemas last requested by id: an id's schema never changes.
+    """Registry client: ``port.SchemaRegistry`` and more, over HTTP. Thread safe. Caches the schemas last requested by id: an id's schema never changes.
 
     Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no
     answer).
@@ -131,6 +122,15 @@ class RegistryClient(RegistryHttp):
 
     def latest(self, subject: str) -> RegisteredSchema:
         return _registered(self._ask("GET", f"/subjects/{quoted(subject)}/versions/latest"))
+
+    def known_latest(self, subject: str) -> RegisteredSchema | None:
+        try:
+            return self.latest(subject)
+        except NotFound:
+            return None
+
+    def catch_up(self) -> None:
+        """Do nothing: the server catches up for each request about something unknown."""
 
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """Return every version of a subject, oldest first; [] when the subject does not exist.

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -51,6 +52,7 @@ from hub.schema_registry.http.bodies import (
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import HIGHEST_ID, SchemaStored
 from hub.schema_registry.model.lru_cache import LruCache
+from hub.schema_registry.registry.across_contexts import same_name, version_anywhere
 from hub.schema_registry.registry.rulebook import PolicyCaller
 from hub.schema_registry.registry.state_machine import (
     DEFAULT_MODE,
@@ -205,11 +207,9 @@ class Api:
                     return UNSUPPORTED
                 await read_body(call, receive)
             reads = call.method == "GET" or handler in (self.lookup, self.compatible)
-            return await (
-                run_in_threadpool(self._caught_up, handler, call)
-                if reads
-                else run_in_threadpool(handler, call)
-            )
+            if reads:
+                return await run_in_threadpool(self.node.caught_up, partial(handler, call))
+            return await run_in_threadpool(handler, call)
         except RequestRefused as refused:
             return HttpAnswer.error(refused.status, refused.error_code, refused.message)
         except (Forbidden, Unauthenticated) as error:
@@ -226,23 +226,6 @@ class Api:
         except Exception:
             log.exception("%s %s", scope["method"], scope["path"])
             return HttpAnswer.error(500, 500, "HTTP 500 Internal Server Error")
-
-    def _caught_up(self, handler: Handler, call: HttpCall) -> HttpAnswer:
-        """Call the handler; if something does not exist, call it again after the node has caught up with
-        the log.
-        """
-        try:
-            return handler(call)
-        except RequestRefused as refused:
-            if not refused.is_missing:
-                raise
-        for _ in self.node.catching_up():
-            try:
-                return handler(call)
-            except RequestRefused as refused:
-                if not refused.is_missing:
-                    raise
-        return handler(call)
 
     def _allow(self, call: HttpCall, pattern: str) -> None:
         """Check access to a path. Raises Forbidden, Unauthenticated.
@@ -337,7 +320,7 @@ class Api:
     def version(self, call: HttpCall) -> HttpAnswer:
         subject, number = self._subject(call), call.params[1]
         deleted = call.flag("deleted")
-        stored = self.node.read(lambda registry: _anywhere(registry, subject, number, deleted=deleted))
+        stored = self.node.read(lambda registry: version_anywhere(registry, subject, number, deleted=deleted))
         if call.text("format"):
             return HttpAnswer.of(described(stored, self._text(call, stored)))
         ready = self._kept(("version", (stored.subject, stored.version)), stored, described)
@@ -346,7 +329,7 @@ class Api:
     def schema_of_version(self, call: HttpCall) -> HttpAnswer:
         subject, deleted = self._subject(call), call.flag("deleted")
         stored = self.node.read(
-            lambda registry: _anywhere(registry, subject, call.params[1], deleted=deleted)
+            lambda registry: version_anywhere(registry, subject, call.params[1], deleted=deleted)
         )
         return HttpAnswer(self._text(call, stored).encode())
 
@@ -428,7 +411,7 @@ class Api:
 
     def lookup(self, call: HttpCall) -> HttpAnswer:
         command, deleted = self._command(call, call.json()), call.flag("deleted")
-        for subject in self.node.read(lambda registry: _same_name(registry, command.subject)):
+        for subject in self.node.read(lambda registry: same_name(registry, command.subject)):
             try:
                 there = RegisterSchema(subject, *_after_subject(command))
                 stored = self.node.lookup(there, deleted=deleted)
@@ -722,31 +705,6 @@ def _wanted(call: HttpCall) -> Callable[[str], bool]:
         return subject.startswith(prefix)
 
     return lambda subject: any(begins(subject, prefix) for prefix in prefixes)
-
-
-def _same_name(registry: Registry, subject: str) -> list[str]:
-    """Return the subject, then those of the same name in other contexts.
-
-    A client need not know where a subject was registered.
-    """
-    if names.context_of(subject) != names.DEFAULT_CONTEXT or len(registry.contexts) == 1:
-        return [subject]
-    others = (names.joined(context, subject) for context in sorted(registry.contexts))
-    return [subject, *(each for each in others if each != subject and each in registry.subjects)]
-
-
-def _anywhere(registry: Registry, subject: str, version: str, *, deleted: bool) -> SchemaStored:
-    """Return a version of a subject, or of one with the same name in another context."""
-    try:
-        return registry.version(subject, version, deleted=deleted)
-    except RequestRefused as refused:
-        if refused.error_code in (40401, 40402):
-            for each in _same_name(registry, subject)[1:]:
-                try:
-                    return registry.version(each, version, deleted=deleted)
-                except RequestRefused:
-                    continue
-        raise
 
 
 def _after_subject(command: RegisterSchema) -> tuple[Any, ...]:

@@ -189,6 +189,24 @@ class RegistryNode:
             if self.position < self._end():
                 raise
 
+    def caught_up(self, question: Callable[[], T]) -> T:
+        """Return the answer to a question; if something does not exist, ask again as the node catches up.
+
+        Raises RequestRefused once the log is read to its end; PeerError as ``catching_up``.
+        """
+        try:
+            return question()
+        except RequestRefused as refused:
+            if not refused.is_missing:
+                raise
+        for _ in self.catching_up():
+            try:
+                return question()
+            except RequestRefused as refused:
+                if not refused.is_missing:
+                    raise
+        return question()
+
     def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
         """See Registry.lookup."""
         self._parse(command)

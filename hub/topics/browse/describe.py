@@ -19,7 +19,7 @@ from hub.kafka import KafkaCluster
 from hub.kafka.log_dirs import log_sizes
 from hub.log import ConfigValue, PartitionReplicas, same_setting
 from hub.record import Positions, TopicPartition
-from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.client.port import SchemaRegistry
 from hub.topics.tree.tree import TopicSpec
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class TopicFacts:
 
 
 def describe(
-    name: str, spec: TopicSpec | None, cluster: KafkaCluster, registry: RegistryClient, wait_s: float
+    name: str, spec: TopicSpec | None, cluster: KafkaCluster, registry: SchemaRegistry, wait_s: float
 ) -> TopicFacts:
     """Describe the topic within about ``wait_s`` (the clients' own timeouts should not be longer).
 
@@ -175,7 +175,7 @@ def _partition(
     return PartitionFacts(replicas, begins.offsets.get(tp), ends.offsets.get(tp), sizes)
 
 
-def _subjects(registry: RegistryClient, name: str) -> tuple[SubjectFacts, ...]:
+def _subjects(registry: SchemaRegistry, name: str) -> tuple[SubjectFacts, ...]:
     found = []
     for subject in (f"{name}-key", f"{name}-value"):
         try:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hub.caller import sees_topic
 from hub.errors import HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
-from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.client.port import SchemaRegistry
 from hub.topics.gateway.producer import Publisher
 from hub.topics.tree.tree import LiveTree, TopicSpec
 
@@ -35,7 +35,7 @@ class EventBody(BaseModel):
 
 def create_router(
     cluster: KafkaCluster,
-    registry: RegistryClient,
+    registry: SchemaRegistry,
     tree_file: Path | None = None,
     refuses: Callable[[str], HubError | None] = lambda _topic: None,
 ) -> APIRouter:
@@ -46,7 +46,7 @@ def create_router(
     takes no event here, None if it does.
     """
     router = APIRouter(tags=["topics"])
-    publisher = Publisher(cluster, registry)
+    publisher = Publisher(cluster, registry, schema_age_s=0.0)
     publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     tree = None if tree_file is None else LiveTree(tree_file)

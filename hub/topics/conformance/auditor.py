@@ -27,9 +27,9 @@ from hub.kafka.reader import up_to
 from hub.log import Cluster, Reader, Unreadable, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
+from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.values import check_of
-from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.runner import RUNNER, has_encoding_rules
 from hub.topics.conformance.rules import (
     AUDIT_TOPIC,
@@ -82,16 +82,6 @@ class ConformanceLog(Cluster, Protocol):
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
 
 
-class ConformanceSchemas(Protocol):
-    """Registry calls that the checker needs."""
-
-    def subjects(self) -> list[str]: ...
-
-    def subjects_of(self, schema_id: int) -> frozenset[str]: ...
-
-    def source(self, schema_id: int) -> SchemaSource: ...
-
-
 class SchemaIdCache:
     """Cache of schema ids, limited to facts that cannot change: a schema, and its membership in a subject.
 
@@ -99,7 +89,7 @@ class SchemaIdCache:
     they write, and the registry is asked after the batch was read.
     """
 
-    def __init__(self, registry: ConformanceSchemas) -> None:
+    def __init__(self, registry: SchemaRegistry) -> None:
         self.registry = registry
         self._checks: dict[int, KnownSchema] = {}
         self._right: dict[tuple[str, int], KnownSchema] = {}
@@ -157,7 +147,7 @@ class ConformanceChecker:
     def __init__(
         self,
         cluster: ConformanceLog,
-        registry: ConformanceSchemas,
+        registry: SchemaRegistry,
         mode_of: Callable[[str], Mode],
         *,
         policies: Sequence[Policy] = (),

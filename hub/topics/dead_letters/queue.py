@@ -22,7 +22,7 @@ from hub.caller import sees_schema, sees_topic
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.log import Cluster, Reader, TopicDescription, Writer
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import RuleRefused
@@ -72,18 +72,6 @@ class DeadLetterLog(Cluster, Protocol):
     def writer(self, name: str | None = None) -> Writer: ...
 
 
-class DeadLetterSchemas(Protocol):
-    """Registry calls that this module needs."""
-
-    def subjects(self) -> list[str]: ...
-
-    def subjects_of(self, schema_id: int) -> frozenset[str]: ...
-
-    def source(self, schema_id: int) -> SchemaSource: ...
-
-    def latest(self, subject: str) -> RegisteredSchema: ...
-
-
 # (offset and key of each record of a partition, True if complete).
 Looked = tuple[list[tuple[int, bytes | None]], bool]
 # (JSON value of the event, its dead-letter record) → new JSON value; None leaves the record as it is.
@@ -118,7 +106,7 @@ class DeadLetters:
     """
 
     cluster: DeadLetterLog
-    registry: DeadLetterSchemas
+    registry: SchemaRegistry
     declared_key: Callable[[str], str | None] = lambda topic: None
     replication_factor: int = 1
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
@@ -811,7 +799,7 @@ class _ClusterFacts:
     """Cluster and registry lookups of one action, cached so that each is made once."""
 
     cluster: DeadLetterLog
-    registry: DeadLetterSchemas
+    registry: SchemaRegistry
     schemas: KnownSchemas = field(init=False)
     _topics: Mapping[str, TopicDescription] | None = None
     _subjects: frozenset[str] | None = None

@@ -197,6 +197,27 @@ class SearchedRequests:
     hides: bool
 
 
+def may_lack(searched: SearchedRequests, process_made_at_s: float, now_s: float) -> bool:
+    """Return True if the search may have missed records that an earlier process had in progress when it
+    ended.
+    """
+    early = searched.begun_at_s - process_made_at_s < SETTLES_S
+    return early or (searched.hides and now_s - process_made_at_s <= WINDOW_S)
+
+
+def of_same_request(searched: SearchedRequests, key: str, print_: str, now_ms: int) -> FoundRequest | None:
+    """Return the records of this request that the search found, None if there are none within the window.
+
+    Raises Conflict if the key belongs to another request.
+    """
+    found = searched.requests.get(key)
+    if found is None or now_ms - found.begun_at_ms > WINDOW_S * 1000:
+        return None
+    if found.fingerprint != print_:
+        raise other_body(key)
+    return found
+
+
 def mark(key: str, print_: str, index: int, count: int, begun_at_ms: int) -> bytes:
     """Build the header value for record number ``index`` of a request."""
     return f"{key};{print_};{index}/{count};{begun_at_ms}".encode()

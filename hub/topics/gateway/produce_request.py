@@ -118,6 +118,42 @@ class RecordRequest:
 # ---- the body
 
 
+def records_of(
+    body: bytes, *, lines: bool, form: Literal["record", "event"], key_field: str | None
+) -> list[RecordRequest | HubError]:
+    """Parse a body into its records, with an error in place of each invalid one. ``form`` and ``key_field``
+    as in ``ProduceRequest``. Raises TooLarge for too many records, Malformed for none.
+    """
+    found: list[RecordRequest | HubError] = []
+    for each in _elements(body, lines, form):
+        if len(found) >= MOST_RECORDS:
+            raise TooLarge(
+                f"the request has more than {MOST_RECORDS} records; none was written", hint="send several"
+            )
+        if isinstance(each, CallerError):
+            found.append(each)
+            continue
+        value, size = each
+        try:
+            found.append(record_of(value, size) if form == "record" else event_of(value, size, key_field))
+        except HubError as error:
+            found.append(error)
+    if not found:
+        raise Malformed("the body has no record")
+    return found
+
+
+def _elements(
+    body: bytes, lines: bool, form: Literal["record", "event"]
+) -> Iterator[tuple[Any, int] | CallerError]:
+    """``values_of()``, with the elements of each array of events."""
+    for each in values_of(body, lines=lines):
+        if form == "event" and not isinstance(each, CallerError) and isinstance(each[0], list):
+            yield from ((value, len(as_json(value, "value"))) for value in each[0])
+        else:
+            yield each
+
+
 def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerError]:
     """Yield (JSON value, size in bytes) for each value of a body, newline-separated or concatenated, and a
     CallerError for each invalid one. Parsing ends at invalid JSON, except with ``lines``.
@@ -346,37 +382,6 @@ def _shortened(value: Any) -> str:
     except (TypeError, ValueError, RecursionError):
         return "nested too deep"
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-# ---- the answer
-
-
-def written_line(
-    cluster_id: str,
-    topic: str,
-    partition: int,
-    offset: int,
-    timestamp_ms: int,
-    key_size: int | None,
-    value_size: int | None,
-    schema_id: int | None,
-) -> dict[str, Any]:
-    """Build the answer line of a written record."""
-    line: dict[str, Any] = {
-        "error_code": 200,
-        "cluster_id": cluster_id,
-        "topic_name": topic,
-        "partition_id": partition,
-        "offset": offset,
-        "timestamp": (_EPOCH + timedelta(milliseconds=timestamp_ms))
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z"),
-    }
-    if key_size is not None:
-        line["key"] = {"size": key_size}
-    if value_size is not None:
-        line["value"] = {"size": value_size, **({"schema_id": schema_id} if schema_id is not None else {})}
-    return line
 
 
 def refused_line(error: HubError) -> dict[str, Any]:

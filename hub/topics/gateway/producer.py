@@ -17,7 +17,7 @@ import orjson
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.record import Headers, NewRecord, Positions, TopicPartition
-from hub.schema_registry.client.registry_client import RegistryClient
+from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.wire_format import Undecodable, encode, frame, parsed
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.runner import RUNNER, has_write_rules
@@ -29,17 +29,22 @@ _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 class Publisher:
     """Producer of events. ``publish`` is thread safe; call ``send`` and ``flush`` from one thread. ``close``
     waits for outstanding events.
+
+    ``schema_age_s``: a subject's latest version is looked up again after this time, and for each event that
+    does not fit the known one. 0 in the server, where a look-up reads memory.
     """
 
     def __init__(
         self,
         cluster: KafkaCluster,
-        registry: RegistryClient,
+        registry: SchemaRegistry,
         *,
         linger_ms: int = 0,
         delivery_timeout_s: float = 60.0,
+        schema_age_s: float = _SCHEMA_AGE_S,
     ) -> None:
         self.cluster = cluster
+        self.schema_age_s = schema_age_s
         self.registry = registry
         self._sender = cluster.sender(linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)
         self._schemas: dict[str, tuple[_Schema, float]] = {}
@@ -106,11 +111,23 @@ class Publisher:
                 f'topic "{topic}": timestamp_ms {timestamp_ms} is not within the years 1970 to 9999',
                 hint="it counts milliseconds since 1970-01-01T00:00:00Z",
             )
-        value = None if event is None else self._encoded(topic, event)
+        value = None if event is None else self._fitting(topic, event)
         return NewRecord(topic, key.encode(), value, headers, timestamp_ms, partition)
 
-    def _encoded(self, topic: str, event: Mapping[str, Any]) -> bytes:
+    def _fitting(self, topic: str, event: Mapping[str, Any]) -> bytes:
+        """Encode an event; one that does not fit is tried again if a newer version was registered meanwhile."""
         schema = self._schema(topic)
+        try:
+            return self._encoded(topic, schema, event)
+        except CallerError:
+            self.registry.catch_up()
+            newer = self._schema(topic, age_s=0.0)
+            if newer.id == schema.id:
+                raise
+            return self._encoded(topic, newer, event)
+
+    @staticmethod
+    def _encoded(topic: str, schema: _Schema, event: Mapping[str, Any]) -> bytes:
         if schema.plain is None:
             return frame(schema.id, RUNNER.encoder_of(schema.source).body(dict(event)))
         try:
@@ -121,13 +138,14 @@ class Publisher:
             return encoded
         return frame(schema.id, RUNNER.rewritten(schema.source, encoded[5:]))
 
-    def _schema(self, topic: str) -> _Schema:
-        """Return the subject's latest schema, cached for 30 s; an older one while the registry is
-        unreachable.
+    def _schema(self, topic: str, age_s: float | None = None) -> _Schema:
+        """Return the subject's latest schema, cached for ``age_s`` (default: ``schema_age_s``); an older one
+        while the registry is unreachable.
         """
+        age_s = self.schema_age_s if age_s is None else age_s
         known = self._schemas.get(topic)
         now = time.monotonic()
-        if known is None or now - known[1] > _SCHEMA_AGE_S:
+        if known is None or now - known[1] >= age_s:
             try:
                 latest = self.registry.latest(f"{topic}-value")
                 if known is None or known[0].id != latest.id:

@@ -18,10 +18,11 @@ from fastapi.routing import APIRoute
 
 from hub.caller import sees_topic
 from hub.errors import CallerError, HubError, NotFound
-from hub.topics.gateway import gateway as shell
-from hub.topics.gateway.gateway import Gateway, GatewayAnswer, Slot
+from hub.topics.gateway.admission import Slot
+from hub.topics.gateway.gateway import Gateway
 from hub.topics.gateway.idempotency import checked_key
-from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, TooLarge, refused_line, status_of
+from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceRequest, refusal
+from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, TooLarge
 from hub.tracing import ACTIVE, parse
 
 POSITION_HEADER = "Hub-Position"
@@ -40,7 +41,7 @@ class _Route(APIRoute):
             try:
                 return await handle(request)
             except HubError as error:
-                return _answered(GatewayAnswer(status_of(error), (refused_line(error),)))
+                return _answered(refusal(error))
 
         return handled
 
@@ -117,7 +118,7 @@ def create_router(gateway: Gateway) -> APIRouter:
         except BaseException:
             slot.release()
             raise
-        asked = shell.ProduceRequest(
+        asked = ProduceRequest(
             topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace
         )
         # Shielded: a client that disconnects must not cancel the answer for another request with the same

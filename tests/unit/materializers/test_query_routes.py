@@ -33,7 +33,7 @@ from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowChange, ViewBatch
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.codecs.wire_format import encode, frame, parsed
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
 from hub.record import NewRecord, Record
-from hub.schema_registry.client.registry_client import RegisteredSchema
+from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.codecs.avro_to_json import render_json
 from hub.schema_registry.codecs.values import encoder_of
 from hub.schema_registry.codecs.wire_format import encode, frame, parsed

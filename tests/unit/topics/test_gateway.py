@@ -11,47 +11,155 @@ from typing import Any, cast
 
 import pytest
 
-from hub.errors import NotFound, PeerError
+from hub.errors import CallerError, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.schema_registry.client.registry_client import RegisteredSchema, RegistryClient
+from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.codecs.avro_encoder import JsonEncoder
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.topics.gateway.gateway import MOST_REQUESTS, Gateway, GatewayAnswer, ProduceRequest, _Latest
-from hub.topics.gateway.produce_request import MOST_REQUEST_BYTES, Busy, TooLarge
+from hub.topics.gateway.admission import MOST_REQUESTS, Admission
+from hub.topics.gateway.gateway import Gateway
+from hub.topics.gateway.produce_batch import GatewayAnswer, ProduceBatch, ProduceRequest
+from hub.topics.gateway.produce_request import (
+    MOST_REQUEST_BYTES,
+    Busy,
+    Data,
+    RecordRequest,
+    TooLarge,
+)
+from hub.topics.gateway.record_encoder import GatewaySchemas, RequestEncoder
 
 
 @pytest.fixture
-def gateway() -> Gateway:
-    return Gateway(KafkaCluster("127.0.0.1:1", 1.0), RegistryClient("http://127.0.0.1:1"))
+def admission() -> Admission:
+    kafka = KafkaCluster("127.0.0.1:1", 1.0)
+    return Admission(lambda why: kafka.down("append", why))
 
 
-def test_bytes_under_way_are_bounded_and_given_back(gateway: Gateway) -> None:
-    slots = [gateway.admit(MOST_REQUEST_BYTES) for _ in range(4)]
+def test_bytes_under_way_are_bounded_and_given_back(admission: Admission) -> None:
+    slots = [admission.admit(MOST_REQUEST_BYTES, 0.0) for _ in range(4)]
     with pytest.raises(Busy, match="4 requests"):
-        gateway.admit(1)
+        admission.admit(1, 0.0)
     slots[0].shrink(MOST_REQUEST_BYTES - 10)
     with pytest.raises(Busy):
-        gateway.admit(11)
-    small = gateway.admit(10)
+        admission.admit(11, 0.0)
+    small = admission.admit(10, 0.0)
     for slot in (*slots, small):
         slot.release()
         slot.release()
-    assert [gateway.admit(MOST_REQUEST_BYTES) for _ in range(4)]
+    assert [admission.admit(MOST_REQUEST_BYTES, 0.0) for _ in range(4)]
     with pytest.raises(TooLarge):
-        gateway.admit(MOST_REQUEST_BYTES + 1)
+        admission.admit(MOST_REQUEST_BYTES + 1, 0.0)
 
 
-def test_requests_under_way_are_bounded_and_silence_is_kafka_away(gateway: Gateway) -> None:
+def test_requests_under_way_are_bounded_and_silence_is_kafka_away(admission: Admission) -> None:
     for _ in range(MOST_REQUESTS):
-        gateway.admit(0)
+        admission.admit(0, 0.0)
     with pytest.raises(Busy):
-        gateway.admit(0)
-    gateway._heard_at_s = time.monotonic() - 60.0
+        admission.admit(0, 1.0)
     with pytest.raises(PeerError, match="queue is full") as away:
-        gateway.admit(0)
+        admission.admit(0, 1.1)
     assert not isinstance(away.value, Busy) and away.value.code == "HUB-3010"
+    admission.heard(1.05)
+    with pytest.raises(Busy):
+        admission.admit(0, 1.1)
+
+
+def test_requests_are_refused_for_a_moment_after_kafka_did_not_answer(admission: Admission) -> None:
+    admission.away(10.0)
+    with pytest.raises(PeerError, match="a moment ago"):
+        admission.admit(1, 10.9)
+    admission.admit(1, 11.0)
+
+
+def test_a_batch_is_answered_once_when_each_record_has_its_line() -> None:
+    answered: list[ProduceBatch] = []
+    batch = ProduceBatch(3, answered.append, 0.0)
+    place = TopicPartition("t", 0)
+    batch.settle(1, {"error_code": 200}, (place, 8))
+    batch.settle(1, {"error_code": 500})  # the first line of a record stays
+    batch.settle(0, {"error_code": 200}, (place, 7))
+    assert not answered
+    batch.refuse_rest(PeerError("no answer", code="HUB-3013"))
+    batch.refuse_rest(PeerError("no answer"))
+    assert answered == [batch]
+    answer = batch.answer(None)
+    assert (answer.status, answer.single, answer.repeated) == (200, False, False)
+    assert [line["error_code"] for line in answer.lines] == [200, 200, 503]
+    assert answer.position == Positions({place: 8})
+    assert batch.unknown and not batch.is_kept
+
+
+@pytest.mark.parametrize(
+    ("error", "kept", "unknown"),
+    [(None, True, False), (NotFound("t"), True, False), (PeerError("away"), False, False)],
+)
+def test_an_answer_is_kept_if_a_retry_would_write_nothing_more(
+    error: NotFound | PeerError | None, kept: bool, unknown: bool
+) -> None:
+    batch = ProduceBatch(2, lambda _: None, 0.0)
+    batch.settle(0, {"error_code": 200})
+    if error is None:
+        batch.settle(1, {"error_code": 200})
+    else:
+        batch.refuse(1, error)
+    assert (batch.is_kept, batch.unknown) == (kept, unknown)
+
+
+class Versions:
+    """Registry double: ``own`` is known here, ``elsewhere`` after the node has caught up with the log."""
+
+    def __init__(self, own: dict[str, int], elsewhere: dict[str, int]) -> None:
+        self.own, self.elsewhere, self.caught_up = own, elsewhere, 0
+
+    def known_latest(self, subject: str) -> RegisteredSchema | None:
+        found = self.own.get(subject)
+        return None if found is None else RegisteredSchema(found, 1, "")
+
+    def catch_up(self) -> None:
+        self.caught_up += 1
+        self.own |= self.elsewhere
+
+    def source(self, schema_id: int) -> SchemaSource:
+        return SchemaSource.of("AVRO", '"long"' if schema_id == 1 else '"string"')
+
+
+def record(data: Any) -> RecordRequest:
+    return RecordRequest(Data(), Data(None, data))
+
+
+def test_a_version_of_another_node_is_used_before_a_record_is_refused() -> None:
+    registry = Versions({"t-value": 1}, {"t-value": 2})
+    encoder = RequestEncoder(GatewaySchemas(cast(Any, registry)), "t", 1, 5)
+    assert encoder.encoded(record(7))[1] == 1
+    new, schema_id = encoder.encoded(record("seven"))
+    assert (schema_id, new.value, new.timestamp_ms) == (2, b"\0\0\0\0\2\x0aseven", 5)
+    caught_up = registry.caught_up
+    for _ in range(3):  # once per request
+        with pytest.raises(CallerError):
+            encoder.encoded(record(8))
+    assert registry.caught_up == caught_up
+
+
+def test_the_first_version_of_another_node_is_used() -> None:
+    registry = Versions({}, {"t-value": 1})
+    encoder = RequestEncoder(GatewaySchemas(cast(Any, registry)), "t", 1, 5)
+    assert encoder.encoded(record(7))[1] == 1
+
+
+def test_a_subject_that_does_not_exist_is_sought_in_the_log_every_two_seconds() -> None:
+    now = [0.0]
+    registry = Versions({}, {})
+    schemas = GatewaySchemas(cast(Any, registry), lambda: now[0])
+    assert [schemas.latest_id("t-key") for _ in range(3)] == [None] * 3
+    assert registry.caught_up == 1
+    registry.own["t-key"] = 1
+    assert schemas.latest_id("t-key") == 1  # known to this node: at once
+    del registry.own["t-key"]
+    now[0] = 2.1
+    assert schemas.latest_id("t-key") is None
+    assert registry.caught_up == 2
 
 
 def test_the_examples_of_the_docs_fit_the_sample_schemas() -> None:
@@ -107,14 +215,18 @@ class Acknowledged:
         return PeerError(f"{what}: {why}")
 
 
-class Away:
-    def latest(self, subject: str) -> None:
-        raise PeerError("the registry does not answer")
-
-
 class NoSchemas:
-    def latest(self, subject: str) -> None:
-        raise NotFound(subject)
+    def known_latest(self, subject: str) -> None: ...
+
+    def catch_up(self) -> None: ...
+
+
+class NoKeys(NoSchemas):
+    """Registry double that does not answer for the subjects of keys."""
+
+    def known_latest(self, subject: str) -> None:
+        if subject.endswith("-key"):
+            raise PeerError("the registry does not answer")
 
 
 def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledged() -> None:
@@ -130,20 +242,20 @@ def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledg
 
     deep = b"[" * 300 + b"]" * 300
     assert [produced(each)["error_code"] for each in (b"1", deep, b"2")] == [200, 422, 200]
-    assert not gateway._batches
-    gateway._batches.add(cast(Any, None))  # acknowledgements continue after any failure there
+    assert not gateway.batches
+    gateway.batches.add(cast(Any, None))  # acknowledgements continue after any failure there
     time.sleep(0.1)
-    gateway._batches.clear()
-    assert produced(b"3")["error_code"] == 200 and gateway._poller.is_alive()
+    gateway.batches.clear()
+    assert produced(b"3")["error_code"] == 200 and gateway.sender.is_running
     gateway.stop()
 
 
-def test_a_version_that_was_given_again_is_asked_for_again() -> None:
-    """Regression: the id of version 1 was cached forever, even after the subject was permanently deleted and
+def test_a_version_that_was_given_again_is_used_at_once() -> None:
+    """Regression: the id of version 1 was cached, even after the subject was permanently deleted and
     recreated.
     """
 
-    class Versions(NoSchemas):
+    class Recreated(NoSchemas):
         id = 1
 
         def version(self, subject: str, version: int) -> RegisteredSchema:
@@ -152,7 +264,7 @@ def test_a_version_that_was_given_again_is_asked_for_again() -> None:
         def source(self, schema_id: int) -> SchemaSource:
             return SchemaSource.of("AVRO", '"long"')
 
-    registry = Versions()
+    registry = Recreated()
     gateway = Gateway(cast(Any, Acknowledged()), cast(Any, registry))
     gateway.start()
 
@@ -166,8 +278,6 @@ def test_a_version_that_was_given_again_is_asked_for_again() -> None:
 
     assert schema_id() == 1
     registry.id = 9
-    assert schema_id() == 1  # cached for up to 30 s
-    gateway._versions["t-value", 1].asked_at_s -= 31.0
     assert schema_id() == 9
     gateway.stop()
 
@@ -236,7 +346,7 @@ def late() -> Iterator[tuple[Late, Callable[..., GatewayAnswer]]]:
     """
     kafka = Late()
     gateway = Gateway(cast(Any, kafka), cast(Any, NoSchemas()))
-    gateway._unheard.settles_s = 0.2
+    gateway.repeated.unknown.settles_s = 0.2
     gateway.start()
 
     def produced(key: str, body: bytes = b'{"value": {"type": "JSON", "data": 1}}') -> GatewayAnswer:
@@ -338,11 +448,10 @@ def test_a_record_that_was_not_sent_leaves_no_outcome_open(
     kafka, produced = late
     body = b'{"value": {"type": "JSON", "data": 1}}\n{"key": {"data": "k"}, "value": null}'
     gateway = cast(Any, produced).gateway
-    known, gateway.registry = gateway.registry, Away()
-    gateway._latest["t-value"] = _Latest(None, time.monotonic())
+    known, gateway.schemas.registry = gateway.schemas.registry, NoKeys()
     first = produced("a", body)
     assert [line["error_code"] for line in first.lines] == [200, 503]
-    gateway.registry = known
+    gateway.schemas.registry = known
     again = produced("a", body)
     assert [line["error_code"] for line in again.lines] == [200, 200]
     assert len(kafka.log) == 2
@@ -373,5 +482,5 @@ def test_a_producer_that_cannot_be_opened_refuses_its_record_and_not_those_befor
         5.0
     )
     assert [line["error_code"] for line in answer.lines] == [200, 503, 503]
-    assert [record.value for record in kafka.log] == [b"1"] and not gateway._batches
+    assert [record.value for record in kafka.log] == [b"1"] and not gateway.batches
     gateway.stop()

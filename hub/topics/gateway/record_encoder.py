@@ -1,0 +1,170 @@
+"""[core] Encode requested records with their topic's schemas.
+
+A request sees one state of the registry: ``RequestEncoder`` looks up each subject once. When a record does
+not fit, another node may have registered a newer version a moment ago. The registry then catches up with its
+log, once per request, and the record is encoded again before it is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+
+from hub.errors import CallerError, NotFound
+from hub.record import NewRecord, Record
+from hub.schema_registry.client.port import SchemaRegistry
+from hub.schema_registry.codecs.avro_encoder import MOST_STEPS
+from hub.schema_registry.codecs.values import Encoder
+from hub.schema_registry.codecs.wire_format import frame
+from hub.schema_registry.contracts.runner import RUNNER
+from hub.topics.conformance.auditor import SchemaIdCache
+from hub.topics.conformance.rules import judge
+from hub.topics.gateway.produce_request import FORMATS, Data, RecordRequest, Unprocessable, plain_bytes
+
+_MOST_KNOWN = 2_000
+_MISSING_S = 2.0
+
+
+class GatewaySchemas:
+    """Schemas for the gateway. Thread safe. Caches only what cannot change: the encoder of a schema id.
+
+    Most topics have no schema for their keys, so a subject that was unknown at the end of the registry's log
+    is looked up in memory alone for the next 2 s.
+    """
+
+    def __init__(self, registry: SchemaRegistry, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.registry = registry
+        self.ids = SchemaIdCache(registry)
+        self._now_s = now_s
+        self._lock = Lock()
+        self._missing: dict[str, float] = {}
+        self._encoders: OrderedDict[int, tuple[Encoder, str]] = OrderedDict()
+
+    def latest_id(self, subject: str) -> int | None:
+        """Return the id of the subject's latest version, None if it has none. Raises PeerError."""
+        found, now_s = self.registry.known_latest(subject), self._now_s()
+        if found is None and now_s - self._missing.get(subject, float("-inf")) > _MISSING_S:
+            self.registry.catch_up()
+            found = self.registry.known_latest(subject)
+            with self._lock:
+                if len(self._missing) >= _MOST_KNOWN:
+                    self._missing.clear()
+                self._missing[subject] = now_s
+        return None if found is None else found.id
+
+    def encoder(self, schema_id: int) -> tuple[Encoder, str]:
+        """Return (encoder, schema type). Raises NotFound, CallerError, PeerError."""
+        known = self._encoders.get(schema_id)
+        if known is None:
+            source = self.registry.source(schema_id)
+            known = (RUNNER.encoder_of(source), source.schema_type)
+            with self._lock:
+                self._encoders[schema_id] = known
+                if len(self._encoders) > _MOST_KNOWN:
+                    self._encoders.popitem(last=False)
+        return known
+
+
+class RequestEncoder:
+    """Encoder of one request's records for a topic with ``partitions``. Used by one thread."""
+
+    def __init__(self, schemas: GatewaySchemas, topic: str, partitions: int, now_ms: int) -> None:
+        self.schemas = schemas
+        self.topic = topic
+        self.partitions = partitions
+        self.now_ms = now_ms
+        self._latest: dict[str, int | None] = {}
+        self._caught_up = False
+
+    def encoded(self, asked: RecordRequest) -> tuple[NewRecord, int | None]:
+        """Return (record, schema id of its value or None). Raises CallerError, PeerError."""
+        if asked.partition is not None and asked.partition >= self.partitions:
+            raise NotFound(
+                f'topic "{self.topic}" partition {asked.partition} does not exist: it has {self.partitions}'
+            )
+        try:
+            return self._encoded(asked)
+        except CallerError:
+            if self._caught_up:
+                raise
+        self._caught_up = True
+        self.schemas.registry.catch_up()
+        self._latest.clear()
+        return self._encoded(asked)
+
+    def _encoded(self, asked: RecordRequest) -> tuple[NewRecord, int | None]:
+        key, _ = self._bytes_of("key", asked.key, asked)
+        value, schema_id = self._bytes_of("value", asked.value, asked)
+        timestamp_ms = self.now_ms if asked.timestamp_ms is None else asked.timestamp_ms
+        return NewRecord(self.topic, key, value, asked.headers, timestamp_ms, asked.partition), schema_id
+
+    def _bytes_of(self, part: str, given: Data, asked: RecordRequest) -> tuple[bytes | None, int | None]:
+        """Return (bytes, schema id or None) of a key or a value."""
+        if given.data is None:
+            return None, None
+        subject = f"{self.topic}-{part}"
+        if given.type in ("JSON", "STRING", "BINARY"):
+            plain = plain_bytes(given, part)
+            if self._latest_id(subject) is not None:
+                self._check_plain(part, plain)
+            return plain, None
+        schema_id = self._chosen(subject, given)
+        if schema_id is None:
+            if part == "key" and given.type is None and isinstance(given.data, str):
+                return given.data.encode(), None
+            raise Unprocessable(
+                f'topic "{self.topic}" has no schema for its {part}s (subject "{subject}")',
+                hint='register one, or say the type: {"type": "JSON", "data": …}',
+                code="HUB-1324",
+            )
+        steps = min(MOST_STEPS, 20_000 + 4 * asked.size)
+        encoder, form = self.schemas.encoder(schema_id)
+        if given.type is not None and FORMATS[given.type] != form:
+            raise Unprocessable(
+                f"{part}: type {given.type}, and the schema with id {schema_id} is {form}",
+                hint='leave "type" out: the schema decides',
+                code="HUB-1323",
+            )
+        return frame(schema_id, encoder.body(given.data, part, steps)), schema_id
+
+    def _check_plain(self, part: str, plain: bytes | None) -> None:
+        """Check that raw bytes for a topic with a schema pass the conformance check. Raises Unprocessable."""
+        if part != "value":
+            return
+        self.schemas.ids.forget()
+        lookup = self.schemas.ids.of(f"{self.topic}-value")
+        violation = judge(Record(self.topic, 0, 0, 0, None, plain), lookup)
+        if violation is not None:
+            raise Unprocessable(
+                f'topic "{self.topic}" has a schema, and the value is not in its format: {violation.detail}',
+                hint='leave "type" out: the JSON is written in the schema\'s format',
+                code="HUB-1325",
+            )
+
+    def _chosen(self, subject: str, given: Data) -> int | None:
+        """Return the schema id that a record requests, else the subject's latest, None if it has none. Raises
+        Unprocessable.
+        """
+        if given.subject is not None and given.subject != subject:
+            raise Unprocessable(f'subject "{given.subject}" is not the topic\'s', hint=f'it is "{subject}"')
+        try:
+            if given.schema_id is not None:
+                self.schemas.ids.forget()
+                known = self.schemas.ids.of(subject)(given.schema_id)
+                if known is None or not known.belongs:
+                    raise Unprocessable(f'schema id {given.schema_id} is not of subject "{subject}"')
+                return given.schema_id
+            if given.schema_version is not None:
+                return self.schemas.registry.version(subject, given.schema_version).id
+        except NotFound as error:
+            raise Unprocessable(
+                error.message, hint=f"hub schema versions {subject} shows what there is"
+            ) from None
+        return self._latest_id(subject)
+
+    def _latest_id(self, subject: str) -> int | None:
+        if subject not in self._latest:
+            self._latest[subject] = self.schemas.latest_id(subject)
+        return self._latest[subject]
