@@ -18,8 +18,8 @@ from hub.materializers.queries.executor import QueryExecutor, RunningQuery
 from hub.materializers.queries.parser import parse
 from hub.materializers.snapshot_groups.group import GroupSnapshot, MemberPosition
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
-from hub.materializers.stores.sql_store import Store, StoreRefused
-from hub.materializers.stores.store import Meanwhile, ViewBatch
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Meanwhile, StoreRefused, ViewBatch
 from hub.record import NewRecord, Positions
 from hub.schema_registry.codecs.wire_format import encode, parsed
 

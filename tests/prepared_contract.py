@@ -12,7 +12,7 @@ from hub.errors import NotFound
 from hub.materializers.stores.prepared import Found, ReadsAtOnce
 from hub.materializers.stores.prepared_postgres import PostgresReads
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
 
 
@@ -81,7 +81,10 @@ def reads_like_the_store(where: Path | str) -> None:
     )
     row = {"city": "Oslo", "points": 7, "at": 1_767_225_600_001, "words": ["ü", "b"], "new": True}
     origin = {"s": {"topic": "in", "partition": 0, "offset": 4}}
-    changes = [RowChange("k1", 9, 0, 0, {**row, "_sources": origin}), RowChange("k2", 8, 0, 1, None, origin)]
+    changes = [
+        RowVersion("k1", 9, 0, 0, row, origin),
+        RowVersion("k2", 8, 0, 1, None, origin),
+    ]
     bench.store.apply(
         [ViewBatch("v@2", changes, Positions.of([("views.v.v2", 0, 2)]), Positions.of([("in", 0, 5)]))]
     )

@@ -8,7 +8,7 @@ from typing import Any
 from hub.materializers.queries.executor import QueryAnswer, QueryExecutor, RunningQuery
 from hub.materializers.queries.parser import parse
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
 
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -58,11 +58,11 @@ def fill(store: Store) -> None:
     """Ten plants (and a deleted one), eight customers."""
     store.ensure_view("plant", schema(**PLANT), ["city", "n", "note", "price"], "t1")
     store.ensure_view("customer", schema(**CUSTOMER), [], "t2")
-    rows = [RowChange(f"p{n}", n + 1, 0, n, plant(n)) for n in range(10)]
-    rows.append(RowChange("gone", 99, 0, 11, None))
+    rows = [RowVersion(f"p{n}", n + 1, 0, n, plant(n)) for n in range(10)]
+    rows.append(RowVersion("gone", 99, 0, 11, None))
     covered = Positions.of([("in", 0, 7)])
     store.apply([ViewBatch("plant", rows, Positions.of([("views.plant", 0, 12)]), covered)])
-    rows = [RowChange(f"c{n}", n + 1, 0, n, {"name": f"Nönä{n}", "plant": f"p{n % 4}"}) for n in range(8)]
+    rows = [RowVersion(f"c{n}", n + 1, 0, n, {"name": f"Nönä{n}", "plant": f"p{n % 4}"}) for n in range(8)]
     covered = Positions.of([("in", 0, 5), ("x", 0, 1)])
     store.apply([ViewBatch("customer", rows, Positions.of([("views.customer", 0, 8)]), covered)])
 

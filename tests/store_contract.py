@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from hub.errors import CallerError, HubError, NotFound
-from hub.materializers.stores.store import RowChange, ViewBatch, ViewStore
+from hub.materializers.stores.store import RowVersion, ViewBatch, ViewStore
 from hub.materializers.stores.stored_row import Digester, RowShaper, sources_text
 from hub.record import Positions
 
@@ -66,7 +66,10 @@ class Model:
             [
                 ViewBatch(
                     "v",
-                    [RowChange(key, version, 0, self.offset, values) for key, version, values in changes],
+                    [
+                        RowVersion(key, version, 0, self.offset, values, (values or {}).get("_sources"))
+                        for key, version, values in changes
+                    ],
                     Positions.of([(TOPIC, 0, self.offset)]),
                     Positions.of([("in", 0, self.offset * 2)]),
                     below,
@@ -154,8 +157,8 @@ def the_rest(open_store: Open) -> None:
     model.check()
     with pytest.raises(CallerError, match='called "key"'):
         store.ensure_view("u", schema({"key": "string"}), [], "topic-3")
-    bad = ViewBatch("w", [RowChange("x", 1, 0, 0, {"n": object()})], Positions.of([("views.w", 0, 9)]))
-    good = ViewBatch("v", [RowChange("b", 1, 0, 0, None)], Positions.of([(TOPIC, 0, 99)]))
+    bad = ViewBatch("w", [RowVersion("x", 1, 0, 0, {"n": object()})], Positions.of([("views.w", 0, 9)]))
+    good = ViewBatch("v", [RowVersion("b", 1, 0, 0, None)], Positions.of([(TOPIC, 0, 99)]))
     with pytest.raises((HubError, TypeError)):
         store.apply([good, bad])
     model.check()

@@ -232,7 +232,7 @@ class StoreViews:
         reads_all(views=[view])
         reached = self.store.positions(self.store.served(view), "changelog")
         since = Positions({tp: max(0, offset - RECENT_OFFSETS) for tp, offset in reached})
-        rows = self.store.changes(view, since, RECENT_OFFSETS * max(1, len(reached))).rows
+        rows = self.store.feed.changes(view, since, RECENT_OFFSETS * max(1, len(reached))).rows
         ends = {tp.partition: offset for tp, offset in reached}
         # Partitions have no common order: rows nearest to their partition's end count as newest.
         newest = sorted(rows, key=lambda row: ends[row.partition] - row.offset)

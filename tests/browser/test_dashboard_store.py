@@ -17,7 +17,7 @@ from hub.api.dashboard import StoreViews
 from hub.materializers.serving.routes import create_router as view_routes
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.observability.export.routes import create_router
 from hub.observability.overview.collector import Collector
 from hub.record import Positions
@@ -71,7 +71,7 @@ class Hub(StagedHub):
             [
                 ViewBatch(
                     VIEW,
-                    [RowChange(key, offset + 1, 0, offset, body)],
+                    [RowVersion(key, offset + 1, 0, offset, body)],
                     Positions.of([(f"views.{VIEW}", 0, offset + 1)]),
                     Positions.of([("web.visits", 0, end)]),
                 )

@@ -23,7 +23,7 @@ from hub.materializers.queries.routes import create_router as query_routes
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.observability.web.pages.estate import NodeSchemas
 from hub.record import Positions
 
@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedEstate]:
     store = Store(f"sqlite:///{folder / 'store.db'}")
     store.ensure_view("people", PEOPLE, [], "topic-1")
     rows = [
-        RowChange(f"P-{n}", n + 1, 0, n, {"name": HOSTILE if n == 1 else f"Person {n}"}) for n in range(3)
+        RowVersion(f"P-{n}", n + 1, 0, n, {"name": HOSTILE if n == 1 else f"Person {n}"}) for n in range(3)
     ]
     reached = Positions.of([("views.people", 0, 3)])
     store.apply([ViewBatch("people", rows, reached, Positions.of([("web.visits", 0, 3)]))], {})

@@ -26,7 +26,7 @@ from hub.cli.context import environment_of
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
 
 TOPIC = "shop.orders"
@@ -267,7 +267,7 @@ def test_a_query_on_a_view_is_an_alert(hub: Hub, hook: Webhook) -> None:
     store.ensure_view("debtors", {"type": "record", "name": "debtors", "fields": fields}, [], "topic-1")
 
     def owe(version: int, **amounts: int) -> None:
-        rows = [RowChange(key, version, 0, version, {"owes": owes}) for key, owes in amounts.items()]
+        rows = [RowVersion(key, version, 0, version, {"owes": owes}) for key, owes in amounts.items()]
         reached = Positions.of([("views.debtors", 0, version)])
         store.apply([ViewBatch("debtors", rows, reached, Positions.of([("shop.debts", 0, version)]))], {})
 
@@ -354,7 +354,7 @@ def test_what_is_pending_is_not_pending_anew_after_a_kill(hub: Hub) -> None:
     store.ensure_view("late", {"type": "record", "name": "late", "fields": fields}, [], "topic-1")
     reached = Positions.of([("views.late", 0, 1)])
     covered = Positions.of([("shop.debts", 0, 1)])
-    store.apply([ViewBatch("late", [RowChange("ada", 1, 0, 1, {"owes": 900})], reached, covered)], {})
+    store.apply([ViewBatch("late", [RowVersion("ada", 1, 0, 1, {"owes": 900})], reached, covered)], {})
     file = hub.settings.project / "alerts" / "slowly.yaml"
     file.parent.mkdir(exist_ok=True)
     file.write_text(

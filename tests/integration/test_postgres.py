@@ -19,8 +19,8 @@ from sqlalchemy import create_engine, text
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster
 from hub.materializers.stores.open_store import open_store
-from hub.materializers.stores.sql_store import Store, StoreRefused
-from hub.materializers.stores.store import Rhythm, RowChange, ViewBatch
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import Rhythm, RowVersion, StoreRefused, ViewBatch
 from hub.record import Positions
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
 from hub.schema_registry.server.sql_tables import Rebuilt, RegistryTables
@@ -74,7 +74,7 @@ def test_what_sqlite_takes_postgres_takes(url: str) -> None:
     assert bench.store.ensure_view(name, types, ["n", "t"], "topic-1")
     assert bench.store.ensure_view(f"{name}_2", types, ["n", "t"], "topic-1")
     row = {"n": 2**62, "words": ["ü", "x\x00y"], "t": "nul\x00l"}
-    batch = ViewBatch(name, [RowChange("k\x00", 1, 0, 0, row)], Positions.of([(f"views.{name}", 0, 1)]))
+    batch = ViewBatch(name, [RowVersion("k\x00", 1, 0, 0, row)], Positions.of([(f"views.{name}", 0, 1)]))
     bench.store.apply([batch])
     found = bench.store.get(name, "k\x00")
     assert found is not None and found.values is not None
@@ -87,7 +87,7 @@ def test_what_sqlite_takes_postgres_takes(url: str) -> None:
 
 def test_what_it_refuses_stops_the_view_and_leaves_nothing(url: str) -> None:
     bench = Bench(url)
-    batch = ViewBatch("v", [RowChange("a", 1, 0, 0, {"points": 2**80})], Positions.of([("views.v", 0, 9)]))
+    batch = ViewBatch("v", [RowVersion("a", 1, 0, 0, {"points": 2**80})], Positions.of([("views.v", 0, 9)]))
     with pytest.raises(StoreRefused):
         bench.store.apply([batch])
     assert bench.rows() == {} and not bench.store.positions("v", "changelog")
@@ -99,7 +99,7 @@ def test_a_key_that_no_index_takes_is_refused_and_the_server_is_not_away(url: st
     bench = Bench(url)
     too_long = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=9_000))
     keys = [*(f"k{n}" for n in range(rows - 1)), too_long]
-    changes = [RowChange(key, 1, 0, n, {"points": n}) for n, key in enumerate(keys)]
+    changes = [RowVersion(key, 1, 0, n, {"points": n}) for n, key in enumerate(keys)]
     with pytest.raises(StoreRefused, match="index row"):
         bench.store.apply([ViewBatch("v", changes, Positions.of([("views.v", 0, 9)]))])
     assert bench.rows() == {} and not bench.store.positions("v", "changelog")
@@ -139,7 +139,7 @@ def test_prepared_reads_outlive_the_server(postgres: Postgres, url: str) -> None
 
 def test_a_large_batch_that_is_refused_leaves_nothing(url: str) -> None:
     bench = Bench(url)
-    rows = [RowChange(f"k{n}", 1, 0, n, {"points": 2**80 if n == 700 else n}) for n in range(1000)]
+    rows = [RowVersion(f"k{n}", 1, 0, n, {"points": 2**80 if n == 700 else n}) for n in range(1000)]
     with pytest.raises(StoreRefused):
         bench.store.apply([ViewBatch("v", rows, Positions.of([("views.v", 0, 9)]))])
     assert bench.rows() == {} and not bench.store.positions("v", "changelog")
@@ -153,7 +153,9 @@ def test_there_is_time_for_the_next_step_while_the_server_works(url: str) -> Non
     assert bench.store.ensure_view("w", schema(), ["city"], "topic-1")
 
     def batches(first: int, most: int) -> list[ViewBatch]:
-        rows = [RowChange(f"k{n}", first + n, 0, n, {"points": most if n == 700 else n}) for n in range(1000)]
+        rows = [
+            RowVersion(f"k{n}", first + n, 0, n, {"points": most if n == 700 else n}) for n in range(1000)
+        ]
         return [ViewBatch(view, rows, Positions.of([(f"views.{view}", 0, 9)])) for view in "vw"]
 
     bench.store.apply(batches(1, 1), {"told": {"a": 1}}, lambda: turns.append(1))

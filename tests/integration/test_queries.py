@@ -31,7 +31,7 @@ from hub.kafka import KafkaCluster
 from hub.materializers.queries.executor import MOST_BYTES, EventTable, QueryExecutor, RunningQuery
 from hub.materializers.queries.parser import SqlError, parse
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import encode, parsed
@@ -80,7 +80,7 @@ def test_what_only_the_data_shows_is_an_error_in_words(queries: QueryExecutor) -
 
 def test_a_row_that_no_answer_could_carry_stays_where_it_is(store: Store, queries: QueryExecutor) -> None:
     store.ensure_view("big", schema(t="string"), [], "t6")
-    store.apply([ViewBatch("big", [RowChange("k", 1, 0, 0, {"t": "x" * 1_000_000})], Positions())])
+    store.apply([ViewBatch("big", [RowVersion("k", 1, 0, 0, {"t": "x" * 1_000_000})], Positions())])
     doubled = "SELECT t FROM big"
     for _ in range(5):
         doubled = f"SELECT t || t AS t FROM ({doubled}) x"
@@ -92,7 +92,7 @@ def test_nested_values_are_weighed_too_and_what_is_not_shown_does_not_come(
     store: Store, queries: QueryExecutor
 ) -> None:
     store.ensure_view("nested", schema(t={"type": "array", "items": "string"}), [], "t11")
-    rows = [RowChange(f"k{n}", 1, 0, n, {"t": ["x" * 1_000_000]}) for n in range(100)]
+    rows = [RowVersion(f"k{n}", 1, 0, n, {"t": ["x" * 1_000_000]}) for n in range(100)]
     store.apply([ViewBatch("nested", rows, Positions())])
     tracemalloc.start()
     try:
@@ -113,7 +113,7 @@ def test_a_transaction_can_only_read(store: Store) -> None:
 
 def test_order_survives_many_rows_and_the_answer_is_cut(store: Store, queries: QueryExecutor) -> None:
     store.ensure_view("many", schema(n="long", t="string"), ["n"], "t7")
-    rows = [RowChange(f"k{n:06}", 1, 0, n, {"n": n * 7919 % 20_011, "t": "x" * 50}) for n in range(20_000)]
+    rows = [RowVersion(f"k{n:06}", 1, 0, n, {"n": n * 7919 % 20_011, "t": "x" * 50}) for n in range(20_000)]
     store.apply([ViewBatch("many", rows, Positions.of([("views.many", 0, 20_000)]))])
     answer = ask(queries, "SELECT n FROM many ORDER BY n DESC", limit=9_000)
     found = [row[0] for row in answer.rows]
@@ -132,7 +132,7 @@ def test_one_moment_for_all_views_of_a_query(store: Store, queries: QueryExecuto
         while not stop.is_set():
             number += 1
             batches = [
-                ViewBatch(name, [RowChange("k", number, 0, number, {"n": number})], Positions())
+                ViewBatch(name, [RowVersion("k", number, 0, number, {"n": number})], Positions())
                 for name in ("left_half", "right_half")
             ]
             store.apply(batches)

@@ -42,6 +42,9 @@ _LATE_KAFKA = ("a home broker stands still", "a view comes, changes and goes")
 _SILENT = ("for longer than its limit",)
 
 _SQL = "hub.materializers.stores.sql_store"
+_TABLES = "hub.materializers.stores.sql.tables"
+_QUERIES = "hub.materializers.stores.sql.queries"
+_CATALOG = "hub.materializers.stores.sql.catalog"
 _APPLIER = "hub.materializers.applying.applier"
 _ENGINE = "hub.materializers.engine.runner"
 _BATCH = "hub.replication.engine.batch_engine"
@@ -57,23 +60,23 @@ _ROWS = ("check_views",)
 BUGS: dict[str, Bug] = {
     # ---- stores and applier
     "a store takes no newer rows": Bug(
-        _SQL,
+        _TABLES,
         "WHERE excluded.{quote(newer)} > {quote(table.name)}",
         "WHERE excluded.{quote(newer)} < {quote(table.name)}",
         _KILLS,
         (*_STALE, *_ROWS),
     ),
     "a store keeps deleted rows": Bug(
-        _SQL,
-        'values: dict[str, Any] | None = None\n    if not found["_deleted"]:',
-        "values: dict[str, Any] | None = None\n    if True:",
+        _TABLES,
+        'values: dict[str, Any] | None = None\n        if not found["_deleted"]:',
+        "values: dict[str, Any] | None = None\n        if True:",
         _KILLS,
         ("Subscriber", *_ROWS),
     ),
     "a store takes a delete for a row of nulls": Bug(
-        _SQL,
-        "change.offset, sources, row is None, now)",
-        "change.offset, sources, False, now)",
+        _TABLES,
+        "change.offset, sources, deleted, now_ms)",
+        "change.offset, sources, False, now_ms)",
         _KILLS,
         _ROWS,
     ),
@@ -85,23 +88,23 @@ BUGS: dict[str, Bug] = {
         _ROWS,
     ),
     "a store's positions run ahead of its rows": Bug(
-        _SQL,
-        '"next_offset": offset,\n                    }\n                    for kind, reached in kinds',
-        '"next_offset": offset + 5 * (kind == "changelog"),\n                    }\n                    for kind, reached in kinds',
+        _CATALOG,
+        '"next_offset": offset,\n            }\n            for kind, positions in reached.items()',
+        '"next_offset": offset + 5 * (kind == "changelog"),\n            }\n            for kind, positions in reached.items()',
         _KILLS,
         ("Subscriber", *_ROWS),
     ),
     "source positions are told one batch early": Bug(
         _SQL,
-        '("source", batch.sources),',
-        '("source", Positions({tp: offset + 50 for tp, offset in batch.sources})),',
+        '"source": batch.sources}',
+        '"source": Positions({tp: offset + 50 for tp, offset in batch.sources})}',
         _KILLS,
         _STALE,
     ),
     "the last row of a transaction is left out": Bug(
         _SQL,
-        "rows = [_row(known, key, change, now) for key, change in newest.items()]",
-        "rows = [_row(known, key, change, now) for key, change in newest.items()][: max(1, len(newest) - 1)]",
+        "rows = [known.values(key, change, now_ms) for key, change in newest.items()]",
+        "rows = [known.values(key, change, now_ms) for key, change in newest.items()][: max(1, len(newest) - 1)]",
         _KILLS,
         _ROWS,
     ),
@@ -207,9 +210,9 @@ BUGS: dict[str, Bug] = {
         _STALE,
     ),
     "a page ends with the next page's first row": Bug(
-        _SQL,
-        "where.append(table.c.key > self._key(after))\n            query = select(table)",
-        "where.append(table.c.key >= self._key(after))\n            query = select(table)",
+        _QUERIES,
+        "where.append(table.c.key > self.key(after))",
+        "where.append(table.c.key >= self.key(after))",
         _KILLS,
         ("ListReader",),
     ),
@@ -221,7 +224,7 @@ BUGS: dict[str, Bug] = {
         ("Subscriber", *_ROWS),
     ),
     "changes begin behind the position": Bug(
-        _SQL,
+        _QUERIES,
         "table.c._offset >= since.get(tp),",
         "table.c._offset > since.get(tp),",
         _KILLS,

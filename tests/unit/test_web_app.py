@@ -15,7 +15,7 @@ from hub.api.web import MEASURED_FOR_MS, Mirrors, StoreFacts
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts, mirrors_page
 from hub.record import Positions, TopicPartition
@@ -180,7 +180,7 @@ def test_a_view_is_told_from_the_store(tmp_path: Path) -> None:
         "reason": None,
         "views": {"people": {"positions": "", "lag": 4, "stopped": None}},
     }
-    batch = ViewBatch("people", [RowChange("P-1", 1, 0, 0, {"city": "Oslo"})], Positions(), covered)
+    batch = ViewBatch("people", [RowVersion("P-1", 1, 0, 0, {"city": "Oslo"})], Positions(), covered)
     store.apply([batch], {"store:main": report})
     told = StoreFacts(store).describe("people")
     assert "city" in told["fields"] and told["indexes"] == ["city"]

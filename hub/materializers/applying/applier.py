@@ -50,8 +50,7 @@ from hub.materializers.progress.records import (
 )
 from hub.materializers.snapshot_groups.barrier import GroupBarrier, MemberStanding
 from hub.materializers.snapshot_groups.group import CUT, GroupSnapshot, group_snapshot_of
-from hub.materializers.stores.sql_store import StoreRefused
-from hub.materializers.stores.store import Meanwhile, RowChange, ViewBatch, ViewStore
+from hub.materializers.stores.store import Meanwhile, RowVersion, StoreRefused, ViewBatch, ViewStore
 from hub.materializers.versions.versions import PREFIX as VERSIONS
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.client.port import RegisteredSchema
@@ -660,7 +659,7 @@ class Applier:
 
     def _changes(
         self, followed: _AppliedView, records: Sequence[Record], decoded: _Newest | None
-    ) -> list[RowChange]:
+    ) -> list[RowVersion]:
         """Return the newest change of each key. Raises HubFault with topic, partition and offset."""
         if decoded is None or not decoded.is_of(records):
             decoded = self._newest(records)
@@ -669,12 +668,9 @@ class Applier:
         changes, followed.due = [], []
         every = -(-len(newest) // MOST_ROWS) if self.latencies is not None else 0
         for index, ((version, record), row) in enumerate(zip(newest, decoded.rows, strict=True)):
-            deleted_by = provenance(record) if row is None else None
-            changes.append(
-                RowChange(key_of(record), version, record.partition, record.offset, row, deleted_by)
-            )
+            origins = provenance(record) if row is None else row.get("_sources")
+            changes.append(RowVersion(key_of(record), version, record.partition, record.offset, row, origins))
             if every and index % every == 0:
-                origins = deleted_by if row is None else row.get("_sources")
                 event = latest_event(origins) if isinstance(origins, dict) else None
                 if event is not None:
                     count = min(every, len(newest) - index)
@@ -752,8 +748,7 @@ def _see(followed: _AppliedView, batch: ViewBatch) -> None:
     """
     shown: dict[TopicPartition, int] = {}
     for change in batch.changes:
-        origins = change.deleted_by if change.row is None else change.row.get("_sources")
-        for origin in filter(None, (origins or {}).values()):
+        for origin in filter(None, (change.sources or {}).values()):
             at = TopicPartition(origin["topic"], origin["partition"])
             shown[at] = max(origin["offset"] + 1, shown.get(at, 0))
     followed.seen = followed.seen.advanced(Positions(shown))

@@ -45,6 +45,7 @@ from hub.materializers.progress.store_reports import (
     state_of,
 )
 from hub.materializers.stores.open_store import kind_of, open_store, shown
+from hub.materializers.stores.sql.scans import compared_table
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import ViewStore
 from hub.materializers.verification.continuous_check import ContinuousVerifier, VerifiableView
@@ -383,13 +384,14 @@ class _Comparer:
 
     def _compared(self, store: Store, before: str, after: str) -> dict[str, Any]:
         """Compare two versions, at equal positions if one of several attempts finds them."""
-        for _ in range(_LOOKS):
-            with store.side_by_side(before, after) as (one, other):
-                if one.sources == other.sources:
+        looks = 0
+        while True:
+            with store.reading() as connection:
+                one, other = (compared_table(connection, store.catalog, name) for name in (before, after))
+                if one.sources == other.sources or looks == _LOOKS:
                     return compare(one, other).body()
+            looks += 1
             time.sleep(_LOOK_S)
-        with store.side_by_side(before, after) as (one, other):
-            return compare(one, other).body()
 
 
 @dataclass

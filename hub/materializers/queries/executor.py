@@ -42,7 +42,8 @@ from hub.materializers.queries.parser import ParsedStatement, SqlError
 from hub.materializers.queries.sqlite_functions import LONGEST, fence, prepare, unfence
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.columns import from_sql, plain_type
-from hub.materializers.stores.sql_store import Store, ViewTable
+from hub.materializers.stores.sql.tables import ViewTable
+from hub.materializers.stores.sql_store import Store
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
 
@@ -172,14 +173,14 @@ class _Tables:
             return QueryRelation(name, "topic", f'"events_{number}"', events.columns, events.hidden)
         if name not in self.used:
             try:
-                self.used[name] = self._store.definition(self._connection, name)
+                self.used[name] = self._store.catalog.definition(self._connection, name)
             except NotFound:
                 return None
             reads_all(views=[name])
         return view_relation(self.used[name])
 
     def names(self) -> Iterable[str]:
-        return [*filter(sees_view, self._store.view_names(self._connection)), *self.events]
+        return [*filter(sees_view, self._store.catalog.view_names(self._connection)), *self.events]
 
 
 def view_relation(view: ViewTable) -> QueryRelation:
@@ -212,7 +213,10 @@ class QueryExecutor:
     def views(self) -> list[tuple[QueryRelation, tuple[str, ...]]]:
         """Return every view as a table, with its declared indexes."""
         with self._errors(None), self._reader.connect() as connection:
-            found = [self._store.definition(connection, name) for name in self._store.view_names(connection)]
+            found = [
+                self._store.catalog.definition(connection, name)
+                for name in self._store.catalog.view_names(connection)
+            ]
         return [(view_relation(each), each.indexes) for each in found]
 
     def run(
@@ -281,7 +285,7 @@ class QueryExecutor:
 
     def view_names(self) -> list[str]:
         with self._errors(None), self._reader.connect() as connection:
-            return self._store.view_names(connection)
+            return self._store.catalog.view_names(connection)
 
     def views_of(self, statement: ParsedStatement) -> list[str]:
         """Return the views among the statement's tables."""
@@ -296,11 +300,13 @@ class QueryExecutor:
         """Return the positions that every view of the query covers: the minimum of each partition."""
         least: dict[Any, int] = {}
         for name in tables.used:
-            for tp, offset in self._store.covered(connection, name):
+            for tp, offset in self._store.catalog.covered(connection, name):
                 least[tp] = min(offset, least.get(tp, offset))
         if tables.events:
             return CoveredPositions(Positions(least), EVENTS)
-        return CoveredPositions(Positions(least), self._store.common_cut(connection, tables.used))
+        return CoveredPositions(
+            Positions(least), self._store.catalog.common_snapshot(connection, tables.used)
+        )
 
     def _on_sqlite(
         self,

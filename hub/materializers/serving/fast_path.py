@@ -23,7 +23,8 @@ from hub.errors import CallerError
 from hub.materializers.serving.read_your_writes import POSITION_HEADER, row_covers
 from hub.materializers.stores.prepared import Found, ReadsAtOnce, ViewCoverage
 from hub.materializers.stores.prepared_postgres import PostgresReads
-from hub.materializers.stores.sql_store import Store, StoredRow
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import RowVersion
 from hub.record import Positions
 from hub.tracing import spans
 
@@ -183,7 +184,7 @@ def parse_request(scope: Scope) -> tuple[str, str, Positions] | None:
         return None
 
 
-def _answers(found: tuple[StoredRow | None, ViewCoverage], token: Positions) -> bool:
+def _answers(found: tuple[RowVersion | None, ViewCoverage], token: Positions) -> bool:
     """Return whether the row exists and covers the token.
 
     A token that names a topic outside the view's sources is left to the route.

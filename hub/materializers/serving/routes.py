@@ -43,7 +43,9 @@ from hub.materializers.serving.subscriptions import (
 from hub.materializers.snapshot_groups.group import GROUP
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.columns import plain_type
-from hub.materializers.stores.sql_store import Store, StoredRow, ViewTable
+from hub.materializers.stores.sql.tables import ViewTable
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import RowVersion
 from hub.materializers.verification.fingerprint import reported_verifications, rows_of, shown
 from hub.materializers.versions.routes import recomputed, shown_versions
 from hub.record import Positions
@@ -245,7 +247,7 @@ async def wait_for(store: Store, watcher: Watcher, views: Sequence[str], token: 
 
 async def _wait(
     store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
-) -> tuple[StoredRow | None, Positions]:
+) -> tuple[RowVersion | None, Positions]:
     """Return the key's row (None without a key) once the store covers the token, and the positions covered
     then.
 
@@ -269,9 +271,9 @@ async def _wait(
 
 async def _covering(
     store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
-) -> tuple[StoredRow | None, Positions]:
+) -> tuple[RowVersion | None, Positions]:
     deadline = time.monotonic() + timeout_s
-    row: StoredRow | None = None
+    row: RowVersion | None = None
     while True:
         seen = watcher.generation
         if key is not None:
@@ -348,7 +350,8 @@ def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
     """
     table = store.view(view) if view in store.names() else None
     served = store.served(view)
-    found = store.group(view)
+    with store.reading() as connection:
+        found = store.catalog.group(connection, view)
     return {
         **({} if found is None else {"cut": _group(*found, view, told)}),
         "fields": list(table.types) if table else [],
@@ -430,7 +433,7 @@ def no_rows_yet(store: Store, view: str, newest: Newest) -> list[str]:
     return known
 
 
-def _shown(row: StoredRow, fields: tuple[str, ...] | None = None) -> dict[str, Any]:
+def _shown(row: RowVersion, fields: tuple[str, ...] | None = None) -> dict[str, Any]:
     values = row.values or {}
     if fields is None:
         return {"key": row.key, **values}

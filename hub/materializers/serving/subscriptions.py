@@ -38,7 +38,10 @@ import anyio.to_thread
 
 from hub.errors import CallerError, HubError
 from hub.materializers.serving.pull_query import KEY, Condition
-from hub.materializers.stores.sql_store import BuiltAnew, ChangedRows, Filter, Store, StoredRow
+from hub.materializers.stores.sql.feed import BuiltAnew
+from hub.materializers.stores.sql.queries import ChangedRows, Filter
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import RowVersion
 from hub.record import Positions, lag_records
 
 log = logging.getLogger(__name__)
@@ -67,7 +70,7 @@ class Watcher:
     # and after them.
     told: Callable[[str, int, Positions, Positions], None] = lambda _view, _subscriber, _before, _after: None
     # With tracing: called for each change with its row, and the start of its sending (epoch ns).
-    sent: Callable[[str, StoredRow, int], None] | None = None
+    sent: Callable[[str, RowVersion, int], None] | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _asking: dict[Hashable, asyncio.Future[ChangedRows]] = field(default_factory=dict)
@@ -85,12 +88,12 @@ class Watcher:
         glance: int | None = None
         while True:
             # Usually nothing has changed, and a glance shows that without a thread and a query.
-            before, glance = glance, self.store.glance()
+            before, glance = glance, self.store.feed.glance()
             if glance is not None and glance == before:
                 await asyncio.sleep(_POLL_S)
                 continue
             try:
-                now = await anyio.to_thread.run_sync(self.store.stamp)
+                now = await anyio.to_thread.run_sync(self.store.feed.stamp)
             except HubError as error:
                 log.warning("%s", error.message)
                 glance = None
@@ -108,13 +111,13 @@ class Watcher:
     async def changes(
         self, view: str, since: Positions, conditions: Sequence[Filter], incarnation: str
     ) -> ChangedRows:
-        """Return a page of ``Store.changes``. Callers with the same arguments share a running query.
+        """Return a page of ``ViewFeed.changes``. Callers with the same arguments share a running query.
 
         A query is shared only until the next change is seen, because it may have missed that change.
         """
         asked = (self.generation, view, str(since), repr(conditions), incarnation)
         if asked not in self._asking:
-            ask = partial(self.store.changes, view, since, _PAGE, conditions, incarnation)
+            ask = partial(self.store.feed.changes, view, since, _PAGE, conditions, incarnation)
             # A task of its own: the subscriber that started it may leave.
             asking = self._asking[asked] = asyncio.ensure_future(anyio.to_thread.run_sync(ask))
             asking.add_done_callback(lambda done: self._answered(asked, done))
@@ -294,13 +297,13 @@ async def _from(
         return SubscriberPosition(incarnation, at, key, start.filters)
 
     if fresh and after is None:
-        _, at = await anyio.to_thread.run_sync(store.snapshot, view, None, 0, conditions, incarnation)
+        _, at = await anyio.to_thread.run_sync(store.feed.snapshot, view, None, 0, conditions, incarnation)
     in_snapshot = after is not None
     while in_snapshot:
         # Every key except the empty one is past "": the first page has no bound.
         bound = None if fresh else after
         rows, positions = await anyio.to_thread.run_sync(
-            store.snapshot, view, bound, _PAGE, conditions, incarnation
+            store.feed.snapshot, view, bound, _PAGE, conditions, incarnation
         )
         # The positions stay those of the FIRST page: rows that changed during the rest are sent again as
         # changes, so nothing is missed and the last event of a key is the right one.
@@ -361,7 +364,7 @@ async def _from(
             await watcher.wait(seen, left_s)
 
 
-def _concerns(held: HeldKeys, row: StoredRow) -> bool:
+def _concerns(held: HeldKeys, row: RowVersion) -> bool:
     if row.values is None:
         return held.drop(row.key)
     held.put(row.key)
@@ -379,7 +382,7 @@ class _ReaderPace:
     counts: bool
     took_s: float = 0.0
 
-    def behind(self, rows: Sequence[StoredRow], records: int) -> dict[str, Any] | None:
+    def behind(self, rows: Sequence[RowVersion], records: int) -> dict[str, Any] | None:
         """Return the ``behind`` event's body for a slow reader; None for a fast one."""
         if self.took_s < _SLOW_S or not rows:
             return None
@@ -391,5 +394,5 @@ class _ReaderPace:
         }
 
 
-def _body(row: StoredRow) -> dict[str, Any]:
+def _body(row: RowVersion) -> dict[str, Any]:
     return {"key": row.key, "row": row.values, "version": row.version}

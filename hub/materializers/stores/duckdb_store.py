@@ -30,10 +30,16 @@ import orjson
 from hub.errors import HubError, NotFound, PeerError
 from hub.materializers.stores.arrow import DoesNotFit, schema_of, stored_rows, table_of
 from hub.materializers.stores.columns import plain_type
-from hub.materializers.stores.sql_store import StoreRefused
-from hub.materializers.stores.store import KeptRow, Meanwhile, Rhythm, RowKind, StoreSnapshot, ViewBatch
-from hub.materializers.stores.stored_row import RowShaper
-from hub.materializers.stores.view_rows import made_anew, newest_rows, types_of
+from hub.materializers.stores.store import (
+    KeptRow,
+    Meanwhile,
+    Rhythm,
+    RowKind,
+    StoreRefused,
+    StoreSnapshot,
+    ViewBatch,
+)
+from hub.materializers.stores.stored_row import RowShaper, columns_of, must_refill, newest_rows
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
 
@@ -85,10 +91,10 @@ class DuckStore:
     # ---- tables
 
     def ensure_view(self, name: str, schema: AvroType, indexes: Sequence[str], topic_id: str) -> bool:
-        types = types_of(name, schema)
+        types = columns_of(name, schema)
         with self._writing() as connection:
             known = self._definition(connection, name)
-            fresh = made_anew(known, topic_id, types)
+            fresh = must_refill(known, topic_id, types)
             if known is not None and not fresh and (known[1], known[2]) == (types, list(indexes)):
                 return False
             table = _table(name)

@@ -41,10 +41,16 @@ import pyarrow.parquet
 
 from hub.errors import HubError, NotFound, PeerError
 from hub.materializers.stores.arrow import DoesNotFit, schema_of, stored_rows, table_of
-from hub.materializers.stores.sql_store import StoreRefused
-from hub.materializers.stores.store import KeptRow, Meanwhile, Rhythm, RowKind, StoreSnapshot, ViewBatch
-from hub.materializers.stores.stored_row import RowShaper
-from hub.materializers.stores.view_rows import made_anew, newest_rows, types_of
+from hub.materializers.stores.store import (
+    KeptRow,
+    Meanwhile,
+    Rhythm,
+    RowKind,
+    StoreRefused,
+    StoreSnapshot,
+    ViewBatch,
+)
+from hub.materializers.stores.stored_row import RowShaper, columns_of, must_refill, newest_rows
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
 
@@ -181,11 +187,11 @@ class ParquetStore:
     # ---- tables
 
     def ensure_view(self, name: str, schema: AvroType, indexes: Sequence[str], topic_id: str) -> bool:
-        types = types_of(name, schema)
+        types = columns_of(name, schema)
         with self._thread, self._errors():
             (self.folder / name).mkdir(parents=True, exist_ok=True)
             found = self._found(name)
-            fresh = made_anew(
+            fresh = must_refill(
                 (found.topic_id, found.types, found.indexes) if found is not None else None, topic_id, types
             )
             if found is None or fresh:

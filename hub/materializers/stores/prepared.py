@@ -21,14 +21,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hub.errors import HubError
 from hub.materializers.stores.columns import Convert
-from hub.materializers.stores.sql_store import (
-    MARKS,
-    Store,
-    StoredRow,
-    ViewTable,
-    stored_row,
-    that_waits_for_no_lock,
-)
+from hub.materializers.stores.sql.connection import connect_without_waiting
+from hub.materializers.stores.sql.queries import MARKS
+from hub.materializers.stores.sql.tables import ViewTable
+from hub.materializers.stores.sql_store import Store
+from hub.materializers.stores.store import RowVersion
 from hub.record import Positions
 
 
@@ -56,7 +53,7 @@ class PreparedStatement:
     mark: tuple[Any, ...] = ()
 
 
-Found = tuple[StoredRow | None, ViewCoverage]
+Found = tuple[RowVersion | None, ViewCoverage]
 Row = tuple[Any, ...]
 
 
@@ -77,7 +74,7 @@ class PreparedStatements:
     def make(self, view: str) -> PreparedStatement:
         """Prepare the view's statement, over a connection of the store. Raises NotFound, PeerError."""
         with self._store.reading() as connection:
-            query, known = self._store.row_query(connection, view)
+            query, known = self._store.catalog.row_query(connection, view)
             dialect = connection.dialect
             compiled = query.compile(dialect=dialect)
             fixed, order = compiled.construct_params({"wanted": ""}), getattr(compiled, "positiontup", None)
@@ -116,13 +113,13 @@ class PreparedStatements:
         return [(_row(statement, each), known[1]) for each in rows]
 
 
-def _row(statement: PreparedStatement, found: Row) -> StoredRow | None:
+def _row(statement: PreparedStatement, found: Row) -> RowVersion | None:
     row = dict(zip(statement.names, found[MARKS + 1 :], strict=True))
     if row["key"] is None:
         return None
     for name, convert in statement.converts:
         row[name] = convert(row[name])
-    return stored_row(statement.known, row)
+    return statement.known.read(row)
 
 
 class ReadsAtOnce:
@@ -140,7 +137,7 @@ class ReadsAtOnce:
             for _ in range(2):
                 statement = self._statements.get(view) or self._statements.make(view)
                 if self._connection is None:
-                    self._connection = that_waits_for_no_lock(self._store.engine)
+                    self._connection = connect_without_waiting(self._store.engine)
                 found = self._statements.answers(view, statement, fetch(self._connection, statement, key))
                 if found is not None:
                     return found[0]

@@ -12,23 +12,33 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from hub.errors import PeerError
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
 
 RowKind = Literal["changelog", "source"]
 
 
-class RowChange(NamedTuple):
-    """A key's latest row in a batch. ``row`` None: deleted, by the events in ``deleted_by`` (format of
-    ``_sources``).
+class StoreRefused(PeerError):
+    """The database answers and refuses these rows or this table; a retry fails again."""
+
+    code = "HUB-3041"
+    retriable = False
+
+
+class RowVersion(NamedTuple):
+    """A key's row at one version, to be written or as read; ``values`` None: deleted.
+
+    ``partition`` and ``offset`` are those of its changelog record. ``sources``: the latest event of each source in
+    the row, or of those that deleted it.
     """
 
     key: str
     version: int
     partition: int
     offset: int
-    row: Mapping[str, Any] | None
-    deleted_by: Mapping[str, Any] | None = None
+    values: Mapping[str, Any] | None
+    sources: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class ViewBatch:
     """
 
     view: str
-    changes: Sequence[RowChange]
+    changes: Sequence[RowVersion]
     changelog: Positions
     sources: Positions = field(default_factory=Positions)
     expire_below: int = 0

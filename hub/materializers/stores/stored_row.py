@@ -1,4 +1,4 @@
-"""[core] Stored form of a row, the same in every store: plain values in column order, and their digest.
+"""[core] A view's columns and rows as every store keeps them: plain values in column order, and their digest.
 
 ``RowShaper`` makes the values for all kinds of stores: times as epoch milliseconds, dates as epoch days,
 decimals as text, nested values as JSON text. ``Digester`` hashes a row, as read from a store or from the
@@ -7,14 +7,17 @@ changelog, to one number; the number of a table is the sum over its rows, in any
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from operator import itemgetter
 from typing import Any
 
 import orjson
 
-from hub.materializers.stores.columns import Convert, json_text, plain_type, to_sql
+from hub.errors import CallerError
+from hub.materializers.stores.columns import Convert, json_text, plain_type, stored_alike, to_sql
+from hub.materializers.stores.store import RowVersion
 from hub.materializers.types.avro_types import AvroType
 
 HASH_BITS = 64
@@ -22,6 +25,31 @@ HASH_BITS = 64
 FARTHEST_MS = 9 * 10**15
 _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis")
 _NUL = "\0"
+
+
+def columns_of(view: str, schema: AvroType) -> dict[str, AvroType]:
+    """Return the columns of a changelog's schema. Raises CallerError for a name that the table reserves."""
+    types = {each["name"]: each["type"] for each in schema["fields"] if not each["name"].startswith("_")}
+    if "key" in types:
+        raise CallerError(
+            f'view "{view}": a field cannot be called "key"',
+            hint="the row's key is shown under that name already; give the field another one",
+            code="HUB-1412",
+        )
+    return types
+
+
+def must_refill(
+    known: tuple[str, Mapping[str, AvroType], Sequence[str]] | None,
+    topic_id: str,
+    types: Mapping[str, AvroType],
+) -> bool:
+    """Return whether a view known as (topic id, types, indexes) must be filled from the start of its
+    changelog.
+    """
+    if known is None or known[0] != topic_id:
+        return True
+    return any(not stored_alike(known[1][each], kind) for each, kind in types.items() if each in known[1])
 
 
 class RowShaper:
@@ -62,10 +90,39 @@ def _converter(avro_type: AvroType, nul: bool, far: bool) -> Convert | None:
     return to_sql(avro_type)
 
 
-def sources_text(row: Mapping[str, Any] | None, deleted_by: Mapping[str, Any] | None = None) -> str | None:
-    """Return a row's provenance, or that of its delete, as JSON text; None without any."""
-    sources = deleted_by if row is None else row.get("_sources")
+def sources_text(sources: Mapping[str, Any] | None) -> str | None:
+    """Return the provenance of a row, or of its delete, as JSON text; None without any."""
     return json_text(sources) if sources is not None else None
+
+
+def newest_by_key(
+    changes: Sequence[RowVersion], stored_key: Callable[[str], str] = str
+) -> dict[str, RowVersion]:
+    """Return the newest of the changes for each stored key, because a statement may touch a row only once."""
+    newest = {stored_key(change.key): change for change in changes}
+    if len(newest) < len(changes):
+        for change in changes:
+            key = stored_key(change.key)
+            newest[key] = max(newest[key], change, key=lambda each: each.version)
+    return newest
+
+
+def newest_rows(shaper: RowShaper, changes: Sequence[RowVersion]) -> list[tuple[Any, ...]]:
+    """Return the newest row of each key, with values in the order of ``arrow.schema_of``."""
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        (
+            key,
+            *shaper.values(each.values or {}),
+            each.version,
+            each.partition,
+            each.offset,
+            sources_text(each.sources),
+            each.values is None,
+            now_ms,
+        )
+        for key, each in newest_by_key(changes).items()
+    ]
 
 
 def without_nul(value: str) -> str:

@@ -213,6 +213,6 @@ class RowHasher:
     def _row(self, key: str, version: int, row: DecodedRow | None) -> Row:
         if row is None:
             return key_hash(key), version, None, key
-        values = [*self.shaper.values(row), sources_text(row)]
+        values = [*self.shaper.values(row), sources_text(row.get("_sources"))]
         at, hashed = self.digester.row(key, version, values)
         return at, version, hashed, key

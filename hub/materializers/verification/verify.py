@@ -200,7 +200,7 @@ class _NewestOfKeys:
     def _row(self, key: str, version: int, row: DecodedRow | None) -> tuple[int, int, int | None, str]:
         if row is None:
             return key_hash(key), version, None, key
-        values = [*self.shaper.values(row), sources_text(row)]
+        values = [*self.shaper.values(row), sources_text(row.get("_sources"))]
         hashes = self.digester.row(key, version, values)
         return hashes[0], version, hashes[1], key
 

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from hub.materializers.stores.columns import stored_alike
-from hub.materializers.stores.sql_store import ComparedTable
+from hub.materializers.stores.sql.scans import ComparedTable
 from hub.materializers.stores.store import KeptRow
 from hub.materializers.stores.stored_row import Digester
 from hub.materializers.types.avro_types import AvroType

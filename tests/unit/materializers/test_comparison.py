@@ -9,7 +9,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.materializers.stores.sql_store import ComparedTable
+from hub.materializers.stores.sql.scans import ComparedTable
 from hub.materializers.stores.store import KeptRow
 from hub.materializers.versions.comparison import compare
 from hub.record import Positions

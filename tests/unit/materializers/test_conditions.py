@@ -18,7 +18,7 @@ from hub.errors import HubError
 from hub.materializers.serving.routes import create_router
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
 
 TINY = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}
@@ -42,7 +42,7 @@ def row(number: int) -> dict[str, Any]:
 def http(tmp_path: Path) -> Iterator[TestClient]:
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     store.ensure_view("w", schema(**COLUMNS), list(COLUMNS), "t1")
-    rows = [RowChange(f"k{n}", n + 1, 0, n, row(n)) for n in range(5)]
+    rows = [RowVersion(f"k{n}", n + 1, 0, n, row(n)) for n in range(5)]
     store.apply([ViewBatch("w", rows, Positions.of([("views.w", 0, 5)]))])
     watcher = Watcher(store)
     app = FastAPI()
@@ -134,6 +134,6 @@ def test_pages_in_the_order_of_a_truth_are_the_whole_once(
 def test_a_filter_that_outlives_its_columns_type_harms_nothing(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     store.ensure_view("w", schema(price="string"), ["price"], "t1")
-    store.apply([ViewBatch("w", [RowChange("a", 1, 0, 0, {"price": "10.50"})], Positions())])
+    store.apply([ViewBatch("w", [RowVersion("a", 1, 0, 0, {"price": "10.50"})], Positions())])
     assert store.select("w", [("price", "eq", Decimal("10.5"))], 9, None) == []
     store.close()

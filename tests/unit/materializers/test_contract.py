@@ -23,7 +23,7 @@ from hub.errors import PeerError
 from hub.materializers.stores import parquet_store
 from hub.materializers.stores.duckdb_store import DuckStore
 from hub.materializers.stores.open_store import open_store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions, TopicPartition
 from hub.runtime import die_with_parent
 
@@ -164,7 +164,7 @@ def test_the_ways_of_reading_that_the_docs_tell_give_the_live_rows(tmp_path: Pat
     model.store.ensure_view("customer_360", schema({"points": "long"}), [], "topic-1")
     for version, deleted in ((1, False), (2, False), (3, True)):
         changes = [
-            RowChange(f"k{key}", version, 0, 0, None if deleted else {"points": version})
+            RowVersion(f"k{key}", version, 0, 0, None if deleted else {"points": version})
             for key in range(version, 5)
         ]
         model.store.apply([ViewBatch("customer_360", changes, Positions())])
@@ -189,7 +189,7 @@ WRITER = """
 import os
 import sys
 from hub.materializers.stores.open_store import open_store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
 
 def write(pid):
@@ -199,7 +199,7 @@ def write(pid):
     at = max((offset for _, offset in done), default=0)
     while True:
         at += 1
-        rows = [RowChange(f"k{n}", at, 0, at, {"n": at}) for n in range(500)]
+        rows = [RowVersion(f"k{n}", at, 0, at, {"n": at}) for n in range(500)]
         store.apply([ViewBatch("v", rows, Positions.of([("views.v", 0, at)]))])
         print(pid, at, flush=True)
 
@@ -247,8 +247,8 @@ def test_duckdb_can_be_read_between_applies_and_names_who_holds_it(tmp_path: Pat
         "v", schema({"n": "long", "at": FIRST["seen"], "words": store_contract.WORDS}), [], "topic"
     )
     rows = [
-        RowChange("a", 1, 0, 0, {"n": 5, "at": 1_700_000_000_123, "words": ["x", "y"]}),
-        RowChange("b", 1, 0, 0, None),
+        RowVersion("a", 1, 0, 0, {"n": 5, "at": 1_700_000_000_123, "words": ["x", "y"]}),
+        RowVersion("b", 1, 0, 0, None),
     ]
     store.apply([ViewBatch("v", rows, Positions())])
     reader = f"import duckdb; c = duckdb.connect({str(path)!r}, read_only=True); "
@@ -264,8 +264,8 @@ def test_duckdb_can_be_read_between_applies_and_names_who_holds_it(tmp_path: Pat
     assert holder.stdin is not None and holder.stdout is not None
     holder.stdout.readline()
     with pytest.raises(PeerError, match=f"PID {holder.pid}"):
-        store.apply([ViewBatch("v", [RowChange("c", 1, 0, 0, {"n": 1})], Positions())])
+        store.apply([ViewBatch("v", [RowVersion("c", 1, 0, 0, {"n": 1})], Positions())])
     holder.communicate(b"\n", timeout=20)
-    store.apply([ViewBatch("v", [RowChange("c", 1, 0, 0, {"n": 1})], Positions())])
+    store.apply([ViewBatch("v", [RowVersion("c", 1, 0, 0, {"n": 1})], Positions())])
     assert store.count("v") == 2
     store.close()

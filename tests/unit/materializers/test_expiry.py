@@ -27,7 +27,7 @@ from hub.materializers.golden.cases import load_golden
 from hub.materializers.spark.dataframes import Input
 from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch, ViewStore
+from hub.materializers.stores.store import RowVersion, ViewBatch, ViewStore
 from hub.observability.export.metrics import exposition
 from hub.observability.overview.overview import KafkaHealth, Overview, view_line
 from hub.observability.overview.reports import reports_of
@@ -190,7 +190,7 @@ def stored(url: str, of: View, rows: dict[str, int | None], deleted: tuple[str, 
 
 def applied(store: ViewStore, rows: dict[str, int | None], deleted: tuple[str, ...], version: int) -> None:
     changes = [
-        RowChange(
+        RowVersion(
             key,
             version,
             0,

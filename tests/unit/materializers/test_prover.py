@@ -22,7 +22,7 @@ from hub.materializers.applying.applier import Applier
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.open_store import open_store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.materializers.stores.stored_row import key_hash
 from hub.materializers.verification import fingerprint as proof_module
 from hub.materializers.verification.changelog_fold import ChangelogFold
@@ -161,10 +161,10 @@ def test_every_kind_of_difference_is_found_and_its_key_is_named(any_world: World
     any_world.write(edited, 2_001, {"points": 1, "city": "Oslo"})
     at = any_world.cluster.end_offsets([CHANGELOG])
     planted = [
-        RowChange("ghost", 5, 0, 0, {"points": 1}),
-        RowChange(stale, good[stale] + 5_000, 0, 0, {"points": 1}),
-        RowChange(lost, good[lost] + 5_000, 0, 0, None),
-        RowChange(edited, 2_001, 0, 0, {"points": 2, "city": "Oslo"}),
+        RowVersion("ghost", 5, 0, 0, {"points": 1}),
+        RowVersion(stale, good[stale] + 5_000, 0, 0, {"points": 1}),
+        RowVersion(lost, good[lost] + 5_000, 0, 0, None),
+        RowVersion(edited, 2_001, 0, 0, {"points": 2, "city": "Oslo"}),
     ]
     any_world.other.apply([ViewBatch("v", planted, at)])
     found = any_world.proved()
@@ -376,7 +376,7 @@ def test_a_log_that_cannot_be_read_is_unknown_and_a_match_ages(
 def test_what_is_told_is_shown_until_nobody_tells_and_keys_only_to_readers(world: World) -> None:
     world.applied()
     at = world.other.positions("v", "changelog")
-    world.other.apply([ViewBatch("v", [RowChange("ghost", 5, 0, 0, {"points": 1})], at)])
+    world.other.apply([ViewBatch("v", [RowVersion("ghost", 5, 0, 0, {"points": 1})], at)])
     world.proved()
     told = world.told()
     (row,) = rows_of(told, world.now, lambda _view: True, lambda _view: True)
@@ -474,7 +474,7 @@ def test_an_applier_that_is_silent_is_an_alert_too_but_not_where_views_are_not_t
 def test_what_differs_was_compared_and_is_the_other_rules(world: World) -> None:
     world.applied()
     at = world.other.positions("v", "changelog")
-    world.other.apply([ViewBatch("v", [RowChange("ghost", 5, 0, 0, {"points": 1})], at)])
+    world.other.apply([ViewBatch("v", [RowVersion("ghost", 5, 0, 0, {"points": 1})], at)])
     world.proved()
     ((rule, phase, _),) = Watched(world).after(65)
     assert (rule, phase) == ("view-differs", "firing")

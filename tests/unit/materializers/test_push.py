@@ -29,7 +29,8 @@ from hub.materializers.serving.subscriptions import (
     parse_event_id,
     subscribe,
 )
-from hub.materializers.stores.sql_store import ChangedRows, Filter, Store
+from hub.materializers.stores.sql.queries import ChangedRows, Filter
+from hub.materializers.stores.sql_store import Store
 from hub.record import Positions
 
 T = TypeVar("T")
@@ -242,14 +243,14 @@ def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_res
     monkeypatch.setattr(subscriptions, "_GATHER_S", 0.001)
     reader = Store(bench.store.url)  # the applier writes from a process of its own
     watcher, asked = Watcher(reader), 0
-    stamp = reader.stamp
+    stamp = reader.feed.stamp
 
     def counted() -> int:
         nonlocal asked
         asked += 1
         return stamp()
 
-    monkeypatch.setattr(reader, "stamp", counted)
+    monkeypatch.setattr(reader.feed, "stamp", counted)
 
     async def run() -> None:
         nonlocal asked
@@ -306,7 +307,7 @@ def test_subscribers_at_one_place_ask_the_store_once_and_after_a_change_anew(
     bench.drain()
     incarnation, ask, begun, go_on = (
         bench.store.view("v").incarnation,
-        bench.store.changes,
+        bench.store.feed.changes,
         [],
         threading.Event(),
     )
@@ -317,7 +318,7 @@ def test_subscribers_at_one_place_ask_the_store_once_and_after_a_change_anew(
         assert go_on.wait(10.0)
         return found
 
-    monkeypatch.setattr(bench.store, "changes", slow)
+    monkeypatch.setattr(bench.store.feed, "changes", slow)
     watcher, start = Watcher(bench.store), Positions()
 
     def look(since: Positions = start, filters: Sequence[Filter] = ()) -> asyncio.Task[ChangedRows]:
@@ -356,7 +357,7 @@ def test_all_who_ask_together_hear_that_the_store_cannot_be_read(
     def down(*_: Any) -> ChangedRows:
         raise PeerError("store: no answer", hint="start it")
 
-    monkeypatch.setattr(bench.store, "changes", down)
+    monkeypatch.setattr(bench.store.feed, "changes", down)
     watcher = Watcher(bench.store)
 
     async def run() -> None:

@@ -31,7 +31,7 @@ from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.codecs.wire_format import encode, frame, parsed
@@ -675,7 +675,7 @@ def test_a_page_begins_behind_the_last_whatever_came_meanwhile(hub: Hub, http: T
         [
             ViewBatch(
                 "plant",
-                [RowChange(seen[-1], 100, 0, 50, moved), RowChange("new", 101, 0, 51, moved)],
+                [RowVersion(seen[-1], 100, 0, 50, moved), RowVersion("new", 101, 0, 51, moved)],
                 Positions(),
             )
         ]

@@ -25,7 +25,7 @@ from hub.materializers.queries.executor import MOST_BYTES, QueryExecutor, Runnin
 from hub.materializers.queries.parser import SqlError, is_complete, parse, statements
 from hub.materializers.queries.sqlite_functions import fence, ilike, like, prepare
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
 
 
@@ -152,7 +152,7 @@ def test_rows_and_bytes_are_limited_and_it_says_so(store: Store, queries: QueryE
     answer = ask(queries, "SELECT n FROM plant", limit=9)
     assert answer.more and len(answer.rows) == 9
     store.ensure_view("big", _one("text"), [], "t9")
-    rows = [RowChange(f"k{n}", 1, 0, n, {"text": "x" * 1_000_000}) for n in range(40)]
+    rows = [RowVersion(f"k{n}", 1, 0, n, {"text": "x" * 1_000_000}) for n in range(40)]
     store.apply([ViewBatch("big", rows, Positions.of([("views.big", 0, 40)]))])
     answer = ask(queries, "SELECT text FROM big", limit=1_000)
     assert answer.more and 10 < len(answer.rows) < 20
@@ -166,7 +166,7 @@ def test_rows_and_bytes_are_limited_and_it_says_so(store: Store, queries: QueryE
 def test_rows_are_fetched_as_memory_allows(store: Store, queries: QueryExecutor) -> None:
     """A row larger than an answer is an error, and each row is checked before the next one is fetched."""
     store.ensure_view("wide", _one("text"), [], "t10")
-    store.apply([ViewBatch("wide", [RowChange("k", 1, 0, 0, {"text": "x" * 1_000_000})], Positions())])
+    store.apply([ViewBatch("wide", [RowVersion("k", 1, 0, 0, {"text": "x" * 1_000_000})], Positions())])
     with pytest.raises(SqlError, match="a row of the answer is larger than") as refusal:
         ask(queries, f"SELECT {', '.join(['text'] * 17)} FROM wide")
     assert refusal.value.code == "HUB-1448" and refusal.value.hint

@@ -27,8 +27,7 @@ from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.progress.records import Progress
 from hub.materializers.serving.routes import create_router
 from hub.materializers.serving.subscriptions import SubscriptionRequest, Watcher, subscribe
-from hub.materializers.stores.sql_store import StoreRefused
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, StoreRefused, ViewBatch
 from hub.record import NewRecord, Positions
 
 
@@ -109,7 +108,7 @@ def test_indexes_of_views_have_names_of_their_own(bench: Bench) -> None:
     wanted = (("customer", "order_id"), ("customer_order", "id"), ("customer", "changes"))
     for version, (view, index) in enumerate(wanted, 1):
         bench.store.ensure_view(view, more, [index], "topic-1")
-        bench.store.apply([ViewBatch(view, [RowChange("k", version, 0, 0, {index: "x"})], Positions())])
+        bench.store.apply([ViewBatch(view, [RowVersion("k", version, 0, 0, {index: "x"})], Positions())])
         assert [row.key for row in bench.store.select(view, [(index, "eq", "x")], 10, None)] == ["k"]
 
 
@@ -193,8 +192,8 @@ def test_a_row_that_cannot_be_read_stops_its_view_and_says_where(bench: Bench) -
 
 
 def test_a_batch_that_fails_leaves_nothing(bench: Bench) -> None:
-    good = RowChange("a", 1, 0, 0, {"points": 1})
-    bad = RowChange("b", 1, 0, 1, {"points": object()})
+    good = RowVersion("a", 1, 0, 0, {"points": 1})
+    bad = RowVersion("b", 1, 0, 1, {"points": object()})
     batch = ViewBatch("v", [good, bad], Positions.of([(CHANGELOG, 0, 2)]))
     with pytest.raises((HubError, TypeError)):
         bench.store.apply([batch])

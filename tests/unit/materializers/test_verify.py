@@ -14,7 +14,7 @@ from hub.errors import Conflict, NotFound, PeerError
 from hub.materializers.applying.applier import Applier
 from hub.materializers.changelog.record import GENERATION_SHIFT
 from hub.materializers.stores.open_store import open_store
-from hub.materializers.stores.store import RowChange, ViewBatch
+from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.materializers.verification.verify import verify
 from hub.record import Positions
 
@@ -63,9 +63,9 @@ def test_it_says_which_keys_differ_and_how(bench: Any) -> None:
     first, second, third = sorted(good)[:3]
     at = bench.other.positions("v", "changelog")
     planted = [
-        RowChange("ghost", 5, 0, 0, {"points": 1}),
-        RowChange(first, 999, 0, 0, {"points": 1}),
-        RowChange(second, good[second] + 1000, 0, 0, None),
+        RowVersion("ghost", 5, 0, 0, {"points": 1}),
+        RowVersion(first, 999, 0, 0, {"points": 1}),
+        RowVersion(second, good[second] + 1000, 0, 0, None),
     ]
     bench.other.apply([ViewBatch("v", planted, at)])
     found = verify(bench.cluster, bench.schemas, "v", bench.other)
@@ -85,7 +85,7 @@ def test_one_wrong_value_is_found(bench: Any) -> None:
     bench.write("a", 7, {"points": 1})
     bench.other_applier.follow([bench.view])
     end = bench.cluster.end_offsets([CHANGELOG])
-    bench.other.apply([ViewBatch("v", [RowChange("a", 7, 0, 0, {"points": 2})], end)])
+    bench.other.apply([ViewBatch("v", [RowVersion("a", 7, 0, 0, {"points": 2})], end)])
     found = verify(bench.cluster, bench.schemas, "v", bench.other)
     assert [(each.key, each.why) for each in found.differing] == [("a", "another row of version 7")]
 

@@ -26,6 +26,7 @@ from hub.materializers.planning.classify import classify
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.serving.subscriptions import SubscriptionRequest, Watcher, subscribe
 from hub.materializers.spark.dataframes import Input
+from hub.materializers.stores.sql.scans import compared_table
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions.comparison import compare
 from hub.materializers.versions.routes import shown_versions
@@ -99,7 +100,8 @@ class World:
         assert self.rows() == {"a": 1, "b": 1}
         coming = self.ledger.state["v"].coming
         assert coming is not None and coming.at is not None
-        with self.store.side_by_side("v", "v@2") as (one, other):
+        with self.store.reading() as connection:
+            one, other = (compared_table(connection, self.store.catalog, name) for name in ("v", "v@2"))
             report = compare(one, other).body()
         self.cluster.writer().append([compared_record("v", 2, coming.at, report)])
         self.ledger.step()
