@@ -14,8 +14,9 @@ from changelog import Cluster, Schemas
 from hub.materializers.applying.applier import Applier
 from hub.materializers.definition.entity_view import View
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
-from hub.materializers.queries.executor import QueryExecutor, RunningQuery
+from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.parser import parse
+from hub.materializers.queries.running import RunningQuery
 from hub.materializers.snapshot_groups.group import GroupSnapshot, MemberPosition
 from hub.materializers.snapshot_groups.in_store import CommonSnapshot
 from hub.materializers.stores.sql_store import Store

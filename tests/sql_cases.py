@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hub.materializers.queries.executor import QueryAnswer, QueryExecutor, RunningQuery
+from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.parser import parse
+from hub.materializers.queries.running import QueryAnswer, RunningQuery
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions

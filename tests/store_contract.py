@@ -91,7 +91,9 @@ class Model:
             digester = Digester(cut.types)
             assert list(cut.types) == list(self.types)
             wanted = {
-                digester.row(key, version, [*shaper.values(values or {}), sources_text(values)])
+                digester.row(
+                    key, version, [*shaper.values(values or {}), sources_text((values or {}).get("_sources"))]
+                )
                 for key, (version, values) in live.items()
             }
             assert cut.positions == Positions.of([(TOPIC, 0, self.offset)] if self.offset else [])

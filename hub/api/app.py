@@ -44,8 +44,9 @@ from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.hosts import Hosts, UnknownHost
 from hub.kafka import KafkaCluster, own_cluster, own_connection
 from hub.materializers.progress.store_watch import StoreWatch
-from hub.materializers.queries import routes as query_routes
 from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.http import calls as query_calls
+from hub.materializers.queries.http import routes as query_routes
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes as view_routes
 from hub.materializers.serving.fast_path import FastPath, FastReads
@@ -361,7 +362,7 @@ async def add_queries(
             shares=Shares(settings.queries_per_caller, "queries", "queries_per_caller"),
         )
     )
-    return partial(query_routes.rows_of, queries, topics)
+    return partial(query_calls.rows_of, queries, topics)
 
 
 def _close_traces() -> None:

@@ -27,7 +27,7 @@ from hub.kafka import KafkaCluster, own_cluster
 from hub.materializers.definition.column_lineage import made_of
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.progress.store_reports import stores_of
-from hub.materializers.queries.routes import readable
+from hub.materializers.queries.http.calls import readable
 from hub.materializers.queries.saved_queries import load_queries
 from hub.materializers.serving.routes import stored
 from hub.materializers.stores.sql_store import Store

@@ -19,7 +19,7 @@ from playwright.sync_api import expect
 
 from hub.alerts.model.state_machine import AlertingState
 from hub.materializers.queries.executor import QueryExecutor
-from hub.materializers.queries.routes import create_router as query_routes
+from hub.materializers.queries.http.routes import create_router as query_routes
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store

@@ -28,8 +28,10 @@ from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
-from hub.materializers.queries.executor import MOST_BYTES, EventTable, QueryExecutor, RunningQuery
+from hub.materializers.queries.databases import EventTable
+from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.parser import SqlError, parse
+from hub.materializers.queries.running import MOST_BYTES, RunningQuery
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import NewRecord, Positions
@@ -170,7 +172,7 @@ def test_events_beside_views_of_postgres(
         ["Rome", False, "a", "2026-01-01T01:00:00.000Z", 11],
     ]
     assert str(answer.positions) == "in:0:7"
-    monkeypatch.setattr("hub.materializers.queries.executor.MOST_COPIED", 5)
+    monkeypatch.setattr("hub.materializers.queries.databases.MOST_COPIED", 5)
     with pytest.raises(SqlError, match="too many to copy"):
         queries.run(
             statement, {}, RunningQuery(time.monotonic() + 20), limit=10, now_ms=NOW_MS, events=[events]

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from hub.caller import TooMany
-from hub.materializers.queries.routes import _QueryGate
+from hub.materializers.queries.http.admission import QueryGate
 from hub.shares import AGAIN_S, ASKER, Shares
 
 
@@ -48,7 +48,7 @@ def test_the_hub_itself_has_no_share() -> None:
 
 
 def test_queries_of_one_caller_do_not_fill_the_gate() -> None:
-    gate = _QueryGate(4, 32, Shares(3, "queries", "queries_per_caller"))
+    gate = QueryGate(4, 32, Shares(3, "queries", "queries_per_caller"))
     with ExitStack() as held:
         with asking("user ana"):
             for _ in range(3):
@@ -60,7 +60,7 @@ def test_queries_of_one_caller_do_not_fill_the_gate() -> None:
 
 
 def test_a_query_that_ends_gives_its_share_back() -> None:
-    gate = _QueryGate(4, 32, Shares(1, "queries", "queries_per_caller"))
+    gate = QueryGate(4, 32, Shares(1, "queries", "queries_per_caller"))
     with asking("user ana"):
         for _ in range(3):
             with pytest.raises(ZeroDivisionError), gate.admitted():

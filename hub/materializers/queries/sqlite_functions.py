@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from hub.materializers.queries.functions import epoch_ms
+from hub.materializers.queries.functions.kinds import epoch_ms
 from hub.materializers.stores.columns import from_sql
 
 _DAY_MS = 86_400_000

@@ -12,10 +12,12 @@ from hub.alerts.config.alerts_yaml import ALERTS_FILE, QueryAlert, load_query_al
 from hub.alerts.config.read_entries import load_alerts
 from hub.demo import customers
 from hub.materializers.definition.load import load_view
-from hub.materializers.queries.compiler import QueryRelation, compile_query, placeholders
+from hub.materializers.queries.compiler import compile_query
+from hub.materializers.queries.inspection import placeholders
 from hub.materializers.queries.parser import parse
+from hub.materializers.queries.relations import QueryRelation
 from hub.materializers.queries.saved_queries import load_queries
-from hub.materializers.queries.topic_rows import META, columns_of
+from hub.materializers.queries.topic_columns import META, columns_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.topics.tree.tree import load
 

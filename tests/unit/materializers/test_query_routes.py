@@ -23,10 +23,11 @@ from sql_cases import HOUR_MS, NEW_YEAR_MS, fill, plant, schema
 from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
 from hub.log import MemoryCluster
-from hub.materializers.queries import routes as query_routes
-from hub.materializers.queries.executor import QueryExecutor, RunningQuery
+from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.http import routes as query_routes
+from hub.materializers.queries.http.routes import create_router
 from hub.materializers.queries.parser import SqlError
-from hub.materializers.queries.routes import create_router
+from hub.materializers.queries.running import RunningQuery
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes
 from hub.materializers.serving.subscriptions import Watcher

@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_cases import FRIENDLY, HOSTILE, NEW_YEAR_MS, NOW_MS, ask, fill
 
-from hub.materializers.queries import compiler as sql_query
-from hub.materializers.queries.compiler import names_of, placeholders, since_of, tables_of
-from hub.materializers.queries.executor import MOST_BYTES, QueryExecutor, RunningQuery
+from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.inspection import names_of, placeholders, since_of, tables_of
 from hub.materializers.queries.parser import SqlError, is_complete, parse, statements
+from hub.materializers.queries.running import MOST_BYTES, RunningQuery
 from hub.materializers.queries.sqlite_functions import fence, ilike, like, prepare
+from hub.materializers.queries.writer import SqlWriter
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.record import Positions
@@ -105,14 +106,14 @@ def test_parameters_are_values_and_never_words(queries: QueryExecutor) -> None:
 def test_an_operand_is_compiled_once(
     queries: QueryExecutor, monkeypatch: pytest.MonkeyPatch, expression: str
 ) -> None:
-    compile_one, seen = sql_query._QueryCompiler.expr, list[int]()
+    compile_one, seen = SqlWriter.expr, list[int]()
 
     def counted(self: Any, node: Any) -> Any:
         seen.append(id(node))
         assert len(seen) < 500
         return compile_one(self, node)
 
-    monkeypatch.setattr(sql_query._QueryCompiler, "expr", counted)
+    monkeypatch.setattr(SqlWriter, "expr", counted)
     ask(queries, f"SELECT {expression} FROM plant")
     assert len(seen) == len(set(seen))
 

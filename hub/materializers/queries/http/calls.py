@@ -1,0 +1,152 @@
+"""[edge] One query of a caller: its body, its events from Kafka, and its statement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, sees_topic, sees_view
+from hub.errors import CallerError
+from hub.materializers.queries.databases import EventTable
+from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.inspection import names_of, no_table, since_of, tables_of
+from hub.materializers.queries.parser import ParsedStatement, SqlError, parse
+from hub.materializers.queries.relations import Value
+from hub.materializers.queries.running import EVENTS, MOST_ROWS, QueryAnswer, RunningQuery
+from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, ScannedRange, TopicTables
+
+DEFAULT_ROWS = 1_000
+LONGEST_MS = 60_000
+Format = Literal["json", "ndjson", "csv"]
+
+
+class QueryBody(BaseModel):
+    """A query. ``events``: how many events of each partition of a topic, the last ones; ``since``: or those since then.
+    ``cut``: its views must be at one place of the log."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(min_length=1, max_length=20_000)
+    parameters: dict[str, str | int | float | bool | None] = Field(default_factory=dict, max_length=100)
+    limit: int = Field(DEFAULT_ROWS, ge=1, le=MOST_ROWS)
+    timeout_ms: int | None = Field(None, ge=1, le=LONGEST_MS)
+    after: str | None = None
+    format: Format = "json"
+    events: int = Field(DEFAULT_EVENTS, ge=1, le=MOST_EVENTS)
+    since: str | None = None
+    cut: Literal["required"] | None = None
+
+
+def rows_of(
+    queries: QueryExecutor, topics: TopicTables, sql: str, limit: int, timeout_ms: int
+) -> tuple[list[str], list[list[Any]], bool]:
+    """Return columns and rows of a statement and whether there are more, for callers within the server.
+
+    The query is read-only and bounded, as every query. Blocks. Raises SqlError, PeerError.
+    """
+    body = QueryBody(sql=sql, limit=limit, timeout_ms=timeout_ms)
+    running = RunningQuery(time.monotonic() + timeout_ms / 1000)
+    answer, _ = QueryCall(queries, topics, parse(sql), body, None, running).run()
+    return [column.name for column in answer.columns], answer.rows, answer.more
+
+
+def readable(known: Collection[str], sql: str) -> bool:
+    """Return whether the caller may read everything that a statement names; True for text that does not
+    parse.
+
+    ``known``: names of the views.
+    """
+    if CALLER.get() is None:
+        return True
+    try:
+        named = tables_of(parse(sql))
+    except SqlError:
+        return True
+    views = [each if each in known else each.lower() for each in named if {each, each.lower()} & {*known}]
+    try:
+        reads_all([each for each in named if not {each, each.lower()} & {*known}], views)
+    except (Forbidden, Unauthenticated):
+        return False
+    return True
+
+
+class QueryCall:
+    """One query: ``run`` reads its events from Kafka, then runs its statement. Blocks."""
+
+    def __init__(
+        self,
+        queries: QueryExecutor,
+        topics: TopicTables,
+        statement: ParsedStatement,
+        body: QueryBody,
+        since_ms: int | None,
+        running: RunningQuery,
+        not_yet: Callable[[str], object] = lambda _name: None,
+    ) -> None:
+        """``not_yet`` raises PeerError for the name of a view that has no table yet."""
+        self.running = running
+        self._queries = queries
+        self._topics = topics
+        self._statement = statement
+        self._body = body
+        self._since_ms = since_ms
+        self._not_yet = not_yet
+        self._now_ms = time.time_ns() // 1_000_000
+
+    def run(self) -> tuple[QueryAnswer, list[ScannedRange]]:
+        parameters: Mapping[str, Value] = self._body.parameters
+        # Checked again here, where names become tables, so that no form of a statement bypasses it.
+        known = set(self._queries.views_of(self._statement))
+        reads_all(views=sorted(known))
+        named = [
+            name for name in tables_of(self._statement) if name not in known and name.lower() not in known
+        ]
+        tables = []
+        for name in named:
+            reads_all([name])
+            found = self._topics.table(name)
+            if found is None:
+                self._not_yet(name)
+                near = [
+                    *filter(sees_view, self._queries.view_names()),
+                    *filter(sees_topic, self._topics.names()),
+                ]
+                raise no_table(self._statement, name, near)
+            tables.append(found)
+        events: list[EventTable] = []
+        scanned: list[ScannedRange] = []
+        if tables:
+            if self._body.cut is not None:
+                raise no_common_snapshot(str(EVENTS.why))
+            self._queries.check(self._statement, parameters, self._now_ms, tables)
+            since_ms = self._since_ms
+            if since_ms is None:
+                since_ms = since_of(self._statement, parameters, self._now_ms)
+            wanted = names_of(self._statement)
+            for table in tables:
+                filled, ranges = self._topics.read(
+                    table, wanted, self.running, last=self._body.events, since_ms=since_ms
+                )
+                events.append(filled)
+                scanned += ranges
+        answer = self._queries.run(
+            self._statement,
+            parameters,
+            self.running,
+            limit=self._body.limit,
+            now_ms=self._now_ms,
+            events=events,
+            at_a_cut=self._body.cut is not None,
+        )
+        return answer, scanned
+
+
+def no_common_snapshot(why: str) -> CallerError:
+    return CallerError(
+        f"cut: {why}",
+        hint="write the same `cut: NAME` into the files of these views; events of topics are at no cut",
+        code="HUB-1455",
+    )
