@@ -25,10 +25,10 @@ from hub.alerts.config.read_entries import observe_files
 from hub.alerts.delivery.channels import send
 from hub.alerts.delivery.notification_queues import NotificationQueues
 from hub.alerts.model.matching import labels_of
-from hub.alerts.model.rules import Observation, Promise, RuleChanges, RuleObservations, Verdict
+from hub.alerts.model.rules import Observation, RuleChanges, RuleObservations, Verdict
 from hub.alerts.model.state_machine import Notification
 from hub.api.visibility import VisibleAlerts
-from hub.api.web import Mirrors
+from hub.api.web import Measurers, Mirrors
 from hub.completeness.canary.probes import CanaryRouteRow
 from hub.completeness.counts_follower import CountsFollower
 from hub.completeness.objectives import observe_canaries, observe_completeness
@@ -37,7 +37,6 @@ from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.applying.applier import ViewFiles
 from hub.materializers.verification.fingerprint import observe_unverified, observe_verifications
-from hub.observability.cluster.health_watch import HealthWatch
 from hub.observability.export.objectives import (
     observe_cluster,
     observe_connect,
@@ -47,10 +46,7 @@ from hub.observability.export.objectives import (
     observe_views,
     promise_of,
 )
-from hub.observability.latency.recorder import LatencyRecorder
-from hub.observability.overview.collector import Collector
 from hub.observability.overview.contact_watch import ContactWatch, observe_contact
-from hub.observability.overview.monitor import Monitor
 from hub.runtime import repeating
 from hub.topics.tree.tree import LiveTree
 
@@ -180,94 +176,105 @@ def make_alert_manager(
     return desk
 
 
-def sources_of(
-    settings: Settings,
-    monitor: Monitor,
-    collector: Collector,
-    latency: LatencyRecorder,
-    health: HealthWatch,
-    ledger: CountsFollower,
-    mirrors: Mirrors,
-    canaries: Callable[[], Sequence[CanaryRouteRow]] | None,
-    live: LiveAlerts,
-    contact: ContactWatch,
-) -> list[Source]:
-    """Return the sources that the alert manager reads in each round, all from memory. ``canaries`` None:
-    not enabled."""
-    tree = LiveTree(settings.project / "topics.yaml")
-    files = ViewFiles(settings.project)
+@dataclass
+class AlertSources:
+    """Sources that the alert manager reads in each round, all from memory.
 
-    def readers(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return observe_readers(
-            monitor.rows(),
-            tree.topics(),
-            changes,
-            measured=monitor.round_s is not None and monitor.error is None,
-        )
+    ``canaries`` None: not enabled. Each method returns the observations of one part of the hub.
+    """
 
-    def topics(changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
-        known = tree.topics()
+    settings: Settings
+    measurers: Measurers
+    ledger: CountsFollower
+    mirrors: Mirrors
+    canaries: Callable[[], Sequence[CanaryRouteRow]] | None
+    live: LiveAlerts
+    contact: ContactWatch
+
+    def __post_init__(self) -> None:
+        self._tree = LiveTree(self.settings.project / "topics.yaml")
+        self._files = ViewFiles(self.settings.project)
+
+    def all(self) -> list[Source]:
+        """Return the sources in the order in which they are read."""
+        own = [self.readers, self.topics, self.completeness, self.views, self.verifications]
+        return [
+            *own,
+            self.store,
+            self.cluster,
+            self.cut_off,
+            self.connect,
+            self.mirrored,
+            self.probed,
+            self.files,
+        ]
+
+    def readers(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        monitor = self.measurers.monitor
+        measured = monitor.round_s is not None and monitor.error is None
+        return observe_readers(monitor.rows(), self._tree.topics(), changes, measured=measured)
+
+    def topics(self, changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
+        known, collector = self._tree.topics(), self.measurers.collector
         promised = [name for name, spec in known.items() if spec.slo.freshness_ms is not None]
         with collector.lock:
             rings = {name: dict(collector.rings[name]) for name in promised if name in collector.rings}
         return [observe_topics(rings, known, changes, now_ms)]
 
-    def completeness(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return [observe_completeness(ledger.known(), tree.topics(), changes)]
+    def completeness(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return [observe_completeness(self.ledger.known(), self._tree.topics(), changes)]
 
-    def promises() -> list[Promise]:
-        return [
+    def views(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        monitor = self.measurers.monitor
+        promises = [
             promise_of(
                 view.name,
                 view.owner,
                 [source.topic for source in view.sources.values()],
-                tree.topics(),
+                self._tree.topics(),
                 latency_ms=view.slo.latency_ms,
                 latency_share=view.slo.latency_share,
                 freshness_ms=view.slo.freshness_ms,
             )
-            for view in files.views()
+            for view in self._files.views()
         ]
+        latency, measured = self.measurers.latency.rows(), monitor.round_s is not None
+        return observe_views(promises, latency, monitor.rows(), changes, measured=measured)
 
-    def views(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return observe_views(
-            promises(), latency.rows(), monitor.rows(), changes, measured=monitor.round_s is not None
-        )
-
-    def proofs(changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
-        owners = {view.name: view.owner for view in files.views()}
-        told, on = collector.records, settings.proof_core_share > 0
+    def verifications(self, changes: RuleChanges, now_ms: int) -> list[RuleObservations]:
+        owners = {view.name: view.owner for view in self._files.views()}
+        records, on = self.measurers.collector.records, self.settings.proof_core_share > 0
         return [
-            observe_verifications(told, changes, now_ms, owners),
-            observe_unverified(told, changes, now_ms, owners, on=on),
+            observe_verifications(records, changes, now_ms, owners),
+            observe_unverified(records, changes, now_ms, owners, on=on),
         ]
 
-    def store(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+    def store(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        collector = self.measurers.collector
         return observe_store(collector.store_trouble(), changes, heard=collector.store_heard)
 
-    def connect(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        known = collector.connect()
+    def connect(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        known = self.measurers.collector.connect()
         return [] if known is None else observe_connect(known, changes)
 
-    def cluster(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return observe_cluster(health.known(), changes)
+    def cluster(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return observe_cluster(self.measurers.health.known(), changes)
 
-    def mirrored(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return mirrors.seen(tree.topics(), changes)
+    def mirrored(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return self.mirrors.seen(self._tree.topics(), changes)
 
-    def probed(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return [] if canaries is None else [observe_canaries(canaries(), changes, mirrors.resting())]
+    def probed(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        if self.canaries is None:
+            return []
+        return [observe_canaries(self.canaries(), changes, self.mirrors.resting())]
 
-    def cut_off(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        known = health.known()
+    def cut_off(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        known, contact = self.measurers.health.known(), self.contact
         answers = known.error is None and known.answered_at_ms is not None
         return observe_contact(contact.known, changes, cut_off_s=contact.cut_off_s, kafka_answers=answers)
 
-    def told(changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
-        return [observe_files(live.faults(), changes)]
-
-    seen_of_hub = [store, cluster, cut_off, connect, mirrored, probed, told]
-    return [readers, topics, completeness, views, proofs, *seen_of_hub]
+    def files(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return [observe_files(self.live.faults(), changes)]
 
 
 def add_alerts(

@@ -23,14 +23,13 @@ from starlette.requests import HTTPConnection
 from hub.access.authenticate import Proxies
 from hub.access.live_config import LiveAccess
 from hub.api import sign_in
-from hub.api.alerting import Ask, add_alerts, make_alert_manager, sources_of
+from hub.api.alerting import AlertSources, Ask, add_alerts, make_alert_manager
 from hub.api.api_docs import add_docs
 from hub.api.dashboard import add_dashboard, alerts_for_caller
 from hub.api.guard import AuthenticationContext, Guard
 from hub.api.materializer_health import around
-from hub.api.web import counted_topics, mirrors_of
+from hub.api.web import HubParts, counted_topics, mirrors_of
 from hub.api.write_guard import WriteGuard
-from hub.caller import Forbidden, TooMany, Unauthenticated
 from hub.completeness import routes as completeness_routes
 from hub.completeness.canary import routes as canary_routes
 from hub.completeness.canary.probes import VIEW
@@ -40,8 +39,8 @@ from hub.completeness.counting import write_entries
 from hub.completeness.counts_follower import CountsFollower
 from hub.completeness.receipts import ReceiptWriter
 from hub.config import Settings
-from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
-from hub.hosts import Hosts, UnknownHost
+from hub.errors import CallerError, HubError
+from hub.hosts import Hosts
 from hub.kafka import KafkaCluster, own_cluster, own_connection
 from hub.materializers.progress.store_watch import StoreWatch
 from hub.materializers.queries.executor import QueryExecutor
@@ -54,11 +53,11 @@ from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions import routes as version_routes
 from hub.observability.overview.contact_watch import ContactWatch
+from hub.observability.web.http_status import status_of
 from hub.replication.clusters.clusters import access_of
 from hub.replication.config.mirrors import MIRRORS_FILE
 from hub.schema_registry.client.in_process import InProcessRegistry
 from hub.schema_registry.client.port import SchemaRegistry
-from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.http import levels_routes
 from hub.schema_registry.http import routes as registry_routes
 from hub.schema_registry.http.asgi import NOT_ALLOWED, NOT_FOUND, answer_type
@@ -81,19 +80,6 @@ log = logging.getLogger(__name__)
 
 REGISTRY_WAIT_S = 10.0
 TOPICS = "topics.yaml"
-
-# The first match applies; any other error is an internal one.
-STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
-    (Unauthenticated, 401),
-    (Forbidden, 403),
-    (TooMany, 429),
-    (UnknownHost, 421),
-    (NotFound, 404),
-    (Conflict, 409),
-    (RuleRefused, 422),
-    (CallerError, 400),
-    (PeerError, 503),
-)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -166,33 +152,30 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     seen = alerts_for_caller(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
     canaries = await run_in_threadpool(add_canaries, app, settings, cluster, registry, watcher.store, opened)
-    watched = add_dashboard(
-        app,
-        settings,
+    parts = HubParts(
         watcher.store,
-        opened,
-        watcher.subscribers_by_view,
-        results.counters,
-        watcher=watcher,
+        watcher,
+        node,
+        contact,
+        mirrors,
+        completeness=lambda: counted_topics(ledger),
+        alerts=seen,
+        canary=lambda: canary_body(canaries),
+        newest=news.over,
+        counters=results.counters,
         families=lambda: (
             *completeness_routes.families(ledger),
             *canary_routes.families(canaries),
             *mirrors.families(),
             *(desk.families() if desk is not None else ()),
         ),
-        node=node,
-        completeness=lambda: counted_topics(ledger),
-        desk=seen,
-        mirrors=mirrors,
-        canary=lambda: canary_body(canaries),
-        newest=news.over,
-        contact=contact,
     )
-    news.around = around(settings, watcher.store, contact, lambda: watched.collector.kafka_error)
+    measurers = add_dashboard(app, settings, parts, opened)
+    news.around = around(settings, watcher.store, contact, lambda: measurers.collector.kafka_error)
     if desk is not None and seen is not None:
         probes = None if canaries is None else canaries.rows
-        sources = sources_of(settings, *watched, ledger, mirrors, probes, desk.live, contact)
-        add_alerts(app, desk, seen, ask, sources, opened)
+        sources = AlertSources(settings, measurers, ledger, mirrors, probes, desk.live, contact)
+        add_alerts(app, desk, seen, ask, sources.all(), opened)
 
 
 async def add_registry(
@@ -369,11 +352,6 @@ def _close_traces() -> None:
     known = spans()
     if known is not None:
         known.close()
-
-
-def status_of(error: HubError) -> int:
-    """Return the HTTP status of an error."""
-    return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
 
 
 def body_of(error: HubError) -> dict[str, str | None]:

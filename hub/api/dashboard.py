@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import Metric
@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily
 from hub.alerts.alert_manager import AlertManager
 from hub.api.push_traces import PushTraces
 from hub.api.visibility import VisibleAlerts, VisibleLag, VisibleTopics
-from hub.api.web import Mirrors, PageContext, add_pages
+from hub.api.web import HubParts, Measurers, add_pages
 from hub.caller import reads_all
 from hub.config import SERVING, Settings
 from hub.kafka import own_cluster
@@ -36,16 +36,12 @@ from hub.observability.cluster.connect_workers import ConnectWorkers
 from hub.observability.cluster.health_watch import HealthWatch
 from hub.observability.cluster.processes import ProcessList
 from hub.observability.export import routes
-from hub.observability.export.metrics import Counters, Families
 from hub.observability.lag.status import LagRules
 from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.recorder import LatencyRecorder
 from hub.observability.overview.collector import Collector, wall_clock_ms
-from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.overview.monitor import Monitor
-from hub.observability.web.pages.monitor.completeness import CountedTopics
 from hub.record import Positions
-from hub.schema_registry.server.node import RegistryNode
 from hub.topics.tree.tree import LiveTree
 from hub.tracing import spans
 
@@ -57,103 +53,78 @@ SERVICE = "hub-server"
 RECENT_OFFSETS = 40
 
 
-class Measurers(NamedTuple):
-    """Running measuring components, as inputs of the alerts."""
+def add_dashboard(app: FastAPI, settings: Settings, parts: HubParts, opened: AsyncExitStack) -> Measurers:
+    """Add the page ``/``, its JSON and metrics, and all other pages. Returns the measuring components, which
+    are refreshed until ``opened`` is closed."""
+    views = StoreViews(parts.store, parts.watcher.subscribers_by_view, parts.newest)
+    tree = LiveTree(settings.project / "topics.yaml")
+    measurers = start_measuring(settings, parts, views, tree, opened)
+    trace_pushes(parts.watcher, measurers, opened)
+    app.include_router(latency_routes.create_router(measurers.latency))
+    alerts = parts.alerts
+    app.include_router(
+        routes.create_router(
+            VisibleTopics(measurers.collector),
+            views,
+            parts.counters,
+            VisibleLag(measurers.monitor),
+            settings.lag_series,
+            lambda: all_families(parts, measurers),
+            alerts.firing if alerts is not None else lambda: None,
+        )
+    )
+    add_pages(app, settings, parts, measurers, views, tree)
+    return measurers
 
-    monitor: Monitor
-    collector: Collector
-    latency: LatencyRecorder
-    health: HealthWatch
 
-
-def add_dashboard(
-    app: FastAPI,
-    settings: Settings,
-    store: Store,
-    opened: AsyncExitStack,
-    subscribers: Callable[[], Mapping[str, int]] = dict,
-    counters: Counters = tuple,
-    watcher: Watcher | None = None,
-    families: Families = tuple,
-    node: RegistryNode | None = None,
-    completeness: Callable[[], CountedTopics] = CountedTopics,
-    desk: VisibleAlerts | None = None,
-    mirrors: Mirrors | None = None,
-    canary: Callable[[], Mapping[str, Any] | None] = lambda: None,
-    newest: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
-    contact: ContactWatch | None = None,
+def start_measuring(
+    settings: Settings, parts: HubParts, views: StoreViews, tree: LiveTree, opened: AsyncExitStack
 ) -> Measurers:
-    """Add the page ``/``, its JSON and metrics, and with a registry ``node`` all other pages. Returns the
-    measuring components.
-
-    They are refreshed until ``opened`` is closed. ``counters``: other packages' metrics.
-    """
-    views = StoreViews(store, subscribers, newest)
+    """Start the components that measure."""
     cluster = own_cluster(settings, KAFKA_TIMEOUT_S)
     workers = opened.enter_context(ConnectWorkers(settings.connect_urls).running())
-    collector = opened.enter_context(
-        Collector(
-            cluster,
-            views,
-            settings.bootstrap,
-            connect=workers.known,
-            cut_off=tuple if contact is None else contact.cut_off,
-        ).running()
+    collector = Collector(
+        cluster, views, settings.bootstrap, connect=workers.known, cut_off=parts.contact.cut_off
     )
-    health = opened.enter_context(
-        HealthWatch(
-            cluster,
-            ProcessList(settings.home, with_own=True),
-            lambda host, port, wait_s: log_dirs(host, port, wait_s, cluster.socket_to),
-        ).running()
+    health = HealthWatch(
+        cluster,
+        ProcessList(settings.home, with_own=True),
+        lambda host, port, wait_s: log_dirs(host, port, wait_s, cluster.socket_to),
     )
-    tree = LiveTree(settings.project / "topics.yaml")
     monitor = Monitor(
         cluster,
         collector,
         LagRules.every(settings.lag_sample_s, settings.lag_objective_s),
         lambda topic: spec.owner if (spec := tree.find(topic)) is not None else "",
-        mirrors.readers if mirrors is not None else lambda _now_ms: (),
+        parts.mirrors.readers,
     )
-    opened.enter_context(monitor.running())
     latency = LatencyRecorder(collector, monitor, _event_of, settings.latency_replay_s)
-    opened.enter_context(latency.running())
-    if watcher is not None:
-        watcher.pushed, watcher.told = latency.pushed, latency.told
-        known = spans()
-        if known is not None:
-            traces = PushTraces(known, lambda: collector.records)
-            opened.enter_context(traces.running())
-            watcher.sent = traces.sent
-    app.include_router(latency_routes.create_router(latency))
-
-    def both() -> Iterable[Metric]:
-        return (
-            *latency.families(),
-            *health_series.families(health.known()),
-            *verification_metrics.families(collector.records, wall_clock_ms()),
-            contact_series.family(() if contact is None else contact.known),
-            *families(),
-            span_series(collector.records, wall_clock_ms()),
-        )
-
-    app.include_router(
-        routes.create_router(
-            VisibleTopics(collector),
-            views,
-            counters,
-            VisibleLag(monitor),
-            settings.lag_series,
-            both,
-            desk.firing if desk is not None else lambda: None,
-        )
-    )
-    if node is not None:
-        around = PageContext(health, latency, canary, newest)
-        add_pages(
-            app, settings, node, store, collector, monitor, views, tree, around, completeness, desk, mirrors
-        )
+    for each in (collector, health, monitor, latency):
+        opened.enter_context(each.running())
     return Measurers(monitor, collector, latency, health)
+
+
+def trace_pushes(watcher: Watcher, measurers: Measurers, opened: AsyncExitStack) -> None:
+    """Record the latency of what subscribers are sent; with tracing, make spans of it."""
+    watcher.pushed, watcher.told = measurers.latency.pushed, measurers.latency.told
+    known = spans()
+    if known is not None:
+        traces = PushTraces(known, lambda: measurers.collector.records)
+        opened.enter_context(traces.running())
+        watcher.sent = traces.sent
+
+
+def all_families(parts: HubParts, measurers: Measurers) -> Iterable[Metric]:
+    """Return the metrics of all packages besides the overview's own."""
+    records = measurers.collector.records
+    return (
+        *measurers.latency.families(),
+        *health_series.families(measurers.health.known()),
+        *verification_metrics.families(records, wall_clock_ms()),
+        contact_series.family(parts.contact.known),
+        *parts.families(),
+        span_series(records, wall_clock_ms()),
+    )
 
 
 def alerts_for_caller(desk: AlertManager, store: Store) -> VisibleAlerts:

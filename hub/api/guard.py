@@ -29,6 +29,7 @@ from hub.caller import CALLER, Forbidden, TooMany, Unauthenticated, require
 from hub.errors import HubError, NotFound
 from hub.home_key import make_key
 from hub.hosts import Hosts, UnknownHost
+from hub.observability.web.http_status import status_of
 from hub.observability.web.page import html, is_of, takes_html
 from hub.shares import ASKER
 
@@ -389,7 +390,7 @@ def refusal(error: HubError, scope: Scope, known: AuthenticatedCaller, rules: Ac
             if status == 401:
                 leads = sign_in(*shown_by(headers.get("hx-current-url", ["/"])[0]))
                 return Response(status_code=401, headers={"HX-Redirect": leads})
-            return html("trouble.html", error=error)
+            return html("frame/trouble.html", error=error)
         wants_page = any(map(takes_html, headers.get("accept", ())))
         if wants_page and scope["method"] == "GET":
             if status == 401 and "authorization" not in headers:
@@ -417,23 +418,11 @@ def page_of(
     asks = None if rules is None else rules.caller(known.who, can_leave=known.way == "session")
     before = CALLER.set(asks)
     try:
-        response = html("refused.html", status, error=error, status=status)
+        response = html("frame/refused.html", status, error=error, status=status)
     finally:
         CALLER.reset(before)
     response.headers.update(headers or {})
     return response
-
-
-def status_of(error: HubError) -> int:
-    if isinstance(error, TooMany):
-        return 429
-    if isinstance(error, Unauthenticated):
-        return 401
-    if isinstance(error, UnknownHost):
-        return 421
-    if isinstance(error, Forbidden):
-        return 403
-    return 404 if isinstance(error, NotFound) else 503
 
 
 def shown_by(address: str) -> tuple[str, str]:

@@ -7,10 +7,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from hub.access.authenticate import COOKIE, SESSION_S
-from hub.api.guard import MOST_NEXT, AuthenticationContext, status_of
+from hub.api.guard import MOST_NEXT, AuthenticationContext
 from hub.errors import CallerError, HubError
+from hub.observability.web.forms import posted
+from hub.observability.web.http_status import status_of
 from hub.observability.web.page import html
-from hub.observability.web.pages.routes import posted
 
 
 def create_router(door: AuthenticationContext) -> APIRouter:
@@ -21,7 +22,7 @@ def create_router(door: AuthenticationContext) -> APIRouter:
     def page(next: str = "/") -> Response:
         if door.access.rules is None:
             return RedirectResponse("/", 303)
-        return html("sign_in.html", next=own_path(next), name="", error=None)
+        return html("frame/sign_in.html", next=own_path(next), name="", error=None)
 
     @router.post("/sign-in", include_in_schema=False)
     async def sign_in(request: Request) -> Response:
@@ -37,7 +38,11 @@ def create_router(door: AuthenticationContext) -> APIRouter:
         except HubError as error:
             status = 400 if type(error) is CallerError else status_of(error)
             return html(
-                "sign_in.html", status, next=own_path(said.get("next", "/")), name=name[:100], error=error
+                "frame/sign_in.html",
+                status,
+                next=own_path(said.get("next", "/")),
+                name=name[:100],
+                error=error,
             )
         response = RedirectResponse(own_path(said.get("next", "/")), 303, {"Cache-Control": "no-store"})
         response.set_cookie(

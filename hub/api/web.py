@@ -30,13 +30,17 @@ from hub.materializers.progress.store_reports import stores_of
 from hub.materializers.queries.http.calls import readable
 from hub.materializers.queries.saved_queries import load_queries
 from hub.materializers.serving.routes import stored
+from hub.materializers.serving.subscriptions import Watcher
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions.routes import view_versions
 from hub.materializers.versions.versions import PREFIX
 from hub.observability.cluster.health_watch import HealthWatch
+from hub.observability.export.metrics import Counters, Families
 from hub.observability.latency.recorder import LatencyRecorder
-from hub.observability.lineage.lineage import Columns, ViewStorage
+from hub.observability.lineage.live_graph import ViewStorage
+from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.collector import Collector, wall_clock_ms
+from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.overview.mirror_readers import MirrorReader, MirrorStatuses, readers_of
 from hub.observability.overview.monitor import Monitor
 from hub.observability.overview.overview import lag_rows
@@ -44,7 +48,7 @@ from hub.observability.overview.reports import ViewSource
 from hub.observability.web.pages.estate import NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
-from hub.observability.web.pages.routes import create_router, nowhere
+from hub.observability.web.routes.all_pages import create_router, nowhere
 from hub.replication.clusters.clusters import ClusterHandle, StatusReader, reach_all, share_address
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.config.mirrors import load as load_mirrors
@@ -71,69 +75,79 @@ DESCRIBE_S = 5.0
 
 
 @dataclass(frozen=True)
-class PageContext:
-    """Sources of the pages on cluster and latency."""
+class Measurers:
+    """Running components that measure; they are refreshed until the server stops."""
 
-    health: HealthWatch
+    monitor: Monitor
+    collector: Collector
     latency: LatencyRecorder
-    canary: Callable[[], Mapping[str, Any] | None]
-    newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = (
-        dict  # a store's progress records, with what the log has newer
-    )
+    health: HealthWatch
 
-    def asked(self) -> dict[str, Any]:
-        """Return the sources by their names in PageSources."""
-        return {
-            "health": self.health.known,
-            "processes": self.health.processes,
-            "canary": self.canary,
-            "latency": lambda: [row for row in self.latency.rows() if sees_view(row.view)],
-        }
+
+@dataclass(frozen=True)
+class HubParts:
+    """Parts of the running hub that the dashboard and its pages show.
+
+    ``alerts`` None: alerts are off. ``canary`` returns None while canaries are off. ``newest``: a store's
+    progress records, with what the log has newer. ``counters`` and ``families``: other packages' metrics.
+    """
+
+    store: Store
+    watcher: Watcher
+    registry: RegistryNode
+    contact: ContactWatch
+    mirrors: Mirrors
+    completeness: Callable[[], CountedTopics]
+    alerts: VisibleAlerts | None
+    canary: Callable[[], Mapping[str, Any] | None]
+    newest: Callable[[Mapping[str, Any]], dict[str, Any]]
+    counters: Counters
+    families: Families
 
 
 def add_pages(
-    app: FastAPI,
-    settings: Settings,
-    node: RegistryNode,
-    store: Store,
-    collector: Collector,
-    monitor: Monitor,
-    rows: ViewSource,
-    tree: LiveTree,
-    around: PageContext,
-    completeness: Callable[[], CountedTopics] = CountedTopics,
-    desk: VisibleAlerts | None = None,
-    mirrors: Mirrors | None = None,
+    app: FastAPI, settings: Settings, parts: HubParts, measurers: Measurers, rows: ViewSource, tree: LiveTree
 ) -> None:
     """Add the pages before all other routes: API routes at the same addresses come after them."""
+    sources = page_sources(settings, parts, measurers, rows, tree)
+    # Moved to the front: some addresses are those of API routes too, which would match first.
+    routes, others = app.router.routes, len(app.router.routes)
+    app.include_router(create_router(sources))
+    routes[:] = routes[others:] + routes[:others]
+    app.include_router(nowhere(sources))
+
+
+def page_sources(
+    settings: Settings, parts: HubParts, measurers: Measurers, rows: ViewSource, tree: LiveTree
+) -> PageSources:
+    """Return the sources of all pages, each limited to what the caller may see."""
     cluster = own_cluster(settings, DESCRIBE_S)
-    registry = InProcessRegistry(node)
+    registry = InProcessRegistry(parts.registry)
+    monitor, collector, latency = measurers.monitor, measurers.collector, measurers.latency
 
     def described(topic: str) -> TopicFacts:
         return describe(topic, tree.topics().get(topic), cluster, registry, DESCRIBE_S)
 
-    estate = PageSources(
+    return PageSources(
         topics=VisibleTopics(collector),
         rows=rows,
-        registry=node,
-        browser=Browser(cluster, NodeSchemas(node)),
+        registry=parts.registry,
+        browser=Browser(cluster, NodeSchemas(parts.registry)),
         describe=described,
         tree=lambda: visible_tree(tree.topics()),
         lag=lambda: visible_rows(monitor.rows() or lag_rows(collector.overview())),
         unmeasured=lambda: "" if monitor.round_s is None else monitor.error,
-        views=StoreFacts(store, around.newest),
-        mirrors=(mirrors or mirrors_of(settings)).known,
-        completeness=lambda: visible_counts(completeness()),
-        saved=lambda: _saved(settings.project, store),
+        views=StoreFacts(parts.store, parts.newest),
+        mirrors=parts.mirrors.known,
+        completeness=lambda: visible_counts(parts.completeness()),
+        saved=lambda: _saved(settings.project, parts.store),
         bootstrap=settings.bootstrap,
-        alerts=desk,
-        **around.asked(),
+        alerts=parts.alerts,
+        health=measurers.health.known,
+        processes=measurers.health.processes,
+        canary=parts.canary,
+        latency=lambda: [row for row in latency.rows() if sees_view(row.view)],
     )
-    # Moved to the front: some addresses are those of API routes too, which would match first.
-    routes, others = app.router.routes, len(app.router.routes)
-    app.include_router(create_router(estate))
-    routes[:] = routes[others:] + routes[:others]
-    app.include_router(nowhere(estate))
 
 
 def counted_topics(follower: CountsFollower) -> CountedTopics:

@@ -27,11 +27,12 @@ from hub.observability.cluster.processes import Process
 from hub.observability.lag.consumers import LagRow
 from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.latency import LatencyRow
-from hub.observability.lineage.lineage import Columns, ViewStorage
+from hub.observability.lineage.live_graph import ViewStorage
+from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.collector import Collector, wall_clock_ms
 from hub.observability.web.pages.estate import NodeSchemas, PageSources
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
-from hub.observability.web.pages.routes import create_router, nowhere
+from hub.observability.web.routes.all_pages import create_router, nowhere
 from hub.record import NewRecord
 from hub.schema_registry.codecs.wire_format import encode, parsed
 from hub.schema_registry.model.facts import Reference

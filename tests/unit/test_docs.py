@@ -78,7 +78,7 @@ def test_every_command_that_is_written_down_is_one(document: Path) -> None:
 
 
 def test_every_command_of_the_pages_is_one() -> None:
-    templates = (ROOT / "hub/observability/web/templates").glob("*.html")
+    templates = (ROOT / "hub/observability/web/templates").rglob("*.html")
     said = [
         html.unescape(re.sub(r"\{\{.*?\}\}", "NAME", each))
         for template in templates

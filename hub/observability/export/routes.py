@@ -71,21 +71,21 @@ def create_router(
             return JSONResponse({})
         overview = collector.overview()
         return html(
-            "page.html",
+            "overview/page.html",
             section="overview",
             **{**lookup.facts(overview, view, key), **_facts(overview), "firing": firing()},
         )
 
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:
-        return html("overview.html", **{**_facts(collector.overview()), "firing": firing()})
+        return html("overview/overview.html", **{**_facts(collector.overview()), "firing": firing()})
 
     @router.get("/ui/lookup", include_in_schema=False)
     def lookup_fragment(view: str = "", key: str = "", waiting: bool = False, only: bool = False) -> Response:
         """``waiting``: the page asks by itself until there is something to show; its address stays. ``only``: it is the
         view's own page."""
         facts = {**lookup.facts(collector.overview(), view, key), "only": only}
-        response = html("lookup.html", **facts)
+        response = html("overview/lookup.html", **facts)
         if waiting:
             return response
         place = f"/views/{quote(facts['view'])}" if only else "/"
@@ -95,11 +95,11 @@ def create_router(
 
     @router.get("/ui/recent", include_in_schema=False)
     def recent_fragment(view: str = Query(), key: str = "", only: bool = False) -> Response:
-        return html("recent.html", view=view, key=key, keys=lookup.recent(view), only=only)
+        return html("overview/recent.html", view=view, key=key, keys=lookup.recent(view), only=only)
 
     @router.get("/ui/card", include_in_schema=False)
     def card_fragment(view: str = Query(), key: str = Query()) -> Response:
-        return html("card.html", **lookup.card(view, key))
+        return html("overview/card.html", **lookup.card(view, key))
 
     @router.get("/ui/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:

@@ -33,7 +33,7 @@ from hub.caller import CALLER, Action
 from hub.config import Settings
 from hub.errors import CallerError
 from hub.home_key import OWN, make_key, own_password
-from hub.observability.web.pages.routes import posted
+from hub.observability.web.forms import posted
 from hub.schema_registry.http.access_rules import RULES
 from hub.schema_registry.http.routes import Api
 

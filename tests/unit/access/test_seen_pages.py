@@ -63,7 +63,7 @@ def test_what_takes_the_hub_is_offered_to_who_may_open_it(
     before = CALLER.set(None if grant is None else caller(grant))
     try:
         text = client.get("/lag", headers=HTML).text.partition("</nav>")[0]
-        refused = render("refused.html", error=Forbidden("no"), status=403)
+        refused = render("frame/refused.html", error=Forbidden("no"), status=403)
     finally:
         CALLER.reset(before)
     for path in ("/mirrors", "/connect", "/cluster"):

@@ -100,7 +100,7 @@ def test_pages_of_both_lists_are_in_the_address() -> None:
     page = alerts_page(known(state(*many, *over)), AlertsFilter(owner="shop"), 2, 1)
     form = {"matchers": "", "reason": "", "by": "", "for": "2h", "error": None}
     html = render(
-        "alerts_page.html",
+        "monitor/alerts.html",
         facts=page,
         form=form,
         narrow=narrow,

@@ -14,7 +14,8 @@ import pytest
 from hub.alerts.config.alerts_yaml import QueryAlert
 from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.model.rules import RULES, Observation, Promise, RuleChanges, RuleObservations, Verdict
-from hub.api.alerting import QueryWatch, run, sources_of
+from hub.api.alerting import AlertSources, QueryWatch, run
+from hub.api.web import Measurers
 from hub.completeness.canary.probes import Canary
 from hub.completeness.counts import Balance, CompletenessState, CountDifference, Holes, TopicCompleteness
 from hub.completeness.counts_follower import KnownCounts
@@ -387,7 +388,8 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
 
     def judged(settings: Settings, canaries: Any) -> list[str]:
         files = (LiveAlerts(tmp_path), ContactWatch(tmp_path))
-        sources = sources_of(settings, memory, memory, memory, others, ledger, others, canaries, *files)
+        measurers = Measurers(memory, memory, memory, others)
+        sources = AlertSources(settings, measurers, ledger, others, canaries, *files).all()
         return [each.rule.name for source in sources for each in source(CHANGES, 1_000)]
 
     assert sorted(judged(Settings(project=tmp_path), tuple)) == sorted(RULES)

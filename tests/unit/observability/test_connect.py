@@ -258,7 +258,7 @@ def test_json_has_null_for_what_is_not_known() -> None:
 
 def test_the_overview_shows_the_worst_and_escapes_what_connectors_say() -> None:
     def part(connect: Connect | None) -> str:
-        return render("connect.html", overview=overview(connect), now_ms=NOW, most_connectors=20)
+        return render("overview/connect.html", overview=overview(connect), now_ms=NOW, most_connectors=20)
 
     assert part(None).strip() == ""
     first = heard(
@@ -270,12 +270,12 @@ def test_the_overview_shows_the_worst_and_escapes_what_connectors_say() -> None:
     assert html.count("<li ") == 20 and "11 more" in html
     assert html.index("&lt;i&gt;c") < html.index(">c0<")
     assert "is not known" in part(connect_of([WorkerAnswer("http://one:8083", error="no answer")], NOW))
-    health = render("health.html", overview=overview(connect_of([first], NOW)), now_ms=NOW)
+    health = render("frame/health.html", overview=overview(connect_of([first], NOW)), now_ms=NOW)
     assert "Connect 1 failed" in health
     assert "Connect unknown" in render(
-        "health.html", overview=overview(connect_of([away(first)], NOW)), now_ms=NOW
+        "frame/health.html", overview=overview(connect_of([away(first)], NOW)), now_ms=NOW
     )
-    assert "Connect" not in render("health.html", overview=overview(None), now_ms=NOW)
+    assert "Connect" not in render("frame/health.html", overview=overview(None), now_ms=NOW)
 
 
 def test_the_page_filters_and_does_not_take_unknown_for_none() -> None:

@@ -13,15 +13,10 @@ from hypothesis import strategies as st
 from hub.cli.monitor.lineage import line, why
 from hub.errors import CallerError, NotFound
 from hub.observability.lag.status import LagState
-from hub.observability.lineage.lineage import (
-    Lineage,
-    LineageEdge,
-    LineageNode,
-    ViewStorage,
-    drawn,
-    lineage_of,
-    open_lineage,
-)
+from hub.observability.lineage.drawing import drawn
+from hub.observability.lineage.graph import Lineage, LineageEdge, LineageNode
+from hub.observability.lineage.live_graph import ViewStorage, lineage_of
+from hub.observability.lineage.open_lineage import open_lineage
 from hub.observability.overview.mirror_readers import MirrorStatuses
 from hub.observability.overview.overview import SourceLag, ViewLine
 from hub.observability.web.pages.monitor.lineage import home_of, lineage_page, unreported_mirrors

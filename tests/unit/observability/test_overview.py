@@ -168,7 +168,7 @@ def test_what_nobody_has_told_yet_is_unknown_and_not_zero(stage: Stage) -> None:
     overview = stage.collector.overview()
     assert (overview.events, overview.undecodable, overview.events_per_second) == (None, None, None)
     assert overview.live_views is None
-    tiles = render("tiles.html", overview=overview, firing=None)
+    tiles = render("overview/tiles.html", overview=overview, firing=None)
     figures = [each.split("<")[0] for each in tiles.split('class="figure">')[1:]]
     assert figures == ["–"] * 6 and "nothing was lost" not in tiles
     stage.cluster.down, stage.views.broken = False, False

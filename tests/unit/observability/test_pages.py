@@ -306,7 +306,7 @@ def test_times_that_no_date_can_say_break_no_page(at_ms: int) -> None:
     }
     assert card(row).sources[0].timestamp_ms is None
     shown = card({"_sources": {"o": {"topic": "t", "partition": 0, "offset": 1, "timestamp": at_ms}}})
-    assert str(at_ms) in render("card.html", view="v", key="k", card=shown, trouble=None, now_ms=0)
+    assert str(at_ms) in render("overview/card.html", view="v", key="k", card=shown, trouble=None, now_ms=0)
 
 
 def test_nested_values_that_json_libraries_refuse_break_no_page() -> None:

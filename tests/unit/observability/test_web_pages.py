@@ -24,9 +24,12 @@ from hub.alerts.model.matching import fits, labels_of
 from hub.errors import HubFault
 from hub.observability.cluster.health import Health
 from hub.observability.overview.collector import wall_clock_ms
+from hub.observability.web.http_status import status_of
 from hub.observability.web.pages.monitor.alerts import narrow
 from hub.observability.web.pages.monitor.mirrors import MOST_LOST, MirrorFacts, checks, mirror
-from hub.observability.web.pages.routes import TAILS_AT_ONCE, ForBrowsers, create_router, sse, status_of
+from hub.observability.web.routes.all_pages import create_router
+from hub.observability.web.routes.messages import TAILS_AT_ONCE, sse
+from hub.observability.web.routes.page_router import ForBrowsers
 from hub.schema_registry.model.facts import Reference, SchemaStored
 from hub.schema_registry.policy.policy import load_policies
 from hub.schema_registry.registry.rulebook import Rulebook

@@ -10,12 +10,14 @@ from hub.alerts.alert_manager import AlertSnapshot as KnownAlerts
 from hub.alerts.model.matching import Matchers
 from hub.alerts.model.state_machine import Silence
 from hub.caller import sees_schema, sees_subject
-from hub.errors import NotFound, PeerError
+from hub.errors import HubError, NotFound, PeerError
 from hub.observability.cluster.health import Health
 from hub.observability.cluster.processes import Process
 from hub.observability.lag.consumers import LagRow
 from hub.observability.latency.latency import LatencyRow
-from hub.observability.lineage.lineage import Columns, ViewStorage
+from hub.observability.lineage.live_graph import ViewStorage
+from hub.observability.lineage.open_lineage import Columns
+from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.overview.overview import BatchSummary, Overview, TopicLine
 from hub.observability.overview.reports import ViewSource
 from hub.observability.web.pages.monitor.completeness import CountedTopics
@@ -112,6 +114,14 @@ class PageSources:
     processes: Callable[[], Sequence[Process]] = tuple
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None
     latency: Callable[[], Sequence[LatencyRow]] = tuple
+    now_ms: Callable[[], int] = wall_clock_ms
+
+    def columns_of(self, views: Collection[str]) -> Mapping[str, Columns]:
+        """Return ``views.made_of``; nothing while it is unknown."""
+        try:
+            return self.views.made_of(views)
+        except HubError:
+            return {}
 
 
 def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:

@@ -11,7 +11,7 @@ from typing import Any
 from hub.caller import sees_subject
 from hub.errors import NotFound, nearest
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lineage.lineage import Columns
+from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.overview import ViewLine
 from hub.observability.web.layout import Pager, paged
 from hub.observability.web.pages.index import latest_of, version_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from hub.errors import CallerError
-from hub.observability.lineage.lineage import Columns, LatenessPath, Lineage, LineageEdge, LineageNode
+from hub.observability.lineage.graph import LatenessPath, Lineage, LineageEdge, LineageNode
+from hub.observability.lineage.open_lineage import Columns
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 
 MOST_NODES = 120

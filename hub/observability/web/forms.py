@@ -1,0 +1,32 @@
+"""[edge] Forms that the hub's own pages send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from fastapi import Request
+
+from hub.errors import CallerError
+from hub.observability.web.page import is_of
+
+MOST_POSTED = 20_000
+
+
+async def posted(request: Request) -> Mapping[str, str]:
+    """Return the values of a form sent from this server's own page; another site cannot submit one on the
+    user's behalf.
+
+    Raises CallerError.
+    """
+    site, origin, host = (request.headers.get(name, "") for name in ("sec-fetch-site", "origin", "host"))
+    if not (site == "same-origin" if site else is_of(origin, host)):
+        raise CallerError(
+            "this form was not sent from the hub's own page", hint="open /alerts and send it there"
+        )
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_POSTED:
+            raise CallerError(f"more than {MOST_POSTED} bytes")
+    return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=20))

@@ -1,0 +1,27 @@
+"""[edge] FastAPI: the page for SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from hub.observability.web.pages.estate import PageSources
+from hub.observability.web.routes.page_router import PageRouter
+
+
+def query_routes(sources: PageSources) -> APIRouter:
+    """Return the route of ``/query``."""
+    pages = PageRouter(sources, "query")
+
+    @pages.page("/query", "explore/query.html", for_programs=True)
+    def query_console(
+        request: Request, sql: Annotated[str, Query(max_length=20_000)] = ""
+    ) -> Mapping[str, Any]:
+        """What the console offers: views with rows, the project's saved queries."""
+        overview = sources.topics.overview()
+        names = [view.name for view in overview.views]
+        return {"sql": sql, "views": names, "error": overview.error, "saved": sources.saved()}
+
+    return pages.routes

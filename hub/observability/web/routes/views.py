@@ -1,0 +1,52 @@
+"""[edge] FastAPI: the pages of views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from hub.errors import HubError
+from hub.observability.web.pages.estate import PageSources
+from hub.observability.web.pages.explore.lookup import Lookup
+from hub.observability.web.pages.monitor import views
+from hub.observability.web.routes.page_router import PageRouter, Text
+
+
+def view_routes(sources: PageSources) -> APIRouter:
+    """Return the routes of ``/views`` and of each view."""
+    pages = PageRouter(sources, "views")
+    lookup = Lookup(sources.rows)
+
+    @pages.page("/views", "monitor/views.html")
+    def views_list(request: Request, q: Text = "", owner: Text = "", state: Text = "") -> views.ViewsPage:
+        """Views, those that need eyes first: with every word of ``q``, of an ``owner``, in a ``state``."""
+        return views.views_page(sources.topics.overview(), q.strip(), owner, state)
+
+    def row_of(request: Request, found: views.ViewPage) -> Mapping[str, Any]:
+        key = request.query_params.get("key", "")
+        return {**lookup.facts(sources.topics.overview(), found.line.name, key), "only": True}
+
+    @pages.page("/views/{name}", "monitor/view.html", more=row_of)
+    def view_page(request: Request, name: str) -> views.ViewPage:
+        """One view: how fresh it is, its sources, stores, versions, its file, and how to ask it."""
+        overview, missing = sources.topics.overview(), []
+        answers: list[Mapping[str, Any]] = []
+        known = any(view.name == name for view in overview.views)
+        for what, question in (
+            ("fields and stores", sources.views.describe),
+            ("versions", sources.views.versions),
+        ):
+            try:
+                answers.append(question(name) if known else {})
+            except HubError as error:
+                answers.append({})
+                missing.append(f"{what}: {error.message}")
+        keys = lookup.recent(name) if known else ()
+        about, versions = answers
+        found = views.view_page(overview, name, about, versions, keys, str(request.base_url), tuple(missing))
+        return replace(found, batches=tuple(sources.topics.batches(name)))
+
+    return pages.routes
