@@ -15,10 +15,10 @@ Kafka is unavailable, decisions are kept in memory and written later, because th
 
     model/                 [core]  rules, observations, the state machine, the records of ``_hub.alerts``
     config/                alerts.yaml and alerts/*.yaml, reloaded when they change
+    export/                [core]  the same rules for Prometheus, and a Grafana dashboard
     delivery/              notifications as messages; queues with retries; HTTP and SMTP
     alert_manager.py       [shell] the loop: observe, decide, write, send
     alerts_json.py         [core]  the JSON of ``/api/alerts``
-    prometheus_export.py   [core]  the same rules for Prometheus, and a Grafana dashboard
     runbooks.py            [shell] the pages that explain each alert and its remedy
     routes.py              [edge]  FastAPI
 """

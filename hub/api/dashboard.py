@@ -36,7 +36,7 @@ from hub.observability.cluster.connect_workers import ConnectWorkers
 from hub.observability.cluster.health_watch import HealthWatch
 from hub.observability.cluster.processes import ProcessList
 from hub.observability.export import routes
-from hub.observability.lag.status import LagRules
+from hub.observability.lag.judge import LagRules
 from hub.observability.latency import routes as latency_routes
 from hub.observability.latency.recorder import LatencyRecorder
 from hub.observability.overview.collector import Collector, wall_clock_ms
@@ -83,8 +83,14 @@ def start_measuring(
     """Start the components that measure."""
     cluster = own_cluster(settings, KAFKA_TIMEOUT_S)
     workers = opened.enter_context(ConnectWorkers(settings.connect_urls).running())
+    rules = LagRules.every(settings.lag_sample_s, settings.lag_objective_s)
     collector = Collector(
-        cluster, views, settings.bootstrap, connect=workers.known, cut_off=parts.contact.cut_off
+        cluster,
+        views,
+        settings.bootstrap,
+        connect=workers.known,
+        cut_off=parts.contact.cut_off,
+        rules=rules,
     )
     health = HealthWatch(
         cluster,
@@ -94,10 +100,11 @@ def start_measuring(
     monitor = Monitor(
         cluster,
         collector,
-        LagRules.every(settings.lag_sample_s, settings.lag_objective_s),
+        rules,
         lambda topic: spec.owner if (spec := tree.find(topic)) is not None else "",
         parts.mirrors.readers,
     )
+    collector.verdict_on = monitor.verdict_on
     latency = LatencyRecorder(collector, monitor, _event_of, settings.latency_replay_s)
     for each in (collector, health, monitor, latency):
         opened.enter_context(each.running())

@@ -25,7 +25,7 @@ from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster, KafkaWriter
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import LagRules
+from hub.observability.lag.judge import LagRules
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.monitor import Monitor
 from hub.record import NewRecord, Positions, TopicPartition

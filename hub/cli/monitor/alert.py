@@ -184,7 +184,7 @@ def rules(
     if output is RulesFormat.grafana:
         import json
 
-        from hub.alerts.prometheus_export import grafana_dashboard
+        from hub.alerts.export.grafana_dashboard import grafana_dashboard
 
         print(json.dumps(grafana_dashboard(), indent=2))
         return
@@ -221,7 +221,7 @@ def exported() -> dict[str, Any]:
     """The rules of this project's files for Prometheus. Raises ConfigError."""
     from hub.alerts.config.alerts_yaml import ALERTS_FILE, load_query_alert, query_files
     from hub.alerts.config.read_entries import read_alerts, text_of
-    from hub.alerts.prometheus_export import prometheus_rules
+    from hub.alerts.export.prometheus_rules import prometheus_rules
     from hub.materializers.definition.load import load_views
     from hub.observability.export.objectives import promise_of
     from hub.topics.tree.tree import load

@@ -11,7 +11,7 @@ from hub.cli import http
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.cli.terminal.watch_option import WatchOption, looked
 from hub.observability import format
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LagState
 
 TIMEOUT_S = 10.0
 COLUMNS = ("consumer", "kind", "topic", "state", "records", "lag", "bound", "trend", "eta", "owner", "cause")

@@ -20,19 +20,13 @@ from hub.cli.terminal.rows import printable
 from hub.cli.terminal.watch_option import IntervalOption, looked
 from hub.errors import CallerError, HubError
 from hub.observability import format
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LEVEL, LagState, Level
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 WORST = 12
-COLOURS = {
-    **dict.fromkeys(("LOST", "AT_RISK", "STOPPED", "STALLED"), "bold red"),
-    **dict.fromkeys(("REWOUND", "FALLING_BEHIND", "BEHIND"), "yellow"),
-    **dict.fromkeys(("CATCHING_UP",), "cyan"),
-    **dict.fromkeys(("UNKNOWN",), "magenta"),
-    **dict.fromkeys(("OK",), "green"),
-}
+COLORS = {Level.bad: "bold red", Level.warn: "yellow", Level.unknown: "magenta", Level.ok: "green"}
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -168,7 +162,9 @@ def screen(seen: Mapping[str, Any]) -> Group:
         *_cluster(seen["cluster"]),
         *_connect(seen["connect"]),
     )
-    states = Text("  ").join(Text(f"{state} {n}", COLOURS[state]) for state, n in seen["states"].items())
+    states = Text("  ").join(
+        Text(f"{state} {n}", COLORS[LEVEL[LagState(state)]]) for state, n in seen["states"].items()
+    )
     lags = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Worst lags", title_justify="left")
     for name in ("consumer", "topic", "state", "records", "lag", "bound", "trend", "eta", "cause"):
         lags.add_column(name, overflow="ellipsis", no_wrap=name != "cause")
@@ -176,7 +172,10 @@ def screen(seen: Mapping[str, Any]) -> Group:
         cells = line(row)
         lags.add_row(
             *(
-                Text(printable(str(cells[name])), COLOURS[row["state"]] if name == "state" else "")
+                Text(
+                    printable(str(cells[name])),
+                    COLORS[LEVEL[LagState(row["state"])]] if name == "state" else "",
+                )
                 for name in (
                     "consumer",
                     "topic",

@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as as_openm
 from hub.metrics.gauges import gauge
 from hub.observability.cluster.connect import Connect, ConnectState
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LagState
 from hub.observability.overview.overview import Overview, ViewLine
 
 # Default number of consumers with series of their own.

@@ -25,13 +25,12 @@ from hub.observability.cluster.connect import Connect, Connector, ConnectState, 
 from hub.observability.cluster.health import Broker, Health, free_of
 from hub.observability.lag.anchors import Ring
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LOSING, LagState
 from hub.observability.latency.latency import SERVING, LatencyRow, freshness_of
 from hub.topics.tree.tree import TopicSpec
 
 # An answer of Kafka older than this is not used.
 STALE_MS = 30_000
-_AT_RISK = (LagState.LOST, LagState.AT_RISK)
 
 Tree = Mapping[str, TopicSpec]
 Rings = Mapping[str, Mapping[int, Ring]]
@@ -67,7 +66,7 @@ def observe_readers(
                 )
                 why = f"{row.state}: {row.cause}"
                 late.append(Observation(about, Verdict.BAD, words, row.seconds, labels, why))
-        verdict = Verdict.UNKNOWN if not known else Verdict.BAD if row.state in _AT_RISK else Verdict.GOOD
+        verdict = Verdict.UNKNOWN if not known else Verdict.BAD if row.state in LOSING else Verdict.GOOD
         words = "lost records of" if row.state == LagState.LOST else "will lose records of"
         losing.append(
             Observation(about, verdict, f"{reader} {words} {spec.name}", row.loss_s, labels, row.cause)

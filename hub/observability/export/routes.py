@@ -20,7 +20,7 @@ from hub.errors import NotFound
 from hub.observability.cluster.connect import summary
 from hub.observability.export import metrics
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LagState
 from hub.observability.overview.overview import Overview, lag_rows
 from hub.observability.overview.reports import ViewSource
 from hub.observability.web.layout import address

@@ -19,8 +19,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from hub.observability.lag.anchors import Bracket, Ring, arrival
-from hub.observability.lag.status import LagReading, ReaderState, WatchedConsumer
+from hub.observability.lag.states import LagReading, ReaderState
 from hub.observability.lag.timed import Answers, edges, next_question
+from hub.observability.lag.watching import WatchedConsumer
 
 
 class ConsumerId(NamedTuple):

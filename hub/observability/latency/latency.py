@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from hub.metrics.histogram import Histogram, histogram_of
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import SEVERITY, LagState
+from hub.observability.lag.states import SEVERITY, LagState
 
 WINDOW_MS = 300_000
 STEP_MS = 10_000

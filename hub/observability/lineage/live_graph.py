@@ -13,13 +13,13 @@ from typing import Any
 
 from hub.caller import CALLER, sees_topic, sees_view
 from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.judge import LagRules, is_in_time
+from hub.observability.lag.states import Lag
 from hub.observability.latency.latency import SERVING
 from hub.observability.lineage.graph import Lineage, LineageEdge, LineageNode
 from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, MIRRORS_STALE_MS, MirrorStatuses
 from hub.observability.overview.overview import ViewLine
 
-# A mirror with at most this lag is OK.
-_MIRROR_OK_S = 10.0
 # States of a store's applier as lag states.
 _OF_STORE = {"live": "OK", "filling": "CATCHING_UP", "stopped": "STOPPED", "down": "STOPPED"}
 
@@ -45,7 +45,8 @@ def lineage_of(
     graph.add_views(views, kept, {row.name: row for row in measured if row.kind == "applier"})
     graph.add_groups(row for row in measured if row.kind == "group")
     if mirrored is not None:
-        graph.add_mirrors(mirrored, now_ms)
+        carried = {(row.name, row.topic): row for row in measured if row.kind == "mirror"}
+        graph.add_mirrors(mirrored, carried, now_ms)
     return Lineage(graph.nodes, tuple(graph.edges.values()))
 
 
@@ -93,7 +94,10 @@ class _Builder:
                 group = self.put("group", row.name, row.owner)
                 self.join(_read(self.put("topic", row.topic), group, row))
 
-    def add_mirrors(self, mirrored: MirrorStatuses, now_ms: int) -> None:
+    def add_mirrors(
+        self, mirrored: MirrorStatuses, measured: Mapping[tuple[str, str | None], LagRow], now_ms: int
+    ) -> None:
+        """Add mirrors with their measured lag; with the lag of their status until they are measured."""
         for status in mirrored.mirrors:
             clusters = [
                 "" if cluster in mirrored.here else str(cluster)
@@ -102,7 +106,9 @@ class _Builder:
             for topic, carried in _carried(status, mirrored.at_ms, now_ms).items():
                 mirror = self.put("mirror", f"{status['mirror']}/{topic}")
                 ends = [self._topic_in(topic, cluster) for cluster in clusters]
-                self.join(replace(carried, source=ends[0], target=mirror))
+                row = measured.get((str(status["mirror"]), topic))
+                edge = carried if row is None else _read(ends[0], mirror, row)
+                self.join(replace(edge, source=ends[0], target=mirror))
                 self.join(LineageEdge(mirror, ends[1], write=True))
 
     def _topic_in(self, topic: str, cluster: str) -> str:
@@ -173,7 +179,7 @@ def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_
         untold = f"its worker has not told for {age_s + silent_s:.0f} s" if silent else ""
         state, why = "UNKNOWN", why or untold or "no worker has told of all its partitions lately"
     else:
-        late = seconds > _MIRROR_OK_S
+        late = not is_in_time(Lag(1, seconds, seconds), LagRules())
         state, why = ("BEHIND", why or "the mirror has not carried it yet") if late else ("OK", why)
     known = None if any(each is None for each in records) else sum(records)
     return LineageEdge("", "", False, state, why, known, seconds, bound)

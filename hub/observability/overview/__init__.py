@@ -1,7 +1,6 @@
 """State of the hub at one moment, refreshed by threads so that requests never wait.
 
 overview.py         [core]  the values of one moment; the JSON of /api/overview
-view_state.py       [core]  lag of a position, and the resulting state of a view
 reports.py          [core]  progress and state records of a view as one value
 mirror_readers.py   [core]  mirrors as readers of their sources
 collector.py        [shell] two threads: Kafka's end offsets, the views' progress

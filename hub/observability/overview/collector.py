@@ -21,7 +21,9 @@ from hub.errors import HubError, PeerError
 from hub.log import TopicDescription
 from hub.observability.cluster.connect import Connect
 from hub.observability.lag.anchors import LIMIT, Ring, is_due, observed
-from hub.observability.lag.consumers import STALE_MS
+from hub.observability.lag.consumers import STALE_MS, LagTopicFacts, measure
+from hub.observability.lag.judge import LagRules
+from hub.observability.lag.states import LagReading, LagVerdict
 from hub.observability.overview.overview import (
     BatchSummary,
     CutOff,
@@ -35,7 +37,6 @@ from hub.observability.overview.overview import (
     view_line,
 )
 from hub.observability.overview.reports import ViewReport, ViewSource, reports_of
-from hub.observability.overview.view_state import Lag, Sample, lag_of_topic
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
 
@@ -52,8 +53,6 @@ ALL_ANCHORS = 1_500_000
 FEWEST_ANCHORS = 12
 # Above this number, topic lines are computed once a poll instead of once a request.
 MANY_TOPICS = 1_000
-# A minute of samples, for trends.
-SAMPLES = 60
 # Batches kept of each view.
 BATCHES = 40
 
@@ -86,6 +85,9 @@ class Collector:
     now_ms: Callable[[], int] = wall_clock_ms
     connect: Callable[[], Connect | None] = lambda: None  # from memory
     cut_off: Callable[[], tuple[CutOff, ...]] = tuple  # from memory
+    rules: LagRules = field(default_factory=LagRules)
+    # State of a view on a topic, from memory (hub.observability.overview.monitor.Monitor.verdict_on).
+    verdict_on: Callable[[str, str], LagVerdict | None] = lambda _view, _topic: None
     lock: threading.Lock = field(default_factory=threading.Lock)
     polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -103,7 +105,7 @@ class Collector:
     store_error: str | None = None
     store_heard: bool = False
     store_at_ms: int | None = None  # time of the last complete answer
-    windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
+    readings: dict[str, dict[str, LagReading]] = field(default_factory=dict)  # by view and topic
     committed: dict[str, deque[BatchSummary]] = field(default_factory=dict)
     # By view and topic: since when the view's position is past the topic's end.
     past: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -178,7 +180,7 @@ class Collector:
         """
         log.warning("the clock was set back: ends are watched anew")
         with self.lock:
-            self.rings, self.windows, self.past, self.topics_at_ms = {}, {}, {}, None
+            self.rings, self.readings, self.past, self.topics_at_ms = {}, {}, {}, None
 
     def _ends(self, everything: bool, now_ms: int) -> Positions:
         due = [
@@ -210,7 +212,7 @@ class Collector:
             self.topic_ids, self.topics_at_ms = found, now_ms
 
     def ask_store(self) -> None:
-        """Read the views' reports and row counts; then add one sample of every view's lag."""
+        """Read the views' reports and row counts; then measure every view's lag."""
         try:
             records = self.views.progress()
             reports = tuple(each for each in reports_of(records) if each.state != "removed")
@@ -236,37 +238,37 @@ class Collector:
             at_ms, batch_ms = report.committed_at_ms, report.batch_ms
             if at_ms is not None and batch_ms is not None and (not known or known[-1].at_ms != at_ms):
                 known.append(BatchSummary(at_ms, batch_ms, report.input_rows))
-        self.windows = {report.view: self.windows.get(report.view, {}) for report in self.reports}
-        self.past = {key: at_ms for key, at_ms in self.past.items() if key[0] in self.windows}
-        for report in self.reports:
-            before, windows = self.windows[report.view], dict[str, deque[Sample]]()
-            for topic in report.topics if report.positions is not None else ():
-                offsets = {tp.partition: offset for tp, offset in report.positions or () if tp.topic == topic}
-                lag = self._lag(topic, offsets, now_ms)
-                if lag is not None and not self._is_past(report.view, topic, offsets, now_ms):
-                    windows[topic] = before.get(topic, deque(maxlen=SAMPLES))
-                    windows[topic].append(Sample(now_ms, sum(offsets.values()), lag))
-            # Drop topics that were not measured now: their old samples would look current.
-            self.windows[report.view] = windows
+        self.readings = {report.view: self._measured(report, now_ms) for report in self.reports}
+        self.past = {key: at_ms for key, at_ms in self.past.items() if key[0] in self.readings}
 
-    def _is_past(self, view: str, topic: str, positions: Mapping[int, int], now_ms: int) -> bool:
+    def _measured(self, report: ViewReport, now_ms: int) -> dict[str, LagReading]:
+        """Return the lag of a view by topic; topics whose end is unknown now are omitted."""
+        found = {}
+        for topic in report.topics if report.positions is not None else ():
+            offsets = {tp.partition: offset for tp, offset in report.positions or () if tp.topic == topic}
+            reading = self._lag(topic, offsets, now_ms)
+            if reading is not None and not self._is_past(report.view, topic, reading, now_ms):
+                found[topic] = reading
+        return found
+
+    def _is_past(self, view: str, topic: str, reading: LagReading, now_ms: int) -> bool:
         """Return whether a view is past the end of a topic for longer than polls take.
 
         Views read committed records only, so the topic was then recreated.
         """
-        rings = self.rings.get(topic, {})
-        if not any(ring and positions.get(partition, 0) > ring[-1].end for partition, ring in rings.items()):
+        if not reading.past:
             self.past.pop((view, topic), None)
             return False
         return now_ms - self.past.setdefault((view, topic), now_ms) > STALE_MS
 
-    def _lag(self, topic: str, positions: Mapping[int, int], now_ms: int) -> Lag | None:
-        """Return a topic's lag; None when some partition's end was never observed, or not recently."""
+    def _lag(self, topic: str, positions: Mapping[int, int], now_ms: int) -> LagReading | None:
+        """Return a topic's lag; unread partitions count from 0. None when some partition's end was never
+        observed, or not recently."""
         rings = self.rings.get(topic, {})
-        heard_ms = min((ring[-1].still_ms for ring in rings.values() if ring), default=now_ms)
-        if len(rings) < self.counts.get(topic, 0) or now_ms - heard_ms > STALE_MS:
+        if len(rings) < self.counts.get(topic, 0):
             return None
-        return lag_of_topic(rings, positions, now_ms)
+        whole = {partition: positions.get(partition, 0) for partition in rings}
+        return measure(topic, whole, rings, {}, LagTopicFacts(), {}, now_ms, [])
 
     # ---- queries
 
@@ -290,13 +292,13 @@ class Collector:
         now_ms = self.now_ms()
         with self.lock:
             silent = self.store_silent(now_ms)
-            reports, windows, rows, subscribers = self.reports, self.windows, self.rows, self.subscribers
+            reports, readings, rows, subscribers = self.reports, self.readings, self.rows, self.subscribers
             if silent is not None:  # its previous values would look current
                 reports = tuple(
                     replace(each, state="unknown", reason=silent, batch_ms=None, input_rows=None)
                     for each in reports
                 )
-                windows, rows, subscribers = {}, {}, {}
+                readings, rows, subscribers = {}, {}, {}
             return Overview(
                 now_ms,
                 KafkaHealth(self.bootstrap, self.answered_at_ms, self.kafka_error),
@@ -305,7 +307,9 @@ class Collector:
                 tuple(
                     view_line(
                         report,
-                        windows.get(report.view, {}),
+                        readings.get(report.view, {}),
+                        self.verdict_on if silent is None else _no_verdict,
+                        self.rules,
                         now_ms,
                         rows=rows.get(report.view),
                         subscribers=subscribers.get(report.view),
@@ -344,3 +348,7 @@ class Collector:
         """Return the names of all known topics."""
         with self.lock:
             return tuple(self.rings)
+
+
+def _no_verdict(_view: str, _topic: str) -> None:
+    """Return that no state is known: the reports that it was judged by are too old."""

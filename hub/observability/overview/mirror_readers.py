@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from hub.observability.lag.anchors import Ring, arrival, observed
 from hub.observability.lag.consumers import Consumer, ConsumerId
-from hub.observability.lag.status import LagReading, ReaderState
+from hub.observability.lag.states import LagReading, ReaderState
 
 # Status older than this is not used.
 MIRRORS_STALE_MS = 60_000

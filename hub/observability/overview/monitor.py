@@ -39,20 +39,13 @@ from hub.observability.lag.consumers import (
     question,
     row_of,
 )
-from hub.observability.lag.status import (
-    SEVERITY,
-    LagReading,
-    LagRules,
-    LagState,
-    ReaderState,
-    WatchedConsumer,
-    watch,
-)
+from hub.observability.lag.judge import LagRules
+from hub.observability.lag.states import SEVERITY, LagReading, LagState, LagVerdict, ReaderState
 from hub.observability.lag.timed import answered
+from hub.observability.lag.watching import WatchedConsumer, watch
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.mirror_readers import MirrorReader, at_least, update_rings
 from hub.observability.overview.reports import ViewReport
-from hub.observability.overview.view_state import UNAPPLIED
 from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
 
@@ -150,6 +143,11 @@ class Monitor:
         """Return one row for each consumer and topic, worst first."""
         return self._rows
 
+    def verdict_on(self, view: str, topic: str) -> LagVerdict | None:
+        """Return the shown state of a view on a topic; None while it was not measured yet."""
+        watched = self.watched.get((ConsumerId("view", view), topic))
+        return None if watched is None else watched.shown
+
     # ---- a round
 
     def round(self) -> None:
@@ -220,11 +218,6 @@ class Monitor:
             for kind in ("view", "applier") if report.applied else ("view",):
                 yield Consumer(ConsumerId(kind, report.view), {}, owner=report.owner, trouble=trouble)
             return
-        unheard = report.reason or "nobody has heard of it" if report.state == "unknown" else ""
-        why_stuck = UNAPPLIED if report.unapplied else ""
-        reader = ReaderState(
-            report.state, report.reason, None, report.committed_at_ms, silent=unheard, why_stuck=why_stuck
-        )
         positions = _by_topic(report.positions) if report.positions is not None else {}
         # A view reads a partition from its start if it has no position there yet.
         counts = self.collector.counts
@@ -236,7 +229,7 @@ class Monitor:
             for topic, read in positions.items()
         }
         missing = {topic: "no batch is committed yet" for topic in report.topics if topic not in positions}
-        yield Consumer(ConsumerId("view", report.view), whole, reader, report.owner, missing)
+        yield Consumer(ConsumerId("view", report.view), whole, report.reader, report.owner, missing)
         if report.applied is not None and len(report.applied):
             yield Consumer(ConsumerId("applier", report.view), _by_topic(report.applied), owner=report.owner)
 

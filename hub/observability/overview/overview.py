@@ -5,17 +5,18 @@ Field names are the JSON of ``/api/overview``. None means *unknown*, which is ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hub.observability.cluster.connect import Connect
 from hub.observability.lag.anchors import Ring
 from hub.observability.lag.consumers import LagRow
+from hub.observability.lag.judge import LagRules
 from hub.observability.lag.rates import STEPS, history, per_second
-from hub.observability.lag.status import SEVERITY, LagState
+from hub.observability.lag.states import SEVERITY, LagReading, LagState, LagVerdict, worst
+from hub.observability.lag.watching import WatchedConsumer, watch
 from hub.observability.overview.reports import ViewReport
-from hub.observability.overview.view_state import Assessment, Engine, Sample, assess, worst
 
 DLQ_SUFFIX = ".dlq"
 # States of a view that has caught up and keeps running.
@@ -221,17 +222,24 @@ def topic_line(
 
 def view_line(
     report: ViewReport,
-    windows: Mapping[str, Sequence[Sample]],
+    readings: Mapping[str, LagReading],
+    verdict_on: Callable[[str, str], LagVerdict | None],
+    rules: LagRules,
     now_ms: int,
     *,
     rows: int | None,
     subscribers: int | None,
 ) -> ViewLine:
-    """Return a view's line. ``windows``: its recent samples by topic, oldest first."""
-    # Between checkpoints, events that change no row do not advance the position; this is normal.
-    interval_s = (report.batch_ms or 0) / 1000 if report.state == "realtime" else 0.0
-    engine = Engine(report.state, report.reason, report.committed_at_ms, interval_s, report.unapplied)
-    sources = tuple(_source(topic, windows.get(topic, ()), engine, now_ms) for topic in report.topics)
+    """Return a view's line. ``readings``: its present lag by topic. ``verdict_on``: the state of a view on a
+    topic as the monitor shows it; None: not measured by it yet, so the present lag is judged alone."""
+
+    def first(reading: LagReading | None) -> LagVerdict:
+        return watch(WatchedConsumer(), reading, report.reader, now_ms, rules).shown
+
+    sources = tuple(
+        _source(topic, readings.get(topic), verdict_on(report.view, topic) or first(readings.get(topic)))
+        for topic in report.topics
+    )
     return ViewLine(
         report.view,
         report.doc,
@@ -245,7 +253,7 @@ def view_line(
         report.batch_ms,
         report.input_rows,
         subscribers,
-        _of_all(sources, windows),
+        _of_all(sources, readings),
         sources,
         report.ttl,
         report.expired,
@@ -281,27 +289,26 @@ def lag_rows(overview: Overview) -> tuple[LagRow, ...]:
     )
 
 
-def _source(topic: str, window: Sequence[Sample], engine: Engine, now_ms: int) -> SourceLag:
-    verdict = assess(window, engine, now_ms)
-    if not window:
+def _source(topic: str, reading: LagReading | None, verdict: LagVerdict) -> SourceLag:
+    """Return the lag on a topic. It has numbers only while it is measured and its state is known."""
+    if reading is None and verdict.state is LagState.OK:
+        verdict = LagVerdict(LagState.UNKNOWN, "the end of its topic is not known now")
+    if reading is None or verdict.state is LagState.UNKNOWN:
         return SourceLag(topic, verdict.state, verdict.cause, None, None, None, None)
-    return _line(topic, verdict, window[-1])
-
-
-def _line(topic: str, verdict: Assessment, sample: Sample) -> SourceLag:
-    lag = sample.lag
     return SourceLag(
-        topic, verdict.state, verdict.cause, lag.records, lag.seconds, lag.error_s, verdict.eta_s
+        topic, verdict.state, verdict.cause, reading.records, reading.seconds, reading.error_s, verdict.eta_s
     )
 
 
-def _of_all(sources: Sequence[SourceLag], windows: Mapping[str, Sequence[Sample]]) -> SourceLag | None:
-    """Return the state of the worst source, the sum of the records, and the longest lag with its bound."""
-    measured = [windows[source.topic][-1].lag for source in sources if windows.get(source.topic)]
-    lag = worst(measured)
-    if lag is None or not sources:
+def _of_all(sources: Sequence[SourceLag], readings: Mapping[str, LagReading]) -> SourceLag | None:
+    """Return the state of the worst source, the sum of the records, and the longest lag with its bound; None
+    when nothing was measured."""
+    lag = worst([readings[source.topic] for source in sources if source.topic in readings])
+    if lag is None:
         return None
     first = min(sources, key=lambda source: (SEVERITY[source.state], -(source.seconds or 0.0)))
+    if first.state is LagState.UNKNOWN:
+        return replace(first, records=None, seconds=None, error_s=None, eta_s=None)
     # The view has caught up when its slowest topic has.
     eta_s = max((source.eta_s for source in sources if source.eta_s is not None), default=None)
     return SourceLag(first.topic, first.state, first.cause, lag.records, lag.seconds, lag.error_s, eta_s)

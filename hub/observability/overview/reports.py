@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from hub.observability.lag.states import ReaderState
 from hub.record import Positions
 
 EXPIRY_PREFIX = "_hub.expiry."
+UNAPPLIED = "batches are committed, and the applier does not bring them into the store"
 
 
 class ViewSource(Protocol):
@@ -65,6 +67,21 @@ class ViewReport:
         if self.ttl is None or self.positions is None:
             return None
         return sum(at for tp, at in self.positions if tp.topic == f"{EXPIRY_PREFIX}{self.view}")
+
+    @property
+    def reader(self) -> ReaderState:
+        """The view's engine as the reader of its topics."""
+        silent = self.reason or "nobody has heard of it" if self.state == "unknown" else ""
+        # Between checkpoints, events that change no row do not advance the position; this is normal.
+        interval_s = (self.batch_ms or 0) / 1000 if self.state == "realtime" else 0.0
+        return ReaderState(
+            self.state,
+            self.reason,
+            committed_at_ms=self.committed_at_ms,
+            silent=silent,
+            why_stuck=UNAPPLIED if self.unapplied else "",
+            interval_s=interval_s,
+        )
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -20,9 +20,10 @@ from typer.testing import CliRunner
 
 from hub.alerts.alert_manager import AlertSnapshot, families
 from hub.alerts.config.alerts_yaml import QueryAlert
+from hub.alerts.export.grafana_dashboard import grafana_dashboard
+from hub.alerts.export.prometheus_rules import OUTSIDE, prometheus_rules
 from hub.alerts.model.rules import RULES, Promise, RuleChange, RuleChanges
 from hub.alerts.model.state_machine import AlertingState
-from hub.alerts.prometheus_export import OUTSIDE, grafana_dashboard, prometheus_rules
 from hub.alerts.runbooks import names, runbook
 from hub.cli import app
 from hub.completeness.canary.routes import families as of_canaries

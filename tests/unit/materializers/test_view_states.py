@@ -15,10 +15,9 @@ from hub.materializers.progress.engine_reports import EngineReport, engine_repor
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.progress.store_watch import ServerFacts, StoreWatch
 from hub.materializers.progress.view_states import Links, judged
-from hub.observability.lag.anchors import observed
-from hub.observability.lag.status import LagState
-from hub.observability.overview.reports import reports_of
-from hub.observability.overview.view_state import UNAPPLIED, Engine, Sample, assess, lag_of
+from hub.observability.lag.judge import LagRules, judge
+from hub.observability.lag.states import LagReading, LagState
+from hub.observability.overview.reports import UNAPPLIED, ViewReport, reports_of
 from hub.record import NewRecord
 
 ENGINE = EngineReport(1_000, frozenset({"people", "orders"}), "host:/project")
@@ -161,13 +160,14 @@ def test_a_record_that_is_no_report_changes_nothing(body: bytes) -> None:
 
 
 def test_the_lag_of_a_view_that_is_not_heard_is_unknown_and_of_one_that_is_not_applied_the_appliers() -> None:
-    ring = observed((), 100, 0, 0)
-    window = [Sample(at, 10, lag_of(ring, 10, at)) for at in (0, 100_000)]
+    waiting = LagReading(100_000, 10, 100, 90, 100.0, 100.0, idle_s=100.0)
     why = judged(told(), SILENT)["state:people"]["reason"]
-    unheard = assess(window, Engine("unknown", why, 1), 100_000)
+    silent = ViewReport("people", "unknown", why, committed_at_ms=1).reader
+    unheard = judge([waiting], [], silent, 100_000, LagRules())
     assert (unheard.state, unheard.cause) == (LagState.UNKNOWN, why)
-    behind = assess(window, Engine("live", None, 99_000, unapplied=True), 100_000)
-    assert (behind.state, behind.cause) == (LagState.STALLED, UNAPPLIED)
+    late = ViewReport("people", "live", committed_at_ms=99_000, unapplied=True).reader
+    behind = judge([waiting], [], late, 100_000, LagRules())
+    assert behind.state is LagState.STALLED and UNAPPLIED in behind.cause
 
 
 def test_a_batch_that_the_log_has_and_the_store_has_not_is_unapplied() -> None:

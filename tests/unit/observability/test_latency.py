@@ -19,7 +19,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.metrics.histogram import Histogram, edges_with
 from hub.observability.lag.anchors import Anchor
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LagState
 from hub.observability.latency.latency import SILENT_MS, WINDOW_MS, LatencyRow, Series, Tracks, rows_of
 from hub.observability.latency.pushes import MOST_SUBSCRIBERS, PATIENCE_MS, CoveredUpTo, Pushed, Pushes
 from hub.observability.latency.recorder import LatencyRecorder

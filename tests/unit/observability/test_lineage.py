@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hub.cli.monitor.lineage import line, why
 from hub.errors import CallerError, NotFound
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LagState
 from hub.observability.lineage.drawing import drawn
 from hub.observability.lineage.graph import Lineage, LineageEdge, LineageNode
 from hub.observability.lineage.live_graph import ViewStorage, lineage_of

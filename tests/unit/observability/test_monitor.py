@@ -14,7 +14,7 @@ from hub.errors import HubError, PeerError
 from hub.log import GroupDescription, MemoryCluster
 from hub.observability.export.routes import create_router
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import LagRules
+from hub.observability.lag.judge import LagRules
 from hub.observability.overview import monitor as monitor_module
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, MirrorStatuses, readers_of

@@ -13,7 +13,7 @@ from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability.export.metrics import exposition
 from hub.observability.export.objectives import observe_store
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LagState
 from hub.observability.overview import collector as collector_module
 from hub.observability.overview.collector import TOPICS_EVERY_S, Collector
 from hub.observability.overview.overview import TopicKind, kind_of
@@ -235,7 +235,7 @@ def test_a_view_that_is_gone_leaves_nothing_behind(stage: Stage) -> None:
     stage.views.records.clear()
     stage.pass_s(1)
     assert stage.collector.overview().views == ()
-    assert stage.collector.windows == {}
+    assert stage.collector.readings == {}
 
 
 def test_reports_join_state_and_progress() -> None:
@@ -294,7 +294,7 @@ def test_what_a_view_reads_no_more_is_not_remembered(stage: Stage) -> None:
         stage.topic(f"day.{number}")
         stage.views.records["progress:v"] = {"sources": {f"day.{number}": {"0": 0}}, "committed_at_ms": 1}
         stage.pass_s(int(TOPICS_EVERY_S) + 1)
-    assert set(stage.collector.windows["v"]) <= {"day.4", "shop.orders"}
+    assert set(stage.collector.readings["v"]) <= {"day.4", "shop.orders"}
 
 
 def test_a_view_past_the_end_of_a_topic_made_again_has_not_read_everything(stage: Stage) -> None:

@@ -16,7 +16,7 @@ from hub.cli.monitor.lag import line
 from hub.errors import PeerError
 from hub.observability import format
 from hub.observability.export.routes import create_router
-from hub.observability.lag.status import LagState
+from hub.observability.lag.states import LagState
 from hub.observability.overview.overview import (
     KafkaHealth,
     Overview,

@@ -10,18 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.observability.lag.status import (
-    SEVERITY,
-    LagReading,
-    LagRules,
-    LagState,
-    LagVerdict,
-    ReaderState,
-    WatchedConsumer,
-    mann_kendall,
-    theil_sen,
-    watch,
-)
+from hub.observability.lag.judge import LagRules
+from hub.observability.lag.states import SEVERITY, LagReading, LagState, LagVerdict, ReaderState
+from hub.observability.lag.trends import mann_kendall, theil_sen
+from hub.observability.lag.watching import WatchedConsumer, watch
 
 RULES = LagRules()
 CONNECTED = ReaderState(members=2)

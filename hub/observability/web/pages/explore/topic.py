@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hub.errors import nearest
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import SEVERITY, LagState
+from hub.observability.lag.states import SEVERITY, LagState
 from hub.observability.overview.overview import DLQ_SUFFIX, Overview, TopicKind, TopicLine
 from hub.schema_registry.registry.state_machine import Registry
 from hub.topics.tree.tree import TopicSpec

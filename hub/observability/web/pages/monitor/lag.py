@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hub.errors import CallerError
 from hub.observability.lag.consumers import LagRow
-from hub.observability.lag.status import SEVERITY, LagState
+from hub.observability.lag.states import SEVERITY, LagState
 from hub.observability.web.layout import Pager, paged
 
 PAGE = 100

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hub.errors import CallerError
-from hub.observability.lag.status import SEVERITY, LagState
+from hub.observability.lag.states import SEVERITY, LagState
 from hub.observability.latency.latency import STAGES, LatencyRow
 from hub.observability.web.layout import Pager, paged
 

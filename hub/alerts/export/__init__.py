@@ -1,0 +1,1 @@
+"""[core] Alerts for other systems: rules for Prometheus, a dashboard for Grafana."""
