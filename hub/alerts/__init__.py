@@ -18,6 +18,9 @@ Kafka is unavailable, decisions are kept in memory and written later, because th
     export/                [core]  the same rules for Prometheus, and a Grafana dashboard
     delivery/              notifications as messages; queues with retries; HTTP and SMTP
     alert_manager.py       [shell] the loop: observe, decide, write, send
+    alert_log.py           [shell] stored decisions, and which server may write them
+    snapshot.py            [core]  the present state for readers
+    alert_series.py        [core]  the series for ``/metrics``
     alerts_json.py         [core]  the JSON of ``/api/alerts``
     runbooks.py            [shell] the pages that explain each alert and its remedy
     routes.py              [edge]  FastAPI

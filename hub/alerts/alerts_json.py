@@ -7,12 +7,12 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from hub.alerts.alert_manager import AlertSnapshot
 from hub.alerts.delivery.payloads import object_name, object_path, runbook_path
 from hub.alerts.model.listing import ListedAlert
 from hub.alerts.model.matching import Matchers
 from hub.alerts.model.rules import Verdict
 from hub.alerts.model.state_machine import MOST_ALERTS, PAST, Alert, Silence
+from hub.alerts.snapshot import AlertSnapshot
 
 
 def alert_row(alert: Alert, silence: Silence | None, *, nobody: bool = False) -> dict[str, Any]:

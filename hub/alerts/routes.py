@@ -11,11 +11,11 @@ from fastapi import APIRouter, Body, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.alerts.alert_manager import AlertSnapshot
 from hub.alerts.alerts_json import body_of, rules_of, silence_row, silences_of
 from hub.alerts.model.listing import ListedAlert
 from hub.alerts.model.matching import Matchers, matchers_of
 from hub.alerts.model.state_machine import MOST_ALERTS, Silence
+from hub.alerts.snapshot import AlertSnapshot
 from hub.caller import done_by
 from hub.errors import CallerError
 from hub.topics.tree.tree import duration_ms

@@ -17,7 +17,8 @@ from postgres import Postgres
 from processes import Server, own_settings
 from typer.testing import CliRunner
 
-from hub.alerts.alert_manager import AlertManager, read
+from hub.alerts.alert_log import read
+from hub.alerts.alert_manager import AlertManager
 from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.delivery.notification_queues import NotificationQueues
 from hub.alerts.model.records import ALERTS_TOPIC

@@ -10,15 +10,9 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.alert_manager import (
-    CLAIM_HOLDS_MS,
-    LOOK_EVERY_MS,
-    WRITER,
-    AlertManager,
-    AlertSnapshot,
-    families,
-    read,
-)
+from hub.alerts.alert_log import CLAIM_HOLDS_MS, LOOK_EVERY_MS, WRITER, read
+from hub.alerts.alert_manager import AlertManager
+from hub.alerts.alert_series import families
 from hub.alerts.alerts_json import body_of, matchers_from, matchers_text
 from hub.alerts.config.alerts_yaml import Channel
 from hub.alerts.config.live_config import LiveAlerts
@@ -28,6 +22,7 @@ from hub.alerts.model.matching import labels_of, matchers_of
 from hub.alerts.model.records import ALERTS_TOPIC, StoredAlerts
 from hub.alerts.model.rules import AlertRule, Observation, RuleChanges, RuleObservations, Verdict
 from hub.alerts.model.state_machine import GroupKey, Notification
+from hub.alerts.snapshot import AlertSnapshot
 from hub.errors import CallerError, ConfigError, Conflict, HubFault, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader, MemoryWriter
 from hub.record import NewRecord, Record
@@ -183,7 +178,7 @@ def test_while_kafka_takes_nothing_people_are_told_and_it_is_written_later(world
     desk.sent(box.put_in[0])
     world.cluster.cut = False
     known = step(world, desk)
-    assert known.troubles == () and not desk.unsaved
+    assert known.troubles == () and not desk.log.unsaved
     again, again_box = world.desk()
     assert step(world, again).firing == 1
     assert again_box.put_in == []

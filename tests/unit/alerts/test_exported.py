@@ -18,13 +18,14 @@ from browser.staged_estate import estate
 from mirror_statuses import status
 from typer.testing import CliRunner
 
-from hub.alerts.alert_manager import AlertSnapshot, families
+from hub.alerts.alert_series import families
 from hub.alerts.config.alerts_yaml import QueryAlert
 from hub.alerts.export.grafana_dashboard import grafana_dashboard
 from hub.alerts.export.prometheus_rules import OUTSIDE, prometheus_rules
 from hub.alerts.model.rules import RULES, Promise, RuleChange, RuleChanges
 from hub.alerts.model.state_machine import AlertingState
 from hub.alerts.runbooks import names, runbook
+from hub.alerts.snapshot import AlertSnapshot
 from hub.cli import app
 from hub.completeness.canary.routes import families as of_canaries
 from hub.completeness.canary.runner import Canaries

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.alerts.alert_manager import AlertSnapshot
 from hub.alerts.alerts_json import rows_of, rules_of, silences_of
 from hub.alerts.model.listing import ListedAlert
+from hub.alerts.snapshot import AlertSnapshot
 from hub.observability.web.layout import Pager, paged
 
 PAGE = 50

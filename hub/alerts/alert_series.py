@@ -1,0 +1,77 @@
+"""[core] Series of alerts for ``/metrics``: a few per rule and channel, and one per firing alert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from hub.alerts.delivery.notification_queues import ChannelStatus
+from hub.alerts.model.rules import RULES
+from hub.alerts.snapshot import AlertSnapshot
+
+# Limit of alerts with a series of their own.
+MOST_SERIES = 200
+
+
+def families(known: AlertSnapshot, notifications: int = 0) -> Iterator[Metric]:
+    """Yield all series. While nothing is evaluated, the series of alerts have no samples."""
+    evaluated = GaugeMetricFamily("hub_alerts_watched", "1 while this server judges alerts and tells of them")
+    evaluated.add_metric([], 0.0 if known.error else 1.0)
+    yield evaluated
+    wrong = GaugeMetricFamily("hub_alert_file_errors", "Errors in alerts.yaml and alerts/*.yaml")
+    wrong.add_metric([], known.file_errors)
+    yield wrong
+    yield from _of_rules(known)
+    yield _of_alerts(known)
+    yield from _of_channels(known.channels)
+    yield CounterMetricFamily("hub_alert_notifications", "Notifications that were made", value=notifications)
+
+
+def _of_rules(known: AlertSnapshot) -> tuple[Metric, Metric]:
+    firing = GaugeMetricFamily(
+        "hub_alerts_firing", "Alerts that fire, by rule and severity", labels=["alertname", "severity"]
+    )
+    objects = GaugeMetricFamily(
+        "hub_alert_objects", "Objects that a rule looks at, by what is seen", labels=["alertname", "state"]
+    )
+    for each in known.rules if known.error is None else ():
+        if each.rule.kind == "slo" and each.rule.name not in RULES:
+            continue
+        firing.add_metric([each.rule.name, each.rule.severity], each.firing)
+        for state, number in (("good", each.good), ("bad", each.bad), ("unknown", each.unknown)):
+            if number is not None:
+                objects.add_metric([each.rule.name, state], number)
+    return firing, objects
+
+
+def _of_alerts(known: AlertSnapshot) -> Metric:
+    """Return the series of the alerts that have fired for longest."""
+    found = GaugeMetricFamily(
+        "hub_alert_firing",
+        "1 for an alert that fires; silenced says whether somebody is told",
+        labels=["alertname", "severity", "owner", "object", "silenced"],
+    )
+    if known.error is None:
+        firing = [each for each in known.listing.open if each.alert.firing]
+        for each in sorted(firing, key=lambda each: each.alert.fired_at_ms or 0)[:MOST_SERIES]:
+            alert, silenced = each.alert, str(each.silence is not None).lower()
+            object = ",".join(f"{name}={value}" for name, value in alert.object)
+            found.add_metric([alert.rule, each.severity, each.owner, object[:300], silenced], 1.0)
+    return found
+
+
+def _of_channels(channels: Sequence[ChannelStatus]) -> tuple[Metric, ...]:
+    label = ["channel"]
+    sent = CounterMetricFamily("hub_alert_sent", "Notifications that a channel took", labels=label)
+    failed = CounterMetricFamily("hub_alert_failed", "Tries that a channel did not take", labels=label)
+    given_up = CounterMetricFamily(
+        "hub_alert_given_up", "Notifications that were given up after all tries", labels=label
+    )
+    waiting = GaugeMetricFamily("hub_alert_waiting", "Notifications that wait for a channel", labels=label)
+    for channel in channels:
+        sent.add_metric([channel.name], channel.sent)
+        failed.add_metric([channel.name], channel.failed)
+        given_up.add_metric([channel.name], channel.given_up)
+        waiting.add_metric([channel.name], channel.waiting)
+    return sent, failed, given_up, waiting
