@@ -131,8 +131,8 @@ class AlertLog:
         self.close()
 
     def take_back(self) -> bool:
-        """Return True if this fenced server is active again. What it had not written is dropped: it is based
-        on a state that another server may have changed since."""
+        """Return True if this fenced server is active again. Drops records that are not
+        written yet, since another server may have changed the state they are based on."""
         now_ms = self.now_ms()
         if now_ms < self._look_at_ms:
             return False

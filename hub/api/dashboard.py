@@ -112,7 +112,7 @@ def start_measuring(
 
 
 def trace_pushes(watcher: Watcher, measurers: Measurers, opened: AsyncExitStack) -> None:
-    """Record the latency of what subscribers are sent; with tracing, make spans of it."""
+    """Record the latency of pushes to subscribers, and with tracing their spans."""
     watcher.pushed, watcher.told = measurers.latency.pushed, measurers.latency.told
     known = spans()
     if known is not None:

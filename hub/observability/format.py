@@ -62,6 +62,28 @@ def seconds(value: float | None) -> str:
     return f"{value / 3600:.1f} h" if value < 172_800 else f"{value / 86_400:.0f} d"
 
 
+def duration(ms: float | None) -> str:
+    """Format how long something took, exactly enough to compare: 89 ms, 2.4 s, 6 min 12 s, 2 h 5 min.
+
+    >>> duration(372_220), duration(59_999), duration(7_500_000)
+    ('6 min 12 s', '1 min 0 s', '2 h 5 min')
+    """
+    if ms is None:
+        return UNKNOWN
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    if ms < 59_950:
+        return f"{ms / 1_000:.1f} s"
+    whole = round(ms / 1_000)
+    if whole < 3_600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(ms / 60_000)
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = round(ms / 3_600_000)
+    return f"{hours // 24} d {hours % 24} h"
+
+
 def bound(value: float | None, error_s: float | None) -> str:
     """Format the error bound that follows a lag; "or more" without an upper bound."""
     if value is None:

@@ -30,7 +30,7 @@ SEVERITY = {state: rank for rank, state in enumerate(LagState)}
 
 
 class Level(StrEnum):
-    """How bad a state is, as every page, terminal and drawing colors it."""
+    """Level of a state; pages, drawings and terminals have one color for each."""
 
     bad = "bad"
     warn = "warn"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hub.observability.lineage.graph import KINDS, Lineage, LineageEdge, LineageNode
 
 BOX, HIGH, ACROSS, DOWN, EDGE_OF = 196, 46, 116, 16, 8
+# Most characters of a name in a box; pixels of one character and of the space around the name.
+LONGEST_NAME, _CHARACTER, _AROUND = 40, 7.5, 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Drawing:
     height: int
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
-    box: int = BOX
+    box: int
     high: int = HIGH
 
 
@@ -65,6 +68,7 @@ def drawn(graph: Lineage) -> Drawing:
         layers[number].sort(key=lambda id: (middle(id), id))
         place.update({id: at for at, id in enumerate(layers[number])})
     tallest = max((len(ids) for ids in layers.values()), default=0)
+    box = box_width(node.name for node in graph.nodes.values())
     at: dict[str, Box] = {}
     for column, number in enumerate(sorted(layers)):
         ids = layers[number]
@@ -72,13 +76,13 @@ def drawn(graph: Lineage) -> Drawing:
         for row, id in enumerate(ids):
             at[id] = Box(
                 graph.nodes[id],
-                EDGE_OF + column * (BOX + ACROSS),
+                EDGE_OF + column * (box + ACROSS),
                 EDGE_OF + above + row * (HIGH + DOWN),
             )
     lines = []
     for edge in graph.edges:
         one, two = at[edge.source], at[edge.target]
-        x1, y1, x2, y2 = one.x + BOX, one.y + HIGH // 2, two.x, two.y + HIGH // 2
+        x1, y1, x2, y2 = one.x + box, one.y + HIGH // 2, two.x, two.y + HIGH // 2
         bend = max(30, (x2 - x1) // 2)
         path = f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}"
         # Place the label nearer to the start: many edges end in one box, and their labels would overlap
@@ -86,11 +90,19 @@ def drawn(graph: Lineage) -> Drawing:
         lines.append(Line(edge, path, x1 + (x2 - x1) * 2 // 5, y1 + (y2 - y1) * 3 // 10))
     columns = len(layers)
     return Drawing(
-        2 * EDGE_OF + columns * BOX + max(0, columns - 1) * ACROSS,
+        2 * EDGE_OF + columns * box + max(0, columns - 1) * ACROSS,
         2 * EDGE_OF + tallest * HIGH + max(0, tallest - 1) * DOWN,
         tuple(at.values()),
         tuple(lines),
+        box,
     )
+
+
+def box_width(names: Iterable[str]) -> int:
+    """Return the width in which the longest name fits; names of more than ``LONGEST_NAME`` characters are
+    shortened."""
+    most = max((min(len(name), LONGEST_NAME) for name in names), default=0)
+    return max(BOX, round(most * _CHARACTER) + _AROUND)
 
 
 def _layers(graph: Lineage) -> dict[str, int]:

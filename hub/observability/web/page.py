@@ -41,6 +41,7 @@ def _environment() -> Environment:
         format.short,
         format.rate,
         format.seconds,
+        format.duration,
         format.bound,
         format.ago,
         format.clock,

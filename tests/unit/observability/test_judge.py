@@ -29,7 +29,7 @@ NOBODY = ReaderState(members=0)
 
 
 def reading(records: int, waited_s: float, ago_s: int = 0, **more: Any) -> LagReading:
-    """A reading ``ago_s`` before now: so many records wait, the oldest for so long, known to the second."""
+    """Return a reading taken ``ago_s`` before now, with an error bound of half a second."""
     facts = {"position": 1_000, "end": 1_000 + records, "records": records}
     return LagReading(NOW - ago_s * 1000, **{**facts, "low_s": waited_s, "high_s": waited_s + 1, **more})
 

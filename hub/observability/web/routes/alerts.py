@@ -42,7 +42,7 @@ def alert_routes(sources: PageSources) -> APIRouter:
 
     @pages.page("/alerts/runbooks/{name}", "monitor/runbook.html")
     def runbook_page(request: Request, name: str) -> Mapping[str, Any]:
-        """What an alert means and what to do."""
+        """The runbook of an alert: its meaning and its remedy."""
         return {"name": name, "blocks": runbook(name)}
 
     add_silence_forms(pages, manager)

@@ -49,7 +49,7 @@ def connect_routes(sources: PageSources) -> APIRouter:
     @pages.page("/connect", "monitor/connect.html", for_programs=True)
     def connect_list(request: Request, q: Text = "", state: Text = "", page: int = 1) -> connect.ConnectPage:
         """Kafka Connect's connectors and tasks, the worst first; with ``q`` in a name or a worker's, in a
-        ``state``. What no worker tells now is UNKNOWN, and ``of`` null while nothing was ever heard."""
+        ``state``. The state is UNKNOWN while its workers do not answer; ``of`` is null before the first answer."""
         return connect.connect_page(sources.topics.overview().connect, q.strip(), state, page)
 
     return pages.routes

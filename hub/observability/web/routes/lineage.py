@@ -43,7 +43,7 @@ def lineage_routes(sources: PageSources) -> APIRouter:
 
     @pages.routes.get("/api/openlineage", tags=["pages"], response_model=None)
     def as_open_lineage() -> Response:
-        """The same as OpenLineage's job events, with the columns of views."""
+        """Return lineage as OpenLineage job events, with the columns of views."""
         whole, _, mirrored = graph(sources, _MIRRORS_S)
         views = [node.name for node in whole.nodes.values() if node.kind == "view"]
         at = datetime.now(UTC).isoformat(timespec="seconds")

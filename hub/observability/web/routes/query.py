@@ -19,7 +19,7 @@ def query_routes(sources: PageSources) -> APIRouter:
     def query_console(
         request: Request, sql: Annotated[str, Query(max_length=20_000)] = ""
     ) -> Mapping[str, Any]:
-        """What the console offers: views with rows, the project's saved queries."""
+        """Views and saved queries that the console offers."""
         overview = sources.topics.overview()
         names = [view.name for view in overview.views]
         return {"sql": sql, "views": names, "error": overview.error, "saved": sources.saved()}

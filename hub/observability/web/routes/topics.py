@@ -39,7 +39,7 @@ def topic_routes(sources: PageSources) -> APIRouter:
 
     @pages.page("/topics/{name}", "explore/topic.html")
     def topic_page(request: Request, name: str) -> topic.TopicPage:
-        """One topic: what it is, whose, how it flows, its schemas, who reads it, what is made of it."""
+        """One topic: its owner, rates, schemas and readers, and the views made of it."""
         return page_of(sources, name)
 
     @pages.page("/topics/{name}/settings", "explore/settings_page.html", for_programs=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from hub.errors import CallerError
+from hub.observability.lineage.drawing import LONGEST_NAME
 from hub.observability.lineage.graph import LatenessPath, Lineage, LineageEdge, LineageNode
 from hub.observability.lineage.open_lineage import Columns
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 
 MOST_NODES = 120
 MOST_STEPS = 9
-_SHORT = 24
 
 # Entry of ``missing`` until the mirrors' clusters have been read once.
 ASKING = "mirrors: their clusters are being asked"
@@ -76,7 +76,7 @@ def unreported_mirrors(mirrors: MirrorFacts) -> tuple[str, ...]:
     return tuple(f"mirror {each['mirror']}: {each.get('reason', '')}" for each in silent)
 
 
-def short(name: str, most: int = _SHORT) -> str:
+def short(name: str, most: int = LONGEST_NAME) -> str:
     """Shorten a name at the beginning, since its end distinguishes it from its neighbors.
 
     >>> short("nyc.jfk.departures", 12)
