@@ -28,7 +28,7 @@ from hub.kafka.log_dirs import log_dirs
 from hub.kafka.protocol.sockets import exchange
 from hub.kafka.protocol.unpacked_size import UnpackedBounds
 from hub.log import Cluster, Reader, Writer, WriterFenced
-from hub.materializers.engine.runner import keep_short
+from hub.materializers.engine.plans.topics import keep_short
 from hub.materializers.progress.records import PROGRESS_CONFIG
 from hub.observability.cluster.health import health_of
 from hub.record import NewRecord, Positions, Record, TopicPartition

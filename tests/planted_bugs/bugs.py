@@ -46,7 +46,7 @@ _TABLES = "hub.materializers.stores.sql.tables"
 _QUERIES = "hub.materializers.stores.sql.queries"
 _CATALOG = "hub.materializers.stores.sql.catalog"
 _APPLIER = "hub.materializers.applying.applier"
-_ENGINE = "hub.materializers.engine.runner"
+_BATCHES = "hub.materializers.engine.batch_reports"
 _BATCH = "hub.replication.engine.batch_engine"
 _GATEWAY = "hub.topics.gateway.gateway"
 _REPEATED = "hub.topics.gateway.repeated_requests"
@@ -124,7 +124,7 @@ BUGS: dict[str, Bug] = {
     ),
     # ---- materializer
     "progress covers what is not read yet": Bug(
-        _ENGINE,
+        _BATCHES,
         "batch.sources,\n            Positions(),\n            batch.input_rows,",
         "Positions({tp: offset + 40 for tp, offset in batch.sources}),\n            Positions(),\n            batch.input_rows,",
         _KILLS,
@@ -138,9 +138,9 @@ BUGS: dict[str, Bug] = {
         _STALE,
     ),
     "a view built anew counts its versions from nothing": Bug(
-        _ENGINE,
-        "generation = version.number",
-        "generation = 0",
+        "hub.materializers.engine.plans.generations",
+        "return version.number",
+        "return 0",
         ("a checkpoint is gone",),
         ("KeyReader",),
     ),

@@ -97,7 +97,7 @@ def materialize(
 
     Example: hub materialize
     """
-    from hub.materializers.engine.runner import run
+    from hub.materializers.engine.process import run
 
     if only is not None:
         os.nice(_NICE)

@@ -261,7 +261,7 @@ def replay_late(
     from hub.kafka import own_cluster
     from hub.materializers.definition.load import load_view, view_files
     from hub.materializers.definition.sql_view import SqlView, duration_ms
-    from hub.materializers.engine.late_events import by_window, late_event, needed_ms, window_ms
+    from hub.materializers.progress.late_events import by_window, late_event, needed_ms, window_ms
     from hub.schema_registry.client.registry_client import RegistryClient
     from hub.topics.dead_letters.queue import DeadLetters
 

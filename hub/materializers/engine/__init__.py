@@ -1,8 +1,15 @@
-"""The materializer process: one Spark session, one thread per view, each running its plan until the view
-changes.
+"""The materializer process: one Spark session, one thread per version of a view.
 
-``runner.py`` has the process and the loop of one view. Its helpers: ``disks.py`` detects a full disk,
-``file_watch.py`` detects changed files, ``stall_clock.py`` detects a stalled batch, ``late_events.py``
-measures how late events were, and ``unknown_schema_ids.py`` remembers schema ids that no registry knew.
-``report_thread.py`` reports to ``_hub.progress``.
+::
+
+    process.py ──starts──▶ view_thread.py ──asks──▶ life_cycle.py: (life, event) → (life, actions)
+                              │ carries out            vocabulary: life_events.py
+                              ├─▶ plans/             plan: definition, schemas, topics, generation
+                              ├─▶ running_query.py   start, watch and stop Spark's query
+                              ├─▶ batch_reports.py   committed batches → progress
+                              └─▶ failures.py        what was raised → a failure that the life cycle knows
+
+``stall_watch.py`` with ``stall_clock.py`` detects a stalled batch, ``disks.py`` a full disk, ``file_watch.py``
+changed files. ``removal.py`` removes dropped versions, ``report_thread.py`` reports to ``_hub.progress``, and
+``parts.py`` has what all threads share.
 """

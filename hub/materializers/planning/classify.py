@@ -792,8 +792,8 @@ def _unnamed(projection: exp.Expr) -> exp.Expr:
 # ---- views that an upgrade recomputes
 
 # Comments that are added to the SQL text: a view with such a comment gets another fingerprint
-# (engine/runner.py hashes the text) and is rebuilt in parallel. The view keeps the comment for good; other
-# views keep their fingerprint and continue after an upgrade.
+# (engine/plans/fingerprints.py hashes it) and is rebuilt in parallel. The view keeps the comment for good;
+# other views keep their fingerprint and continue after an upgrade.
 _UNDROPPED = "-- late events of no window are rows"
 _FINER = "-- a key's text has microseconds"
 

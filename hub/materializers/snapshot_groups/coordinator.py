@@ -270,15 +270,25 @@ def _check(members: Sequence[Member]) -> None:
 
 
 class RunningVersion(Protocol):
-    """A version of a view and the state of its thread."""
+    """A version of a view and the state of its thread.
 
-    table: str
-    member: Member | None
-    unheld: str | None  # why its query cannot be held
-    said: tuple[str, str | None]  # its state, and the reason
+    ``unheld``: why its query cannot be held. ``said``: its state, and the reason.
+    """
+
+    @property
+    def table(self) -> str: ...
 
     @property
     def group(self) -> str | None: ...
+
+    @property
+    def member(self) -> Member | None: ...
+
+    @property
+    def unheld(self) -> str | None: ...
+
+    @property
+    def said(self) -> tuple[str, str | None]: ...
 
     @property
     def served(self) -> bool: ...

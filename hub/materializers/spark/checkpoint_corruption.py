@@ -17,7 +17,6 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -164,22 +163,6 @@ def _note(aside: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return body
-
-
-@dataclass(slots=True)
-class CorruptionSuspicion:
-    """Confirms corruption when the same state is reported corrupt twice in a row. One report may be about a
-    passing copy."""
-
-    said: str | None = None
-
-    def confirmed(self, why: str) -> bool:
-        again, self.said = self.said is not None, why
-        return again
-
-    def cleared(self) -> None:
-        """Reset: a batch was committed."""
-        self.said = None
 
 
 def _entries(log: Path) -> dict[int, Path]:

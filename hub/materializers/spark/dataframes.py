@@ -98,7 +98,7 @@ class SchemaAnswers:
     """Answers of the registry: every id that it had, and how far the log reached before it was asked.
 
     ``refused`` and every id above ``above`` were asked for in vain before: see
-    ``engine/unknown_schema_ids.py``.
+    ``engine/plans/unknown_schema_ids.py``.
     """
 
     ids: frozenset[int] = frozenset()

@@ -200,7 +200,7 @@ class World:
                     view.query.tick()
             self.commit(view)
 
-    # ---- what the thread of a view does (engine.Runner)
+    # ---- what the thread of a view does (engine/view_thread.py)
 
     def end(self, view: View) -> None:
         if view.member is not None:

@@ -12,7 +12,6 @@ import pytest
 from hub.errors import HubFault
 from hub.materializers.spark import checkpoint_corruption, delta_engine
 from hub.materializers.spark.checkpoint_corruption import (
-    CorruptionSuspicion,
     aside_of,
     corruption_of_message,
     lately,
@@ -197,14 +196,6 @@ def test_how_often_it_was_within_the_hour(tmp_path: Path) -> None:
     assert lately(aside, 1_500) == [1_000], "a clock that was set back"
     write(aside / "hub.damage", "{}")  # as an earlier hub wrote it
     assert lately(aside, hour_ms) == []
-
-
-def test_what_is_said_once_is_doubted_and_believed_the_second_time_in_a_row() -> None:
-    doubt = CorruptionSuspicion()
-    assert not doubt.confirmed("a")
-    doubt.cleared()
-    assert not doubt.confirmed("b")
-    assert doubt.confirmed("c")
 
 
 def test_a_view_computed_anew_in_its_place_says_why() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
@@ -16,13 +15,23 @@ from hub.log import MemoryCluster, MemoryReader
 from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_files
-from hub.materializers.engine import runner as engine
-from hub.materializers.engine.runner import ProgressQueue, Runner
+from hub.materializers.engine.batch_reports import BatchReports
+from hub.materializers.engine.parts import EngineParts, VersionName
+from hub.materializers.engine.plans.checkpoint_note import CheckpointFolder
+from hub.materializers.engine.plans.compile import CompiledView
+from hub.materializers.engine.plans.definitions import DefinitionChoice
+from hub.materializers.engine.plans.generations import GenerationChoice
+from hub.materializers.engine.plans.planner import ViewPlanner, have_changed
+from hub.materializers.engine.plans.slot_demand import foreseen_slots
+from hub.materializers.isolation.processes import SharedProcess
+from hub.materializers.progress.progress_queue import ProgressQueue
+from hub.materializers.progress.published import published_progress
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.spark import session as spark
 from hub.materializers.spark.dataframes import Input, SchemaAnswers
 from hub.materializers.spark.slots import Slots
-from hub.record import Positions, TopicPartition
+from hub.materializers.versions.version_log import VersionLog
+from hub.record import NewRecord, Positions, TopicPartition
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "k", "type": "string"}]}
 FILE = "view: v\nsources: {s: {topic: crm.*.orders, key: k}}\nfields: {k: s.k}\n"
@@ -42,12 +51,20 @@ class Stage:
         self.view = View.model_validate(
             {"view": "v", "sources": {"s": {"topic": "crm.*.orders", "key": "k"}}, "fields": {"k": "s.k"}}
         )
-        self.runner = self.started()
+        self.name = VersionName(folder / "views" / "v.yaml")
+        cluster, none = cast(Any, self.cluster), cast(Any, None)
+        versions, isolation = VersionLog(cluster, self.cluster.writer()), SharedProcess(self.settings)
+        self.parts = EngineParts(
+            self.settings, none, Slots(4, 4, 8), cluster, none, self.board, versions, isolation
+        )
+        self.planned_topics: dict[str, tuple[str, int]] = {}
 
-    def started(self) -> Runner:
-        path, none = self.settings.project / "views" / "v.yaml", cast(Any, None)
-        slots = Slots(4, 4, 8)
-        return Runner(path, self.settings, none, slots, cast(Any, self.cluster), none, self.board)
+    @property
+    def folder(self) -> CheckpointFolder:
+        return CheckpointFolder(self.settings.checkpoints, "v", "v", self.settings.damaged_rebuilds)
+
+    def stale(self, plan: spark.ViewPlan) -> bool:
+        return have_changed(self.planned_topics, plan.inputs, self.cluster.topics())
 
     def topic(self, name: str, partitions: int = 1) -> None:
         """Made, or made anew."""
@@ -58,15 +75,14 @@ class Stage:
         del self.cluster.logs[name], self.cluster.descriptions[name]
 
     def planned(self, *static: str) -> spark.ViewPlan:
-        """As the runner plans it, where it comes to topics; ``static``: topics of a table beside."""
+        """As the planner does, where it comes to topics; ``static``: topics of a table beside."""
         compiled = shape(self.view, {"s": SCHEMA})
         mine = tuple(sorted(name for name in self.cluster.topics() if name.startswith("crm.")))
         inputs = [Input(compiled.sources[0], mine, (), SCHEMA)]
         inputs += [Input(replace(compiled.sources[0], topic=name), (name,), (), SCHEMA) for name in static]
         known = self.cluster.topics()
         read = [*mine, *static]
-        self.runner.logs = {name: (known[name].topic_id, known[name].partitions) for name in read}
-        self.runner.stamp = engine._stamp(self.runner.path)
+        self.planned_topics = {name: (known[name].topic_id, known[name].partitions) for name in read}
         return spark.ViewPlan(
             compiled, tuple(inputs), SchemaAnswers(), SCHEMA, 1, 1, self.settings.checkpoints, 2
         )
@@ -74,8 +90,11 @@ class Stage:
     def generation(self, rules: int = 1) -> int:
         """Of a start of the hub."""
         mine = {n: each.topic_id for n, each in self.cluster.topics().items() if n.startswith("crm.")}
-        made = SimpleNamespace(view=self.view, fingerprint="one", delta=None, inputs=(), rules=rules)
-        return self.started()._generation(cast(Any, made), mine, 2)[0]
+        made = CompiledView(self.view, (), SCHEMA, "one", rules)
+        return GenerationChoice(self.parts, self.name, self.folder).choose(made, mine, 2).number
+
+    def rules(self) -> int:
+        return DefinitionChoice(self.parts, self.name, cast(Any, None), self.folder).rules()
 
 
 @pytest.fixture
@@ -86,9 +105,9 @@ def stage(tmp_path: Path) -> Stage:
 def test_a_plan_with_a_static_table_beside_is_not_stale_by_itself(stage: Stage) -> None:
     stage.topic("cities", 2)
     plan = stage.planned("cities")
-    assert not stage.runner._stale(plan)
+    assert not stage.stale(plan)
     stage.cluster.add_partitions("cities", 3)
-    assert stage.runner._stale(plan)
+    assert stage.stale(plan)
 
 
 @pytest.mark.parametrize("topic", ["crm.a.orders", "cities"])
@@ -96,7 +115,7 @@ def test_a_plan_is_stale_when_a_topic_of_it_is_another_one_by_now(stage: Stage, 
     stage.topic("cities")
     plan = stage.planned("cities")
     stage.topic(topic)
-    assert stage.runner._stale(plan)
+    assert stage.stale(plan)
 
 
 def test_a_topic_that_joined_a_pattern_later_is_missed_when_it_is_made_anew_or_gone(stage: Stage) -> None:
@@ -115,7 +134,7 @@ def test_a_topic_that_joined_a_pattern_later_is_missed_when_it_is_made_anew_or_g
 
 def test_a_state_that_was_made_before_rules_had_numbers_goes_on_with_its_own(stage: Stage) -> None:
     """And with columns that have neither defaults nor aliases."""
-    assert stage.generation() == 1 and stage.started()._rules() == 1
+    assert stage.generation() == 1 and stage.rules() == 1
     path = stage.settings.checkpoints / "v" / "plan.json"
     note = orjson.loads(path.read_bytes())
     of = {
@@ -128,7 +147,7 @@ def test_a_state_that_was_made_before_rules_had_numbers_goes_on_with_its_own(sta
         "latest": {"s": of},
     }
     path.write_bytes(orjson.dumps(before))
-    assert stage.started()._rules() == 0
+    assert stage.rules() == 0
     assert stage.generation(rules=0) == 1
     note = orjson.loads(path.read_bytes())
     assert (note["rules"], note["resolves"]) == (0, True)
@@ -185,25 +204,32 @@ def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(
 
 def test_what_was_told_of_a_log_that_is_no_more_is_waited_for_no_longer(stage: Stage) -> None:
     plan = stage.planned()
-    stage.runner.untold = Positions.of([("crm.a.orders", 0, 10)])
-    stage.runner._hold(plan)  # a new checkpoint, into which real-time mode wrote nothing
-    assert stage.runner.untold == Positions()
+    reports = BatchReports(stage.parts, "v", ViewPlanner(stage.parts, stage.name))
+    mark = plan.checkpoint / "hub.realtime"
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    stage.cluster.writer().append([NewRecord("crm.a.orders", b"k", b"v", partition=0)] * 10)
+    reports.begin(plan)
+    assert reports.held_until == Positions.of([("crm.a.orders", 0, 10)])
+    mark.unlink()
+    reports.begin(plan)  # a new checkpoint, into which real-time mode wrote nothing
+    assert reports.held_until == Positions()
 
 
 def test_half_of_the_progress_is_not_taken_for_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Progress("v", 5, 1, "live", Positions(), Positions(), 1, 1, 1)
     stage.cluster.writer().append([progress.record()])
-    assert stage.runner._published_generation() == 5
+    assert published_progress(stage.cluster, "v", "views.v", 10.0) == progress
+    assert stage.generation() == 6
     monkeypatch.setattr(MemoryReader, "poll", lambda *_: [])
-    stage.runner.settings = stage.settings.model_copy(update={"kafka_timeout_s": 0.05})
     with pytest.raises(HubError, match="cannot be read to its end"):
-        stage.runner._published_generation()
+        published_progress(stage.cluster, "v", "views.v", 0.05)
 
 
 def test_a_file_that_cannot_be_opened_is_its_own_views_trouble(stage: Stage) -> None:
     views = stage.settings.project / "views"
     (views / "folder.yaml").mkdir()
-    assert engine._slots(stage.settings, cast(Any, stage.cluster)).most is not None
+    assert foreseen_slots(stage.settings, cast(Any, stage.cluster)).most is not None
     (views / ".#v.yaml").symlink_to("who@where.1234")  # Emacs, of a file that is not saved
     (views / "gone.yaml").symlink_to(views / "nothing.yaml")
     assert [path.name for path in view_files(stage.settings.project)] == ["folder.yaml", "v.yaml"]

@@ -11,18 +11,25 @@ from hub.config import Settings
 from hub.log import MemoryCluster
 from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.entity_view import View
-from hub.materializers.engine.runner import ProgressQueue, Runner
+from hub.materializers.engine.batch_reports import BatchReports
+from hub.materializers.engine.life_cycle import advance, mode_of
+from hub.materializers.engine.life_events import QueryStarted, ReportState, ViewLife
+from hub.materializers.engine.parts import EngineParts, VersionName
+from hub.materializers.engine.plans.planner import ViewPlanner
+from hub.materializers.engine.running_query import running_standing
+from hub.materializers.progress.progress_queue import ProgressQueue
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import session as spark
 from hub.materializers.spark.dataframes import Input, SchemaAnswers
 from hub.materializers.spark.slots import Slots
+from hub.materializers.versions.version_log import VersionLog
 from hub.record import NewRecord, Positions
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "k", "type": "string"}]}
 
 
 class Stage:
-    """A runner of one view, its log with events in it, no Spark."""
+    """The reports of one view, its log with events in it, no Spark."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = MemoryCluster()
@@ -35,22 +42,20 @@ class Stage:
         inputs = (Input(compiled.sources[0], ("in",), (), SCHEMA),)
         self.plan = spark.ViewPlan(compiled, inputs, SchemaAnswers(), SCHEMA, 1, 1, folder, 2)
         self.board = ProgressQueue(cast(Any, self.cluster), self.cluster.writer())
-        self.runner = Runner(
-            folder / "v.yaml",
-            Settings(),
-            cast(Any, None),
-            Slots(4, 4, 8),
-            cast(Any, self.cluster),
-            cast(Any, None),
-            self.board,
-        )
-        self.runner.view = view
+        none = cast(Any, None)
+        cluster = cast(Any, self.cluster)
+        versions, slots = VersionLog(cluster, self.cluster.writer()), Slots(4, 4, 8)
+        self.parts = EngineParts(Settings(), none, slots, cluster, none, self.board, versions, none)
+        self.path = folder / "v.yaml"
+        self.planner = ViewPlanner(self.parts, VersionName(self.path))
+        self.planner.view = view
+        self.reports = BatchReports(self.parts, "v", self.planner)
 
     def events(self, count: int) -> None:
         self.cluster.writer().append([NewRecord("in", b"k", b"v", partition=0)] * count)
 
     def commits(self, offset: int, mode: Mode) -> None:
-        self.runner._report(self.plan, spark.CommittedBatch(1, Positions.of([("in", 0, offset)]), 1, 1), mode)
+        self.reports.report(self.plan, spark.CommittedBatch(1, Positions.of([("in", 0, offset)]), 1, 1), mode)
 
     @property
     def told(self) -> int | None:
@@ -68,14 +73,14 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def test_a_micro_batch_view_tells_of_every_batch(stage: Stage) -> None:
-    stage.runner._hold(stage.plan)
+    stage.reports.begin(stage.plan)
     stage.commits(4, "live")
     assert stage.told == 4
 
 
 def test_after_a_stop_in_real_time_nothing_is_told_before_all_that_may_have_been_read(stage: Stage) -> None:
     (stage.plan.checkpoint / "hub.realtime").touch()
-    stage.runner._hold(stage.plan)
+    stage.reports.begin(stage.plan)
     stage.events(5)  # of these nothing was read before
     stage.commits(9, "live")
     assert stage.told is None
@@ -86,7 +91,7 @@ def test_after_a_stop_in_real_time_nothing_is_told_before_all_that_may_have_been
 def test_a_micro_batch_past_it_ends_the_caution_a_checkpoint_does_not(stage: Stage) -> None:
     mark = stage.plan.checkpoint / "hub.realtime"
     mark.touch()
-    stage.runner._hold(stage.plan)
+    stage.reports.begin(stage.plan)
     stage.commits(10, "realtime")
     assert mark.exists()
     stage.commits(9, "live")
@@ -134,8 +139,10 @@ def test_a_catch_up_that_ended_is_told_live_with_its_events_and_its_time(
     told = spark.CommittedBatch(3, reached if same else Positions.of([("in", 0, 9)]), 1_000, 250)
     monkeypatch.setattr(spark, "last_batch", lambda query, seen: told)
     monkeypatch.setattr(spark, "committed_batch", lambda checkpoint: spark.CommittedBatch(3, reached, 0, 0))
-    assert stage.runner._report_last(stage.plan, cast(Any, None), "bulk", -1) == 3
-    stage.runner._unread(stage.plan)
+    batch = stage.reports.last_batch(stage.plan, cast(Any, None), -1)
+    assert batch is not None and batch.batch_id == 3
+    stage.reports.report_batch(stage.plan, batch, "bulk", cast(Any, None), None)
+    assert stage.reports.count_unread(stage.plan) == 0
     progress = stage.board.progress["v"][0]
     assert (progress.mode, progress.input_rows, progress.batch_ms) == ("live", rows, rows // 4)
 
@@ -176,16 +183,27 @@ def test_state_that_no_batch_has_committed_does_not_keep_a_view_from_beginning(
 
 
 def test_real_time_is_the_served_versions_once_it_is_warm_and_the_other_one_has_left(stage: Stage) -> None:
-    runner = stage.runner
-    runner.view = runner.view.model_copy(update={"mode": "realtime"}) if runner.view else None
-    assert runner._mode() == "live", "it is not warm"
-    runner.warm = True
-    assert runner._mode() == "realtime"
-    assert runner.slots.enter("v", "v@2")
-    assert runner._mode() == "live"
-    runner.slots.leave("v", "v@2")
-    assert runner.slots.enter("v", "v")
-    assert runner._mode() == "realtime"
-    runner.table = "v@2"  # a version beside the one that is served
-    runner.slots.leave("v", "v")
-    assert runner._mode() == "live" and "version that is served" in (runner._beside("live") or "")
+    slots = stage.parts.slots
+    assert stage.planner.view is not None
+    stage.planner.view = stage.planner.view.model_copy(update={"mode": "realtime"})
+
+    def mode(*, warm: bool = True) -> Mode:
+        name = VersionName(stage.path)
+        return mode_of(ViewLife(warm=warm), running_standing(stage.parts, name, stage.planner))
+
+    assert mode(warm=False) == "live", "it is not warm"
+    assert mode() == "realtime"
+    assert slots.enter("v", "v@2")
+    assert mode() == "live"
+    slots.leave("v", "v@2")
+    assert slots.enter("v", "v")
+    assert mode() == "realtime"
+    slots.leave("v", "v")
+    other = VersionName(stage.path, 2)  # a version beside the one that is served
+    planner = ViewPlanner(stage.parts, other)
+    planner.view = stage.planner.view
+    standing = running_standing(stage.parts, other, planner)
+    life = ViewLife("live", warm=True)
+    assert mode_of(life, standing) == "live"
+    (reported,) = advance(life, QueryStarted(standing))[1]
+    assert isinstance(reported, ReportState) and "version that is served" in (reported.reason or "")

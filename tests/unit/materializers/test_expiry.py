@@ -22,7 +22,7 @@ from hub.materializers.definition.declared import LAST_EVENT_AT
 from hub.materializers.definition.entity_plan import EntityPlan, shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import body_of, load_view, view_of
-from hub.materializers.engine.runner import _fingerprint
+from hub.materializers.engine.plans.fingerprints import entity_fingerprint
 from hub.materializers.golden.cases import load_golden
 from hub.materializers.spark.dataframes import Input
 from hub.materializers.stores.open_store import open_store
@@ -154,7 +154,7 @@ def test_without_a_ttl_nothing_is_added_to_the_fold() -> None:
 def test_another_ttl_goes_on_with_the_same_state_and_the_first_one_does_not() -> None:
     def fingerprint(of: View) -> str:
         made = shape(of, SCHEMAS)
-        return _fingerprint(made, inputs(made, of))
+        return entity_fingerprint(made, inputs(made, of))
 
     assert fingerprint(view("30d")) == fingerprint(view("7d")) != fingerprint(view(None))
 

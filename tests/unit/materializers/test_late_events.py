@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub.materializers.engine.late_events import LateEvent, by_window, late_event, needed_ms, window_ms
+from hub.materializers.progress.late_events import LateEvent, by_window, late_event, needed_ms, window_ms
 from hub.record import Record
 
 MINUTE = 60_000

@@ -9,9 +9,10 @@ import pytest
 
 from hub.config import Settings
 from hub.log import MemoryCluster
-from hub.materializers.engine.runner import ProgressQueue, Runner
+from hub.materializers.engine.parts import EngineParts, VersionName
+from hub.materializers.engine.plans.planner import ViewPlanner
+from hub.materializers.engine.running_query import ViewQuery
 from hub.materializers.spark import session as spark
-from hub.materializers.spark.slots import Slots
 
 
 @pytest.mark.parametrize(("views", "pause_ms"), [(1, 50), (5, 50), (6, 60), (40, 400)])
@@ -26,12 +27,11 @@ def test_many_views_ask_together_no_oftener_than_a_hundred_times_a_second(
     (tmp_path / "views").mkdir()
     for number in range(views):
         (tmp_path / "views" / f"v{number}.yaml").write_text("")
-    cluster, none = MemoryCluster(), cast(Any, None)
-    board = ProgressQueue(cast(Any, cluster), cluster.writer())
+    none = cast(Any, None)
     settings = Settings(project=tmp_path)
-    runner = Runner(
-        tmp_path / "views" / "v0.yaml", settings, none, Slots(2, 2, 2), cast(Any, cluster), none, board
-    )
+    parts = EngineParts(settings, none, none, cast(Any, MemoryCluster()), none, none, none, none)
+    name = VersionName(tmp_path / "views" / "v0.yaml")
     plan = spark.ViewPlan(none, (), none, none, 1, 1, tmp_path, 2)
-    runner._started(plan, "live", whole=True)
+    query = ViewQuery(parts, name, ViewPlanner(parts, name), none, none, plan, "live")
+    query.start_streaming(whole=True)
     assert asked == [pause_ms]

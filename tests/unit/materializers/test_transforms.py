@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.load import definition_text, files_of, load_view
 from hub.materializers.definition.python_functions import functions
 from hub.materializers.definition.sql_view import SqlView
-from hub.materializers.engine.runner import Runner
+from hub.materializers.engine.plans.compile import check_functions
 from hub.materializers.spark.python_udf_worker import UdfCall
 from hub.materializers.types.avro_types import AvroType
 
@@ -157,11 +156,10 @@ def test_a_file_that_is_not_there_or_not_allowed(tmp_path: Path, line: str, said
 
 def test_a_setting_turns_them_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = project(tmp_path, "n: count(o.id)")
-    off: Any = SimpleNamespace(settings=Settings(transforms=False))
     with pytest.raises(ConfigError) as raised:
-        Runner._allowed(off, view)
+        check_functions(view, allowed=Settings(transforms=False).transforms)
     assert raised.value.code == "HUB-2153"
-    Runner._allowed(SimpleNamespace(settings=Settings()), view)  # type: ignore[arg-type]
+    check_functions(view, allowed=Settings().transforms)
     monkeypatch.setenv("HUB_TRANSFORMS", "false")
     with pytest.raises(ConfigError, match="turned off"):
         run_tests(None, EXAMPLES / "formats", "")

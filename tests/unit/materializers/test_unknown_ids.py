@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub.materializers.engine.unknown_schema_ids import MOST_IDS, UnknownIds
+from hub.materializers.engine.plans.unknown_schema_ids import MOST_IDS, UnknownIds
 
 
 def test_an_id_is_refused_until_the_registry_has_it() -> None:

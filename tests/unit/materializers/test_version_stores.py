@@ -21,7 +21,7 @@ from hub.materializers.definition.declared import changelog_of, table_of_changel
 from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.definition.load import body_of, view_of
 from hub.materializers.definition.sql_view import SqlView, checked
-from hub.materializers.engine.runner import _sql_fingerprint
+from hub.materializers.engine.plans.fingerprints import sql_fingerprint
 from hub.materializers.planning.classify import classify
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.serving.subscriptions import SubscriptionRequest, Watcher, subscribe
@@ -381,6 +381,6 @@ def test_a_sql_view_means_something_else_over_another_version_of_a_view() -> Non
         inputs = (
             Input(SourcePlan("v", topic, ("site",), "", None, False, None, None), (topic,), (), schema),
         )
-        return _sql_fingerprint(classify(checked(read, {"v": schema})), inputs, None, 1)
+        return sql_fingerprint(classify(checked(read, {"v": schema})), inputs, None, 1)
 
     assert fingerprint("views.b") == fingerprint("views.b") != fingerprint("views.b.v2")

@@ -1,0 +1,142 @@
+"""[edge] ``plan.json`` and the quarantine of one version's checkpoint folder.
+
+``plan.json`` notes which plan the state belongs to: generation, fingerprint, topic ids, partitions, and the
+schemas and topics that the version was created with. A corrupt checkpoint is moved to ``<view>.damaged``.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hub.errors import PeerError
+from hub.materializers.spark import checkpoint_corruption
+from hub.materializers.types.source_formats import without_defaults
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFolder:
+    """Checkpoints of one version, one folder per generation.
+
+    ``checkpoints``: folder of all views. ``damaged_rebuilds``: most quarantines within an hour after which
+    the view is built again; 0: no limit.
+    """
+
+    checkpoints: Path
+    view: str
+    table: str
+    damaged_rebuilds: int
+
+    @property
+    def path(self) -> Path:
+        return self.checkpoints / self.table
+
+    @property
+    def quarantine(self) -> Path:
+        return checkpoint_corruption.aside_of(self.checkpoints, self.view)
+
+    def of(self, generation: int) -> Path:
+        return self.path / str(generation)
+
+    def generations(self) -> list[int]:
+        """Return the generations that have a folder."""
+        return [int(path.name) for path in self.path.glob("*") if path.name.isdecimal()]
+
+    def note(self) -> dict[str, Any] | None:
+        """Return the note (plan.json); None if there is none or it is corrupt."""
+        path = self.path / "plan.json"
+        if not path.exists():
+            return None
+        try:
+            note: dict[str, Any] = orjson.loads(path.read_bytes())
+        except ValueError:
+            note = {}
+        if "fingerprint" in note and "generation" in note:
+            return _with_resolution(note)
+        # Without the note, it is unknown which plan the state belongs to.
+        last = max(self.generations(), default=None)
+        if last is not None:
+            self.set_aside(self.of(last), "plan.json is not as it was written")
+        path.unlink()
+        return None
+
+    def write_note(self, body: Mapping[str, Any]) -> None:
+        """Replace the note in one step."""
+        path = self.path / "plan.json"
+        beside = path.with_suffix(".tmp")
+        beside.write_bytes(orjson.dumps(body))
+        beside.replace(path)
+
+    def begin(self, generation: int, body: Mapping[str, Any]) -> Path:
+        """Make the folder of a new generation, note its plan, and remove the other generations."""
+        checkpoint = self.of(generation)
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        self.write_note({"generation": generation, **body})
+        for old in self.generations():
+            if old != generation:
+                shutil.rmtree(self.of(old), ignore_errors=True)
+        log.info("view %s: generation %d from the start of its log", self.table, generation)
+        return checkpoint
+
+    def set_aside(self, checkpoint: Path, why: str) -> None:
+        """Move a corrupt checkpoint to quarantine."""
+        checkpoint_corruption.set_aside(checkpoint, self.quarantine, self.table, why, _now_ms())
+        log.error(
+            "view %s: its checkpoint is damaged: %s; it is kept in %s", self.table, why, self.quarantine
+        )
+
+    def check_rebuilds(self) -> None:
+        """Raise PeerError (HUB-3064) when the checkpoint was corrupt ``damaged_rebuilds`` times within the
+        last hour.
+
+        Otherwise a disk that corrupts everything would have the view rebuilt forever.
+        """
+        times, most = checkpoint_corruption.lately(self.quarantine, _now_ms()), self.damaged_rebuilds
+        if most and len(times) >= most:
+            until = datetime.fromtimestamp((times[-most] + checkpoint_corruption.LATELY_MS) / 1000, UTC)
+            raise PeerError(
+                f"its checkpoint was damaged {len(times)} times within an hour: it is not built anew before"
+                f" {until:%H:%M} UTC",
+                hint=f"look after the disk of {self.checkpoints}; then remove {self.quarantine}, "
+                "and it is built at once",
+                code="HUB-3064",
+            )
+
+    def why_lost(self, generation: int | None) -> str:
+        """Return why a checkpoint is missing. ``generation`` None: any generation, when it is not known which
+        one was running."""
+        why = checkpoint_corruption.why_aside(self.quarantine, self.table, generation)
+        if why is None:
+            return "its checkpoint is lost"
+        return f"its checkpoint is damaged: {first_line(why)} (kept in {self.quarantine})"
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a message, at most 500 characters."""
+    return text.strip().split("\n")[0][:500]
+
+
+def _with_resolution(note: dict[str, Any]) -> dict[str, Any]:
+    """Return a version's note with the schemas that its state was made with.
+
+    In notes without ``resolves``, columns have neither defaults nor aliases. Such a version continues without
+    them, and the next one is built beside it.
+    """
+    if "latest" not in note or "resolves" in note:
+        return note
+    plain = {name: without_defaults(schema) for name, schema in note["latest"].items()}
+    return {**note, "latest": plain, "resolves": True}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
