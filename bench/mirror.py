@@ -44,7 +44,9 @@ from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import BrokerBusy, BrokerCluster, ClusterAccess
 from hub.kafka.protocol.record_batch import BatchLimits
 from hub.record import TopicPartition
-from hub.replication.engine.batch_engine import BatchEngine, EngineSettings
+from hub.replication.engine.batch_engine import BatchEngine
+from hub.replication.engine.connection.kafka_connection import KafkaConnection
+from hub.replication.engine.shard_state import EngineSettings
 from hub.replication.maps.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
 from hub.replication.verification.verify import committed_records
 
@@ -258,8 +260,8 @@ def copy(words: str) -> None:
     case = Case(**given["case"])
     for name in ("warm-up", "measured"):
         engine = BatchEngine(
-            ClusterAccess(**given["source"]),
-            ClusterAccess(**given["target"]),
+            KafkaConnection(ClusterAccess(**given["source"]), "source"),
+            KafkaConnection(ClusterAccess(**given["target"]), "target"),
             link=f"{given['link']}-{name}",
             shard=0,
             partitions=[TopicPartition(given["topic"], number) for number in range(PARTITIONS)],

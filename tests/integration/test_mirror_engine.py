@@ -46,7 +46,9 @@ from hub.kafka.protocol.broker_client import (
 from hub.kafka.protocol.record_batch import AbortedTransactions, CorruptBatch, batches_in, is_intact
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
-from hub.replication.engine.batch_engine import BatchEngine, EngineSettings, PartitionProgress
+from hub.replication.engine.batch_engine import BatchEngine
+from hub.replication.engine.connection.kafka_connection import KafkaConnection
+from hub.replication.engine.shard_state import EngineSettings, PartitionProgress
 from hub.replication.maps.checkpoint import (
     CHECKPOINTS_CONFIG,
     CHECKPOINTS_TOPIC,
@@ -104,8 +106,8 @@ class Pair:
 
     def engine(self, tps: Sequence[TopicPartition] | None = None, shard: int = 0, **more: Any) -> BatchEngine:
         return BatchEngine(
-            ClusterAccess(bootstrap=self.source),
-            ClusterAccess(bootstrap=self.target),
+            KafkaConnection(ClusterAccess(bootstrap=self.source), "source"),
+            KafkaConnection(ClusterAccess(bootstrap=self.target), "target"),
             link=self.link,
             shard=shard,
             partitions=self.tps if tps is None else tps,
@@ -347,13 +349,15 @@ WORKER = """
 import sys
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
-from hub.replication.engine.batch_engine import BatchEngine, EngineSettings
+from hub.replication.engine.batch_engine import BatchEngine
+from hub.replication.engine.connection.kafka_connection import KafkaConnection
+from hub.replication.engine.shard_state import EngineSettings
 from hub.kafka.protocol.broker_client import ClusterAccess
 
 source, target, link, topic, partitions = sys.argv[1:]
 engine = BatchEngine(
-    ClusterAccess(bootstrap=source),
-    ClusterAccess(bootstrap=target),
+    KafkaConnection(ClusterAccess(bootstrap=source), "source"),
+    KafkaConnection(ClusterAccess(bootstrap=target), "target"),
     link=link,
     shard=0,
     partitions=[TopicPartition(topic, number) for number in range(int(partitions))],
@@ -632,8 +636,8 @@ def test_what_the_target_refuses_is_not_passed_over_while_others_go_on(pair: Cal
 
     fill_both(50)
     engine = BatchEngine(
-        ClusterAccess(bootstrap=closed.source),
-        ClusterAccess(bootstrap=closed.target),
+        KafkaConnection(ClusterAccess(bootstrap=closed.source), "source"),
+        KafkaConnection(ClusterAccess(bootstrap=closed.target), "target"),
         link=closed.link,
         shard=0,
         partitions=[*closed.tps, *open_.tps],
@@ -799,12 +803,12 @@ def test_batches_that_nobody_may_unpack_pass_or_are_a_told_gap(pair: Callable[..
         engine = each.engine()
         if each is ruled:  # each record is looked at
             engine = BatchEngine(
-                ClusterAccess(bootstrap=each.source),
-                ClusterAccess(bootstrap=each.target),
+                KafkaConnection(ClusterAccess(bootstrap=each.source), "source"),
+                KafkaConnection(ClusterAccess(bootstrap=each.target), "target"),
                 link=each.link,
                 shard=0,
                 partitions=each.tps,
-                shapers={each.topic: RecordRewriter(RecordRules(each.topic), NoSchemas())},
+                rewriters={each.topic: RecordRewriter(RecordRules(each.topic), NoSchemas())},
             )
         try:
             progress = done(engine)

@@ -22,7 +22,9 @@ from hub.kafka import KafkaCluster
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.log import WriterFenced
 from hub.record import TopicPartition
-from hub.replication.engine.batch_engine import BatchEngine, EngineSettings
+from hub.replication.engine.batch_engine import BatchEngine
+from hub.replication.engine.connection.kafka_connection import KafkaConnection
+from hub.replication.engine.shard_state import EngineSettings
 from hub.replication.maps.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
 
 _numbers = itertools.count()
@@ -52,13 +54,14 @@ class Way:
         self.sides = [KafkaCluster(each.bootstrap) for each in (source, target)]
         for each in self.sides:
             each.create_topic(self.topic, partitions=1, config={}, replication_factor=1)
+        self.link = f"{self.topic}-lon"
         self.sent: list[bytes] = []
 
     def engine(self) -> BatchEngine:
         return BatchEngine(
-            self.access(self.source.through),
-            self.access(self.target.through),
-            link=f"{self.topic}-lon",
+            KafkaConnection(self.access(self.source.through), "source"),
+            KafkaConnection(self.access(self.target.through), "target"),
+            link=self.link,
             shard=0,
             partitions=[TopicPartition(self.topic, 0)],
             settings=EngineSettings(commit_interval_s=0.02),
@@ -137,11 +140,11 @@ def test_a_request_that_comes_after_another_worker_has_the_shard_changes_nothing
         late.start()
         wait_until(lambda: link.seen[api] > before, 30.0, lambda: f"{link.seen}")
         # The other one comes by a way that is not held back.
-        second.target.close()
+        second.interrupt()
         second = BatchEngine(
-            ClusterAccess(bootstrap=way.source.bootstrap),
-            ClusterAccess(bootstrap=way.target.bootstrap),
-            link=first.link,
+            KafkaConnection(ClusterAccess(bootstrap=way.source.bootstrap), "source"),
+            KafkaConnection(ClusterAccess(bootstrap=way.target.bootstrap), "target"),
+            link=way.link,
             shard=0,
             partitions=[TopicPartition(way.topic, 0)],
         )

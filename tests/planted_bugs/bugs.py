@@ -47,7 +47,7 @@ _QUERIES = "hub.materializers.stores.sql.queries"
 _CATALOG = "hub.materializers.stores.sql.catalog"
 _APPLIER = "hub.materializers.applying.applier"
 _BATCHES = "hub.materializers.engine.batch_reports"
-_BATCH = "hub.replication.engine.batch_engine"
+_SHARD = "hub.replication.engine"
 _GATEWAY = "hub.topics.gateway.gateway"
 _REPEATED = "hub.topics.gateway.repeated_requests"
 _PUSH = "hub.materializers.serving.subscriptions"
@@ -290,35 +290,35 @@ BUGS: dict[str, Bug] = {
     ),
     # ---- mirror
     "a mirror resumes behind its checkpoint": Bug(
-        _BATCH,
+        f"{_SHARD}.resume",
         "each.committed = found\n",
         "from dataclasses import replace as _r\n        found = _r(found, source_next=found.source_next + 3)\n        each.committed = found\n",
         _MIRROR,
         ("check_mirror", "MirrorProbe"),
     ),
     "a mirror resumes before its checkpoint": Bug(
-        _BATCH,
+        f"{_SHARD}.resume",
         "each.committed = found\n",
         "from dataclasses import replace as _r\n        found = _r(found, source_next=max(0, found.source_next - 3))\n        each.committed = found\n",
         _MIRROR,
         ("check_mirror",),
     ),
     "a mirror believes its memory after a commit without an answer": Bug(
-        _BATCH,
+        f"{_SHARD}.resume",
         "if not self._resume(each, checkpoints.get(each.tp))]",
         "if not self._resume(each, each.committed or checkpoints.get(each.tp))]",
         ("away Kafka: EndTxn", "a view comes, changes and goes"),
         ("check_mirror",),
     ),
     "a mirror goes on where it failed": Bug(
-        _BATCH,
-        "each.position = each.carried = mark.source_next",
-        "each.position = each.carried = max(each.position, mark.source_next)",
+        f"{_SHARD}.shard_state",
+        "position = self.source_start if mark is None else mark.source_next",
+        "position = self.source_start if mark is None else max(self.cursor.position, mark.source_next)",
         ("away Kafka: cut", "away Kafka: Produce", "kill -9 the away broker"),
         ("check_mirror",),
     ),
     "the offset map is one off": Bug(
-        _BATCH,
+        f"{_SHARD}.target_transaction",
         "Run(run.source, base_offset + run.target, run.count)",
         "Run(run.source, base_offset + run.target + 1, run.count)",
         _MIRROR,
@@ -332,14 +332,14 @@ BUGS: dict[str, Bug] = {
         ("check_mirror",),
     ),
     "a mirror's aborted transaction counts": Bug(
-        _BATCH,
-        "self._transactions.end(self._producer, commit=True)\n        done = 0",
-        "self._transactions.end(self._producer, commit=False)\n        done = 0",
+        f"{_SHARD}.target_transaction",
+        "self._coordinator.end(self.producer, commit=True)",
+        "self._coordinator.end(self.producer, commit=False)",
         _MIRROR,
         ("check_mirror", "MirrorProbe"),
     ),
     "a mirror carries what was rolled back": Bug(
-        _BATCH,
+        f"{_SHARD}.fetcher",
         "            floor,\n            part.aborted,\n",
         "            floor,\n            (),\n",
         _MIRROR,

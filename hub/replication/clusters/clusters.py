@@ -61,7 +61,7 @@ _POLL = 5_000
 @dataclass
 class ClusterHandle:
     """One cluster of the file. ``kafka`` is thread safe; ``access`` is for ``broker_client.BrokerCluster``
-    and BatchEngine.
+    and ``KafkaConnection``.
     """
 
     name: str

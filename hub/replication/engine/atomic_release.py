@@ -12,7 +12,12 @@ waits in A until it is readable in B, and with it the later batches in A and the
 
 A transaction is known by producer id and epoch. Since KIP-890 (brokers and clients of Kafka 4) every
 transaction has an epoch of its own. Older clients keep one epoch: then a producer's transactions count as
-one, and wait for each other; the engine's limits on holding back bound that.
+one, and wait for each other; ``HoldLimits`` bound that.
+
+``next_hold(state, event)`` decides: release now, or look ahead in the source first::
+
+    PiecesStaged ──▶ Release all: no transactions, one partition, or a limit is reached
+                 ──▶ LookAhead ──▶ LookedAhead ──▶ Release what belongs to whole transactions
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from hub.kafka.protocol.record_batch import RecordBatch
+from hub.record import TopicPartition
 
 Txn = tuple[int, int]
 NONE: Final[frozenset[Txn]] = frozenset()
@@ -73,3 +79,98 @@ def releasable(partitions: Mapping[Place, ReleaseState]) -> dict[Place, int]:
                     break
         if len(held) == before:
             return counts
+
+
+# ---- how long
+
+
+LOOK_EVERY_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLimits:
+    """When everything is released: after ``seconds``, with more than ``bytes`` held back, or when a partition
+    is more than ``lag`` offsets behind.
+    """
+
+    seconds: float
+    bytes: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldState:
+    """Since when something is held back, None: nothing is; and the time of the last look ahead."""
+
+    held_at_s: float | None = None
+    looked_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PiecesStaged:
+    """``staged``: transactions of each piece by partition; ``live``: number of partitions that are carried;
+    ``lag``: of the partition that is furthest behind, in offsets; ``bytes``: size of all pieces.
+    """
+
+    now_s: float
+    staged: Mapping[TopicPartition, Sequence[frozenset[Txn]]]
+    live: int
+    lag: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAhead:
+    """``seen``: every partition that is carried; None: the source did not answer."""
+
+    now_s: float
+    staged: Mapping[TopicPartition, Sequence[frozenset[Txn]]]
+    seen: Mapping[TopicPartition, ReleaseState] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Write the first pieces of each partition, so many."""
+
+    counts: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LookAhead:
+    """Read which transactions have batches at the source beyond those that were fetched: LookedAhead."""
+
+
+def next_hold(
+    state: HoldState, event: PiecesStaged | LookedAhead, limits: HoldLimits
+) -> tuple[HoldState, Release | LookAhead]:
+    everything = {tp: len(pieces) for tp, pieces in event.staged.items()}
+    if isinstance(event, LookedAhead):
+        seen = event.seen
+        counts = _without_transactions(event.staged) if seen is None else releasable(seen)
+        counts = {tp: counts[tp] for tp in everything}
+        held_at_s = None if counts == everything else state.held_at_s
+        return HoldState(held_at_s, event.now_s), Release(counts)
+    held_at_s = event.now_s if state.held_at_s is None else state.held_at_s
+    if (
+        not any(piece for pieces in event.staged.values() for piece in pieces)
+        or event.live < 2
+        or event.lag > limits.lag
+        or event.bytes > limits.bytes
+        or event.now_s - held_at_s >= limits.seconds
+    ):
+        return HoldState(None, state.looked_at_s), Release(everything)
+    if event.now_s - state.looked_at_s >= LOOK_EVERY_S:
+        return HoldState(held_at_s, state.looked_at_s), LookAhead()
+    counts = _without_transactions(event.staged)
+    held = held_at_s if counts != everything else None
+    return HoldState(held, state.looked_at_s), Release(counts)
+
+
+def _without_transactions(
+    staged: Mapping[TopicPartition, Sequence[frozenset[Txn]]],
+) -> dict[TopicPartition, int]:
+    """Count the leading pieces of each partition that belong to no transaction."""
+    return {
+        tp: next((at for at, piece in enumerate(pieces) if piece), len(pieces))
+        for tp, pieces in staged.items()
+    }

@@ -19,21 +19,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hub.errors import HubError
 from hub.log import WriterFenced
-from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters.clusters import ClusterHandle, read_progress, read_to_end, topics_of
-from hub.replication.clusters.control_state import CarriedTopic, LinkContents
+from hub.replication.clusters.clusters import ClusterHandle
+from hub.replication.clusters.control_state import LinkContents
 from hub.replication.clusters.registries import Registries, registries
-from hub.replication.config.mirrors import Mirror, StartConfig, is_open
-from hub.replication.engine.batch_engine import BatchEngine, EngineSettings, NotYet, PartitionProgress
+from hub.replication.config.mirrors import Mirror, is_open
+from hub.replication.engine.batch_engine import BatchEngine
+from hub.replication.engine.connection.kafka_connection import KafkaConnection
 from hub.replication.engine.rates import Bucket
-from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
-from hub.replication.maps.imported_copy import ImportedCopy, born_from, copied_of
-from hub.replication.maps.two_way_offset_map import foreign_ranges
+from hub.replication.engine.shard_start import ShardAssignment, ShardStart
+from hub.replication.engine.shard_state import EngineSettings, NotYet, PartitionProgress
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
 from hub.replication.rewriting.record_filter import NoSchemas, RecordRewriter, shape_of
@@ -46,20 +45,6 @@ _RETRY_FIRST_S, _RETRY_MOST_S = 15.0, 300.0
 _WORKER_FETCH_BYTES = 32 << 20
 _LEAST_FETCH_BYTES = 1 << 20
 _SCHEMAS_S, _SCHEMAS_LOOK_S = 0.3, 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class ShardAssignment:
-    """Assignment of a shard: its partitions, and the identities of their topics. ``schemas_first``: commit
-    records only after the schemas that the source's registry had when they were fetched. A changed assignment
-    restarts the engine.
-    """
-
-    partitions: tuple[TopicPartition, ...] = ()
-    topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
-    opposites: Mapping[str, str] = field(default_factory=dict)
-    retry_at_ms: int = 0
-    schemas_first: bool = False
 
 
 class ShardRun(threading.Thread):
@@ -114,8 +99,7 @@ class ShardRun(threading.Thread):
         self._again = True
         engine = self._engine
         if engine is not None:
-            engine.source.close()
-            engine.target.close()
+            engine.interrupt()
 
     # ---- the thread
 
@@ -178,11 +162,12 @@ class ShardRun(threading.Thread):
         partitions = [tp for tp in wish.partitions if tp.topic in allowed]
         if not partitions:
             raise NotYet("another side acts for these topics now")
-        foreign, born = self._foreign(wish, partitions)
-        self._seed(wish, partitions, born)
+        start = ShardStart(self.shard, self.link, self.source, self.target)
+        foreign, born = start.foreign(wish, partitions)
+        start.seed(wish, partitions, born)
         engine = BatchEngine(
-            self.source.access,
-            self.target.access,
+            KafkaConnection(self.source.access, "source"),
+            KafkaConnection(self.target.access, "target"),
             link=self.shard.link,
             shard=self.shard.number,
             partitions=partitions,
@@ -191,7 +176,7 @@ class ShardRun(threading.Thread):
                 bounds=self.source.kafka.bounds,
             ),
             foreign=foreign,
-            shapers=self._shapers(wish, topics),
+            rewriters=self._rewriters(wish, topics),
             schemas_first=self._await_schemas if wish.schemas_first else None,
         )
         try:
@@ -220,7 +205,7 @@ class ShardRun(threading.Thread):
         if isinstance(schemas, Registries):
             schemas.close()
 
-    def _shapers(self, wish: ShardAssignment, topics: Sequence[str]) -> dict[str, RecordRewriter]:
+    def _rewriters(self, wish: ShardAssignment, topics: Sequence[str]) -> dict[str, RecordRewriter]:
         """Return the rewriters of the topics for which the file filters or changes records."""
         shapes = {
             topic: shape
@@ -290,155 +275,6 @@ class ShardRun(threading.Thread):
             self.ticked_at_s = time.monotonic()
             self._halt.wait(min(wait_s, _IDLE_S))
             wait_s -= _IDLE_S
-
-    # ---- before an engine starts
-
-    def _foreign(
-        self, wish: ShardAssignment, partitions: Sequence[TopicPartition]
-    ) -> tuple[dict[TopicPartition, list[tuple[int, int]]], dict[TopicPartition, int]]:
-        """Return the ranges of source offsets that came from the target, by the map of the other direction,
-        and by partition the offset from which on records were born at the source: copies before it are in no
-        map. If either topic was recreated since, the target has nothing of that map's records, and everything
-        is sent. Only partitions that the other direction has carried are listed.
-        """
-        found: dict[TopicPartition, list[tuple[int, int]]] = {}
-        born: dict[TopicPartition, int] = {}
-        if not any(tp.topic in wish.opposites for tp in partitions):
-            return found, born
-        theirs, copied = read_progress(self.source), self._copied()
-        there = topics_of(self.target)
-        for tp in partitions:
-            back = wish.opposites.get(tp.topic)
-            if back is None or tp not in theirs.of(back):
-                continue
-            mark = theirs.of(back)[tp]
-            ours = there[tp.topic].topic_id if tp.topic in there else ""
-            if not mark.is_of(ours, wish.topics[tp.topic].topic_id):
-                found[tp], born[tp] = [], 0
-                continue
-            table = theirs.table(back, tp)
-            if table is None:
-                raise NotYet(f"the map of {back} is not readable yet")
-            found[tp] = foreign_ranges(table, 0, table.target_next)
-            born[tp] = born_from(mark, copied.get((back, *tp)))
-        return found, born
-
-    def _copied(self) -> dict[tuple[str, str, int], ImportedCopy]:
-        """Return the notes that imports left at the source."""
-        found: dict[bytes, ImportedCopy | None] = {}
-
-        def take(record: Record) -> None:
-            if record.key is not None:
-                found[record.key] = copied_of(record)
-
-        read_to_end(self.source, [CHECKPOINTS_TOPIC], take)
-        return {(each.link, each.topic, each.partition): each for each in found.values() if each is not None}
-
-    def _seed(
-        self,
-        wish: ShardAssignment,
-        partitions: Sequence[TopicPartition],
-        brought: Mapping[TopicPartition, int],
-    ) -> None:
-        """Write checkpoints for partitions that do not begin where an engine would begin by itself. They are
-        written under the shard's own fence, so that newer checkpoints of another worker are not overwritten.
-
-        ``brought``: partitions that the other direction has carried, so that the target has records of its
-        own, with the source offset from which on the source's records are its own. Raises NotYet for any other
-        partition whose target has records and no checkpoint: its records would come twice (after a mirror was
-        dropped).
-        """
-        known = read_progress(self.target, maps=False).of(self.shard.link)
-        if not any(self._needs_seed(wish, tp, known.get(tp), tp in brought) for tp in partitions):
-            return
-        writer = self.target.kafka.writer(self.shard.transactional_id)
-        try:
-            known = read_progress(self.target, maps=False).of(self.shard.link)
-            needed = [tp for tp in partitions if self._needs_seed(wish, tp, known.get(tp), tp in brought)]
-            records = self._seeds(wish, needed, known, brought)
-            if records:
-                writer.append(records)
-                log.info("%s: %d partitions begin where they are told", self.name, len(needed))
-        finally:
-            writer.close()
-
-    def _needs_seed(
-        self, wish: ShardAssignment, tp: TopicPartition, known: Checkpoint | None, brought: bool
-    ) -> bool:
-        topic = wish.topics[tp.topic]
-        if known is not None:
-            return (
-                bool(topic.topic_id)
-                and known.topic_id != topic.topic_id
-                and topic.generation > known.generation
-            )
-        return self.link.mirror.start != "earliest" or brought
-
-    def _seeds(
-        self,
-        wish: ShardAssignment,
-        needed: Sequence[TopicPartition],
-        known: Mapping[TopicPartition, Checkpoint],
-        brought: Mapping[TopicPartition, int],
-    ) -> list[NewRecord]:
-        topics = sorted({tp.topic for tp in needed})
-        if not topics:
-            return []
-        begins = self.source.kafka.beginning_offsets(topics)
-        ends = self.target.kafka.end_offsets(topics, committed=False)
-        there_from = self.target.kafka.beginning_offsets(topics)
-        starts = self._starts(topics)
-        there = topics_of(self.target)
-        own = self.target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
-        place = checkpoint_partition(self.shard.link, self.shard.number, own)
-        now_ms = int(time.time() * 1000)
-        made: list[NewRecord] = []
-        for tp in needed:
-            before, topic = known.get(tp), wish.topics[tp.topic]
-            if before is None and tp not in brought and ends.get(tp) > there_from.get(tp):
-                raise NotYet(
-                    f'topic "{tp.topic}" partition {tp.partition}: the target has records and no checkpoint of this mirror'
-                )
-            first, end = begins.get(tp), ends.get(tp)
-            if before is None:
-                first = max(first, starts.get(tp, 0), brought.get(tp, 0))
-            else:
-                # Where the former copy ended: records after it were born there while that side had the
-                # ownership, and must return one day.
-                same = before.target_topic_id in ("", there[tp.topic].topic_id)
-                end = min(end, before.target_next) if same else there_from.get(tp)
-            after = Checkpoint(
-                self.shard.link,
-                self.shard.number,
-                *tp,
-                topic.topic_id,
-                first,
-                -1,
-                end,
-                target_topic_id=there[tp.topic].topic_id,
-                generation=topic.generation if before is not None else 0,
-                source_start=first,
-                target_start=end,
-                committed_at_ms=now_ms,
-            )
-            if before is not None:
-                lost = Gap(self.shard.link, *tp, before.topic_id, before.source_next, -1, "recreated", now_ms)
-                made.append(lost.record(place))
-            made.append(after.record(place))
-        return made
-
-    def _starts(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """Return the first offsets of partitions without a checkpoint, where these do not start at their
-        first record.
-        """
-        start = self.link.mirror.start
-        if start == "earliest":
-            return {}
-        ends = dict(self.source.kafka.end_offsets(topics))
-        if isinstance(start, StartConfig):
-            at_ms = int(start.timestamp.timestamp() * 1000)
-            return ends | dict(self.source.kafka.offsets_at(topics, at_ms))
-        return ends
 
 
 def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> EngineSettings:

@@ -48,9 +48,10 @@ from hub.replication.clusters.control_state import (
     joined,
 )
 from hub.replication.config.mirrors import MirrorsFile, load, mask_secrets, stamp_of
-from hub.replication.engine.batch_engine import PartitionProgress
 from hub.replication.engine.rates import Arrivals, Rate
-from hub.replication.engine.shard_thread import ShardAssignment, ShardRun
+from hub.replication.engine.shard_start import ShardAssignment
+from hub.replication.engine.shard_state import PartitionProgress
+from hub.replication.engine.shard_thread import ShardRun
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.link_definitions import LinkDefinition, crews, definitions, in_force
 from hub.replication.ownership.links import Link, carries, checked, links, opposite

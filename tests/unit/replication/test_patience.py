@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from hub.kafka.protocol.broker_client import BrokerConnection, ClusterAccess, ConnectionLost, Patience
-from hub.replication.engine.batch_engine import EngineSettings
+from hub.replication.engine.shard_state import EngineSettings
 
 
 def test_a_silent_broker_is_given_up_within_fifteen_seconds_and_a_slow_one_gets_longer() -> None:

@@ -13,8 +13,8 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.clusters.control_state import CarriedTopic
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror
-from hub.replication.engine import shard_thread
-from hub.replication.engine.shard_thread import ShardAssignment, ShardRun
+from hub.replication.engine import shard_start
+from hub.replication.engine.shard_start import ShardAssignment, ShardStart
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, MapRecord, checkpoint_of
 from hub.replication.maps.imported_copy import ImportedCopy, born_from, copied_of
 from hub.replication.maps.offset_map import Run
@@ -77,21 +77,20 @@ def mark(
 def seeded(
     monkeypatch: pytest.MonkeyPatch, link: Link, source: Side, target: Side, opposite: str = ""
 ) -> Checkpoint:
-    monkeypatch.setattr(shard_thread, "read_progress", lambda side, **_: side.progress())
+    monkeypatch.setattr(shard_start, "read_progress", lambda side, **_: side.progress())
     monkeypatch.setattr(
-        shard_thread,
+        shard_start,
         "read_to_end",
         lambda side, _, take: [take(each) for each in side.records()],
         raising=False,
     )
-    clusters = {link.source: cast(Any, source), link.target: cast(Any, target)}
-    run = ShardRun(Shard(link.name, 0), link, clusters, lambda *_: frozenset(), lambda: None)
+    start = ShardStart(Shard(link.name, 0), link, cast(Any, source), cast(Any, target))
     wish = ShardAssignment(
         (CHAT,), {"chat": CarriedTopic(1, source.topic_id, 1)}, {"chat": opposite} if opposite else {}
     )
-    _, born = cast(Any, run)._foreign(wish, [CHAT])
+    _, born = start.foreign(wish, [CHAT])
     known = target.progress().of(link.name)
-    made = [record_of(each) for each in run._seeds(wish, [CHAT], known, born)]
+    made = [record_of(each) for each in start.seeds(wish, [CHAT], known, born)]
     return next(each for one in made if isinstance(each := checkpoint_of(one), Checkpoint))
 
 
@@ -129,11 +128,9 @@ def test_a_side_that_has_another_topic_now_gets_all_that_the_other_has(
     runs = MapRecord("nyc-lon", "chat", "nyc", 0, (Run(0, 0, 100),))
     away, home = Side(away_id, 0, 150, forth.record(), runs.record()), Side(home_id, 0, 3)
     assert seeded(monkeypatch, HOME, away, home, "nyc-lon").source_next == 0
-    run = ShardRun(
-        Shard(HOME.name, 0), HOME, cast(Any, {"lon": away, "nyc": home}), lambda *_: frozenset(), lambda: None
-    )
+    start = ShardStart(Shard(HOME.name, 0), HOME, cast(Any, away), cast(Any, home))
     wish = ShardAssignment((CHAT,), {"chat": CarriedTopic(1, away_id, 1)}, {"chat": "nyc-lon"})
-    assert cast(Any, run)._foreign(wish, [CHAT])[0] == {CHAT: []}
+    assert start.foreign(wish, [CHAT])[0] == {CHAT: []}
 
 
 def test_maps_of_two_directions_are_joined_where_they_are_of_the_same_topics() -> None:

@@ -22,7 +22,7 @@ from hub.replication.clusters.control_state import (
     copy_of,
 )
 from hub.replication.clusters.written_state import WrittenState
-from hub.replication.engine.batch_engine import PartitionProgress
+from hub.replication.engine.shard_state import PartitionProgress
 from hub.replication.maps.offset_map import OffsetMap, Run
 from hub.replication.ownership.shards import Shard
 from hub.replication.status.metrics import families

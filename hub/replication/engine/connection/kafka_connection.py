@@ -1,0 +1,170 @@
+"""[edge] ``EngineConnection`` over the hub's protocol client: long polls of all brokers at once, pipelined
+produce requests, and buffers that are used again.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from hub.errors import HubError
+from hub.kafka.protocol.broker_client import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    BrokerCluster,
+    BrokerConnection,
+    ClusterAccess,
+    ConnectionLost,
+    Fetched,
+    FetchFrom,
+    Produced,
+    Transactions,
+    fetched,
+    produce_version,
+    produced,
+    raise_for,
+    send_fetch,
+    send_produce,
+)
+from hub.record import TopicPartition
+from hub.replication.engine.connection.port import FetchAnswer, FetchLimits
+
+_IDLE_S = 0.05
+
+
+class _InFlight(NamedTuple):
+    connection: BrokerConnection
+    version: int
+    until_s: float
+
+
+class KafkaConnection(BrokerCluster):
+    """Brokers of one cluster. ``name`` says in messages which side it is."""
+
+    def __init__(self, access: ClusterAccess, name: str) -> None:
+        super().__init__(access, name)
+        self._fetching: dict[int, _InFlight] = {}
+        self._frames: list[bytearray] = []  # buffers of answers that staged pieces may refer to
+        # buffers of answers that are written completely, reused for the next answers
+        self._spare: list[bytearray] = []
+
+    def close(self) -> None:
+        super().close()
+        self._fetching.clear()
+        self._frames.clear()
+
+    def interrupt(self) -> None:
+        super().close()  # the fetches in flight are the other thread's
+
+    # ---- reading
+
+    @property
+    def fetching(self) -> Collection[int]:
+        return self._fetching.keys()
+
+    def fetch(
+        self, node: int, wanted: Sequence[FetchFrom], limits: FetchLimits, isolation: int = READ_COMMITTED
+    ) -> Sequence[Fetched]:
+        # Apart from the long polls, and a look at what is not committed apart from what is.
+        connection = self.connection(node, "peek" if isolation == READ_UNCOMMITTED else "read")
+        version = _send(connection, wanted, limits, isolation)
+        frame, at = connection.receive()
+        code, parts = fetched(frame, at, version, self.names())
+        raise_for(code, f'cluster "{self.name}": read')
+        return parts
+
+    def send_fetch(self, node: int, wanted: Sequence[FetchFrom], limits: FetchLimits) -> None:
+        connection = self.connection(node, "fetch")
+        version = _send(connection, wanted, limits, READ_COMMITTED)
+        until_s = time.monotonic() + limits.max_wait_ms / 1000 + self.patience.seconds
+        self._fetching[node] = _InFlight(connection, version, until_s)
+
+    def receive_fetches(self, wait_s: float) -> Sequence[FetchAnswer]:
+        lost = self._give_up()
+        if lost:
+            return lost
+        if not self._fetching:
+            time.sleep(min(wait_s, _IDLE_S))
+            return ()
+        return [self._receive(node) for node in self._ready(wait_s)]
+
+    def recycle(self, *, reusable: bool) -> None:
+        if self._frames and reusable:
+            self._spare = self._frames
+        self._frames = []
+
+    def _ready(self, wait_s: float) -> list[int]:
+        poll = select.poll()
+        by_file: dict[int, int] = {}
+        ready = []
+        for node, (connection, *_) in self._fetching.items():
+            if connection.closed or connection.buffered():
+                ready.append(node)
+                continue
+            by_file[connection.fileno()] = node
+            poll.register(connection.fileno(), select.POLLIN)
+        return ready or [by_file[file] for file, _ in poll.poll(int(wait_s * 1000))]
+
+    def _receive(self, node: int) -> FetchAnswer:
+        connection, version, _ = self._fetching.pop(node)
+        try:
+            frame, at = connection.receive(spare=self._spare.pop() if self._spare else None)
+            self._frames.append(frame)
+            code, parts = fetched(frame, at, version, self.names())
+            raise_for(code, "fetch")
+        except HubError as error:
+            connection.close()
+            return FetchAnswer(node, (), error)
+        return FetchAnswer(node, parts)
+
+    def _give_up(self) -> list[FetchAnswer]:
+        """Drop fetches past their deadline. A half-open connection gives neither an answer nor an error, and
+        a mirror that had caught up shows no lag.
+        """
+        now_s = time.monotonic()
+        lost = []
+        for node, (connection, _, until_s) in list(self._fetching.items()):
+            if now_s > until_s:
+                del self._fetching[node]
+                connection.close()
+                self.patience.exceeded()
+                error = ConnectionLost(f"broker {connection.where} does not answer")
+                lost.append(FetchAnswer(node, (), error))
+        return lost
+
+    # ---- writing
+
+    def coordinator_of(self, transactional_id: str, transaction_timeout_s: float) -> Transactions:
+        return Transactions(self, transactional_id, transaction_timeout_s)
+
+    def send_produce(
+        self,
+        node: int,
+        transactional_id: str,
+        batches: Sequence[tuple[TopicPartition, memoryview]],
+        timeout_s: float,
+    ) -> Callable[[], Sequence[Produced]]:
+        connection = self.connection(node, "produce")
+        send_produce(connection, transactional_id, batches, timeout_s)
+        version = produce_version(connection)
+
+        def answer() -> Sequence[Produced]:
+            frame, at = connection.receive()
+            return produced(frame, at, version)
+
+        return answer
+
+
+def _send(
+    connection: BrokerConnection, wanted: Sequence[FetchFrom], limits: FetchLimits, isolation: int
+) -> int:
+    return send_fetch(
+        connection,
+        wanted,
+        max_wait_ms=limits.max_wait_ms,
+        max_bytes=limits.max_bytes,
+        partition_bytes=limits.partition_bytes,
+        isolation=isolation,
+    )
