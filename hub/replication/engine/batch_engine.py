@@ -98,7 +98,7 @@ class BatchEngine:
         clock: EngineClock | None = None,
     ) -> None:
         self.settings = settings or EngineSettings()
-        self._source, self._target, self._clock = source, target, clock or SystemClock()
+        self.source, self.target, self._clock = source, target, clock or SystemClock()
         self._state = ShardState(Shard(link, shard), self.settings, partitions)
         rewriters = rewriters or {}
         topics = {tp.topic for tp in self._state.partitions}
@@ -140,8 +140,8 @@ class BatchEngine:
 
     def interrupt(self) -> None:
         """End the wait of the engine's thread on a socket. Its step ends with an error, or starts again."""
-        self._source.interrupt()
-        self._target.interrupt()
+        self.source.interrupt()
+        self.target.interrupt()
 
     # ---- start and step
 
@@ -237,7 +237,7 @@ class BatchEngine:
             self._release()
             # While some pieces are held back, their buffers are freed one by one with them.
             held_back = any(each.staged for each in self._state.partitions.values())
-            self._source.recycle(reusable=not held_back)
+            self.source.recycle(reusable=not held_back)
             now_s, begun = self._clock.monotonic(), transaction.open
             if begun is None:
                 if now_s >= deadline_s:
