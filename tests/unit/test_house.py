@@ -8,7 +8,7 @@ import house_report
 import pytest
 
 # Pieces that are too large today. A change may lower these numbers, never raise them.
-LONG_MODULES, LONG_FUNCTIONS, LARGE_CLASSES = 75, 69, 20
+LONG_MODULES, LONG_FUNCTIONS, LARGE_CLASSES = 72, 61, 17
 
 
 @pytest.fixture(scope="module")
