@@ -114,7 +114,8 @@ def require(action: Action, resource: Resource) -> None:
         return
     if not caller.name:
         raise Unauthenticated(
-            f"sign in to {action} {resource}", hint="a user and password, or a token: docs/access.md"
+            f"sign in to {action} {resource}",
+            hint="a user and password, or a token: docs/how-to/control-access.md",
         )
     raise Forbidden(decision.reason, hint=decision.hint)
 

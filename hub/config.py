@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     tls: TlsOrNot = Field(
         None,
         description="of the Kafka at `bootstrap`: true, or ca, certificate, key, key_password, verify_hostname; "
-        "files in the project (docs/secured-kafka.md)",
+        "files in the project (docs/how-to/connect-a-secured-kafka.md)",
     )
     sasl: Sasl | None = Field(
         None,
@@ -282,7 +282,9 @@ class Settings(BaseSettings):
         description="base URL of an OpenTelemetry collector (OTLP over HTTP): traces are sent there; None: as "
         "OTEL_EXPORTER_OTLP_ENDPOINT says, and without it nowhere",
     )
-    alerts: bool = Field(True, description="judge what is promised and tell of it (docs/alerts.md)")
+    alerts: bool = Field(
+        True, description="judge what is promised and tell of it (docs/how-to/set-up-alerts.md)"
+    )
     alert_every_s: float = Field(5.0, gt=0.0, description="pause between two looks at all that may alert")
 
     cut_wait_s: float = Field(

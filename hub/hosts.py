@@ -88,5 +88,5 @@ class Hosts:
             raise UnknownHost(
                 f'this server is not known as "{name}"',
                 hint=f"if it is, add the name to allowed_hosts in hub.yaml: allowed_hosts: [{name}] "
-                "(docs/access.md); otherwise another site's page has sent this request",
+                "(docs/how-to/control-access.md); otherwise another site's page has sent this request",
             )

@@ -120,7 +120,7 @@ class LiveAccess:
                     f'"{self.path}" does not exist',
                     hint="put it back; without control of access the hub has to be started anew"
                     if self.rules is not None
-                    else "write it (docs/access.md), or set require_access to false",
+                    else "write it (docs/how-to/control-access.md), or set require_access to false",
                     code="HUB-1713",
                 )
             )

@@ -27,6 +27,7 @@ from hub.api.alerting import AlertSources, Ask, add_alerts, make_alert_manager
 from hub.api.api_docs import add_docs
 from hub.api.dashboard import add_dashboard, alerts_for_caller
 from hub.api.guard import AuthenticationContext, Guard
+from hub.api.help_pages import add_help
 from hub.api.materializer_health import around
 from hub.api.web import HubParts, counted_topics, mirrors_of
 from hub.api.write_guard import WriteGuard
@@ -118,6 +119,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Guard, door=door)
     app.add_middleware(Traced)
     add_docs(app)
+    add_help(app)
     app.include_router(sign_in.create_router(door))
 
     @app.get("/health")

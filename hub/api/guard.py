@@ -187,7 +187,9 @@ class Guard:
         method = method_of(scope)
         if found is None:
             if not known.who.name:
-                raise Unauthenticated("sign in first", hint="a user and password, or a token: docs/access.md")
+                raise Unauthenticated(
+                    "sign in first", hint="a user and password, or a token: docs/how-to/control-access.md"
+                )
             raise NotFound(f'there is nothing at {method} "{scope["path"][:200]}"')
         rule, given = found
         if method not in _SAFE:
@@ -267,7 +269,9 @@ def _granted(rule: RouteRule, given: Mapping[str, str], who: Principal, rules: A
     needs = rule.needs(given)
     if needs is None:
         if not has_any(rules.policy, who):
-            raise Unauthenticated("sign in first", hint="a user and password, or a token: docs/access.md")
+            raise Unauthenticated(
+                "sign in first", hint="a user and password, or a token: docs/how-to/control-access.md"
+            )
         return
     before = CALLER.set(rules.caller(who))
     try:

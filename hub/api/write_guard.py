@@ -2,7 +2,7 @@
 cluster owns are refused.
 
 Ownership is in ``_hub.mirror.control`` of this cluster, where a transfer writes it: the answer needs no other
-cluster. Records written while this cluster was cut off are a tail (docs/mirrors.md).
+cluster. Records written while this cluster was cut off are a tail (docs/reference/mirrors.md).
 """
 
 from __future__ import annotations

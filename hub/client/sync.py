@@ -45,7 +45,8 @@ class Hub:
     address, else the variable HUB_TOKEN. ``timeout_s``: time limit of a call, including its retries; each
     call has its own ``timeout_s`` too. ``retry`` False: one try, for callers with their own retries.
     ``receipts``: this program's name; its acknowledged events are compared with the log
-    (docs/completeness.md). Errors: ``NotFound``, ``NotCovered``, ``Refused``, ``Conflict``, ``Unreachable``.
+    (docs/how-to/check-completeness.md).
+    Errors: ``NotFound``, ``NotCovered``, ``Refused``, ``Conflict``, ``Unreachable``.
 
     >>> hub = Hub("http://127.0.0.1:8088")
     >>> hub.get("customer_360", "C-1", after=hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"}))

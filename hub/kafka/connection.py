@@ -62,7 +62,7 @@ _REFUSED = {
 }
 # The user may not: which right is missing.
 _RIGHTS: dict[int, str] = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "give this user its rights on the topic (docs/secured-kafka.md lists the hub's, docs/mirrors.md a mirror's)",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "give this user its rights on the topic (docs/how-to/connect-a-secured-kafka.md lists the hub's, docs/reference/mirrors.md a mirror's)",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "give this user Read and Describe on the group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "give this user the right on the cluster itself (Describe, Create or Alter)",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "give this user Write on the transactional id",

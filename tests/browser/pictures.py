@@ -24,7 +24,7 @@ SHOTS = {
     "dashboard-dark": (1280, 860, "dark", True),
     "dashboard-phone": (390, 844, "light", True),
 }
-# Those of docs/web.md.
+# Those of docs/reference/web-pages.md.
 IN_DOCS = ("lag", "lineage", "completeness", "mirrors")
 # name: address, in the staged estate
 PAGES = {

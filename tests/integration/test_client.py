@@ -35,7 +35,7 @@ from hub.client import (
 from hub.errors import HubError
 from hub.record import Positions
 
-DOCS = Path(__file__).parents[2] / "docs/client.md"
+DOCS = Path(__file__).parents[2] / "docs/reference/python-client.md"
 SCHEMA = """{"type": "record", "name": "Reading", "fields": [
     {"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}, {"name": "gone", "type": "boolean"}]}"""
 VIEW = """view: plant_heard

@@ -105,7 +105,7 @@ def sessions(
     """The view with a ttl that the docs show, and their test of it."""
     project = tmp_path_factory.mktemp("sessions")
     (project / "views" / "tests").mkdir(parents=True)
-    docs = (EXAMPLES.parent / "docs/views.md").read_text()
+    docs = (EXAMPLES.parent / "docs/how-to/expire-rows.md").read_text()
     view, test = re.findall(r"^```yaml\n(view: sessions\n.+?)^```", docs, re.MULTILINE | re.DOTALL)
     (project / "views" / "sessions.yaml").write_text(view)
     (project / "views" / "tests" / "sessions.yaml").write_text(test)

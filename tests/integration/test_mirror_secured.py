@@ -20,7 +20,7 @@ from hub.record import NewRecord, Positions
 from hub.replication.clusters.clusters import reach
 from hub.replication.config.mirrors import load
 
-# As docs/mirrors.md lists them.
+# As docs/reference/mirrors.md lists them.
 AT_SOURCE: tuple[Right, ...] = (
     ("TOPIC", "nyc.*", "READ", "ALLOW"),
     ("TOPIC", "nyc.*", "DESCRIBE_CONFIGS", "ALLOW"),

@@ -1,4 +1,4 @@
-"""The whole hub on a Kafka of somebody else's: over TLS, with a password, and with no more rights than docs/secured-kafka.md lists."""
+"""The whole hub on a Kafka of somebody else's: over TLS, with a password, and with no more rights than docs/how-to/connect-a-secured-kafka.md lists."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from hub.record import NewRecord
 USER, VARIABLE = "hub", "KAFKA_PASSWORD_OF_THE_TEST"
 # With what Java's and JSON's texts would have to escape.
 PASSWORD = 'Sword-4711 "fish" \\o/'
-# As docs/secured-kafka.md lists them.
+# As docs/how-to/connect-a-secured-kafka.md lists them.
 RIGHTS: tuple[Right, ...] = (
     *(("TOPIC", "_schemas", right, "ALLOW") for right in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
     *(("TOPIC", "_hub.*", right, "ALLOW") for right in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),

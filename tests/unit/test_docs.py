@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_map_names_every_package_and_no_other_path() -> None:
-    text = (ROOT / "docs/architecture.md").read_text()
+    text = (ROOT / "docs/explanation/architecture.md").read_text()
     packages = {f"{path.parent.relative_to(ROOT)}/" for path in (ROOT / "hub").rglob("*/__init__.py")}
     assert set(re.findall(r"`(hub/[a-z0-9_/]+/)`", text)) == packages
     for path in re.findall(r"\bhub/[a-z0-9_/]+(?:\.py)?", text):
@@ -53,7 +53,7 @@ def test_the_example_views_compile_against_their_schemas(file: Path) -> None:
 def test_the_view_over_tables_in_the_docs_is_that_of_the_example() -> None:
     (block,) = re.findall(
         r"^```yaml\n(view: orders_with_customers\n.+?)^```",
-        (ROOT / "docs/views.md").read_text(),
+        (ROOT / "docs/reference/sql-views.md").read_text(),
         re.MULTILINE | re.DOTALL,
     )
     shown = SqlView.model_validate(yaml.safe_load(block))

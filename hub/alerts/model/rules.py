@@ -69,7 +69,7 @@ FILE_RULE = "alerts-file"
 CLUSTER_RULES = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
 FEW_FREE = 0.1
 
-# docs/alerts.md lists the objective of each rule; docs/runbooks/NAME.md is its page.
+# docs/how-to/set-up-alerts.md lists the objective of each rule; docs/runbooks/NAME.md is its page.
 RULES: Mapping[str, AlertRule] = {
     rule.name: rule
     for rule in (

@@ -150,7 +150,7 @@ def _file(file: Path | None) -> tuple[Path, MirrorsFile]:
     path = file or load_settings().project / "mirrors.yaml"
     if not path.exists():
         raise NotFound(
-            f'file "{path}" does not exist', hint="write one (docs/mirrors.md), or name it: -f FILE"
+            f'file "{path}" does not exist', hint="write one (docs/reference/mirrors.md), or name it: -f FILE"
         )
     return path, load(path)
 

@@ -21,7 +21,7 @@ from hub.errors import CallerError, NotFound, nearest
 LEAST_PASSWORD = 10
 
 app = typer.Typer(
-    help="Who may do what: access.yaml in the project folder (docs/access.md).",
+    help="Who may do what: access.yaml in the project folder (docs/how-to/control-access.md).",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Example: hub access ls; hub access check alice read shop.orders; hub access hash --token",
@@ -146,7 +146,7 @@ def _file() -> AccessFile:
     if not path.exists():
         raise NotFound(
             f'"{path}" does not exist: everybody who reaches the server may do everything',
-            hint="docs/access.md shows one",
+            hint="docs/how-to/control-access.md shows one",
             code="HUB-1713",
         )
     return load_access(path)

@@ -170,7 +170,7 @@ def _their_kafka(settings: Settings) -> Finding:
             "kafka",
             CheckResult.warn,
             f"{found}: whoever sees the network reads the {'password' if sasl.mechanism == 'PLAIN' else 'token'}",
-            "tls in hub.yaml, where the brokers have a listener with TLS (docs/secured-kafka.md)",
+            "tls in hub.yaml, where the brokers have a listener with TLS (docs/how-to/connect-a-secured-kafka.md)",
         )
     return Finding("kafka", CheckResult.ok, found)
 
@@ -203,7 +203,10 @@ def _rights(settings: Settings) -> Finding:
         more = f", and {len(missing) - _SHOWN_RIGHTS} more" if len(missing) > _SHOWN_RIGHTS else ""
         said = ", ".join(missing[:_SHOWN_RIGHTS]) + more
         return Finding(
-            "rights", CheckResult.fail, f"missing: {said}", "docs/secured-kafka.md lists what the hub needs"
+            "rights",
+            CheckResult.fail,
+            f"missing: {said}",
+            "docs/how-to/connect-a-secured-kafka.md lists what the hub needs",
         )
     return Finding("rights", CheckResult.ok, "on all of the hub's own topics that are there")
 
@@ -245,12 +248,15 @@ def _access(settings: Settings) -> Finding:
             "access",
             CheckResult.warn,
             f"everybody who reaches {settings.http_host}:{settings.http_port} may do everything",
-            f"write {path} (docs/access.md), or bind to 127.0.0.1: http_host",
+            f"write {path} (docs/how-to/control-access.md), or bind to 127.0.0.1: http_host",
         )
     if not path.exists():
         if settings.require_access:
             return Finding(
-                "access", CheckResult.fail, f"{path} does not exist: nobody gets in", "docs/access.md"
+                "access",
+                CheckResult.fail,
+                f"{path} does not exist: nobody gets in",
+                "docs/how-to/control-access.md",
             )
         return Finding(
             "access", CheckResult.ok, f"not controlled; only this machine reaches {settings.http_host}"
@@ -277,7 +283,10 @@ def _alerts(settings: Settings) -> Finding:
     path = settings.project / ALERTS_FILE
     if not live.file.channels:
         return Finding(
-            "alerts", CheckResult.off, "nobody is told", f"name channels in {path} (docs/alerts.md)"
+            "alerts",
+            CheckResult.off,
+            "nobody is told",
+            f"name channels in {path} (docs/how-to/set-up-alerts.md)",
         )
     return Finding("alerts", CheckResult.ok, f"channels: {', '.join(live.file.channels)}")
 

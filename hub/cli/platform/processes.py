@@ -37,7 +37,7 @@ def serve() -> None:
     settings = _begin("hub-server", "server")
     if open_to_others(settings):
         log.warning(
-            "everybody who reaches %s:%d may do everything: %s is missing (docs/access.md)",
+            "everybody who reaches %s:%d may do everything: %s is missing (docs/how-to/control-access.md)",
             *(settings.http_host, settings.http_port, settings.project / ACCESS_FILE),
         )
     app = create_app(settings)

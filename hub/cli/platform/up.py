@@ -176,7 +176,8 @@ def up(
     """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all.
 
     Where the project has a mirrors.yaml, a worker of its mirrors too. A Kafka of yours is used, not started, with
-    embedded_kafka: false, bootstrap, and tls and sasl where it wants them, in hub.yaml (docs/secured-kafka.md).
+    embedded_kafka: false, bootstrap, and tls and sasl where it wants them, in hub.yaml
+    (docs/how-to/connect-a-secured-kafka.md).
 
     Example: hub up --detach
     """

@@ -56,7 +56,7 @@ def explain(
     tree = _tree(project / TOPICS_FILE)
     names = [topic.name for topic in tree.topics] if tree is not None else []
     if file is None and not is_there(path):
-        note(f"{path} does not exist: no rules but the level. See docs/policies.md")
+        note(f"{path} does not exist: no rules but the level. See docs/reference/policies.md")
         policies = policy.Policies(topics=names)
     else:
         policies = policy.load_policies(path, names)

@@ -456,7 +456,7 @@ def _show_replayed(rows: list[dict[str, Any]], output: Output, dry_run: bool) ->
     if any(row.get("later", {}).get("events") for row in rows):
         note(
             "Entity views fold a replayed event at the place of its original. For everything else it is the newest event "
-            'of its key: see docs/dead-letters.md, "Order".'
+            'of its key: see docs/how-to/repair-dead-letters.md, "Order".'
         )
 
 

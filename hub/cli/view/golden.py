@@ -87,7 +87,7 @@ def run_tests(
     if not cases:
         raise NotFound(
             "there are no such tests",
-            hint=f'a test is a file in "{folder / "views" / "tests"}": docs/views.md shows one',
+            hint=f'a test is a file in "{folder / "views" / "tests"}": docs/how-to/test-a-view.md shows one',
             code="HUB-1416",
         )
     with golden_runner(settings, folder, views) as runner, counted("testing") as say:

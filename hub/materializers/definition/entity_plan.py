@@ -469,7 +469,9 @@ class _EntityCompiler:
             at = f" at column {first['col']}" if "col" in first else ""
             why = str(first.get("description", error)).splitlines()[0].rstrip(".")
             raise self._wrong(
-                where, f"`{shortened(text)}` is no SQL expression: {why}{at}", "see docs/views.md"
+                where,
+                f"`{shortened(text)}` is no SQL expression: {why}{at}",
+                "see docs/reference/view-files.md",
             ) from None
         if tree is None or deep_node(tree) is not None:
             raise self._wrong(

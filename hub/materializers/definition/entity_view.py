@@ -4,7 +4,7 @@ An *entity view* folds the events of n sources by key. Its expressions are Spark
 meaning: **inside an aggregate, ``source.column`` is every event's value; outside, it is the latest event's
 value**, where the source's ``order`` decides which event is the latest (then the order of the log).
 
-The models below are the grammar of a file; ``docs/views.md`` explains it with examples.
+The models below are the grammar of a file; ``docs/reference/view-files.md`` explains it with examples.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class View(ViewDeclaration):
     def counted_within(self) -> dict[str, str]:
         """For each source with unique_by, the scope within which an identity counts once.
 
-        An identity may count under several keys: see docs/views.md.
+        An identity may count under several keys: see docs/reference/view-files.md.
         """
         return {
             name: f"each {source.unique_by} once within its {source.key}; one that moves to another {source.key} stays "

@@ -1,8 +1,8 @@
 """[core] Cases of golden tests: timed events, and exactly the rows that the view must produce.
 
 The files are ``views/tests/<anything>.yaml``, beside the views. The models below are their grammar;
-``docs/views.md`` explains it. ``golden/runner.py`` runs a case. This module reads the files and compares
-results.
+``docs/how-to/test-a-view.md`` explains it. ``golden/runner.py`` runs a case. This module reads the files and
+compares results.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ generated ("t1"."city"), texts are bound as parameters. Anything unknown is refu
 nearest name. The compiler limits what databases do not limit: the number of columns, the tables that a chain
 of WITH multiplies, and the length of the statement.
 
-The dialect is that of Postgres (texts compare by code point); docs/queries.md lists what it contains.
+The dialect is that of Postgres (texts compare by code point); docs/reference/sql.md lists what it contains.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def compile_expr(w: SqlWriter, node: Any) -> Piece:
 def _refused(w: SqlWriter, message: str, node: Any, guess: str | None) -> SqlError:
     if guess is not None:
         message += f': did you mean "{guess}"?'
-    return w.statement.error(message, node, hint="docs/queries.md lists the functions", code="HUB-1446")
+    return w.statement.error(message, node, hint="docs/reference/sql.md lists the functions", code="HUB-1446")
 
 
 _HANDLERS: Mapping[type, Handler] = {

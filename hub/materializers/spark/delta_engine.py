@@ -69,7 +69,7 @@ _ROWS_AT_A_TIME = 50_000
 _ROWS_INTERPRETED = 50_000
 _EMIT_ROWS = 10_000
 
-# A small batch finishes sooner when its expressions are interpreted (docs/architecture.md, "Non-obvious").
+# A small batch finishes sooner when its expressions are interpreted (docs/explanation/notes-on-cost.md).
 _SMALL: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "1",
     **code_settings("live"),

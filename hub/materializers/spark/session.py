@@ -39,7 +39,7 @@ from hub.record import Positions, TopicPartition
 
 _STREAMING = "spark.sql.streaming"
 
-# The reasons are in docs/architecture.md, "Non-obvious".
+# The reasons are in docs/explanation/notes-on-cost.md.
 _SESSION: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",  # stages of real-time mode never end
@@ -308,7 +308,7 @@ def row_schema(session: SparkSession, shape: EntityPlan, inputs: Sequence[Input]
         said = str(error).split(";")[0].split("\n")[0]
         raise ConfigError(
             f'view "{shape.view}": Spark refuses an expression: {said}',
-            hint="its expressions are Spark SQL; docs/views.md has examples",
+            hint="its expressions are Spark SQL; docs/reference/view-files.md has examples",
             code="HUB-2105",
         ) from None
 

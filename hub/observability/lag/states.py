@@ -1,6 +1,6 @@
 """[core] Values of lag: states with their severity and level, readings, and what a reader reports of itself.
 
-docs/lag.md explains the states. ``judge.py`` is the only code that turns lag into a state.
+docs/reference/lag.md explains the states. ``judge.py`` is the only code that turns lag into a state.
 """
 
 from __future__ import annotations

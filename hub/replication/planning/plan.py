@@ -394,7 +394,7 @@ class _Registries:
         if clash is None:
             return False, []
         hint = (
-            "say `schema_ids: auto` or `rewrite`, and the copy's records get the target's ids (docs/mirrors.md); or use one"
+            "say `schema_ids: auto` or `rewrite`, and the copy's records get the target's ids (docs/reference/mirrors.md); or use one"
             " registry for both"
         )
         return False, [_refusal(topic, clash.reason, hint)]

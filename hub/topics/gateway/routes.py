@@ -86,7 +86,7 @@ def create_router(gateway: Gateway) -> APIRouter:
 
     @router.post("/v3/clusters/{cluster_id}/topics/{topic}/records")
     async def records(request: Request, cluster_id: str, topic: str) -> Response:
-        """One record or many; see docs/gateway.md."""
+        """One record or many; see docs/how-to/write-events-over-http.md."""
         if cluster_id != _THIS:
             await this_cluster(cluster_id)
         return await produce(request, topic, "record", None)

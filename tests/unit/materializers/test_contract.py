@@ -169,7 +169,11 @@ def test_the_ways_of_reading_that_the_docs_tell_give_the_live_rows(tmp_path: Pat
         ]
         model.store.apply([ViewBatch("customer_360", changes, Positions())])
     model.store.close()
-    text = (Path(__file__).parents[3] / "docs" / "stores.md").read_text().replace("/data/lake", str(tmp_path))
+    text = (
+        (Path(__file__).parents[3] / "docs/how-to/choose-stores.md")
+        .read_text()
+        .replace("/data/lake", str(tmp_path))
+    )
     (sql,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     with duckdb.connect(":memory:") as database:
         database.execute(sql)

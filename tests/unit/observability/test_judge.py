@@ -170,7 +170,7 @@ def test_dots_pills_and_arrows_have_the_color_of_the_level() -> None:
 def test_the_table_of_the_documentation_has_every_state_in_the_order_of_the_rules() -> None:
     from house_report import ROOT
 
-    text = (ROOT / "docs/lag.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/lag.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE) == [state.value for state in LagState]
 
 

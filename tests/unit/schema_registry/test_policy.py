@@ -926,7 +926,7 @@ def test_without_a_file_the_command_says_so(
 
 
 def test_the_examples_in_the_docs_load(tmp_path: Path) -> None:
-    blocks = (ROOT / "docs/policies.md").read_text().split("```yaml\n")[1:]
+    blocks = (ROOT / "docs/reference/policies.md").read_text().split("```yaml\n")[1:]
     assert len(blocks) == 2
     for block in blocks:
         assert load_policies(written(tmp_path, block.partition("```")[0])).nodes

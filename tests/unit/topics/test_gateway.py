@@ -164,7 +164,7 @@ def test_a_subject_that_does_not_exist_is_sought_in_the_log_every_two_seconds() 
 
 def test_the_examples_of_the_docs_fit_the_sample_schemas() -> None:
     root = Path(__file__).parents[3]
-    text = (root / "docs/gateway.md").read_text()
+    text = (root / "docs/how-to/write-events-over-http.md").read_text()
     found = re.findall(r"/topics/([a-z.]+)/(records|events)[^\n]* -d '(\{.*?\})'\n", text, re.DOTALL)
     assert [(topic, form) for topic, form, _ in found] == [
         ("crm.customers", "records"),
