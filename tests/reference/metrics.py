@@ -59,6 +59,8 @@ def page(root: Path) -> str:
 def _of_file(tree: ast.Module) -> Iterator[Series]:
     prefix, kind = _prefix(tree)
     for node in ast.walk(tree):
+        if isinstance(node, ast.For):
+            yield from _of_loop(node)
         if isinstance(node, ast.Call):
             name, strings = _called(node), _texts(node.args)
             if name in _FAMILIES and len(strings) >= 2:
@@ -72,6 +74,20 @@ def _of_file(tree: ast.Module) -> Iterator[Series]:
                 words = [each for each in strings[1:] if " " in each]
                 if words and words[0][0].isupper() | words[0][0].isdigit():
                     yield from _one(prefix + strings[0], kind, words[0], ())
+
+
+def _of_loop(loop: ast.For) -> Iterator[Series]:
+    """Return the series that a loop over literal tuples names and describes: `f"hub_x_{what}", f"… {what} …"`."""
+    if not isinstance(loop.iter, ast.Tuple) or not isinstance(loop.target, ast.Tuple):
+        return
+    what = ast.unparse(loop.target.elts[0])
+    for call in ast.walk(loop):
+        texts = [each for each in getattr(call, "args", []) if isinstance(each, ast.JoinedStr)]
+        if isinstance(call, ast.Call) and len(texts) == 2 and _called(call) in _FAMILIES:
+            for row in loop.iter.elts:
+                word = ast.literal_eval(row.elts[0]) if isinstance(row, ast.Tuple) else ""
+                name, meaning = (ast.unparse(each)[2:-1].replace(f"{{{what}}}", word) for each in texts)
+                yield from _one(name, _FAMILIES[_called(call)], meaning, _labels(call))
 
 
 def _one(name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> Iterator[Series]:

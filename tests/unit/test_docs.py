@@ -10,12 +10,15 @@ import pytest
 import yaml
 
 from hub.cli.view.schemas_source import schemas_of
+from hub.help.pages import slug
 from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.sql_view import SqlSource, SqlView, checked
 from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_inputs import planned
 from hub.observability.web.pages.monitor.views import ways
+from hub.replication.config.mirrors import load as load_mirrors
+from hub.topics.tree.tree import load as load_tree
 
 from .cli.written import commands, trouble
 
@@ -23,10 +26,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_map_names_every_package_and_no_other_path() -> None:
-    text = (ROOT / "docs/explanation/architecture.md").read_text()
+    text = (ROOT / "docs/reference/packages.md").read_text()
     packages = {f"{path.parent.relative_to(ROOT)}/" for path in (ROOT / "hub").rglob("*/__init__.py")}
     assert set(re.findall(r"`(hub/[a-z0-9_/]+/)`", text)) == packages
-    for path in re.findall(r"\bhub/[a-z0-9_/]+(?:\.py)?", text):
+    drawing = (ROOT / "docs/explanation/architecture.md").read_text()
+    for path in re.findall(r"\bhub/[a-z0-9_/]+(?:\.py)?", text + drawing):
         assert (ROOT / path).exists(), path
 
 
@@ -69,11 +73,105 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
         assert (ROOT / target).exists(), target
 
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench/README.md"]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "bench/README.md",
+]
+# Pages of one of the four kinds, and runbooks. A decision record is as it was written.
+PAGES = [path for path in DOCUMENTS if path.is_relative_to(ROOT / "docs") and path.parent.name != "adr"]
+_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_every_page_is_of_one_kind() -> None:
+    kinds = {"tutorials", "how-to", "reference", "explanation", "runbooks"}
+    assert {_name(path) for path in PAGES if path.parent.name not in kinds} == {"docs/index.md"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    text = _BLOCK.sub("", document.read_text())
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = document.parent / path if path else document
+        assert found.exists(), target
+        if anchor and found.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", _BLOCK.sub("", found.read_text()), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, target
+
+
+@pytest.mark.parametrize("document", PAGES, ids=_name)
+def test_pages_and_the_cells_of_their_tables_are_short(document: Path) -> None:
+    text = document.read_text()
+    assert document.parent.name == "reference" or len(text.split()) <= 1_500
+    for line in _BLOCK.sub("", text).splitlines():
+        if line.startswith("|"):
+            assert all(len(cell.split()) <= 25 for cell in line.split("|")), line
+
+
+def test_the_walks_are_three_hops_from_the_readme() -> None:
+    """README links the architecture, which links the packages, which name the folder; its docstring names the file."""
+    walks = (ROOT / "docs/explanation/walks.md").read_text().split("\n## ")[1:]
+    assert len(walks) == 3
+    assert "docs/explanation/walks.md" in (ROOT / "README.md").read_text()
+    for walk in walks:
+        title, steps = walk.splitlines()[0], re.findall(r"^\d+\. `(hub/[^`]+)`(.*)$", walk, re.MULTILINE)
+        files = {path for path, _ in steps}
+        assert 3 <= len(files) <= 20, title
+        package, (named,) = steps[0][0], re.findall(r"names `([a-z_]+\.py)`", steps[0][1])
+        folder = package.removesuffix("__init__.py")
+        assert f"`{folder}`" in (ROOT / "docs/reference/packages.md").read_text(), folder
+        assert named in (ROOT / package).read_text() and f"{folder}{named}" in files, named
+        for path, text in steps:
+            assert (ROOT / path).is_file(), (
+                f"docs/explanation/walks.md: {path} does not exist: name the new file"
+            )
+            for symbol in re.findall(r"`([A-Za-z_]+)`", text):
+                assert re.search(rf"\b{symbol}\b", (ROOT / path).read_text()), (
+                    f"docs/explanation/walks.md: {path} has no {symbol}: name the new one"
+                )
+
+
+def _files_of(tutorial: Path) -> dict[str, str]:
+    """Return the files that a tutorial has its reader write, by their names."""
+    blocks = re.findall(
+        r"^```(?:yaml|json)\n(?:#|//) (\S+)\n(.*?)^```", tutorial.read_text(), re.MULTILINE | re.DOTALL
+    )
+    return dict(blocks)
+
+
+@pytest.mark.parametrize(
+    "tutorial", sorted((ROOT / "docs/tutorials").glob("*.md")), ids=lambda path: path.stem
+)
+def test_the_files_of_the_tutorials_are_right(tutorial: Path, tmp_path: Path) -> None:
+    files = _files_of(tutorial)
+    assert files
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for name in files:
+        path = tmp_path / name
+        if path.name == "topics.yaml":
+            assert load_tree(path).topics
+        elif path.name == "mirrors.yaml":
+            assert load_mirrors(path).mirrors
+        elif path.parent.name == "views":
+            view = load_view(path)
+            schemas, unknown = schemas_of(path.parents[1], view)
+            assert not unknown and not isinstance(view, SqlView)
+            assert [each for each, _ in shape(view, schemas).outputs] == list(view.columns)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_that_is_written_down_is_one(document: Path) -> None:
+    if document.name == "cli.md":
+        return  # generated from the commands themselves, with their usage lines
     assert [each for command in commands(document.read_text()) if (each := trouble(command))] == []
 
 
