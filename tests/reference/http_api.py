@@ -30,7 +30,7 @@ ROUTERS = (
     "hub.completeness.canary.routes",
     "hub.materializers.serving.routes",
     "hub.materializers.versions.routes",
-    "hub.materializers.queries.routes",
+    "hub.materializers.queries.http.routes",
     "hub.observability.export.routes",
     "hub.observability.latency.routes",
     "hub.alerts.routes",

@@ -123,7 +123,9 @@ def create_router(
 
     @router.post("/query")
     async def query(body: QueryBody, request: Request, hub_position: str | None = Header(None)) -> Response:
-        """SQL over views, and over recent events: ``FROM "nyc.jfk.departures"``. Read-only; see docs/reference/sql.md."""
+        """SQL over views, and over recent events: ``FROM "nyc.jfk.departures"``. Read-only.
+
+        See docs/reference/sql.md."""
         only(request.query_params, (), "POST /query: its body has the options; the address")
         return await service.answer(body, request, hub_position)
 
