@@ -34,4 +34,4 @@ def add_help(app: FastAPI) -> None:
 
 
 def _shown(found: HelpPage, status: int = 200, trouble: str = "") -> HTMLResponse:
-    return html("help.html", status, found=found, contents=contents(), trouble=trouble)
+    return html("frame/help.html", status, found=found, contents=contents(), trouble=trouble)
