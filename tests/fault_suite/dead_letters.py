@@ -15,7 +15,8 @@ from fault_suite.world import World
 from hub.kafka import KafkaCluster
 from hub.record import Record
 from hub.schema_registry.codecs.wire_format import Undecodable
-from hub.topics.dead_letters.model import DLQ_SUFFIX, dead_letter_of
+from hub.topics.dead_letters.model import DLQ_SUFFIX
+from hub.topics.dead_letters.record_format import dead_letter_of
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
     ORDERS: ("customer_totals", "distinct_orders", "city_totals"),

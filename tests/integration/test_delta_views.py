@@ -21,7 +21,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.codecs.wire_format import encode, parsed
-from hub.topics.dead_letters.model import dead_letter_of
+from hub.topics.dead_letters.record_format import dead_letter_of
 
 Row = dict[str, Any]
 Rows = dict[str, Row]

@@ -17,8 +17,9 @@ from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
+    from hub.topics.dead_letters.event_builder import Change
     from hub.topics.dead_letters.model import RecordPlace, TrackedDeadLetter
-    from hub.topics.dead_letters.queue import Change, DeadLetters
+    from hub.topics.dead_letters.queue import DeadLetters
 
 COLUMNS = (
     "topic",
@@ -80,7 +81,8 @@ def list_letters(
 
     Examples: hub dlq ls; hub dlq ls shop.orders -l --reason undecodable
     """
-    from hub.topics.dead_letters.model import RecordPlace, page
+    from hub.topics.dead_letters.listing import page
+    from hub.topics.dead_letters.model import RecordPlace
 
     behind = None if after is None else RecordPlace.parse(after)
     found = _open()
@@ -94,7 +96,7 @@ def list_letters(
         else:
             note("no dead letters")
         return
-    names = found.resolved(topic) if topic is not None else list(found.topics())
+    names = found.resolved(topic) if topic is not None else list(found.reader.topics())
     read = found.letters(names)
     _incomplete(read.complete)
     chosen = [
@@ -104,7 +106,7 @@ def list_letters(
     ]
     now_ms = found.now_ms()
     made = page(chosen, lambda each: _aged(each, now_ms), limit, _MOST_LISTED_BYTES, behind)
-    there = found.topics()
+    there = found.reader.topics()
     columns = (
         *(("topic",) if len(names) > 1 else ()),
         *(("partition",) if any(there[name].partitions > 1 for name in names) else ()),
@@ -158,7 +160,7 @@ def repair(
     Examples: hub dlq repair shop.orders.dlq 0 --set cents=100 --dry-run
     hub dlq repair shop.orders.dlq --reason framing --with fix.py
     """
-    from hub.topics.dead_letters.queue import Repair
+    from hub.topics.dead_letters.event_builder import Repair
 
     change = _change(set_ or [], json_file, with_)
     if change is None and schema_id is None and key is None:
@@ -276,7 +278,7 @@ def _places(found: DeadLetters, topic: str, partition: int | None, offsets: list
     """
     from hub.topics.dead_letters.model import RecordPlace
 
-    if partition is not None or found.topics()[topic].partitions == 1:
+    if partition is not None or found.reader.topics()[topic].partitions == 1:
         return [RecordPlace(topic, partition or 0, offset) for offset in offsets]
     there = found.at_offsets(topic, offsets)
     places = []
@@ -337,7 +339,7 @@ def _chosen(
 
 
 def _change(assignments: list[str], json_file: Path | None, script: Path | None) -> Change | None:
-    from hub.topics.dead_letters.queue import sets, whole
+    from hub.topics.dead_letters.event_builder import sets, whole
     from hub.topics.dead_letters.repair import assignment, loaded
 
     if sum((bool(assignments), json_file is not None, script is not None)) > 1:
@@ -395,7 +397,7 @@ def _by(by: str | None) -> str:
 
 
 def _aged(found: TrackedDeadLetter, now_ms: int) -> dict[str, Any]:
-    from hub.topics.dead_letters.model import dead_letter_row
+    from hub.topics.dead_letters.listing import dead_letter_row
 
     return {**dead_letter_row(found), "age": _age(now_ms - found.letter.written_at_ms)}
 

@@ -16,8 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import done_by, reads_all, sees_topic
 from hub.errors import CallerError, PeerError
-from hub.topics.dead_letters.model import RecordPlace, State, dead_letter_row, page
-from hub.topics.dead_letters.queue import DeadLetters, Repair, sets, whole
+from hub.topics.dead_letters.event_builder import Repair, sets, whole
+from hub.topics.dead_letters.listing import dead_letter_row, page
+from hub.topics.dead_letters.model import RecordPlace, State
+from hub.topics.dead_letters.queue import DeadLetters
 
 # Each request reads whole topics in one of the server's threads.
 _MOST_AT_ONCE = 4

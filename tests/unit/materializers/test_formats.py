@@ -28,7 +28,7 @@ from hub.materializers.types.source_formats import (
 from hub.record import Record
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
-from hub.topics.dead_letters.model import dead_letter_of
+from hub.topics.dead_letters.record_format import dead_letter_of
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from hub.topics.conformance.rules import (
     summary,
     tally_of,
 )
-from hub.topics.dead_letters.model import dead_letter_of
+from hub.topics.dead_letters.record_format import dead_letter_of
 from hub.topics.tree.tree import LiveTree
 
 INNER = {"type": "enum", "name": "x.Side", "symbols": ["L", "R"]}

@@ -23,8 +23,10 @@ from hub.schema_registry.codecs.avro_to_json import render_json
 from hub.schema_registry.codecs.values import encoder_of
 from hub.schema_registry.codecs.wire_format import encode, frame, parsed
 from hub.schema_registry.compat.resolved_schema import SchemaSource
-from hub.topics.dead_letters import queue as dead_letters
+from hub.topics.dead_letters import queue, reader
 from hub.topics.dead_letters import routes as dead_letter_routes
+from hub.topics.dead_letters.event_builder import Repair, sets, whole
+from hub.topics.dead_letters.listing import page
 from hub.topics.dead_letters.model import (
     ACTIONS_TOPIC,
     REPLAY_FOR,
@@ -33,12 +35,9 @@ from hub.topics.dead_letters.model import (
     DeadLetterAction,
     RecordPlace,
     TrackedDeadLetter,
-    dead_letter_of,
-    entry_of,
-    folded,
-    page,
 )
-from hub.topics.dead_letters.queue import DeadLetters, Repair, sets, whole
+from hub.topics.dead_letters.queue import DeadLetters
+from hub.topics.dead_letters.record_format import dead_letter_of, entry_of, folded
 from hub.topics.dead_letters.repair import changed, difference, dumped, loaded, sight
 
 AT = {"type": "long", "logicalType": "timestamp-millis"}
@@ -380,7 +379,7 @@ def test_of_more_letters_than_are_read_at_once_those_that_are_named_are_found(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = [desk.dead(GOOD, NULL_KEY, n) for n in range(60)]
-    monkeypatch.setattr(dead_letters, "MOST_DEAD_LETTERS", 30)
+    monkeypatch.setattr(reader, "MOST_DEAD_LETTERS", 30)
     desk.letters.dismiss(places[-25:], "ann")
     with pytest.raises(PeerError, match="more than 30 lie between"):
         desk.letters.dismiss([*places[:5], *places[-20:]], "ann")
@@ -395,7 +394,7 @@ def test_of_more_letters_than_can_be_told_together_a_way_out_is_said_that_is_one
 ) -> None:
     """Regression: the hint advised to dismiss records, but closed ones are read as well."""
     places = [desk.dead(GOOD, UNFIT, n) for n in range(5)]
-    monkeypatch.setattr(dead_letters, "MOST_DEAD_LETTERS", 3)
+    monkeypatch.setattr(reader, "MOST_DEAD_LETTERS", 3)
     with pytest.raises(Conflict, match="more than 3 dead letters") as refused:
         desk.letters.replay(places[:1], "ann")
     assert refused.value.hint is not None
@@ -408,7 +407,7 @@ def test_of_more_letters_than_can_be_told_together_a_way_out_is_said_that_is_one
 
 def test_nothing_is_replayed_where_one_cannot_be(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: those before the invalid one were replayed, and this was not reported."""
-    monkeypatch.setattr(dead_letters, "_BATCH", 1)
+    monkeypatch.setattr(queue, "_BATCH", 1)
     places = [desk.dead(GOOD, UNFIT, 1), desk.dead(GOOD[:-3], UNFIT, 2)]
     with pytest.raises(CallerError, match="t.dlq:0:1"):
         desk.letters.replay(places, "ann")
@@ -498,7 +497,7 @@ def test_wherever_a_replay_is_killed_each_event_is_there_once(
     """Attempts that end before or after their transaction; the last one completes."""
     desk = open_desk()
     places = [desk.dead(GOOD, UNFIT, n) for n in range(4)]
-    size, dead_letters._BATCH = dead_letters._BATCH, batch
+    size, queue._BATCH = queue._BATCH, batch
     try:
         for first, failure in steps:
             desk.cluster.failures = [failure]
@@ -507,7 +506,7 @@ def test_wherever_a_replay_is_killed_each_event_is_there_once(
             desk.cluster.failures = []
         desk.letters.replay(places, "ann", look=False)
     finally:
-        dead_letters._BATCH = size
+        queue._BATCH = size
     assert sorted(record.header(REPLAY_OF) or b"" for record in desk.replays()) == [
         f"t:0:{n}".encode() for n in range(4)
     ]
@@ -722,11 +721,11 @@ def test_what_is_kept_of_a_reading_is_bounded_in_bytes_and_it_says_so(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = [desk.dead(GOOD, NULL_KEY, n, key="k" * 1_000) for n in range(60)]
-    monkeypatch.setattr(dead_letters, "_POLL", 5)
-    monkeypatch.setattr(dead_letters, "MOST_BYTES", 40_000)
+    monkeypatch.setattr(reader, "POLL_RECORDS", 5)
+    monkeypatch.setattr(reader, "MOST_BYTES", 40_000)
     found = desk.letters.letters(["t.dlq"])
     assert not found.complete and 20 < len(found.letters) < 45 and not listed(desk)["complete"]
-    monkeypatch.setattr(dead_letters, "MOST_BYTES_AT_ONCE", 40_000)
+    monkeypatch.setattr(reader, "MOST_BYTES_AT_ONCE", 40_000)
     with pytest.raises(PeerError, match="these have more than"):
         desk.letters.dismiss(places, "ann")
     desk.letters.dismiss([*places[:12], *places[-12:]], "ann")  # the ones in between are not retained

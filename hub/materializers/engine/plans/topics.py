@@ -9,7 +9,7 @@ from contextlib import suppress
 from hub.config import Settings
 from hub.errors import Conflict, HubError
 from hub.kafka import KafkaCluster
-from hub.topics.dead_letters.model import kind_of
+from hub.topics.dead_letters.record_format import kind_of
 from hub.topics.tree.tree import matches
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,210 @@
+"""[core] Build and check the events that return to their original topics.
+
+The cluster and the registry are asked through their ports; each fact is looked up once per action.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+from hub.caller import sees_schema
+from hub.errors import CallerError, HubError, NotFound
+from hub.log import TopicDescription
+from hub.record import NewRecord, Record
+from hub.schema_registry.client.port import SchemaRegistry
+from hub.schema_registry.codecs.wire_format import frame
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.schema_registry.contracts.rules import RuleRefused
+from hub.schema_registry.contracts.runner import RUNNER
+from hub.schema_registry.formats import exact_json
+from hub.topics.conformance.auditor import SchemaIdCache
+from hub.topics.conformance.rules import judge, size_of
+from hub.topics.dead_letters.actions import no_origin
+from hub.topics.dead_letters.listing import text_of
+from hub.topics.dead_letters.model import DeadLetter, TrackedDeadLetter
+from hub.topics.dead_letters.repair import changed, dumped, in_doubles, sight
+from hub.topics.tree.key_fields import at_path
+
+_DEFAULT_LARGEST = 1_048_588
+_REPLAY_HEADER_BYTES = 200
+
+# (JSON value of the event, its dead-letter record) → new JSON value; None leaves the record as it is.
+Change = Callable[[Any, DeadLetter], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A requested repair: ``change`` builds the new value, or ``schema_id`` alone sets the schema of the
+    existing bytes.
+    """
+
+    change: Change | None = None
+    schema_id: int | None = None
+    key: str | None = None
+
+
+def sets(assignments: Sequence[tuple[str, Any]]) -> Change:
+    """Return a change that sets fields."""
+    return lambda value, _letter: changed(value, assignments)
+
+
+def whole(value: Any) -> Change:
+    """Return a change that replaces the whole event."""
+    return lambda _value, _letter: value
+
+
+class TopicSettings(Protocol):
+    """What is known of topics that events return to."""
+
+    def topics(self) -> Mapping[str, TopicDescription]: ...
+
+    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
+
+
+@dataclass
+class EventBuilder:
+    """Builder and checker of events for one action. ``declared_key`` returns the key field that the topic
+    tree declares for a topic.
+    """
+
+    cluster: TopicSettings
+    registry: SchemaRegistry
+    declared_key: Callable[[str], str | None]
+    _largest: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return self.cluster.topics()
+
+    @cached_property
+    def subjects(self) -> frozenset[str]:
+        return frozenset(self.registry.subjects())
+
+    @cached_property
+    def schemas(self) -> SchemaIdCache:
+        return SchemaIdCache(self.registry)
+
+    def target(self, letter: DeadLetter) -> str:
+        """Return the topic that the event returns to. Raises CallerError, NotFound."""
+        if letter.of is None:
+            raise no_origin(letter)
+        topic = self.topics.get(letter.of.topic)
+        if topic is None or letter.of.partition >= topic.partitions:
+            raise NotFound(
+                f"dead letter {letter.at}: {letter.of.topic} partition {letter.of.partition} does not exist any more",
+                hint="create the topic again (hub topic apply), or dismiss the letter",
+            )
+        return letter.of.topic
+
+    def repaired(self, found: TrackedDeadLetter, how: Repair) -> tuple[bytes | None, bytes | None]:
+        """Return (key, value) of the repaired event. Raises CallerError, NotFound."""
+        letter = found.letter
+        topic = self.target(letter)
+        key = found.key if how.key is None else how.key.encode()
+        if how.change is None:
+            return key, found.value if how.schema_id is None else _reframed(found, how.schema_id)
+        decoded = sight(found.value, self.source, how.schema_id)
+        try:
+            value = how.change(decoded.value, letter)
+            if value is None:
+                return key, found.value
+            if how.schema_id is None and f"{topic}-value" not in self.subjects:
+                return key, dumped(value)  # the topic has no value schema
+            return key, self._encoded(topic, how.schema_id or decoded.schema_id, value)
+        except RuleRefused as error:
+            raise error.of(f"dead letter {letter.at}") from None
+        except CallerError as error:
+            raise CallerError(
+                f"dead letter {letter.at}: {error.message}",
+                hint=error.hint or f"hub dlq show {letter.at.named} has what could be read of it",
+                code=error.code,
+            ) from None
+
+    def check(self, letter: DeadLetter, key: bytes | None, value: bytes | None) -> None:
+        """Check that the event may return to its topic: schema, declared key, size. Raises CallerError."""
+        topic = self.target(letter)
+        assert letter.of is not None
+        event = Record(topic, letter.of.partition, letter.of.offset, 0, key, value)
+        if f"{topic}-value" in self.subjects:
+            violation = judge(event, self.schemas.of(f"{topic}-value"))
+            if violation is not None:
+                raise CallerError(
+                    f'dead letter {letter.at}: its event is not what topic "{topic}" promises: {violation.reason}: '
+                    f"{violation.detail}",
+                    hint=f"repair it: hub dlq repair {letter.at.named} --set FIELD=VALUE",
+                    code="HUB-1330",
+                )
+        declared = self.declared_key(topic)
+        if declared is not None and value is not None:
+            self._check_key(letter, topic, declared, key, value)
+        largest = self._largest_of(topic)
+        size = size_of(NewRecord(topic, key, value, letter.headers)) + _REPLAY_HEADER_BYTES
+        if size > largest:
+            raise CallerError(
+                f'dead letter {letter.at}: its event takes {size} bytes, topic "{topic}" takes {largest}',
+                hint="raise max.message.bytes of the topic, or make the event smaller",
+                code="HUB-1330",
+            )
+
+    def source(self, schema_id: int) -> SchemaSource | None:
+        """Return a schema, None if it does not exist or the caller may not see it. Raises PeerError."""
+        try:
+            if not sees_schema(lambda: self.registry.subjects_of(schema_id)):
+                return None
+            return self.registry.source(schema_id)
+        except HubError as error:
+            if error.retriable:
+                raise
+            return None
+
+    def _encoded(self, topic: str, wanted: int | None, value: Any) -> bytes:
+        schema_id, source = self._schema(topic, wanted)
+        plain = in_doubles(value)
+        body = RUNNER.encoder_of(source).body(plain)
+        if source.schema_type == "JSON" and body == exact_json.dumped(plain):
+            body = dumped(value)  # no rule rewrote the value: keep each number exact
+        return frame(schema_id, body)
+
+    def _schema(self, topic: str, wanted: int | None) -> tuple[int, SchemaSource]:
+        """Return the schema to encode with: ``wanted`` if it belongs to the topic's subject, else the
+        latest.
+        """
+        subject = f"{topic}-value"
+        if wanted is not None:
+            with contextlib.suppress(NotFound):
+                if subject in self.registry.subjects_of(wanted):
+                    return wanted, self.registry.source(wanted)
+        latest = self.registry.latest(subject)
+        return latest.id, self.registry.source(latest.id)
+
+    def _check_key(
+        self, letter: DeadLetter, topic: str, declared: str, key: bytes | None, value: bytes
+    ) -> None:
+        decoded = sight(value, self.source)
+        in_event = at_path(decoded.value, declared) if isinstance(decoded.value, Mapping) else None
+        if str(in_event) != text_of(key):
+            raise CallerError(
+                f'dead letter {letter.at}: the tree says that "{declared}" is the key of topic "{topic}"; it is '
+                f"{in_event!r} in the event, and the record's key is {text_of(key)!r}",
+                hint=f"--set {declared}=…, or --key …: an event with another key belongs to another partition, publish it",
+                code="HUB-1330",
+            )
+
+    def _largest_of(self, topic: str) -> int:
+        """Return the maximum size of a record of the topic, in bytes."""
+        if topic not in self._largest:
+            config = self.cluster.topic_config([topic])[topic]
+            self._largest[topic] = int(config.get("max.message.bytes", _DEFAULT_LARGEST))
+        return self._largest[topic]
+
+
+def _reframed(found: TrackedDeadLetter, schema_id: int) -> bytes:
+    """Return the same body with another schema id."""
+    if found.value is None:
+        raise CallerError(f"dead letter {found.letter.at} has no value that a schema could describe")
+    framed = len(found.value) >= 5 and found.value[0] == 0
+    return frame(schema_id, found.value[5:] if framed else found.value)
