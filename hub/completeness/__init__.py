@@ -16,7 +16,8 @@ chance with probability 2^-64; someone who chooses ids can make them equal.
 
 Conformance (``hub.topics.conformance``) is a different check: each record against its topic's schema.
 
-    counts.py            [core]  ids, entries, and their comparison
+    counts.py            [core]  ids, entries and their records
+    balances.py          [core]  comparison of entries: state and cause of each producer, mirror and view
     receipts.py          [shell] counts of the records that producers have acknowledged
     batch_reader.py      [edge]  the batches of a log: records, and why offsets hold none
     counting.py          [shell] one run: count what is not audited yet, and its copies

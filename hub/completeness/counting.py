@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from hub.completeness.balances import of_newest
 from hub.completeness.batch_reader import OffsetRange, ReadRecord
 from hub.completeness.counts import (
     COUNTS_TOPIC,
@@ -33,7 +34,6 @@ from hub.completeness.counts import (
     bucket_of,
     covered,
     named,
-    of_newest,
 )
 from hub.completeness.receipts import create_counts_topic, with_topic_ids
 from hub.errors import CallerError, NotFound, PeerError, nearest

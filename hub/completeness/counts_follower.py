@@ -10,14 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from hub.completeness.counts import (
-    COUNTS_TOPIC,
-    SEVERITY,
-    CompletenessState,
-    Counts,
-    TopicCompleteness,
-    audit_of,
-)
+from hub.completeness.balances import SEVERITY, CompletenessState, TopicCompleteness, audit_of
+from hub.completeness.counts import COUNTS_TOPIC, Counts
 from hub.completeness.minutes import minute_grid_of
 from hub.errors import HubError
 from hub.kafka.reader import up_to

@@ -7,21 +7,21 @@ no minute and are listed separately.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from hub.completeness.counts import (
+from hub.completeness.balances import (
     SEVERITY,
-    Cell,
     CompletenessState,
-    CountEntry,
-    Kind,
-    Tier,
+    compared,
     counted,
+    dropped_text,
     of_newest,
+    pairs_of,
     unaudited,
     unread,
 )
+from hub.completeness.counts import Cell, CountEntry, Kind
 from hub.observability.web.pages.monitor.completeness import ComparedSide, MinuteGrid, MinuteRange
 
 # Pseudo-minute of comparisons without minutes.
@@ -43,18 +43,9 @@ class _MinutePair:
 
     def side(self, kind: Kind, instance: str) -> ComparedSide:
         short = self.expected.count - self.there.count
-        if (self.expected.count, self.expected.sum) == (self.there.count, self.there.sum):
-            state = CompletenessState.BALANCED
-        elif self.loose:
-            state, self.why = CompletenessState.UNKNOWN, self.why or _COMPACTED
-        else:
-            state = (
-                CompletenessState.SHORT
-                if short > 0
-                else CompletenessState.EXCESS
-                if short < 0
-                else CompletenessState.MISMATCH
-            )
+        state = compared(self.expected, self.there, compact=self.loose)
+        if state is CompletenessState.UNKNOWN:
+            self.why = self.why or _COMPACTED
         if state is CompletenessState.BALANCED and (self.why or self.waiting):
             state = CompletenessState.UNKNOWN if self.why else CompletenessState.OPEN
         return ComparedSide(
@@ -77,8 +68,9 @@ def minute_grid_of(entries: Sequence[CountEntry]) -> MinuteGrid | None:
     entries = of_newest(entries)
     logs = counted(entries)
     sums: dict[tuple[int, Kind, str], _MinutePair] = {}
-    for kind, instance, one, other in _pairs(entries, logs):
-        _add(sums, kind, instance, one, other)
+    for (kind, instance), pairs in pairs_of(entries, logs).items():
+        for one, other in pairs:
+            _add(sums, kind, instance, one, other)
     sides: dict[int, list[ComparedSide]] = {}
     for (at_ms, kind, instance), each in sorted(sums.items()):
         sides.setdefault(at_ms, []).append(each.side(kind, instance))
@@ -109,34 +101,6 @@ def minute_grid_of(entries: Sequence[CountEntry]) -> MinuteGrid | None:
     )
 
 
-def _pairs(
-    entries: Sequence[CountEntry], logs: Sequence[CountEntry]
-) -> Iterator[tuple[Kind, str, CountEntry, CountEntry | None]]:
-    """Yield the pairs to compare; the second entry is None if it is not counted yet."""
-    twins = {
-        (each.tier, each.instance, *each.place, each.first, each.end, each.topic_id): each for each in entries
-    }
-    by_place = {key[:-1]: each for key, each in twins.items()}
-    for entry in entries:
-        if entry.tier in ("source", "view"):
-            kind: Kind = "source" if entry.tier == "source" else "view"
-            other: Tier = "found" if kind == "source" else "store"
-            yield (
-                kind,
-                entry.instance,
-                entry,
-                by_place.get((other, entry.instance, *entry.place, entry.first, entry.end)),
-            )
-    for name in sorted({each.instance for each in entries if each.tier == "mirror"}):
-        for log in logs:
-            yield (
-                "mirror",
-                name,
-                log,
-                twins.get(("mirror", name, *log.place, log.first, log.end, log.topic_id)),
-            )
-
-
 def _add(
     sums: dict[tuple[int, Kind, str], _MinutePair],
     kind: Kind,
@@ -160,9 +124,8 @@ def _add(
         each.there = each.there.plus(theirs.get(at_ms, Cell()))
     if one.dropped:
         for at_ms in one.cells:
-            said = f"{one.dropped:,} receipts were dropped: there was no room for them"
             each = sums[at_ms, kind, instance]
-            each.why = each.why or said
+            each.why = each.why or dropped_text(one.dropped)
 
 
 def _plus(before: MinuteRange, entry: CountEntry, at_ms: int) -> MinuteRange:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import Observation, RuleChanges, RuleObservations, Verdict
+from hub.completeness.balances import CompletenessState, TopicCompleteness
 from hub.completeness.canary.probes import CanaryRouteRow, CanaryState
-from hub.completeness.counts import CompletenessState, TopicCompleteness
 from hub.completeness.counts_follower import KnownCounts
 from hub.topics.tree.tree import TopicSpec
 

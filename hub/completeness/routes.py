@@ -14,7 +14,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import Action, Kind, Resource, require, sees_topic
-from hub.completeness.counts import COUNTS_TOPIC, MOST_RUNS, Cell, Cells, CompletenessState, CountEntry
+from hub.completeness.balances import CompletenessState
+from hub.completeness.counts import COUNTS_TOPIC, MOST_RUNS, Cell, Cells, CountEntry
 from hub.completeness.counts_follower import CountsFollower, KnownCounts, row_of
 from hub.errors import CallerError, NotFound, nearest
 

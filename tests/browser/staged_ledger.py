@@ -5,18 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from hub.completeness.counts import (
-    COUNTS_TOPIC,
-    SEVERITY,
-    Cell,
-    Cells,
-    CountEntry,
-    Counts,
-    Holes,
-    MinuteHoles,
-    audit_of,
-    named,
-)
+from hub.completeness.balances import SEVERITY, audit_of
+from hub.completeness.counts import COUNTS_TOPIC, Cell, Cells, CountEntry, Counts, Holes, MinuteHoles, named
 from hub.completeness.minutes import minute_grid_of
 from hub.observability.web.pages.monitor.completeness import CountedTopics, TopicCountsRow
 from hub.record import Record

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.client import Event, Hub
+from hub.completeness.balances import CompletenessState, audit_of
 from hub.completeness.counting import TopicCounter, read_counts
-from hub.completeness.counts import CompletenessState, audit_of, bucket_of
+from hub.completeness.counts import bucket_of
 from hub.completeness.minutes import minute_grid_of
 from hub.completeness.receipts import ReceiptWriter
 from hub.config import Settings

@@ -22,8 +22,9 @@ from hub.observability.web.pages.monitor.completeness import at_of
 from hub.observability.web.pages.monitor.completeness import minute as minute_of
 
 if TYPE_CHECKING:
+    from hub.completeness.balances import TopicCompleteness
     from hub.completeness.counting import MirrorCopy, TopicCounter
-    from hub.completeness.counts import CountEntry, TopicCompleteness
+    from hub.completeness.counts import CountEntry
     from hub.config import Settings
     from hub.kafka import KafkaCluster
 
@@ -163,8 +164,8 @@ def _run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicCompleteness
 
 
 def _run(topic: str, *, mirrors: bool) -> TopicCompleteness:
+    from hub.completeness.balances import audit_of
     from hub.completeness.counting import read_counts, write_entries
-    from hub.completeness.counts import audit_of
 
     settings = load_settings()
     with closing(_audit(settings, topic, mirrors=mirrors)) as audit, counted(f"audit {topic}") as told:

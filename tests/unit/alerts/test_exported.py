@@ -27,10 +27,11 @@ from hub.alerts.model.state_machine import AlertingState
 from hub.alerts.runbooks import names, runbook
 from hub.alerts.snapshot import AlertSnapshot
 from hub.cli import app
+from hub.completeness.balances import Balance, TopicCompleteness
+from hub.completeness.balances import CompletenessState as LedgerState
 from hub.completeness.canary.routes import families as of_canaries
 from hub.completeness.canary.runner import Canaries
-from hub.completeness.counts import Balance, Holes, TopicCompleteness
-from hub.completeness.counts import CompletenessState as LedgerState
+from hub.completeness.counts import Holes
 from hub.completeness.counts_follower import series_of
 from hub.errors import NotFound
 from hub.materializers.verification.metrics import families as of_proofs

@@ -16,8 +16,9 @@ from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.model.rules import RULES, Observation, Promise, RuleChanges, RuleObservations, Verdict
 from hub.api.alerting import AlertSources, QueryWatch, run
 from hub.api.web import Measurers
+from hub.completeness.balances import Balance, CompletenessState, CountDifference, TopicCompleteness
 from hub.completeness.canary.probes import Canary
-from hub.completeness.counts import Balance, CompletenessState, CountDifference, Holes, TopicCompleteness
+from hub.completeness.counts import Holes
 from hub.completeness.counts_follower import KnownCounts
 from hub.completeness.objectives import observe_canaries, observe_completeness
 from hub.config import Settings

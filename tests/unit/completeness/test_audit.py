@@ -16,18 +16,10 @@ from hub.alerts.model.rules import Verdict
 from hub.cli.monitor import completeness as command
 from hub.completeness import counting as audit
 from hub.completeness import receipts
+from hub.completeness.balances import CompletenessState, TopicCompleteness, audit_of
 from hub.completeness.batch_reader import OffsetRange, ReadRecord
 from hub.completeness.counting import TopicCounter, _ReceiptSearch
-from hub.completeness.counts import (
-    COUNTS_TOPIC,
-    Cells,
-    CompletenessState,
-    CountEntry,
-    Counts,
-    TopicCompleteness,
-    audit_of,
-    named,
-)
+from hub.completeness.counts import COUNTS_TOPIC, Cells, CountEntry, Counts, named
 from hub.completeness.counts_follower import CountsFollower
 from hub.completeness.minutes import minute_grid_of
 from hub.completeness.objectives import verdict_of

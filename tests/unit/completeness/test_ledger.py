@@ -10,19 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.cli.monitor.completeness import bucket, lines
+from hub.completeness.balances import CompletenessState, audit_of, differences
 from hub.completeness.counts import (
     COUNTS_TOPIC,
     MOST_RUNS,
     Cell,
     Cells,
-    CompletenessState,
     CountEntry,
     Counts,
     Holes,
     MinuteHoles,
-    audit_of,
     covered,
-    differences,
     entry_of,
     id_of,
     named,

@@ -11,7 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.testclient import TestClient
 
 from hub.api.app import on_hub_error, on_invalid_request
-from hub.completeness.counts import CountEntry, audit_of
+from hub.completeness.balances import audit_of
+from hub.completeness.counts import CountEntry
 from hub.completeness.counts_follower import row_of
 from hub.completeness.routes import HasCounts, create_router
 from hub.errors import HubError
