@@ -12,7 +12,10 @@
 
 One core without sockets, two thin shells around it::
 
-    calls.py       [core] a call as a generator of requests: retries, tokens, pages, bodies of produce requests
+    calls.py       [core] a call as a generator of requests: retries, tokens, pages
+    requests.py    [core] requests, replies, headers and pauses as values
+    answers.py     [core] pages, results and positions from replies
+    produce_bodies.py [core] bodies of produce requests
     changes.py     [core] typed changes; where to resume, which changes were delivered already
     local_copy.py  [core] changes folded into rows
     receipts.py    [core] acknowledged events, counted for the completeness check
@@ -24,10 +27,11 @@ The client imports none of the server's packages, and loads its libraries when a
 """
 
 from hub.client.aio import AsyncChanges, AsyncCopy, AsyncHub
-from hub.client.calls import Column, Page, Result, Row
+from hub.client.answers import Column, Page, Result
 from hub.client.changes import Behind, Change, Covered, Delete, Reset, Snapshot, Synced, Upsert
 from hub.client.errors import NotCovered, Reason, Refused, Unreachable
 from hub.client.event import DECLARED, Event
+from hub.client.requests import Row
 from hub.client.sync import Changes, Copy, Hub
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.record import Positions

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import orjson
 
-from hub.client.calls import Reply, Request, Row, Where, conditions_of, header, pause_s
 from hub.client.errors import ConnectionBroken, Unreachable, error_of
+from hub.client.requests import Reply, Request, Row, Where, conditions_of, header, pause_s
 from hub.errors import HubError
 from hub.record import Positions
 

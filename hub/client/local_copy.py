@@ -4,8 +4,8 @@ never see part of one.
 
 from __future__ import annotations
 
-from hub.client.calls import Row
 from hub.client.changes import Behind, Change, Covered, Delete, Reset, Snapshot, Synced, Upsert
+from hub.client.requests import Row
 from hub.record import Positions
 
 

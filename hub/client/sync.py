@@ -12,23 +12,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hub.client.aio import AsyncCopy, AsyncHub
-from hub.client.calls import (
-    Call,
-    Calls,
-    Page,
-    Pause,
-    Result,
-    Row,
-    Token,
-    Where,
-    caller_settings,
-    events_of,
-    headers_of,
-)
+from hub.client.answers import Page, Result
+from hub.client.calls import Calls
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import ConnectionBroken
 from hub.client.event import DECLARED, Event
+from hub.client.produce_bodies import events_of
 from hub.client.receipts import Receipts
+from hub.client.requests import Call, Pause, Row, Token, Where, caller_settings, headers_of
 from hub.errors import CallerError
 from hub.record import Positions
 

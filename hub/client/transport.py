@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 import httpx2 as httpx
 
-from hub.client.calls import Reply, Request
 from hub.client.changes import SILENCE_S, Denied, SseDecoder, StreamEvent, Transport, stream_event_of
 from hub.client.errors import ConnectionBroken
+from hub.client.requests import Reply, Request
 
 _CONNECT_S = 5.0
 _CLOSE_S = 1.0

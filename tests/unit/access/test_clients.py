@@ -13,7 +13,7 @@ from hub.access.access_yaml import load_access
 from hub.access.secrets import fits_password, hash_of_token
 from hub.cli.platform.access import app, open_to_others, resource_of
 from hub.cli.platform.doctor import CheckResult, _access
-from hub.client.calls import caller_settings, headers_of
+from hub.client.requests import caller_settings, headers_of
 from hub.config import Settings, with_credentials, without_credentials
 from hub.errors import CallerError, ConfigError, PeerError
 from hub.home_key import OWN, make_key, own_password

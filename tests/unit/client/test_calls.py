@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from hub.client import Event, NotCovered, NotFound, Refused, Unreachable
-from hub.client.calls import Call, Calls, Pause, Reply, Request, conditions_of, requests_of
+from hub.client.calls import Calls
 from hub.client.errors import ConnectionBroken
+from hub.client.produce_bodies import requests_of
+from hub.client.requests import Call, Pause, Reply, Request, conditions_of
 from hub.errors import CallerError, Conflict, HubError
 from hub.record import Positions
 

@@ -10,8 +10,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hub.client import Event, NotFound
-from hub.client.calls import Calls, Reply, Request
+from hub.client.calls import Calls
 from hub.client.errors import ConnectionBroken
+from hub.client.requests import Reply, Request
 from hub.record import Positions
 from hub.tracing import parse
 from hub.tracing.otel import Spans

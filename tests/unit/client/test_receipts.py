@@ -10,10 +10,11 @@ import pytest
 
 from hub.client import Event
 from hub.client import receipts as told
-from hub.client.calls import Call, Calls, Reply, Request
+from hub.client.calls import Calls
 from hub.client.errors import ConnectionBroken
 from hub.client.event import DECLARED
 from hub.client.receipts import EVENT_ID, Receipts
+from hub.client.requests import Call, Reply, Request
 from hub.completeness.counts import id_of
 
 

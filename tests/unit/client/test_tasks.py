@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hub.client import AsyncChanges, AsyncCopy, AsyncHub, CallerError, Hub, Unreachable, Upsert
-from hub.client.calls import Request
 from hub.client.changes import Listener, StreamEvent
+from hub.client.requests import Request
 
 
 class Lines:

@@ -1,0 +1,88 @@
+"""[core] Answers of the hub as typed values: pages of rows, results of queries, positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from hub.client.errors import (
+    Refused,
+    Unreachable,
+    error_of,
+)
+from hub.client.requests import POSITION, Reply, Row, T
+from hub.errors import HubError
+from hub.record import Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows of a view; ``next`` begins the next page, None: there is none. ``positions``: source events included."""
+
+    rows: list[Row]
+    next: str | None
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of an answer; ``type`` is SQL's name."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result of a SQL query. ``truncated``: there were more rows than the limit. ``cut``: the snapshot group
+    of the views (``cut`` in their files) that were read, all exactly at ``positions``; None: their positions
+    may differ.
+    """
+
+    columns: tuple[Column, ...]
+    rows: list[tuple[Any, ...]]
+    truncated: bool
+    positions: Positions
+    cut: str | None = None
+
+    def dicts(self) -> list[Row]:
+        """Return each row as a mapping by column name."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
+def error_without_lines(reply: Reply, written: Positions) -> HubError:
+    """Return the error for a reply that lacks a result for each event."""
+    if reply.status < 300:
+        return Unreachable(
+            "the answer does not say what became of each event",
+            hint="is a proxy in between? the same idempotency_key again writes nothing twice",
+        )
+    error = error_of(reply.status, reply.body)
+    if error.hint is None and reply.status < 400:
+        error.hint = f"to {reply.headers.get('location', 'another address')}: give the client the hub's own"
+    if isinstance(error, Refused):
+        error.written = written
+    return error
+
+
+def read_reply(reply: Reply, read: Callable[[Any], T]) -> T:
+    """Parse the body of a reply with ``read``. Raises Unreachable for a body that is not the hub's."""
+    try:
+        return read(orjson.loads(reply.body))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Unreachable("what answers is no hub", hint="is a proxy in between?") from None
+
+
+def result_of(body: Any) -> Result:
+    columns = tuple(Column(each["name"], each["type"]) for each in body["columns"])
+    rows = [tuple(row[column.name] for column in columns) for row in body["rows"]]
+    group = (body.get("cut") or {}).get("name")
+    return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]), group)
+
+
+def position_of(reply: Reply) -> Positions:
+    return Positions.parse(reply.headers.get(POSITION.lower(), ""))
