@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import importlib.util
-from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,28 +13,24 @@ import typer
 
 from hub.cli.context import load_settings
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+from hub.cli.topic.dlq_rows import (
+    COLUMNS,
+    DEAD_LETTER_COLUMNS,
+    letter_row,
+    note_incomplete,
+    note_repaired,
+    show_replayed,
+    topic_row,
+)
 from hub.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
     from hub.topics.dead_letters.event_builder import Change
-    from hub.topics.dead_letters.model import RecordPlace, TrackedDeadLetter
+    from hub.topics.dead_letters.model import RecordPlace
     from hub.topics.dead_letters.queue import DeadLetters
 
-COLUMNS = (
-    "topic",
-    "open",
-    "repaired",
-    "replayed",
-    "dismissed",
-    "reasons",
-    "producers",
-    "by",
-    "oldest",
-    "newest",
-)
-_MOST_LISTED_BYTES = 64 << 20
-DEAD_LETTER_COLUMNS = ("offset", "state", "reason", "by", "from", "key", "producer", "age", "detail")
 
+_MOST_LISTED_BYTES = 64 << 20
 app = typer.Typer(
     help="Dead letters: events that could not be taken, as they were written.",
     no_args_is_help=True,
@@ -43,7 +38,6 @@ app = typer.Typer(
     epilog="Examples: hub dlq ls; hub dlq show shop.orders.dlq 0; "
     "hub dlq repair shop.orders.dlq 0 --set cents=100 --dry-run; hub dlq replay shop.orders.dlq 0",
 )
-
 TopicArgument = Annotated[
     str, typer.Argument(help="A dead-letter topic, or the topic or view whose letters are meant")
 ]
@@ -88,25 +82,22 @@ def list_letters(
     found = _open()
     if not (letters or every or reason or behind):
         rows, complete = found.heaps(topic)
-        _incomplete(complete)
+        note_incomplete(complete)
         if output is Output.json:
             show(rows, output)
         elif rows:
-            show([_line(row) for row in rows], output, COLUMNS)
+            show([topic_row(row) for row in rows], output, COLUMNS)
         else:
             note("no dead letters")
         return
-    names = found.resolved(topic) if topic is not None else list(found.reader.topics())
-    read = found.letters(names)
-    _incomplete(read.complete)
-    chosen = [
-        each
-        for each in read.letters
-        if (every or each.state in ("open", "repaired")) and reason in (None, each.letter.reason)
-    ]
-    now_ms = found.now_ms()
-    made = page(chosen, lambda each: _aged(each, now_ms), limit, _MOST_LISTED_BYTES, behind)
     there = found.reader.topics()
+    names = found.resolved(topic) if topic is not None else list(there)
+    read = found.letters(names)
+    note_incomplete(read.complete)
+    wanted = (each for each in read.letters if every or not each.is_closed)
+    chosen = [each for each in wanted if reason in (None, each.letter.reason)]
+    now_ms = found.now_ms()
+    made = page(chosen, lambda each: letter_row(each, now_ms), limit, _MOST_LISTED_BYTES, behind)
     columns = (
         *(("topic",) if len(names) > 1 else ()),
         *(("partition",) if any(there[name].partitions > 1 for name in names) else ()),
@@ -173,20 +164,14 @@ def repair(
     if with_ is not None:  # a script that fails fails on a few, before it is let loose on all
         found.repair(places[:5], how, _by(by), dry_run=True)
     rows = found.repair(places, how, _by(by), why=why, dry_run=dry_run)
-    left = sum("after" not in row for row in rows)
-    note(
-        f"{len(rows) - left} {'would be repaired; nothing was written' if dry_run else 'repaired'}"
-        + (f", {left} left as they are" if left else "")
-    )
-    if output is Output.table:
-        show(list(_changes(rows)), output, ("letter", "field", "before", "after"))
+    note_repaired(rows, output, dry_run)
     right = [place for place, row in zip(places, rows, strict=True) if row["state"] == "repaired"]
     replayed = found.replay(right, _by(by)) if replay_too and right and not dry_run else []
     if output is Output.json:
         went = {row["letter"]: row for row in replayed}
         show([{**row, "replay": went.get(row["letter"])} for row in rows], output)
     elif replayed:
-        _show_replayed(replayed, output, dry_run=False)
+        show_replayed(replayed, output, dry_run=False)
 
 
 @app.command()
@@ -214,7 +199,7 @@ def replay(
     found = _open()
     states = {"repaired"} if not offsets and reason is None else {"open", "repaired", "replayed"}
     places = _chosen(found, topic, partition, offsets, reason, states, every=not offsets)
-    _show_replayed(found.replay(places, _by(by), as_is=as_is, dry_run=dry_run), output, dry_run)
+    show_replayed(found.replay(places, _by(by), as_is=as_is, dry_run=dry_run), output, dry_run)
 
 
 @app.command()
@@ -236,9 +221,6 @@ def dismiss(
     states = {"dismissed"} if undo else {"open", "repaired"}
     places = _chosen(found, topic, partition, offsets, reason, states)
     show(found.dismiss(places, _by(by), why=why, undo=undo), output)
-
-
-# ---- which
 
 
 def _open() -> DeadLetters:
@@ -315,7 +297,7 @@ def _chosen(
     if reason is None and not every:
         raise CallerError("nothing says which letters are meant", hint="name offsets, or --reason")
     read = found.letters([name])
-    _incomplete(read.complete)
+    note_incomplete(read.complete)
     there = [
         each.letter
         for each in read.letters
@@ -333,9 +315,6 @@ def _chosen(
             else "hub dlq ls tells what there is",
         )
     return places
-
-
-# ---- what is to be done
 
 
 def _change(assignments: list[str], json_file: Path | None, script: Path | None) -> Change | None:
@@ -391,82 +370,3 @@ def _by(by: str | None) -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
-
-
-# ---- as people read it
-
-
-def _aged(found: TrackedDeadLetter, now_ms: int) -> dict[str, Any]:
-    from hub.topics.dead_letters.listing import dead_letter_row
-
-    return {**dead_letter_row(found), "age": _age(now_ms - found.letter.written_at_ms)}
-
-
-def _incomplete(complete: bool) -> None:
-    if not complete:
-        note("! not all letters were read in the time and number allowed: the counts are too small")
-
-
-def _line(row: Mapping[str, Any]) -> dict[str, object]:
-    def counts(of: Mapping[str, int]) -> str:
-        return ", ".join(f"{name} {count}" for name, count in of.items())
-
-    return {
-        **{name: row[name] for name in ("topic", "open", "repaired", "replayed", "dismissed")},
-        "reasons": counts(row["by_reason"]),
-        "producers": counts(row["by_producer"]),
-        "by": counts(row["by"]),
-        "oldest": _age(row["oldest_age_ms"]),
-        "newest": _age(row["newest_age_ms"]),
-    }
-
-
-def _age(milliseconds: int | None) -> str:
-    if milliseconds is None:
-        return ""
-    seconds = max(0, milliseconds) // 1000
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def _changes(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, object]]:
-    for row in rows:
-        changes = row["changes"]
-        if not changes and row.get("hex_before") != row.get("hex_after"):
-            changes = [{"field": "(bytes)", "before": row["hex_before"], "after": row["hex_after"]}]
-        for each in changes or [{"field": "(nothing)", "before": None, "after": None}]:
-            yield {"letter": row["letter"], **each}
-
-
-def _show_replayed(rows: list[dict[str, Any]], output: Output, dry_run: bool) -> None:
-    if output is Output.json:
-        show(rows, output)
-    else:
-        show(
-            [_replayed_line(row) for row in rows],
-            output,
-            ("letter", "to", "key", "for", "later events of its key"),
-        )
-    before = sum(row.get("done") == "before" for row in rows)
-    done = len(rows) - before
-    note(
-        f"{done} {'would be replayed; nothing was written' if dry_run else 'replayed'}"
-        + (f", {before} had been before" if before else "")
-    )
-    if any(row.get("later", {}).get("events") for row in rows):
-        note(
-            "Entity views fold a replayed event at the place of its original. For everything else it is the newest event "
-            'of its key: see docs/how-to/repair-dead-letters.md, "Order".'
-        )
-
-
-def _replayed_line(row: Mapping[str, Any]) -> dict[str, object]:
-    later = row.get("later")
-    said = ""
-    if later is not None:
-        said = f"{later['events']}" + (
-            "" if later["complete"] else f" in the next {later['scanned']} records"
-        )
-    return {**row, "to": row.get("to", "replayed before"), "later events of its key": said}

@@ -19,7 +19,7 @@ from hub.cli.http import answer_body
 from hub.cli.platform.up import answers_health
 from hub.cli.query.watch import _print
 from hub.cli.terminal.output import Output, note, show, show_one, text_of
-from hub.cli.topic.commands import _draw
+from hub.cli.topic.commands import draw
 from hub.config import Settings
 from hub.errors import ConfigError, HubError, PeerError
 from hub.observability import format
@@ -180,7 +180,7 @@ def test_what_is_between_colons_is_no_emoji(capsys: pytest.CaptureFixture[str], 
     show([dict.fromkeys(words, 1), {word: word for word in words}])
     show_one({word: word for word in words})
     (tmp_path / "topics.yaml").write_text("topics:\n  a:\n    doc: 'urn:id:5'\n    owner: 'a:m:b'\n")
-    _draw(load(tmp_path / "topics.yaml"))
+    draw(load(tmp_path / "topics.yaml"))
     said = capsys.readouterr().out
     assert [said.count(word) for word in words] == [4, 5, 5]
 
@@ -237,7 +237,7 @@ def test_a_tree_shows_its_words_as_they_are(capsys: pytest.CaptureFixture[str], 
     (tmp_path / "topics.yaml").write_text(
         "topics:\n  a:\n    doc: 'ids are [/A/], [red]'\n    owner: '[bold]'\n"
     )
-    _draw(load(tmp_path / "topics.yaml"))
+    draw(load(tmp_path / "topics.yaml"))
     said = capsys.readouterr().out
     assert "ids are [/A/], [red]" in said and "[bold]" in said
 

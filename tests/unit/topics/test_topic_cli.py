@@ -16,7 +16,8 @@ import pytest
 
 from hub.cli import main
 from hub.cli.terminal.output import Output
-from hub.cli.topic.commands import _carry_out, _steps_bar, _write
+from hub.cli.topic.apply import _carry_out, _steps_bar
+from hub.cli.topic.tree_file import write_file
 from hub.errors import CallerError, HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import MemoryCluster, NewTopic
@@ -71,7 +72,7 @@ def test_the_read_that_waits_for_an_event_is_a_command_for_any_key(
             return Positions.of([(topic, 0, 7)])
 
     monkeypatch.setattr("hub.topics.gateway.producer.Publisher", Published)
-    monkeypatch.setattr("hub.cli.topic.commands._connect", lambda _settings: (None, None))
+    monkeypatch.setattr("hub.cli.topic.commands.connect", lambda _settings: (None, None))
     with pytest.raises(SystemExit) as ended:
         main(["topic", "publish", "t", "-k", "O'Hara/a b?#", "-j", "{}"])
     assert not ended.value.code
@@ -96,8 +97,8 @@ def test_two_names_of_one_metric_are_told_when_the_tree_is_drawn(
 
 def test_a_file_that_cannot_be_written_leaves_the_one_that_was_there(tmp_path: Path) -> None:
     file = tmp_path / "topics.yaml"
-    _write(file, "one")
-    _write(file, "two")
+    write_file(file, "one")
+    write_file(file, "two")
     assert (file.read_text(), [each.name for each in tmp_path.iterdir()]) == ("two", ["topics.yaml"])
     with pytest.raises(CallerError, match="cannot be written"):
-        _write(tmp_path / "none" / "topics.yaml", "three")
+        write_file(tmp_path / "none" / "topics.yaml", "three")
