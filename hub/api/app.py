@@ -67,7 +67,7 @@ from hub.schema_registry.server.node import RegistryNode
 from hub.shares import Shares
 from hub.topics.browse import routes as topic_routes
 from hub.topics.conformance import routes as audit_routes
-from hub.topics.conformance.auditor import ConformanceResults
+from hub.topics.conformance.results import ConformanceResults
 from hub.topics.dead_letters import routes as dead_letter_routes
 from hub.topics.dead_letters.queue import DeadLetters
 from hub.topics.gateway import routes as gateway_routes

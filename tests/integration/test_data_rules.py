@@ -38,8 +38,8 @@ from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.formats.protobuf import schema as protobuf
-from hub.topics.conformance.auditor import SchemaIdCache
 from hub.topics.conformance.rules import copy_of, judge
+from hub.topics.conformance.schema_ids import SchemaIdCache
 from hub.topics.dead_letters.event_builder import Repair, sets
 from hub.topics.dead_letters.model import RecordPlace
 from hub.topics.dead_letters.queue import DeadLetters

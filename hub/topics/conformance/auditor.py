@@ -18,38 +18,31 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
 
 from hub.config import Settings
-from hub.errors import CallerError, Conflict, HubError, NotFound
+from hub.errors import CallerError, Conflict, HubError
 from hub.kafka import own_cluster
-from hub.kafka.reader import up_to
 from hub.log import Cluster, Reader, Unreadable, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.schema_registry.codecs.values import check_of
-from hub.schema_registry.contracts.runner import RUNNER, has_encoding_rules
+from hub.topics.conformance.results import RESCAN_S, ConformanceLog, read_tallies
 from hub.topics.conformance.rules import (
     AUDIT_TOPIC,
     QUARANTINE_SUFFIX,
     ConformanceViolation,
-    KnownSchema,
     Mode,
     Policy,
     Tally,
     copy_of,
-    counters,
     judge,
     size_of,
-    summary,
-    tally_of,
 )
+from hub.topics.conformance.schema_ids import SchemaIdCache
 from hub.topics.tree.tree import LiveTree
 
 log = logging.getLogger(__name__)
-
 WRITER_NAME = "hub.auditor"
 _GIVE_WAY = 15  # out of nice's 19
 _LONGEST_REST_S = 5.0
@@ -57,86 +50,14 @@ MOST_RECORDS = 1_000
 # Topics of the hub itself: only the hub writes them.
 _OWN_PREFIXES = ("_", "views.")
 _POLL_S = 0.25
-_RESCAN_S = 2.0
 _TALLY_S = 1.0
 _QUEUE_KB = 1_024
 _GATHER_MS = 500
-_MOST_SCHEMAS = 10_000
 _FENCED_PAUSE_S = 30.0
 _AGAIN_S = 60.0  # retry interval of unreadable partitions
-_SILENT_S = 60.0
 _KEPT_MS = 30 * 86_400_000
 _DEFAULT_LARGEST = 1_048_588  # a broker's default for message.max.bytes
 _HEADROOM = 65_536  # maximum size of the headers of a copy
-
-
-class ConformanceLog(Cluster, Protocol):
-    """A cluster with readers, writers and topic settings."""
-
-    def reader(self) -> Reader: ...
-
-    def follower(self) -> Reader: ...
-
-    def writer(self, name: str | None = None) -> Writer: ...
-
-    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
-
-
-class SchemaIdCache:
-    """Cache of schema ids, limited to facts that cannot change: a schema, and its membership in a subject.
-
-    An unknown id, or one of another subject, is cached for one batch (``forget``): producers register before
-    they write, and the registry is asked after the batch was read.
-    """
-
-    def __init__(self, registry: SchemaRegistry) -> None:
-        self.registry = registry
-        self._checks: dict[int, KnownSchema] = {}
-        self._right: dict[tuple[str, int], KnownSchema] = {}
-        self._wrong: dict[tuple[str, int], KnownSchema | None] = {}
-
-    def forget(self) -> None:
-        self._wrong.clear()
-
-    def of(self, subject: str) -> Callable[[int], KnownSchema | None]:
-        """Return the lookup for ``hub.topics.conformance.rules.judge``. It raises PeerError if the registry
-        does not answer.
-        """
-        return lambda schema_id: self._ask(subject, schema_id)
-
-    def _ask(self, subject: str, schema_id: int) -> KnownSchema | None:
-        place = (subject, schema_id)
-        known = self._right.get(place)
-        if known is not None:
-            return known
-        if place in self._wrong:
-            return self._wrong.get(place)  # it may have been removed in between: it was negative a moment ago
-        try:
-            belongs = subject in self.registry.subjects_of(schema_id)
-        except NotFound:
-            self._wrong[place] = None
-            return None
-        if not belongs:
-            self._wrong[place] = foreign = KnownSchema(False, None)
-            return foreign
-        if len(self._right) >= _MOST_SCHEMAS:
-            self._right.clear()
-            self._checks.clear()
-        if schema_id not in self._checks:
-            self._checks[schema_id] = self._check(schema_id)
-        self._right[place] = known = self._checks[schema_id]
-        return known
-
-    def _check(self, schema_id: int) -> KnownSchema:
-        try:
-            source = self.registry.source(schema_id)
-            if has_encoding_rules(source):  # the log holds encrypted bytes, not a body of the schema
-                log.warning("schema id %d is encrypted as a whole, its records pass", schema_id)
-                return KnownSchema(True, None)
-            return KnownSchema(True, check_of(source), RUNNER.refusal_of(source))
-        except CallerError as error:
-            log.warning("schema id %d cannot be checked, its records pass: %s", schema_id, error.message)
-            return KnownSchema(True, None)
 
 
 class ConformanceChecker:
@@ -185,7 +106,7 @@ class ConformanceChecker:
             self._open()
         if self._now_s() >= self._rescan_at_s:
             self._follow()
-            self._rescan_at_s = self._now_s() + _RESCAN_S
+            self._rescan_at_s = self._now_s() + RESCAN_S
         assert self._reader is not None
         records = self._poll(self._reader, timeout_s)
         self._known.forget()
@@ -358,21 +279,6 @@ class ConformanceChecker:
         self._followed = places
 
 
-def read_tallies(cluster: Cluster, reader: Reader) -> dict[TopicPartition, Tally]:
-    """Return the latest tally of every partition. Leaves the reader at the end of the audit topic. Raises
-    PeerError if nothing arrives for a minute.
-    """
-    end = cluster.end_offsets([AUDIT_TOPIC])
-    reader.assign(cluster.beginning_offsets([AUDIT_TOPIC]))
-    found: dict[TopicPartition, Tally] = {}
-    for records in up_to(end, reader, _SILENT_S):
-        for record in records:
-            if record.value is not None:
-                tally = tally_of(record)
-                found[tally.topic_partition] = tally
-    return found
-
-
 def _create(
     cluster: Cluster, name: str, partitions: int, config: Mapping[str, str], replication_factor: int
 ) -> None:
@@ -380,65 +286,6 @@ def _create(
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=replication_factor
         )
-
-
-class ConformanceResults:
-    """Conformance results, followed from ``_hub.audit`` in a background thread. Call ``start`` before use."""
-
-    def __init__(self, cluster: ConformanceLog) -> None:
-        self.cluster = cluster
-        self._tallies: dict[TopicPartition, Tally] = {}
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="audit-results", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(5.0)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return rows as in ``hub.topics.conformance.rules.summary``."""
-        with self._lock:
-            return summary(self._tallies.values())
-
-    def counters(self) -> list[tuple[str, str, Mapping[str, str], float]]:
-        """Return counters as in ``hub.topics.conformance.rules.counters``."""
-        with self._lock:
-            return counters(self._tallies.values())
-
-    def _run(self) -> None:
-        backoff = Backoff(first_s=1.0, most_s=5.0)
-        while not self._stop.is_set():
-            reader: Reader | None = None
-            try:
-                if not self.cluster.partition_counts([AUDIT_TOPIC]):
-                    self._stop.wait(_RESCAN_S)  # no checker has run yet
-                    continue
-                reader = self.cluster.follower()
-                found = read_tallies(self.cluster, reader)
-                with self._lock:
-                    self._tallies = found
-                backoff.reset()
-                self._follow(reader)
-            except HubError as error:
-                log.warning("the audit's results cannot be followed now: %s", error.message)
-                self._stop.wait(backoff.next_s())
-            finally:
-                if reader is not None:
-                    reader.close()
-
-    def _follow(self, reader: Reader) -> None:
-        while not self._stop.is_set():
-            for record in reader.poll(1_000, 0.5):
-                if record.value is not None:
-                    tally = tally_of(record)
-                    with self._lock:
-                        self._tallies[tally.topic_partition] = tally
 
 
 def mode_of(tree: LiveTree, topic: str) -> Mode:

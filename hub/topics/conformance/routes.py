@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 
 from hub.caller import sees_topic
 from hub.errors import NotFound, nearest
-from hub.topics.conformance.auditor import ConformanceResults
+from hub.topics.conformance.results import ConformanceResults
 
 
 def create_router(results: ConformanceResults) -> APIRouter:

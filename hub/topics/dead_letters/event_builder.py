@@ -21,8 +21,8 @@ from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.formats import exact_json
-from hub.topics.conformance.auditor import SchemaIdCache
 from hub.topics.conformance.rules import judge, size_of
+from hub.topics.conformance.schema_ids import SchemaIdCache
 from hub.topics.dead_letters.actions import no_origin
 from hub.topics.dead_letters.listing import text_of
 from hub.topics.dead_letters.model import DeadLetter, TrackedDeadLetter

@@ -19,8 +19,8 @@ from hub.schema_registry.codecs.avro_encoder import MOST_STEPS
 from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.runner import RUNNER
-from hub.topics.conformance.auditor import SchemaIdCache
 from hub.topics.conformance.rules import judge
+from hub.topics.conformance.schema_ids import SchemaIdCache
 from hub.topics.gateway.produce_request import FORMATS, Data, RecordRequest, Unprocessable, plain_bytes
 
 _MOST_KNOWN = 2_000
