@@ -35,7 +35,7 @@ from hub.completeness.objectives import observe_canaries, observe_completeness
 from hub.config import Settings
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
-from hub.materializers.applying.applier import ViewFiles
+from hub.materializers.applying.view_files import ViewFiles
 from hub.materializers.verification.fingerprint import observe_unverified, observe_verifications
 from hub.observability.export.objectives import (
     observe_cluster,

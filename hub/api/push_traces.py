@@ -1,7 +1,7 @@
 """[shell] Pushes as spans: a sampled row that a subscriber received, linked to the span that applied it.
 
 The applying span is known a moment later, when the view's progress reaches the store with it
-(hub.materializers.applying.applier). A push is therefore noted, at most ``PER_S`` a second and view, and
+(hub.materializers.applying.apply_traces). A push is therefore noted, at most ``PER_S`` a second and view, and
 becomes a span with its original times once the store has the link. A push without one after ``PATIENCE_S``
 was not traced.
 """

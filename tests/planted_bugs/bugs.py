@@ -45,7 +45,6 @@ _SQL = "hub.materializers.stores.sql_store"
 _TABLES = "hub.materializers.stores.sql.tables"
 _QUERIES = "hub.materializers.stores.sql.queries"
 _CATALOG = "hub.materializers.stores.sql.catalog"
-_APPLIER = "hub.materializers.applying.applier"
 _BATCHES = "hub.materializers.engine.batch_reports"
 _SHARD = "hub.replication.engine"
 _GATEWAY = "hub.topics.gateway.gateway"
@@ -109,14 +108,14 @@ BUGS: dict[str, Bug] = {
         _ROWS,
     ),
     "the applier goes on behind its position": Bug(
-        _APPLIER,
+        "hub.materializers.applying.view_tables",
         'at = start if fresh else start.advanced(self.store.positions(view.table, "changelog"))',
         "at = self.log.end_offsets([view.changelog]) if not fresh else start",
         ("kill -9 applier",),
         _ROWS,
     ),
     "the applier keeps the oldest of a key's rows": Bug(
-        _APPLIER,
+        "hub.materializers.applying.newest_rows",
         "newest[record.key][0] < version:",
         "newest[record.key][0] > version:",
         ("kill -9 applier", "SIGSTOP applier", "applier gets a sixth"),

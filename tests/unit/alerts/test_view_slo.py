@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.applying.applier_process import objectives
+from hub.materializers.applying.store_thread import objectives
 from hub.materializers.definition.load import body_of, load_view, view_of
 from hub.topics.tree.tree import LiveTree
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from hub.config import Settings
 from hub.errors import ConfigError, PeerError
 from hub.log import MemoryCluster
-from hub.materializers.applying.applier_process import StoreThread
+from hub.materializers.applying.store_thread import StoreThread
 from hub.materializers.applying.ttl import AGAIN_S, ExpiredRow, PendingDeletes, among, expired_records, record
 from hub.materializers.applying.ttl_thread import Expirer, StoredView
 from hub.materializers.definition.declared import LAST_EVENT_AT

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.materializers.applying.applier import Applier
-from hub.materializers.applying.applier_process import objectives
+from hub.materializers.applying.store_thread import objectives
 from hub.materializers.progress.latency import MOST_UNREAD, ChangedRow, Latencies, event_ms, latest_event
 from hub.materializers.progress.latency_samples import Sampler
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, progress_of

@@ -16,7 +16,7 @@ from changelog import Bench
 
 from hub.errors import NotFound
 from hub.materializers.applying.applier import Applier
-from hub.materializers.applying.applier_process import followed_versions, keep_versions, known_versions
+from hub.materializers.applying.store_thread import followed_versions, keep_versions, known_versions
 from hub.materializers.definition.declared import changelog_of, table_of_changelog
 from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.definition.load import body_of, view_of
