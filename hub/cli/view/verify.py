@@ -132,7 +132,8 @@ def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: i
     from hub.materializers.stores.open_store import open_store
     from hub.materializers.stores.sql_store import Store
     from hub.materializers.verification.verify import verify
-    from hub.materializers.versions.versions import PREFIX, versions_of
+    from hub.materializers.versions.version_records import versions_of
+    from hub.materializers.versions.versions import PREFIX
     from hub.schema_registry.client.registry_client import RegistryClient
 
     if name not in settings.store_urls:

@@ -35,8 +35,9 @@ from hub.materializers.stores.open_store import kind_of, open_store, shown
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import ViewStore
 from hub.materializers.verification.continuous_check import VerifiableView
+from hub.materializers.versions.version_records import versions_of
 from hub.materializers.versions.versions import PREFIX as VERSIONS
-from hub.materializers.versions.versions import Versions, versions_of
+from hub.materializers.versions.versions import Versions
 from hub.record import Positions
 from hub.runtime import Backoff
 from hub.schema_registry.client.registry_client import RegistryClient

@@ -22,7 +22,8 @@ from hub.log import Writer
 from hub.materializers.definition.declared import changelog_of, table_of
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.versions.versions import PREFIX, CommandReceived, wanted_record
+from hub.materializers.versions.version_records import wanted_record
+from hub.materializers.versions.versions import PREFIX, CommandReceived
 
 _HIDDEN = ("text", "body", "fingerprint", "plain")
 

@@ -1,7 +1,7 @@
 """[shell] Versions of all views in the log, and the only place that changes them.
 
 ``_hub.progress`` is read from its start: ``versions:`` records are the state, ``wanted:`` and ``compared:``
-records are requests and reports by others. An event is decided (versions.py), the new state appended, and
+records are requests and reports by others. An event is decided (transitions.py), the new state appended, and
 only then adopted, so a restarted process reads the completed state. One materializer decides; the views'
 threads and its loop call from several threads.
 """
@@ -21,6 +21,8 @@ from hub.errors import HubError
 from hub.log import Cluster, Reader, Writer
 from hub.materializers.definition.declared import changelog_of, table_of
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, progress_of
+from hub.materializers.versions.transitions import decide, is_recompute_due
+from hub.materializers.versions.version_records import command_of, state_record, versions_of
 from hub.materializers.versions.versions import (
     COMPARED,
     PREFIX,
@@ -33,10 +35,6 @@ from hub.materializers.versions.versions import (
     VersionCompared,
     VersionRemoved,
     Versions,
-    command_of,
-    decide,
-    is_recompute_due,
-    versions_of,
 )
 from hub.record import NewRecord, Positions, Record
 
@@ -131,7 +129,7 @@ class VersionLog:
             after = decide(before, event, view, time.time_ns() // 1_000_000)
             if after is None or after == before:
                 return before
-            self.writer.append([after.record()])
+            self.writer.append([state_record(after)])
             self.state[view] = after
         log.info("view %s: %s: %s", view, type(event).__name__, _state_text(after))
         return after

@@ -21,7 +21,8 @@ from hub.materializers.spark.checkpoint_corruption import (
     why_aside,
 )
 from hub.materializers.spark.delta_engine import DeltaState
-from hub.materializers.versions.versions import ComputationKept, VersionDefinition, VersionOpened, decide
+from hub.materializers.versions.transitions import decide
+from hub.materializers.versions.versions import ComputationKept, VersionDefinition, VersionOpened
 
 METADATA = '{"id":"a7a6c1de-6d2b-4b09-9f4c-0e4d1d2b7a11"}'
 OFFSETS = (

@@ -29,6 +29,7 @@ from hub.materializers.stores.open_store import open_store
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import RowVersion, ViewBatch, ViewStore
 from hub.observability.export.metrics import exposition
+from hub.observability.lag.judge import LagRules
 from hub.observability.overview.overview import KafkaHealth, Overview, view_line
 from hub.observability.overview.reports import reports_of
 from hub.record import Positions
@@ -384,7 +385,10 @@ def test_a_view_with_a_ttl_has_a_counter_and_no_other_has() -> None:
         "state:w": {"state": "live"},
         "progress:w": {"sources": {"crm": {"0": 9}}, "mode": "live"},
     }
-    lines = tuple(view_line(each, {}, NOW_MS, rows=1, subscribers=0) for each in reports_of(told))
+    lines = tuple(
+        view_line(each, {}, lambda *_: None, LagRules(), NOW_MS, rows=1, subscribers=0)
+        for each in reports_of(told)
+    )
     assert [(each.name, each.ttl, each.expired) for each in lines] == [("v", "30d", 7), ("w", None, None)]
     text = exposition(Overview(NOW_MS, KafkaHealth("", NOW_MS, None), None, (), lines)).decode()
     assert 'hub_view_expired_rows_total{view="v"} 7.0' in text

@@ -31,6 +31,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions.comparison import compare
 from hub.materializers.versions.routes import shown_versions
 from hub.materializers.versions.version_log import VersionLog
+from hub.materializers.versions.version_records import compared_record, wanted_record
 from hub.materializers.versions.versions import (
     CommandReceived,
     DefinitionChanged,
@@ -40,8 +41,6 @@ from hub.materializers.versions.versions import (
     VersionDefinition,
     VersionLost,
     VersionOpened,
-    compared_record,
-    wanted_record,
 )
 from hub.record import NewRecord, Positions
 from hub.schema_registry.codecs.wire_format import encode, parsed

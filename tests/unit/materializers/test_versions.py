@@ -8,6 +8,8 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hub.materializers.versions.transitions import broken, decide
+from hub.materializers.versions.version_records import body_of, versions_of
 from hub.materializers.versions.versions import (
     ACTIONS,
     CommandReceived,
@@ -23,10 +25,6 @@ from hub.materializers.versions.versions import (
     VersionOpened,
     VersionRemoved,
     Versions,
-    body_of,
-    broken,
-    decide,
-    versions_of,
 )
 from hub.record import Positions
 

@@ -1,0 +1,127 @@
+"""[core] Versions of a view as records of ``_hub.progress``: their state, commands, and the store's reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from hub.errors import HubFault
+from hub.materializers.progress.records import PROGRESS_TOPIC
+from hub.materializers.versions.versions import (
+    ACTIONS,
+    COMPARED,
+    PREFIX,
+    WANTED,
+    CommandReceived,
+    SwapPolicy,
+    Version,
+    VersionDefinition,
+    Versions,
+)
+from hub.record import NewRecord
+
+
+def state_record(state: Versions) -> NewRecord:
+    """Return the record of a state: a swap is one record, so it is atomic."""
+    return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{state.view}".encode(), orjson.dumps(body_of(state)))
+
+
+def body_of(state: Versions) -> dict[str, Any]:
+    return {
+        "view": state.view,
+        "served": state.served.number,
+        "judged": state.judged,
+        "last": state.last,
+        "dropping": list(state.dropping),
+        "refused": list(state.refused),
+        "answered": state.answered,
+        "refusal": state.refusal,
+        "recomputed": state.recomputed,
+        "versions": [
+            {
+                "number": each.number,
+                "plain": each.plain,
+                "state": each.state,
+                "why": each.why,
+                "since_ms": each.since_ms,
+                "at": each.at,
+                "comparison": each.comparison,
+                "held": each.held,
+                "lost": each.lost,
+                "until_ms": each.until_ms,
+                "text": each.definition.text,
+                "body": each.definition.body,
+                "fingerprint": each.definition.fingerprint,
+                "policy": {
+                    "manual": each.definition.policy.manual,
+                    "compares": each.definition.policy.compares,
+                    "keep_ms": each.definition.policy.keep_ms,
+                    "rows_within": each.definition.policy.rows_within,
+                    "same": list(each.definition.policy.same),
+                    "recompute_ms": each.definition.policy.recompute_ms,
+                },
+            }
+            for each in state.versions
+        ],
+    }
+
+
+def versions_of(body: Mapping[str, Any]) -> Versions:
+    """Read a state. Raises HubFault for a format of another version of the hub."""
+    try:
+        state = Versions(
+            body["view"],
+            tuple(_version(each) for each in body["versions"]),
+            body["judged"],
+            body["last"],
+            tuple(body["dropping"]),
+            tuple(body["refused"]),
+            body["answered"],
+            body["refusal"],
+            body.get("recomputed"),
+        )
+        served = [each.number for each in state.versions if each.state == "served"]
+        if served != [body["served"]]:
+            raise ValueError(f"{len(served)} versions are served")
+    except (KeyError, TypeError, ValueError) as error:
+        raise HubFault(f"not a record of a view's versions ({error})") from error
+    return state
+
+
+def _version(body: Mapping[str, Any]) -> Version:
+    policy = {**body["policy"], "same": tuple(body["policy"]["same"])}
+    return Version(
+        body["number"],
+        body["plain"],
+        body["state"],
+        VersionDefinition(body["text"], body["body"], body["fingerprint"], SwapPolicy(**policy)),
+        body["why"],
+        body["since_ms"],
+        body["at"],
+        body["comparison"],
+        body["held"],
+        body["lost"],
+        body["until_ms"],
+    )
+
+
+def command_of(body: Mapping[str, Any]) -> CommandReceived | None:
+    """Return the command of a record; None for one that this hub does not know."""
+    if body.get("action") not in ACTIONS or not isinstance(body.get("id"), str):
+        return None
+    number = body.get("version")
+    return CommandReceived(body["id"], body["action"], number if isinstance(number, int) else None)
+
+
+def wanted_record(view: str, asked: CommandReceived) -> NewRecord:
+    """Return the record that sends a command."""
+    body = {"id": asked.id, "action": asked.action, "version": asked.number}
+    return NewRecord(PROGRESS_TOPIC, f"{WANTED}{view}".encode(), orjson.dumps(body))
+
+
+def compared_record(view: str, number: int, at: str, report: Mapping[str, Any]) -> NewRecord:
+    """Return the serving store's report on a ready version."""
+    body = {"version": number, "at": at, "report": dict(report)}
+    return NewRecord(PROGRESS_TOPIC, f"{COMPARED}{view}".encode(), orjson.dumps(body))
