@@ -7,6 +7,8 @@ decorators) to its last. Imports are those of the import graph, which import-lin
 from __future__ import annotations
 
 import ast
+import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST_FILES, MOST_LINES, MOST_OF_FUNCTION, MOST_OF_CLASS = 15, 400, 50, 300
+MUTATIONS = ROOT / ".cache" / "mutations.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,71 @@ def _lines(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What tests do that they should not need: lines such as ``path:12``."""
+
+    private: tuple[str, ...]
+    """Uses of private members of other objects (``store._rows``; not of ``self`` and ``cls``), and imports of private
+    names of ``hub``.
+    """
+    sleeps: tuple[str, ...]
+    """Calls of ``time.sleep`` and ``asyncio.sleep``, except for ``asyncio.sleep(0)``, which only yields."""
+
+
+def habits_of_tests(folder: Path = ROOT / "tests") -> Habits:
+    """Read every file of tests."""
+    private, sleeps = [], []
+    for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder.parent).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and _is_private(node):
+                private.append(f"{name}:{node.lineno}")
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hub"):
+                private += [f"{name}:{node.lineno}" for each in node.names if each.name.startswith("_")]
+            elif isinstance(node, ast.Call) and _sleeps(node):
+                sleeps.append(f"{name}:{node.lineno}")
+    return Habits(tuple(sorted(private)), tuple(sorted(sleeps)))
+
+
+def _is_private(node: ast.Attribute) -> bool:
+    owner = node.value.id if isinstance(node.value, ast.Name) else ""
+    return node.attr.startswith("_") and not node.attr.startswith("__") and owner not in ("self", "cls", "os")
+
+
+def _sleeps(node: ast.Call) -> bool:
+    if ast.unparse(node.func) not in ("time.sleep", "asyncio.sleep", "sleep"):
+        return False
+    return not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
+
+
+def short_options() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return (letter -> option, letter -> the options of a letter that stands for several) over all commands."""
+    from hub.cli import COMMANDS, load_command
+
+    meanings: dict[str, set[str]] = defaultdict(set)
+    waiting = [load_command(name) for name in COMMANDS]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for option in command.params:
+            for letter in option.opts:
+                if len(letter) == 2 and letter.startswith("-"):
+                    meanings[letter].add(max(option.opts, key=len))
+    clear = {letter: min(names) for letter, names in sorted(meanings.items())}
+    return clear, {letter: sorted(names) for letter, names in meanings.items() if len(names) > 1}
+
+
+def mutations(path: Path = MUTATIONS) -> str:
+    """Return the result of the last ``./run mutate`` as a line."""
+    try:
+        last = json.loads(path.read_text(encoding="utf-8"))
+        unknown = f", {last['unknown']} unknown" if last["unknown"] else ""
+        return f"{last['caught']} of {last['mutants']} caught{unknown} (seed {last['seed']})"
+    except (OSError, ValueError, KeyError):
+        return "unknown: start ./run mutate"
+
+
 def circle(imports: Mapping[str, Iterable[str]]) -> list[str]:
     """Return modules that import one another in a circle, the first one again at the end; an empty list: there is none."""
     try:
@@ -115,13 +183,21 @@ def import_graph(package: str = "hub") -> dict[str, set[str]]:
     return {name: set(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
 
 
-def report(found: Measures, in_circle: list[str]) -> list[str]:
+def names_in_several_packages(found: Measures) -> dict[str, int]:
+    """Return the number of definitions of each class name that more than one package of ``hub`` defines."""
+    counts = Counter(each.name for each in found.definitions if each.is_class)
+    return {name: count for name, count in counts.most_common() if count > 1}
+
+
+def report(found: Measures, in_circle: list[str], habits: Habits) -> list[str]:
     """Return the lines of the report."""
     packages: Counter[str] = Counter()
     for path, lines in found.modules.items():
         packages["/".join(path.split("/")[:2]) if path.count("/") > 1 else "hub"] += lines
     folders = found.folders()
     largest = max(folders.items(), key=lambda each: each[1][0])
+    letters, ambiguous = short_options()
+    repeated = names_in_several_packages(found)
     return [
         f"{len(found.modules)} modules, {found.lines:,} lines, {len(folders)} folders",
         *(f"  {name:24} {count:7,} lines" for name, count in sorted(packages.items())),
@@ -131,6 +207,13 @@ def report(found: Measures, in_circle: list[str]) -> list[str]:
         f"classes over {MOST_OF_CLASS} lines: {len(found.large_classes())}",
         *(f"  {each.path}: {each.name}, {each.lines}" for each in _largest(found.large_classes())),
         f"class names defined more than once in a package: {len(found.ambiguous_classes())}",
+        f"class names in several packages: {len(repeated)}"
+        + "".join(f", {name} {count}" for name, count in list(repeated.items())[:5]),
+        f"short options: {', '.join(f'{letter} {name}' for letter, name in letters.items())}",
+        f"short options with several meanings: {len(ambiguous)}",
+        f"private members of other objects in tests: {len(habits.private)}",
+        f"sleeps in tests: {len(habits.sleeps)}",
+        f"mutations: {mutations()}",
         f"circle of imports: {' → '.join(in_circle) or 'none'}",
     ]
 
@@ -140,4 +223,5 @@ def _largest(definitions: list[Definition]) -> list[Definition]:
 
 
 if __name__ == "__main__":
-    print("\n".join(report(measured(), circle(import_graph()))))
+    sys.path.insert(0, str(ROOT))
+    print("\n".join(report(measured(), circle(import_graph()), habits_of_tests())))
