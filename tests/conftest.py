@@ -16,6 +16,7 @@ import pytest
 from kafka_nodes import running_node
 from patience import patient
 from processes import own_settings, running_server
+from samples import FAST
 
 from hub.config import Settings
 from hub.embedded import KafkaNode
@@ -93,11 +94,16 @@ hypothesis.settings.register_profile(
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
+hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("hub"), max_examples=25)
 hypothesis.settings.load_profile("hub")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="only tests/unit: minutes, no JVM, no sockets")
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help="only tests/unit: no JVM, no processes, and a part of the examples of expensive claims",
+    )
     parser.addoption("--faults", action="store_true", help="only the fault suite, with --seed and --minutes")
     parser.addoption("--seed", type=int, default=None, help="of the fault suite; by default the commit's")
     parser.addoption("--minutes", type=float, default=6.0, help="for which the fault suite hurts the hub")
@@ -107,6 +113,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     gone = [name for name in SECONDS if not (Path(__file__).parent / name).exists()]
     assert not gone, f"tests/conftest.py names files that are not there: {gone}"
+    if config.getoption("--fast") and "HUB_FAULT_SEEDS" not in os.environ:
+        os.environ[FAST] = "1"
+        hypothesis.settings.load_profile("fast")
+    else:
+        os.environ.pop(FAST, None)
     if hasattr(config, "workerinput"):
         return  # one side of a run: it has the environment of the whole, where this stands
     os.environ.setdefault(_SEED, _commit())
@@ -141,10 +152,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Set marks by folder and by length, and time limits by patience. Unit tests run first: they are fast,
-    and are then alone in their process.
+    and are then alone in their process. With --fast, tests that start processes do not run.
     """
+    if config.getoption("--fast"):
+        config.hook.pytest_deselected(items=[each for each in items if _starts_processes(each)])
+        items[:] = [each for each in items if not _starts_processes(each)]
     root = Path(__file__).parent
     turns = {name: turn for turn, name in enumerate(sampled(os.environ[_SEED]))}
 
@@ -167,6 +181,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         limit = item.get_closest_marker("timeout")
         seconds = limit.args[0] if limit is not None else float(item.config.getini("timeout"))
         item.add_marker(pytest.mark.timeout(patient(seconds)), append=False)
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    return item.get_closest_marker("processes") is not None
 
 
 _begun: set[Path] = set()

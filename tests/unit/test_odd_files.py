@@ -242,6 +242,7 @@ def test_the_valid_document_is_one(name: str, tmp_path: Path) -> None:
     load(path)
 
 
+@pytest.mark.processes
 def test_the_largest_documents_take_bounded_time_and_memory(tmp_path: Path) -> None:
     """In a process that may use 1.5 GB and a minute of processor: without limits each of them takes more, or hours."""
     program = f"""

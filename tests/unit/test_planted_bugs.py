@@ -26,6 +26,7 @@ def test_a_planted_bug_edits_one_place_that_is_there(name: str) -> None:
     compile(source.replace(bug.before, bug.after), spec.origin, "exec")
 
 
+@pytest.mark.processes
 def test_a_process_has_the_bug_that_its_environment_names() -> None:
     """The map's bytes name another run, and every other process writes the right ones."""
     asked = (

@@ -111,6 +111,7 @@ print(stop.wait(0.2))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("nohup", [False, True])
 def test_a_terminal_that_is_closed_stops_what_nohup_has_not_started(nohup: bool) -> None:
     said = "SIG_IGN" if nohup else "SIG_DFL"  # whatever the tests themselves were started by

@@ -16,6 +16,8 @@ from hub.cli.platform import up
 from hub.config import Settings
 from hub.runtime import Child, Supervisor, running_hub
 
+pytestmark = pytest.mark.processes
+
 SLEEPER = "print('waiting for a broker', flush=True); import time; time.sleep(600)"
 ENDS = "import sys; sys.exit('its port is taken')"
 

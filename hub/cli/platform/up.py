@@ -183,7 +183,7 @@ def up(
     """
     settings = load_settings(http_port=port, kafka_port=kafka_port)
     if detach:
-        _detach(settings)
+        start_detached(settings)
         return
     make_ready(settings)
     stop = install_stop_signals()
@@ -209,7 +209,7 @@ def down() -> None:
         note(f"No hub runs on {settings.home.absolute()}. One of another home: hub --home FOLDER down")
 
 
-def _detach(settings: Settings) -> None:
+def start_detached(settings: Settings) -> None:
     """Start ``hub up`` as a process of its own, show its progress, and wait until it reports that all
     processes run. Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home, and
     PeerError (HUB-3019) when a process is missing; the others keep running.

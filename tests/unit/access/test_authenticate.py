@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cheap_scrypt import cheap_scrypt
 
 from hub.access import authenticate
 from hub.access.access_yaml import AccessFile, GrantNode, TokenNode, UserNode
@@ -19,9 +21,16 @@ from hub.api.guard import still_granted
 from hub.api.route_rules import rule_of
 from hub.caller import Action, Kind, Resource, TooManyFailures, Unauthenticated
 
-ONE, OTHER = (hash_of_password(word, b"0" * 16) for word in ("correct horse", "battery staple"))
+with cheap_scrypt():
+    ONE, OTHER = (hash_of_password(word, b"0" * 16) for word in ("correct horse", "battery staple"))
 READS = GrantNode(role="read", topics=["shop.*"])
 KEY = b"k" * 32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap_passwords() -> Iterator[None]:
+    with cheap_scrypt():
+        yield
 
 
 def rules(

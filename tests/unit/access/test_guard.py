@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cheap_scrypt import cheap_scrypt
 from fastapi import FastAPI, Request, WebSocket
 from fastapi.testclient import TestClient
 from starlette.routing import WebSocketRoute
@@ -38,6 +39,16 @@ from hub.schema_registry.http.access_rules import RULES
 from hub.schema_registry.http.routes import Api
 
 TOKEN = "hubt_checkout"
+with cheap_scrypt():
+    ANA_HASH, BOB_HASH, ADMIN_HASH, EVE_HASH = (
+        hash_of_password(word, salt * 16)
+        for word, salt in (
+            ("correct horse", b"0"),
+            ("battery staple", b"1"),
+            ("all of it", b"2"),
+            ("nothing at all", b"3"),
+        )
+    )
 FILE = f"""\
 contact: "#data-platform"
 groups:
@@ -46,10 +57,10 @@ groups:
     - {{role: operate, topics: ["**"], views: ["**"], hub: true}}
     - {{role: read, topics: ["**"], views: ["**"], hub: true}}
 users:
-  ana: {{password: "{hash_of_password("correct horse", b"0" * 16)}", groups: [shop]}}
-  bob: {{password: "{hash_of_password("battery staple", b"1" * 16)}", groups: [ops]}}
-  admin: {{password: "{hash_of_password("all of it", b"2" * 16)}", grants: [{{role: admin, topics: ["**"], views: ["**"], hub: true}}]}}
-  eve: {{password: "{hash_of_password("nothing at all", b"3" * 16)}"}}
+  ana: {{password: "{ANA_HASH}", groups: [shop]}}
+  bob: {{password: "{BOB_HASH}", groups: [ops]}}
+  admin: {{password: "{ADMIN_HASH}", grants: [{{role: admin, topics: ["**"], views: ["**"], hub: true}}]}}
+  eve: {{password: "{EVE_HASH}"}}
   carl: {{groups: [ops]}}
 tokens:
   checkout: {{token: "{hash_of_token(TOKEN)}", grants: [{{role: write, topics: [shop.orders]}}]}}
@@ -70,6 +81,12 @@ def settings_of(folder: Path, **more: Any) -> Settings:
     return Settings(
         project=folder, home=home, bootstrap="127.0.0.1:1", kafka_timeout_s=0.2, http_port=1, **more
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap_passwords() -> Iterator[None]:
+    with cheap_scrypt():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -189,6 +189,7 @@ def test_the_dashboards_panels_do_not_overlap() -> None:
         taken |= cells
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(
     shutil.which("promtool") is None, reason="no promtool here: ./run test installs it where it may"
 )

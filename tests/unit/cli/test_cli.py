@@ -28,6 +28,7 @@ from hub.topics.tree.tree import load
 HEAVY = ("fastapi", "pyspark", "confluent_kafka", "sqlalchemy", "pydantic", "rich", "psutil")
 
 
+@pytest.mark.processes
 def test_help_imports_nothing_heavy() -> None:
     """This is what keeps `hub --help` under 300 ms, without a test that depends on the clock."""
     code = f"""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "customer-360"
 
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 HUB = [sys.executable, "-m", "hub.cli"]
 
 

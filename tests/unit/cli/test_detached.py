@@ -15,6 +15,8 @@ from hub.config import Settings
 from hub.errors import ConfigError, Conflict
 from hub.runtime import RunningHub, Supervisor
 
+pytestmark = pytest.mark.processes
+
 REAL = subprocess.Popen
 
 
@@ -38,7 +40,7 @@ def test_a_hub_that_runs_already_is_told_and_keeps_its_log(settings: Settings) -
     log.write_text("what it said")
     try:
         with pytest.raises(Conflict, match="a hub runs on it already") as told:
-            up._detach(settings)
+            up.start_detached(settings)
     finally:
         running.stop()
     assert told.value.code == "HUB-1920"
@@ -51,7 +53,7 @@ def test_another_hub_that_was_started_at_the_same_time_is_not_taken_for_this_one
     other = RunningHub(True, {"supervisor": psutil.Process()}, {})
     monkeypatch.setattr(up, "running_hub", lambda _home: other)
     with pytest.raises(ConfigError, match="a hub runs already"):
-        up._detach(settings)
+        up.start_detached(settings)
 
 
 def test_ctrl_c_stops_what_was_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +70,7 @@ def test_ctrl_c_stops_what_was_started(settings: Settings, monkeypatch: pytest.M
     monkeypatch.setattr(up.subprocess, "Popen", sleeps)
     monkeypatch.setattr(up, "running_hub", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        up._detach(settings)
+        up.start_detached(settings)
     (process,) = started
     assert process.poll() is not None
 

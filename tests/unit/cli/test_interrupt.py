@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # What KeyboardInterrupt meets in __del__ is printed and forgotten; the loop's own pause still ends it.
 PROGRAM = """
 import os, signal, sys
@@ -24,6 +26,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.processes
 def test_a_ctrl_c_in_a_destructor_ends_the_next_pause() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True, timeout=60

@@ -349,6 +349,7 @@ def test_the_command_takes_statements_files_and_pipes(
         sql(file=tmp_path / "none.sql")
 
 
+@pytest.mark.processes
 def test_other_commands_do_not_pay_for_the_shell() -> None:
     code = """
 import sys

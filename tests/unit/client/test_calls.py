@@ -274,6 +274,7 @@ def test_sql_with_parameters() -> None:
     assert result.columns[0].type == "bigint" and str(result.positions) == "t:0:4"
 
 
+@pytest.mark.processes
 def test_the_client_brings_nothing_of_the_server_along() -> None:
     script = (
         "import sys, hub.client as c; before = set(sys.modules); c.Hub('http://127.0.0.1:1').close();"

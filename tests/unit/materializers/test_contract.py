@@ -17,6 +17,7 @@ import duckdb
 import orjson
 import pytest
 import store_contract
+from samples import fast_or
 from store_contract import FIRST, Model, Open, schema
 
 from hub.errors import PeerError
@@ -39,7 +40,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     return lambda: open_store(URLS[request.param](tmp_path))
 
 
-@pytest.mark.parametrize("seed", range(6 if "HUB_FAULT_SEEDS" in os.environ else 4))
+@pytest.mark.parametrize("seed", range(6 if "HUB_FAULT_SEEDS" in os.environ else fast_or(1, 4)))
 def test_any_history_gives_the_rows_of_the_highest_versions(opened: Open, seed: int) -> None:
     store_contract.any_history(opened, seed)
 
@@ -55,7 +56,7 @@ class Killed(BaseException):
     """End of the process, as seen by the code that it interrupts."""
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(fast_or(1, 3)))
 def test_parquet_is_right_after_a_kill_between_any_two_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -216,6 +217,7 @@ while sys.stdin.readline():
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kind", ["duckdb", "parquet", "sqlite"])
 def test_a_writer_that_is_killed_leaves_rows_and_positions_of_one_batch(kind: str, tmp_path: Path) -> None:
     url = URLS[kind](tmp_path)
@@ -244,6 +246,7 @@ def test_a_writer_that_is_killed_leaves_rows_and_positions_of_one_batch(kind: st
     assert process.returncode == 0
 
 
+@pytest.mark.processes
 def test_duckdb_can_be_read_between_applies_and_names_who_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "store.duckdb"
     store = DuckStore(path, wait_s=0.2)

@@ -14,6 +14,7 @@ import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.errors import HubFault, NotFound
 from hub.materializers.changelog.row_decoder import BROKEN, MANY, RowDecoder, reader_of, rows_reader_of
@@ -74,7 +75,7 @@ def _written(columns: list[tuple[Any, Any]]) -> tuple[Any, Any, bytes]:
     return schema, known, body.getvalue()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=fast_or(40, 200), deadline=None)
 @given(st.lists(typed_values(), max_size=5), st.data())
 def test_it_reads_what_fastavro_reads_and_no_more(
     columns: list[tuple[Any, Any]], data: st.DataObject
@@ -97,7 +98,7 @@ def test_it_reads_what_fastavro_reads_and_no_more(
         assert _same(row, fastavro.schemaless_reader(io.BytesIO(bytes(broken)), known, None))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=fast_or(60, 300), deadline=None)
 @given(st.lists(typed_values(), max_size=5), st.data())
 def test_many_together_are_the_rows_of_each(columns: list[tuple[Any, Any]], data: st.DataObject) -> None:
     schema, _, whole = _written(columns)

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
@@ -41,7 +42,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 histories = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=25)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=fast_or(15, 40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(histories, st.data())
 def test_splits_replays_duplicates_and_restarts_give_the_same_table(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, bool]], data: st.DataObject

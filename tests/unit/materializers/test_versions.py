@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.materializers.versions.transitions import broken, decide
 from hub.materializers.versions.version_records import body_of, versions_of
@@ -168,7 +169,7 @@ EVENTS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=fast_or(30, 150))
 @given(st.lists(st.tuples(EVENTS, st.booleans(), st.integers(0, 2)), max_size=30))
 def test_laws(steps: list[tuple[Event, bool, int]]) -> None:
     """Events may be late, repeated or out of order, and the process may die before or after a state is

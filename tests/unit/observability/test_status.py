@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.observability.lag.judge import LagRules
 from hub.observability.lag.states import SEVERITY, LagReading, LagState, LagVerdict, ReaderState
@@ -241,7 +242,7 @@ def reading(at_s: float, records: int, seconds: float, **more: int) -> LagReadin
 
 
 @given(st.lists(st.sampled_from(["ok", "lost", "late", None]), min_size=1, max_size=60))
-@settings(max_examples=200)
+@settings(max_examples=fast_or(40, 200))
 def test_one_odd_reading_changes_nothing(kinds: list[str | None]) -> None:
     """A worse state needs two readings in a row, a better one four; unknown two. Whatever comes."""
     made = {

@@ -16,6 +16,7 @@ from awscrt.checksums import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+from samples import fast_or
 
 from hub.kafka.protocol import compression
 from hub.kafka.protocol.record_batch import (
@@ -384,7 +385,7 @@ def test_varints(number: int) -> None:
 # ---- codecs
 
 
-@settings(max_examples=40)
+@settings(max_examples=fast_or(15, 40))
 @given(codecs, st.binary(max_size=300), st.integers(0, 600))
 def test_codecs_give_back_what_they_took(codec: int, content: bytes, times: int) -> None:
     plain_bytes = content * times
@@ -438,6 +439,7 @@ def test_small_batches_that_inflate_a_thousandfold_are_written_piece_by_piece(
     assert [run.source for each in made for run in each.runs] == [0, 2, 4, 6, 8]
 
 
+@pytest.mark.processes
 def test_a_worker_that_unpacks_loads_no_library_of_tables() -> None:
     code = """if True:
         import sys

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.log import MemoryCluster, MemoryReader, MemoryWriter, WriterFenced
 from hub.record import NewRecord, Record, TopicPartition
@@ -114,7 +115,7 @@ def compacted(records: list[Record], upto: int, tombstones: bool) -> list[Record
 STEP = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 3))
 
 
-@settings(max_examples=150)
+@settings(max_examples=fast_or(30, 150))
 @given(st.lists(STEP, min_size=4, max_size=40), st.data())
 def test_a_folded_map_translates_as_the_unfolded_one(
     steps: list[tuple[int, int, int]], data: st.DataObject

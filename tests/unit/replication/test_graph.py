@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.config.topology import carried, check, owners, representatives, route
@@ -141,7 +142,7 @@ def test_every_name_is_like_a_representative(patterns: list[str], name: str) -> 
     assert case(name) in [case(topic) for topic in representatives(patterns)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=fast_or(30, 150))
 @given(
     st.dictionaries(st.sampled_from(["k", "l", "m"]), PATTERNS | st.just([]), min_size=2),
     st.lists(

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
+from samples import fast_or
 
 from hub.errors import PeerError
 from hub.log import WriterFenced
@@ -727,7 +728,7 @@ RING = file(
 )
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(fast_or(5, 20)))
 def test_both_ways_with_crashes_and_zombies(seed: int) -> None:
     world = World(seed, PAIR, {"nyc.chat": 2, "lon.chat": 2})
     actors = world.workers() | {"producer": world.producer, "folder": lambda: world.folder("nyc-lon")}
@@ -741,7 +742,7 @@ def test_both_ways_with_crashes_and_zombies(seed: int) -> None:
     assert world.number > 50 and not world.stopped
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(fast_or(4, 10)))
 def test_a_ring_of_three_carries_everything_everywhere_once(seed: int) -> None:
     assert check(RING) == ()
     world = World(seed, RING, {"nyc.chat": 1, "lon.chat": 1, "sgp.chat": 1})
@@ -754,7 +755,7 @@ def test_a_ring_of_three_carries_everything_everywhere_once(seed: int) -> None:
             assert order == world.born.get(at, [])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(fast_or(4, 12)))
 def test_retention_that_overtakes_the_mirror_is_a_declared_gap(seed: int) -> None:
     world = World(seed, PAIR, {"nyc.chat": 2})
     for _ in range(4):
@@ -774,7 +775,7 @@ def test_retention_that_overtakes_the_mirror_is_a_declared_gap(seed: int) -> Non
             assert (value in theirs) != ((at, offset) in declared)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(fast_or(4, 12)))
 def test_a_topic_made_again_is_another_generation(seed: int) -> None:
     world = World(seed, PAIR, {"nyc.chat": 2})
     for _ in range(3):
@@ -796,7 +797,7 @@ def test_a_topic_made_again_is_another_generation(seed: int) -> None:
 
 
 @pytest.mark.parametrize("tail", ["replay", "discard"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(fast_or(5, 20)))
 def test_failover_and_failback_with_groups(seed: int, tail: failover.Tail) -> None:
     world = World(seed, PAIR, {"nyc.chat": 2})
     world.active = "nyc"
@@ -864,7 +865,7 @@ def test_failover_and_failback_with_groups(seed: int, tail: failover.Tail) -> No
         )
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(fast_or(4, 10)))
 def test_a_switchover_loses_nothing_and_reads_little_twice(seed: int) -> None:
     world = World(seed, PAIR, {"nyc.chat": 2}, crash=0)
     world.active = "nyc"
@@ -887,7 +888,7 @@ def test_a_switchover_loses_nothing_and_reads_little_twice(seed: int) -> None:
     assert {v for at in world.places for v in world.born[at]} <= read | set(again)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(fast_or(4, 15)))
 def test_the_report_says_what_a_failover_then_does(seed: int) -> None:
     """What is lost and read again is counted before, and counted again after: the numbers are the same."""
     world = World(seed, PAIR, {"nyc.chat": 2})

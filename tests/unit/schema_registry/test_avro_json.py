@@ -17,6 +17,7 @@ import pytest
 from effort import costs_at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.schema_registry.codecs.avro_encoder import MOST_DEPTH, JsonEncoder, Unfit
 from hub.schema_registry.codecs.avro_validator import BrokenValue, TooDeep, checker
@@ -387,7 +388,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     return (schema, *draw(values))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=fast_or(80, 400), deadline=None)
 @given(cases())
 def test_a_value_written_as_json_becomes_bytes_that_are_the_value(case: tuple[Any, Any, Any]) -> None:
     schema, as_json, expected = case
@@ -402,7 +403,7 @@ def test_a_value_written_as_json_becomes_bytes_that_are_the_value(case: tuple[An
 # ---- the checker against bytes of chance
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=fast_or(120, 600), deadline=None)
 @given(cases(), st.binary(max_size=12), st.integers(0, 30))
 def test_what_the_checker_takes_fastavro_reads_and_to_the_same_end(
     case: tuple[Any, Any, Any], noise: bytes, cut: int

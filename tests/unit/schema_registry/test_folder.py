@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.errors import ConfigError, Conflict
 from hub.schema_registry.compat.compatibility import Incompatibility
@@ -585,7 +586,7 @@ def _owned_by(team: str) -> dict[str, str]:
 
 @given(revisions=st.lists(folders(), min_size=1, max_size=3))
 @example(revisions=[_owned_by("a"), _owned_by("b"), _owned_by("a")])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fast_or(15, 60), deadline=None)
 def test_after_apply_the_plan_is_empty_revision_after_revision(revisions: list[dict[str, str]]) -> None:
     registry = MemoryRegistry()
     for files in revisions:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.errors import CallerError, ConfigError
 from hub.schema_registry.folder.infer import Inferred, infer
@@ -191,7 +192,7 @@ def fits(made: Inferred, values: list[Any]) -> None:
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=fast_or(20, 100), deadline=None)
 def test_samples_fit_the_schema_that_they_gave(values: list[Any]) -> None:
     made = infer(values, "shop.Order")
     fits(made, values)

@@ -11,6 +11,7 @@ import pytest
 from effort import costs_at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.schema_registry.formats import Format, InvalidSchema, SchemaDifference
 from hub.schema_registry.formats.json_schema import differences as json_schema_differences
@@ -947,7 +948,7 @@ def shuffled(raw: Any, order: random.Random) -> Any:
     return [shuffled(each, order) for each in raw] if isinstance(raw, list) else raw
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fast_or(30, 150), deadline=None)
 @given(schemas, st.randoms(use_true_random=False))
 def test_a_schema_reads_itself_however_it_is_written(raw: Any, order: random.Random) -> None:
     one, other = schema(raw), schema(shuffled(raw, order))
@@ -957,7 +958,7 @@ def test_a_schema_reads_itself_however_it_is_written(raw: Any, order: random.Ran
     assert canonical(parse(canonical(other), {})) == canonical(other)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fast_or(30, 150), deadline=None)
 @given(schemas, schemas)
 def test_lenient_never_finds_more_than_strict(old: Any, new: Any) -> None:
     strict = json_schema_format.differences(schema(new), schema(old))
@@ -977,7 +978,7 @@ patterns = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=fast_or(60, 300), deadline=None)
 @given(patterns, st.text("ab1_-", max_size=6))
 def test_names_are_matched_as_re_would(pattern: str, name: str) -> None:
     assert Pattern(pattern, lambda _: None).is_in(name) == bool(re.search(pattern, name))

@@ -14,6 +14,7 @@ import pytest
 from failing_log import FailingCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.errors import CallerError, HubFault, NotFound, PeerError
 from hub.log import MemoryReader, Unreadable
@@ -190,7 +191,7 @@ def test_only_topics_with_a_schema_are_read_and_off_is_off() -> None:
     assert "t.quarantine" not in log.logs
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fast_or(30, 150), deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(list(VALUES)), max_size=6), min_size=1, max_size=5),
     st.lists(st.sampled_from(["", "", "before", "after", "crash"]), max_size=12),

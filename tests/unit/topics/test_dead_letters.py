@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
 from hub.record import NewRecord, Record
@@ -682,7 +683,7 @@ def test_pages_go_on_where_they_were_whatever_is_done_meanwhile(desk: Desk) -> N
     st.integers(1, 4),
     st.integers(1, 1_500),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=fast_or(15, 50), deadline=None)
 def test_pages_together_are_the_list(letters: list[tuple[int, bool]], limit: int, most_bytes: int) -> None:
     desk = open_desk()
     for of, large in letters:

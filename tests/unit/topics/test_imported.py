@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import fast_or
 
 from hub.log import MemoryCluster, TopicDescription
 from hub.topics.tree.apply_plan import apply, read_topics
@@ -140,7 +141,7 @@ def loaded(value: Mapping[str, Any]) -> TopicTree:
         return load(file)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=fast_or(15, 50), deadline=None)
 @given(
     st.dictionaries(labels, nodes(), max_size=3),
     st.fixed_dictionaries({}, optional={"partitions": st.just(2)}),

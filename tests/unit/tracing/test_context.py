@@ -135,6 +135,7 @@ def test_a_caller_that_does_not_sample_is_followed(recorded: InMemorySpanExporte
     assert answer.json() == {"trace": OTHER.trace_id} and recorded.get_finished_spans() == ()
 
 
+@pytest.mark.processes
 def test_without_a_collector_nothing_is_traced_and_nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     with TestClient(app()) as client:
         assert client.get("/views/people/P-1", headers=dict(TRACE.headers())).json() == {"trace": None}
