@@ -15,6 +15,7 @@ from hub.errors import PeerError
 from hub.kafka.protocol.sockets import exchange
 from hub.kafka.protocol.sockets import opened as plain
 from hub.log import LogDir
+from hub.varint import take_unsigned
 
 _API_KEY, _VERSION, _CORRELATION = 35, 1, 7
 _WITH_DISKS = 4
@@ -176,16 +177,11 @@ class _Fields:
         return self._content[self._at - size : self._at].decode()
 
     def varint(self) -> int:
-        value = shift = 0
-        while True:
-            if self._at >= len(self._content) or shift > 28:
-                raise ValueError("a number that does not end")
-            byte = self._content[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
+        try:
+            value, self._at = take_unsigned(self._content, self._at)
+        except IndexError:
+            raise ValueError("a number that does not end") from None
+        return value
 
     def length(self) -> int:
         """Return the length of an array; 0 for null."""

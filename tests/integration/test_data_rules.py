@@ -32,7 +32,7 @@ from hub.errors import CallerError
 from hub.kafka import KafkaCluster
 from hub.record import Record
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.schema_registry.codecs.avro_encoder import Unfit
+from hub.schema_registry.codecs.misfit import Unfit
 from hub.schema_registry.codecs.values import encoder_of as plain_encoder_of
 from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.rules import RuleRefused

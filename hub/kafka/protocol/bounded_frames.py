@@ -24,6 +24,7 @@ from awscrt.checksums import crc32c
 from hub.kafka.protocol.record_batch import CODEC, HEADER, HEADER_BYTES, CorruptBatch, RecordBatch, batches_in
 from hub.kafka.protocol.unpacked_size import UnpackedBounds, UnpackedSize
 from hub.record import UNREAD_HEADER, TopicPartition
+from hub.varint import signed, take_unsigned
 
 FETCH, METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 1, 3, 10, 17, 18, 36
 _DESCRIBE_CLUSTER, _DESCRIBE_TOPIC_PARTITIONS = 60, 75
@@ -47,7 +48,7 @@ def cap_versions(frame: bytearray, version: int) -> None:
     (error,) = struct.unpack_from(">h", frame, 4)
     at, flexible = 6, version >= 3 and not error
     if flexible:
-        count, at = _uvarint(frame, at)
+        count, at = take_unsigned(frame, at)
         count -= 1
     else:
         (count,) = struct.unpack_from(">i", frame, at)
@@ -212,7 +213,7 @@ def _fitting(
 def stand_in(batch: RecordBatch, why: str) -> bytes:
     """Return the stand-in of a batch: one record, as described above."""
     body = b"\x00\x00\x00" + unread_record(why)
-    records = _varint(len(body)) + body
+    records = signed(len(body)) + body
     # A first timestamp may be the cleaner's horizon (KIP-534) instead of a time.
     fields = batch._replace(
         attributes=batch.attributes & ~(CODEC | _DELETE_HORIZON), first_timestamp=batch.max_timestamp, count=1
@@ -236,34 +237,14 @@ def stand_in(batch: RecordBatch, why: str) -> bytes:
 def unread_record(why: str) -> bytes:
     """Return key, value and headers of a stand-in's record, encoded as in a batch."""
     header, text = UNREAD_HEADER.encode(), why.encode()
-    sized = [_varint(len(header)), header, _varint(len(text)), text]
-    return _varint(-1) + _varint(-1) + _varint(1) + b"".join(sized)
-
-
-def _varint(number: int) -> bytes:
-    value, out = (number << 1) ^ (number >> 63), bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _uvarint(frame: bytearray, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-    return value, at
+    sized = [signed(len(header)), header, signed(len(text)), text]
+    return signed(-1) + signed(-1) + signed(1) + b"".join(sized)
 
 
 def _skip_tags(frame: bytearray, at: int) -> int:
-    count, at = _uvarint(frame, at)
+    count, at = take_unsigned(frame, at)
     for _ in range(count):
-        _, at = _uvarint(frame, at)
-        size, at = _uvarint(frame, at)
+        _, at = take_unsigned(frame, at)
+        size, at = take_unsigned(frame, at)
         at += size
     return at

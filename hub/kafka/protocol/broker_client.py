@@ -48,6 +48,7 @@ from hub.kafka.protocol.sockets import TokenProvider
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds
 from hub.log import WriterFenced
 from hub.record import TopicPartition
+from hub.varint import take_unsigned, unsigned
 
 log = logging.getLogger(__name__)
 
@@ -968,18 +969,18 @@ def fetched(frame: bytearray, at: int, version: int, names: Mapping[bytes, str])
 
 
 def _flexible_topics(frame: bytearray, at: int, names: Mapping[bytes, str]) -> Iterable[Fetched]:
-    topics, at = _uvarint(frame, at)
+    topics, at = take_unsigned(frame, at)
     for _ in range(topics - 1):
         name = names.get(bytes(frame[at : at + 16]), "")
-        parts, at = _uvarint(frame, at + 16)
+        parts, at = take_unsigned(frame, at + 16)
         for _ in range(parts - 1):
             partition, error, high, stable, log_start = _FETCH_ANSWER.unpack_from(frame, at)
-            count, at = _uvarint(frame, at + _FETCH_ANSWER.size)
+            count, at = take_unsigned(frame, at + _FETCH_ANSWER.size)
             aborted = []
             for _ in range(count - 1):
                 aborted.append(struct.unpack_from(">qq", frame, at))
                 at = _skip_tags(frame, at + 16)
-            size, at = _uvarint(frame, at + 4)  # past the preferred replica
+            size, at = take_unsigned(frame, at + 4)  # past the preferred replica
             start, at = at, at + max(0, size - 1)
             yield Fetched(
                 TopicPartition(name, partition),
@@ -1116,31 +1117,13 @@ def _take_text(frame: bytearray, at: int) -> tuple[str | None, int]:
 
 
 def _count(number: int, flexible: bool) -> bytes:
-    if not flexible:
-        return struct.pack(">i", number)
-    value, out = number + 1, bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _uvarint(frame: bytearray, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
+    return unsigned(number + 1) if flexible else struct.pack(">i", number)
 
 
 def _skip_tags(frame: bytearray, at: int) -> int:
-    count, at = _uvarint(frame, at)
+    count, at = take_unsigned(frame, at)
     for _ in range(count):
-        _, at = _uvarint(frame, at)
-        size, at = _uvarint(frame, at)
+        _, at = take_unsigned(frame, at)
+        size, at = take_unsigned(frame, at)
         at += size
     return at

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from awscrt.checksums import combine_crc32c, crc32c
 
 from hub.errors import PeerError
+from hub.varint import MalformedVarint, take_signed
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -197,20 +198,17 @@ def control_kind(batch: RecordBatch) -> int | None:
     record, not compressed; its key is two 16-bit numbers: version and kind."""
     if batch.count < 1:
         return None
-    at = batch.start + HEADER_BYTES
-    end = batch.start + batch.size
-    at = _skip_varint(batch.buffer, at, end) + 1  # length, attributes
-    for _ in range(3):  # timestamp delta, offset delta, length of the key
-        at = _skip_varint(batch.buffer, at, end)
-    if at + 4 > end:
+    records = bytes(batch.view[HEADER_BYTES:])
+    try:
+        _, at = take_signed(records, 0)  # length
+        at += 1  # attributes
+        for _ in range(3):  # timestamp delta, offset delta, length of the key
+            _, at = take_signed(records, at)
+    except (IndexError, MalformedVarint):
+        at = len(records)
+    if at + 4 > len(records):
         raise CorruptBatch(f"offset {batch.base_offset}: a control batch without a kind")
-    return int.from_bytes(batch.buffer[at + 2 : at + 4], "big", signed=True)
-
-
-def _skip_varint(buffer: bytearray, at: int, end: int) -> int:
-    while at < end and buffer[at] & 0x80:
-        at += 1
-    return at + 1
+    return int.from_bytes(records[at + 2 : at + 4], "big", signed=True)
 
 
 class Fate(Enum):

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from hub.kafka.protocol.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, XERIAL_HEAD, ZSTD, unpacked_within
 from hub.kafka.protocol.record_batch import HEADER_BYTES, CorruptBatch, RecordBatch
+from hub.varint import MalformedVarint, take_signed, take_unsigned
 
 MIB: Final = 1 << 20
 UNKNOWN: Final = 1 << 62
@@ -84,7 +85,7 @@ def most_unpacked(codec: int, packed: bytes | memoryview) -> int:
             return _most_lz4(packed)
         if codec == ZSTD:
             return _most_zstd(packed)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, MalformedVarint):
         pass
     return UNKNOWN
 
@@ -167,7 +168,7 @@ def _declared(codec: int, packed: memoryview) -> int | None:
             return _zstd_head(packed, 0)[1]
         if codec == GZIP:  # of its only member, modulo 2^32
             return int(_UINT.unpack_from(packed, len(packed) - 4)[0])
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, MalformedVarint):
         pass
     return None
 
@@ -177,20 +178,12 @@ def _largest_record(plain: bytes | memoryview, count: int) -> int:
     at = largest = 0
     try:
         for _ in range(count):
-            length = shift = 0
-            while True:
-                byte = plain[at]
-                at += 1
-                length |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-                shift += 7
-            length = (length >> 1) ^ -(length & 1)
+            length, at = take_signed(plain, at)
             if length < 0:
                 return 0
             largest = max(largest, length)
             at += length
-    except IndexError:
+    except (IndexError, MalformedVarint):
         pass  # the data is corrupt; the blocks so far show how much memory readers would allocate
     return largest
 
@@ -272,13 +265,13 @@ def _most_lz4(packed: bytes | memoryview) -> int:
 
 def _most_snappy(packed: bytes | memoryview) -> int:
     if bytes(packed[:8]) != XERIAL_HEAD[:8]:
-        return _uvarint(packed, 0)
+        return _snappy_size(packed, 0)
     at, total, blocks = len(XERIAL_HEAD), 0, 0
     while at < len(packed):
         (size,) = struct.unpack_from(">i", packed, at)
         if size <= 0:
             return UNKNOWN
-        total += _uvarint(packed, at + 4)
+        total += _snappy_size(packed, at + 4)
         at += 4 + size
         blocks += 1
         if blocks > _MOST_BLOCKS:
@@ -286,12 +279,6 @@ def _most_snappy(packed: bytes | memoryview) -> int:
     return total
 
 
-def _uvarint(packed: bytes | memoryview, at: int) -> int:
-    value = 0
-    for shift in range(0, 35, 7):
-        byte = packed[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value
-    raise IndexError("a number too long")
+def _snappy_size(packed: bytes | memoryview, at: int) -> int:
+    size, _ = take_unsigned(packed, at)
+    return size if size < 1 << 32 else UNKNOWN

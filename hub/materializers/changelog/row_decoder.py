@@ -24,6 +24,7 @@ from hub.materializers.stores.columns import as_numbers
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Record
 from hub.schema_registry.codecs.wire_format import Undecodable, decode, parsed
+from hub.varint import take_unsigned
 
 SOURCES_HEADER = "hub.sources"
 # At least this many records of a schema are decoded together; for fewer, numpy's calls cost more than they
@@ -163,7 +164,7 @@ def _value_reader(avro_type: AvroType) -> Callable[[bytes, int], tuple[Any, int]
     result = writer.read(avro_type, 1)
     source = "\n".join(["def read(d, p):", *writer.lines, f"    return {result}, p"])
     space: dict[str, Any] = {
-        "varint": _varint,
+        "unsigned": take_unsigned,
         "length": _length,
         "unpack_d": _DOUBLE,
         "unpack_f": _FLOAT,
@@ -190,27 +191,12 @@ _MOST_BRANCHES = 60
 _DEEPEST = 12
 
 
-def _varint(data: bytes, place: int, low: int) -> tuple[int, int]:
-    """Read a zigzag number whose first byte was ``low``, with more bytes at ``place``."""
-    byte = data[place]
-    number = low & 0x7F | (byte & 0x7F) << 7
-    shift = 14
-    while byte > 0x7F:
-        place += 1
-        byte = data[place]
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 70:
-            raise ValueError("a number of more than 64 bits")
-    return (number >> 1) ^ -(number & 1), place + 1
-
-
 def _length(data: bytes, place: int, low: int) -> tuple[int, int]:
-    """Read a non-negative length as ``_varint`` does. The caller detects a length past the end."""
-    number, place = _varint(data, place, low) if low > 0x7F else (-1, place)
-    if number < 0:
+    """Read a length whose first byte was ``low``. The caller detects a length past the end."""
+    number, place = take_unsigned(data, place - 1) if low > 0x7F else (low, place)
+    if number & 1:
         raise ValueError("a negative length")
-    return number, place
+    return number >> 1, place
 
 
 class _FunctionWriter:
@@ -240,8 +226,8 @@ class _FunctionWriter:
 
     def _long(self, name: str, depth: int) -> None:
         self._say(depth, f"{name} = d[p]; p += 1")
-        self._say(depth, f"if {name} < 128: {name} = ({name} >> 1) ^ -({name} & 1)")
-        self._say(depth, f"else: {name}, p = varint(d, p, {name})")
+        self._say(depth, f"if {name} > 127: {name}, p = unsigned(d, p - 1)")
+        self._say(depth, f"{name} = ({name} >> 1) ^ -({name} & 1)")
 
     def _primitive(self, avro_type: AvroType, depth: int) -> str:
         name = self._new()

@@ -36,7 +36,7 @@ from hub.materializers.spark.dataframes import VERSION_HEADER, Input, SchemaAnsw
 from hub.materializers.spark.python_udfs import failure, register
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
-from hub.schema_registry.codecs.avro_encoder import Unfit
+from hub.schema_registry.codecs.misfit import Unfit
 
 _EVENTS = f"{sql_stream.EVENTS}, headers array<struct<key:string,value:binary>>"
 _STORED = pyarrow.schema(

@@ -19,7 +19,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from hub.errors import nearest
 from hub.materializers.types.avro_types import AvroType, field_types
 from hub.materializers.types.source_formats import ValueReading, reading_of
-from hub.schema_registry.codecs.avro_encoder import JsonEncoder, Unfit
+from hub.schema_registry.codecs.avro_encoder import JsonEncoder
+from hub.schema_registry.codecs.misfit import Unfit
 
 Encode = Callable[[Any], bytes]
 

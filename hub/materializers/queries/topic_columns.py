@@ -18,6 +18,7 @@ from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.formats.avro.types import AvroNode
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
 
@@ -56,11 +57,7 @@ def former_names(parsed: Any) -> frozenset[str]:
 def columns_of(parsed: Any) -> dict[str, str]:
     """Return a schema's top-level fields as columns, name to kind; {} if it is not a record."""
     if isinstance(parsed, AvroSchema):
-        schema = parsed.value
-        if not isinstance(schema, dict) or schema.get("type") != "record":
-            return {}
-        known = avro.definitions(avro.spelled_out(schema, list(parsed.types)))  # without logical types
-        return {each["name"]: _avro_kind(each["type"], known) for each in schema["fields"]}
+        return {each.name: _avro_kind(each.type) for each in parsed.root().fields}
     if isinstance(parsed, JsonSchema):
         raw = parsed.raw if isinstance(parsed.raw, dict) else {}
         properties = raw.get("properties")
@@ -72,21 +69,18 @@ def columns_of(parsed: Any) -> dict[str, str]:
     return {}
 
 
-def _avro_kind(avro_type: Any, known: Mapping[str, Any]) -> str:
-    branches = [each for each in avro_type if each != "null"] if isinstance(avro_type, list) else [avro_type]
+def _avro_kind(node: AvroNode) -> str:
+    branches = [each for each in node.branches if each.kind != "null"]
     if len(branches) != 1:
         return "json"
     one = branches[0]
-    if isinstance(one, str):  # a named type of the schema, or a primitive
-        one = known.get(one) or next((each for name, each in known.items() if name.endswith(f".{one}")), one)
-    if isinstance(one, dict):
-        if one.get("logicalType") == "local-timestamp-micros":
-            return "timestamp"
-        if one.get("logicalType") in _TEXTS:
-            return "string"
-        if one["type"] == "fixed" and one.get("logicalType") != "decimal":
-            return "bytes"
-    return kind_of(one)
+    if one.logical == "local-timestamp-micros":
+        return "timestamp"
+    if one.logical in _TEXTS:
+        return "string"
+    if one.kind == "fixed" and one.logical != "decimal":
+        return "bytes"
+    return kind_of(one.spec or one.kind)
 
 
 def _json_kind(schema: Any) -> str:

@@ -20,6 +20,8 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import Message
 
+from hub.schema_registry.formats.protobuf.message_indexes import message_indexes
+
 BROKEN = "_broken"
 
 _MOST_SECONDS = 253_402_300_800  # the year 10000, the end of Timestamp's range
@@ -87,33 +89,11 @@ class _OtherMessage(Exception):
 
 
 def _place(value: bytes) -> int:
-    """Return where the message begins, after its place in the file: a count and that many indexes, zigzag
-    encoded.
-
-    A count of 0 is short for the first message.
-    """
-    count, at = _varint(value, 0)
-    if count == 0:
-        return at
-    indexes = []
-    for _ in range(count if 0 < count <= 32 else 0):
-        index, at = _varint(value, at)
-        indexes.append(index)
+    """Return where the message begins, after its message indexes. Raises ValueError."""
+    indexes, at = message_indexes(value, 0)
     if indexes != [0]:
-        raise _OtherMessage(f"it is message {indexes or count} of its file")
+        raise _OtherMessage(f"it is message {indexes} of its file")
     return at
-
-
-def _varint(value: bytes, at: int) -> tuple[int, int]:
-    shift = number = 0
-    while at < len(value) and shift < 35:
-        byte = value[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
-        shift += 7
-    raise ValueError("its place in the file is cut off")
 
 
 # ---- fields: (Arrow's type, what makes its value)

@@ -13,12 +13,14 @@ Writing: a changelog's schema follows from Spark's row type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
 
 from hub.errors import CallerError
 from hub.schema_registry.codecs.avro_resolution import Resolution, resolve
+from hub.schema_registry.formats.avro.types import AvroNode, is_recursive, types_of
+from hub.varint import signed
 
 AvroType = Any  # a parsed Avro schema as in the specification: a name, a list (union) or a mapping
 
@@ -101,38 +103,7 @@ def united(schemas: Sequence[AvroType]) -> AvroType:
 
 def branch_bytes(n: int) -> bytes:
     """Return the prefix of an event of the n-th schema of ``united``: the branch as an Avro long."""
-    left, out = (n + 1) << 1, bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*out, left])
-
-
-def _full_name(named: AvroType, namespace: str) -> str:
-    name = str(named["name"])
-    if "." in name:
-        return name
-    inside = named.get("namespace", namespace)
-    return f"{inside}.{name}" if inside else name
-
-
-def _named_types(avro_type: AvroType, namespace: str) -> Iterator[tuple[str, AvroType]]:
-    """Yield every named type defined within a type, by full name."""
-    if isinstance(avro_type, list):
-        for branch in avro_type:
-            yield from _named_types(branch, namespace)
-    elif isinstance(avro_type, Mapping):
-        inner = avro_type["type"]
-        if inner in ("record", "enum", "fixed", "error"):
-            full = _full_name(avro_type, namespace)
-            yield full, avro_type
-            for field in avro_type.get("fields", ()):
-                yield from _named_types(field["type"], full.rpartition(".")[0])
-        for part in ("items", "values"):
-            if part in avro_type:
-                yield from _named_types(avro_type[part], namespace)
-        if isinstance(inner, Mapping | list):
-            yield from _named_types(inner, namespace)
+    return signed(n + 1)
 
 
 # Spark's DDL types for Avro types (Avro Data Source Guide, "Supported types").
@@ -159,47 +130,32 @@ _READ_LOGICAL: Mapping[str, str] = {
 
 def spark_types(schema: AvroType) -> dict[str, str]:
     """Return a record schema's field types in Spark's DDL; "" for a type that only Spark can infer."""
-    definitions = dict(_named_types(schema, ""))
-    namespace = schema.get("namespace", "") if isinstance(schema, Mapping) else ""
-    return {
-        name: _spark_type(avro_type, namespace, definitions, 0)
-        for name, avro_type in field_types(schema).items()
-    }
+    field_types(schema)  # refuses what is no record
+    fields = types_of(schema, strict=False).fields
+    return {each.name: "" if is_recursive(each.type) else _spark_type(each.type) for each in fields}
 
 
-def _spark_type(avro_type: AvroType, namespace: str, definitions: Mapping[str, AvroType], depth: int) -> str:
-    def inner(of: AvroType, inside: str = namespace) -> str:
-        return _spark_type(of, inside, definitions, depth + 1)
-
-    if depth > 32:
-        return ""
-    if isinstance(avro_type, list):
-        branches = [branch for branch in avro_type if branch != "null"]
-        return inner(branches[0]) if len(branches) == 1 else ""
-    if isinstance(avro_type, str):
-        if avro_type in _READ:
-            return _READ[avro_type]
-        known = definitions.get(avro_type) or definitions.get(f"{namespace}.{avro_type}")
-        return inner(known) if known is not None else ""
-    logical, of = avro_type.get("logicalType"), avro_type["type"]
+def _spark_type(node: AvroNode) -> str:
+    if node.kind == "union":
+        branches = [branch for branch in node.inner if branch.kind != "null"]
+        return _spark_type(branches[0]) if len(branches) == 1 else ""
+    logical = node.logical
     if logical == "decimal":
-        return f"decimal({avro_type['precision']},{avro_type.get('scale', 0)})"
+        return f"decimal({node.spec['precision']},{node.spec.get('scale', 0)})"
     if logical in _READ_LOGICAL:
         return _READ_LOGICAL[logical]
-    if of == "array":
-        item = inner(avro_type["items"])
-        return f"array<{item}>" if item else ""
-    if of == "map":
-        value = inner(avro_type["values"])
-        return f"map<string,{value}>" if value else ""
-    if of in ("record", "error"):
-        inside = _full_name(avro_type, namespace).rpartition(".")[0]
-        parts = {field["name"]: inner(field["type"], inside) for field in avro_type["fields"]}
-        listed = ",".join(f"{name}:{part}" for name, part in parts.items())
-        return f"struct<{listed}>" if all(parts.values()) else ""
-    if isinstance(of, str):
-        return "" if (logical or "").startswith("time-") else _READ.get(of, "")
-    return inner(of)
+    parts = [_spark_type(part) for part in node.parts]
+    if not all(parts):
+        return ""
+    match node.kind:
+        case "array":
+            return f"array<{parts[0]}>"
+        case "map":
+            return f"map<string,{parts[0]}>"
+        case "record":
+            named = zip(node.fields, parts, strict=True)
+            return f"struct<{','.join(f'{each.name}:{part}' for each, part in named)}>"
+    return "" if logical.startswith("time-") else _READ.get(node.kind, "")
 
 
 # Avro types in changelogs for Spark's type names (StructType.jsonValue).

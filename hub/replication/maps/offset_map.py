@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from hub.errors import HubFault
+from hub.varint import MalformedVarint, put_signed, put_unsigned, take_signed, take_unsigned
 
 Kind = Literal["exact", "hole", "pending", "clamped_low", "bounded"]
 
 _FORMAT = 1
 _MOST_RUNS = 1_000_000  # per encoded value: a transaction of 50,000 records has far fewer
-_LONGEST_VARINT = 10
 
 
 class Run(NamedTuple):
@@ -286,12 +286,12 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
     They are: offsets skipped in the source since the previous run, offsets skipped in the target, count.
     """
     encoded = bytearray([_FORMAT])
-    _put(encoded, len(runs))
+    put_unsigned(len(runs), encoded)
     source = target = 0
     for run in runs:
-        _put(encoded, _zigzag(run.source - source))
-        _put(encoded, _zigzag(run.target - target))
-        _put(encoded, run.count)
+        put_signed(run.source - source, encoded)
+        put_signed(run.target - target, encoded)
+        put_unsigned(run.count, encoded)
         source, target = run.source_end, run.target_end
     return bytes(encoded)
 
@@ -300,29 +300,38 @@ def runs_in(encoded: bytes) -> int:
     """Return the number of runs that ``decode_runs`` would return. Raises HubFault (HUB-5602)."""
     if not encoded or encoded[0] != _FORMAT:
         raise _corrupt("an unknown format" if encoded else "nothing")
-    number, _ = _take(encoded, 1)
-    return number
+    try:
+        return take_unsigned(encoded, 1)[0]
+    except (IndexError, MalformedVarint) as error:
+        raise _malformed(error) from None
 
 
 def decode_runs(encoded: bytes) -> tuple[Run, ...]:
     """Decode the bytes that ``encode_runs`` returned. Raises HubFault (HUB-5602) for any others."""
     if not encoded or encoded[0] != _FORMAT:
         raise _corrupt("an unknown format" if encoded else "nothing")
-    number, at = _take(encoded, 1)
-    if number > _MOST_RUNS:
-        raise _corrupt(f"{number} runs")
-    runs: list[Run] = []
-    source = target = 0
-    for _ in range(number):
-        skipped_source, at = _take(encoded, at)
-        skipped_target, at = _take(encoded, at)
-        count, at = _take(encoded, at)
-        run = Run(source + _unzigzag(skipped_source), target + _unzigzag(skipped_target), count)
-        source, target = run.source_end, run.target_end
-        runs.append(run)
+    try:
+        number, at = take_unsigned(encoded, 1)
+        if number > _MOST_RUNS:
+            raise _corrupt(f"{number} runs")
+        runs: list[Run] = []
+        source = target = 0
+        for _ in range(number):
+            skipped_source, at = take_signed(encoded, at)
+            skipped_target, at = take_signed(encoded, at)
+            count, at = take_unsigned(encoded, at)
+            run = Run(source + skipped_source, target + skipped_target, count)
+            source, target = run.source_end, run.target_end
+            runs.append(run)
+    except (IndexError, MalformedVarint) as error:
+        raise _malformed(error) from None
     if at != len(encoded):
         raise _corrupt(f"{len(encoded) - at} bytes after the last run")
     return tuple(runs)
+
+
+def _malformed(error: Exception) -> HubFault:
+    return _corrupt("an end" if isinstance(error, IndexError) else "a number too long")
 
 
 def _corrupt(found: str) -> HubFault:
@@ -331,31 +340,3 @@ def _corrupt(found: str) -> HubFault:
         hint="a newer hub wrote it, or it is damaged: `hub mirror verify` tells whether the records are right",
         code="HUB-5602",
     )
-
-
-def _zigzag(value: int) -> int:
-    return value << 1 if value >= 0 else (-value << 1) - 1
-
-
-def _unzigzag(value: int) -> int:
-    return value >> 1 if not value & 1 else -((value + 1) >> 1)
-
-
-def _put(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def _take(encoded: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(_LONGEST_VARINT):
-        if at >= len(encoded):
-            raise _corrupt("an end")
-        byte = encoded[at]
-        at += 1
-        value |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            return value, at
-    raise _corrupt("a number too long")

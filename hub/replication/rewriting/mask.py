@@ -18,14 +18,16 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
-import fastavro
 import orjson
 
-from hub.replication.rewriting.reencode import put_varint, varint
 from hub.schema_registry.codecs.avro_validator import BrokenValue, checker
+from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.formats.avro.types import AvroNode
+from hub.varint import signed, take_signed
 
 How = Literal["hash", "null", "redact"]
 Edits = list[tuple[int, int, bytes]]
@@ -200,9 +202,9 @@ def avro_masking(schema: AvroSchema, tree: Tree) -> Masking:
     """Return the masking of values of one writer's schema. Raises Unmaskable when a mask does not fit it,
     whatever the value.
     """
-    plain, definitions = _named(schema)
-    check = checker(plain, definitions)
-    walk = _AvroMasker(definitions).walker(plain, tree, "")
+    root = _root(schema)
+    check = checker(root)
+    walk = _AvroMasker().walker(root, tree, "")
 
     def mask(value: bytes, start: int) -> bytes:
         try:
@@ -219,58 +221,40 @@ def avro_masking(schema: AvroSchema, tree: Tree) -> Masking:
     return mask
 
 
-def _named(schema: AvroSchema) -> tuple[Any, dict[str, Any]]:
-    """Return the schema with full names and its logical types, and the named types."""
-    known: dict[str, Any] = {}
+def _root(schema: AvroSchema) -> AvroNode:
     try:
-        for each in schema.types:
-            fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
-        return fastavro.parse_schema(schema.value, named_schemas=known, _ignore_default_error=True), known
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise Unmaskable(f"its schema cannot be used: {str(error)[:200]}") from None
+        return schema.root()
+    except InvalidSchema as error:
+        raise Unmaskable(f"its schema cannot be used: {error.message[:200]}") from None
 
 
 class _AvroMasker:
     """Builder of walkers over bytes that are known to match the schema; a walker of None masks nothing."""
 
-    def __init__(self, definitions: Mapping[str, Any]) -> None:
-        self.definitions = definitions
+    def __init__(self) -> None:
+        self.skip: Callable[[AvroNode], Callable[[bytes, int], int]] = lru_cache(maxsize=None)(checker)
 
-    def skip(self, schema: Any) -> Callable[[bytes, int], int]:
-        return checker(schema, self.definitions)
-
-    def walker(self, schema: Any, tree: Tree | Mask, path: str) -> _Walk | None:
-        schema = self.resolved(schema)
-        if isinstance(schema, list):
-            return self._union(schema, tree, path)
-        kind = schema["type"] if isinstance(schema, dict) else schema
-        if kind == "array" and not (isinstance(tree, Mask) and tree.how != "hash"):
-            item = self.walker(schema["items"], tree, path)
+    def walker(self, node: AvroNode, tree: Tree | Mask, path: str) -> _Walk | None:
+        if node.kind == "union":
+            return self._union(node.inner, tree, path)
+        if node.kind == "array" and not (isinstance(tree, Mask) and tree.how != "hash"):
+            item = self.walker(node.item, tree, path)
             return None if item is None else _blocks(item)
         if isinstance(tree, Mask):
-            return None if kind == "null" else self._leaf(schema, tree, path)
-        if kind in ("record", "error"):
-            return self._record(schema, tree, path)
-        if kind == "map":
-            return self._map(schema["values"], tree, path)
+            return None if node.kind == "null" else self._leaf(node, tree, path)
+        if node.kind == "record":
+            return self._record(node, tree, path)
+        if node.kind == "map":
+            return self._map(node.item, tree, path)
         return None
 
-    def resolved(self, schema: Any) -> Any:
-        while True:
-            if isinstance(schema, str) and schema in self.definitions:
-                schema = self.definitions[schema]
-            elif isinstance(schema, dict) and isinstance(schema["type"], dict | list):
-                schema = schema["type"]
-            else:
-                return schema
-
-    def _record(self, schema: Mapping[str, Any], tree: Tree, path: str) -> _Walk | None:
+    def _record(self, node: AvroNode, tree: Tree, path: str) -> _Walk | None:
         parts: list[tuple[_Walk | None, Callable[[bytes, int], int]]] = []
-        for each in schema["fields"]:
-            below = tree.get(each["name"])
-            name = f"{path}.{each['name']}" if path else each["name"]
-            walk = None if below is None else self.walker(each["type"], below, name)
-            parts.append((walk, self.skip(each["type"])))
+        for each in node.fields:
+            below = tree.get(each.name)
+            name = f"{path}.{each.name}" if path else each.name
+            walk = None if below is None else self.walker(each.type, below, name)
+            parts.append((walk, self.skip(each.type)))
         if all(walk is None for walk, _ in parts):
             return None
 
@@ -281,28 +265,29 @@ class _AvroMasker:
 
         return whole
 
-    def _map(self, values: Any, tree: Tree, path: str) -> _Walk:
+    def _map(self, values: AvroNode, tree: Tree, path: str) -> _Walk:
         known = {name: self.walker(values, below, f"{path}.{name}") for name, below in _keys(tree)}
-        skip, text = self.skip(values), self.skip("string")
+        skip, text = self.skip(values), self.skip(AvroNode("string", {}))
 
         def entry(data: bytes, at: int, edits: Edits) -> int:
-            _, begin = varint(data, at)
+            _, begin = take_signed(data, at)
             at = text(data, at)
             walk = known.get(data[begin:at].decode())
             return skip(data, at) if walk is None else walk(data, at, edits)
 
         return _blocks(entry)
 
-    def _union(self, branches: Sequence[Any], tree: Tree | Mask, path: str) -> _Walk | None:
+    def _union(self, branches: Sequence[AvroNode], tree: Tree | Mask, path: str) -> _Walk | None:
         skips = [self.skip(each) for each in branches]
         if isinstance(tree, Mask) and tree.how == "null":
-            if "null" not in branches:
+            kinds = [each.kind for each in branches]
+            if "null" not in kinds:
                 raise Unmaskable(f'field "{path}" may not be null')
-            null = branches.index("null")
-            said = _number(null)
+            null = kinds.index("null")
+            said = signed(null)
 
             def erase(data: bytes, at: int, edits: Edits) -> int:
-                branch, begin = varint(data, at)
+                branch, begin = take_signed(data, at)
                 end = skips[branch](data, begin)
                 if branch != null:
                     edits.append((at, end, said))
@@ -314,15 +299,15 @@ class _AvroMasker:
             return None
 
         def chosen(data: bytes, at: int, edits: Edits) -> int:
-            branch, begin = varint(data, at)
+            branch, begin = take_signed(data, at)
             walk = walks[branch]
             return skips[branch](data, begin) if walk is None else walk(data, begin, edits)
 
         return chosen
 
-    def _leaf(self, schema: Any, mask: Mask, path: str) -> _Walk:
-        instead = _avro_instead(schema, mask, path)
-        skip = self.skip(schema)
+    def _leaf(self, node: AvroNode, mask: Mask, path: str) -> _Walk:
+        instead = _avro_instead(node, mask, path)
+        skip = self.skip(node)
 
         def replace(data: bytes, at: int, edits: Edits) -> int:
             end = skip(data, at)
@@ -338,12 +323,12 @@ def _blocks(item: _Walk) -> _Walk:
     def walk(data: bytes, at: int, edits: Edits) -> int:
         while True:
             begin = at
-            count, at = varint(data, at)
+            count, at = take_signed(data, at)
             if count == 0:
                 return at
             sized = count < 0
             if sized:
-                _, at = varint(data, at)
+                _, at = take_signed(data, at)
             start, before = at, len(edits)
             for _ in range(abs(count)):
                 again = at
@@ -351,7 +336,7 @@ def _blocks(item: _Walk) -> _Walk:
                 if at == again:
                     break  # an item without bytes never has any
             if sized and len(edits) > before:
-                edits.append((begin, start, _number(abs(count))))
+                edits.append((begin, start, signed(abs(count))))
 
     return walk
 
@@ -364,12 +349,11 @@ def _keys(tree: Tree, above: str = "") -> Iterator[tuple[str, Tree | Mask]]:
             yield from _keys(below, f"{above}{name}.")
 
 
-def _avro_instead(schema: Any, mask: Mask, path: str) -> _Instead:
+def _avro_instead(node: AvroNode, mask: Mask, path: str) -> _Instead:
     """Return the function from a value's bytes to its replacement. Raises Unmaskable when the
     type has none.
     """
-    kind = schema["type"] if isinstance(schema, dict) else schema
-    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    kind, logical = node.kind, node.logical or None
     if mask.how == "null":
         raise Unmaskable(f'field "{path}" may not be null')
     if mask.how == "redact":
@@ -378,7 +362,7 @@ def _avro_instead(schema: Any, mask: Mask, path: str) -> _Instead:
         made = {
             "string": _sized((str(uuid.UUID(int=0)) if logical == "uuid" else REDACTED).encode()),
             "bytes": _sized(b"\0" if logical == "decimal" else b""),
-            "fixed": bytes(schema["size"]) if kind == "fixed" else b"",
+            "fixed": bytes(node.size) if kind == "fixed" else b"",
             "array": b"\0",
             "map": b"\0",
         }
@@ -396,17 +380,11 @@ def _avro_instead(schema: Any, mask: Mask, path: str) -> _Instead:
 
 
 def _content(sized: bytes) -> bytes:
-    return sized[varint(sized, 0)[1] :]
+    return sized[take_signed(sized, 0)[1] :]
 
 
 def _sized(content: bytes) -> bytes:
-    return _number(len(content)) + content
-
-
-def _number(number: int) -> bytes:
-    made = bytearray()
-    put_varint(made, number)
-    return bytes(made)
+    return signed(len(content)) + content
 
 
 # ---- checks by schema alone
@@ -416,8 +394,7 @@ def fields_in(schema: AvroSchema, tree: Tree) -> bool:
     """Return whether the schema has any of the fields. Raises Unmaskable when a mask does not fit one of
     them.
     """
-    plain, definitions = _named(schema)
-    return _AvroMasker(definitions).walker(plain, tree, "") is not None
+    return _AvroMasker().walker(_root(schema), tree, "") is not None
 
 
 def json_fields_in(schema: Any, tree: Tree | Mask, path: str = "") -> bool:

@@ -33,6 +33,7 @@ from hub.kafka.protocol.record_batch import (
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, UnpackedBounds, unread_reason
 from hub.record import NewRecord
 from hub.replication.maps.offset_map import Run
+from hub.varint import MalformedVarint, put_signed, take_signed
 
 _FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
 _HEAD = struct.Struct(">qiibI")
@@ -159,13 +160,13 @@ def _records(batch: RecordBatch) -> Iterator[RawRecord]:
     at = 0
     try:
         for _ in range(batch.count):
-            length, at = varint(plain, at)
+            length, at = take_signed(plain, at)
             end = at + length
             if length < 0 or end > len(plain):
                 raise CorruptBatch("a record is longer than its batch")
             attributes = plain[at]
-            timestamp_delta, at = varint(plain, at + 1)
-            offset_delta, at = varint(plain, at)
+            timestamp_delta, at = take_signed(plain, at + 1)
+            offset_delta, at = take_signed(plain, at)
             if at > end:
                 raise CorruptBatch("a record is shorter than it says")
             yield RawRecord(
@@ -177,6 +178,8 @@ def _records(batch: RecordBatch) -> Iterator[RawRecord]:
             at = end
     except IndexError:
         raise CorruptBatch("its records end too early") from None
+    except MalformedVarint:
+        raise CorruptBatch("a number too long") from None
     if at != len(plain):
         raise CorruptBatch(f"{len(plain) - at} bytes after its last record")
 
@@ -211,7 +214,7 @@ class _Message(NamedTuple):
         rest = bytearray()
         _put_bytes(rest, self.key)
         _put_bytes(rest, self.value)
-        put_varint(rest, 0)
+        put_signed(0, rest)
         return RawRecord(offset, self.timestamp_ms, 0, bytes(rest))
 
 
@@ -249,9 +252,9 @@ def batch_of(records: Sequence[RawRecord], codec: int = NONE) -> NewBatch:
     for number, (_, timestamp_ms, attributes, rest) in enumerate(records):
         record.clear()
         record.append(attributes)
-        put_varint(record, timestamp_ms - first_timestamp)
-        put_varint(record, number)
-        put_varint(body, len(record) + len(rest))
+        put_signed(timestamp_ms - first_timestamp, record)
+        put_signed(number, record)
+        put_signed(len(record) + len(rest), body)
         body += record
         body += rest
         newest = max(newest, timestamp_ms)
@@ -307,7 +310,7 @@ def rest_of(
     _put_bytes(rest, key)
     _put_bytes(rest, value)
     found = list(headers)
-    put_varint(rest, len(found))
+    put_signed(len(found), rest)
     for name, content in found:
         _put_bytes(rest, name)
         _put_bytes(rest, content)
@@ -325,7 +328,7 @@ def fields_of(rest: bytes) -> Fields:
     try:
         key, at = _take_bytes(rest, 0)
         value, at = _take_bytes(rest, at)
-        count, at = varint(rest, at)
+        count, at = take_signed(rest, at)
         headers = []
         for _ in range(count):
             name, at = _take_bytes(rest, at)
@@ -333,6 +336,8 @@ def fields_of(rest: bytes) -> Fields:
             headers.append((name or b"", content))
     except IndexError:
         raise CorruptBatch("a record is cut off") from None
+    except MalformedVarint:
+        raise CorruptBatch("a number too long") from None
     if at != len(rest):
         raise CorruptBatch(f"{len(rest) - at} bytes after a record's headers")
     return Fields(key, value, tuple(headers))
@@ -342,40 +347,14 @@ def _put_bytes(out: bytearray, content: bytes | None) -> None:
     if content is None:
         out.append(1)  # -1, zigzag
     else:
-        put_varint(out, len(content))
+        put_signed(len(content), out)
         out += content
 
 
 def _take_bytes(rest: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = varint(rest, at)
+    size, at = take_signed(rest, at)
     if size < 0:
         return None, at
     if at + size > len(rest):
         raise CorruptBatch("a field is longer than its record")
     return rest[at : at + size], at + size
-
-
-def varint(buffer: bytes, at: int) -> tuple[int, int]:
-    """Return the zigzag varint of up to 64 bits at ``at``, and where it ends. Raises IndexError at the
-    buffer's end.
-    """
-    byte = buffer[at]
-    at += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at
-    value = byte & 0x7F
-    for shift in range(7, 70, 7):
-        byte = buffer[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-    raise CorruptBatch("a number too long")
-
-
-def put_varint(out: bytearray, number: int) -> None:
-    value = (number << 1) if number >= 0 else ((-number << 1) - 1)
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)

@@ -10,23 +10,17 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
 
-import fastavro
-
-from hub.schema_registry.codecs.avro_validator import BrokenValue, _long
-from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.codecs.avro_validator import BrokenValue
+from hub.schema_registry.codecs.logical_text import text_of
+from hub.schema_registry.formats.avro.types import AvroNode
+from hub.varint import MalformedVarint, take_signed
 
 _MOST_DEPTH = 100
 _MOST_VALUES = 200_000
-_MOST_DIGITS = 10_000
-_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNIT_NS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 
 Put = Callable[[Any], None]
 
@@ -44,20 +38,18 @@ class JsonRendering:
     path: str = ""
 
 
-def render_json(schema: AvroSchema, data: bytes, start: int) -> JsonRendering:
+def render_json(root: AvroNode, data: bytes, start: int) -> JsonRendering:
     """Render the value that begins at ``start`` as JSON."""
-    definitions: dict[str, Any] = {}
-    for each in schema.types:
-        fastavro.parse_schema(each, named_schemas=definitions, _ignore_default_error=True)
-    spelled = fastavro.parse_schema(schema.value, named_schemas=definitions, _ignore_default_error=True)
-    reader = _AvroReader(data, start, definitions)
+    reader = _AvroReader(data, start)
     try:
-        reader.read(spelled, reader.keep)
+        reader.read(root, reader.keep)
     except BrokenValue as broken:
         return JsonRendering(reader.root, reader.at, broken, _path(reader.path))
     except IndexError:
         cut = BrokenValue("the bytes end within a value", len(data))
         return JsonRendering(reader.root, reader.at, cut, _path(reader.path))
+    except MalformedVarint as error:
+        return JsonRendering(reader.root, reader.at, BrokenValue(error.reason, error.at), _path(reader.path))
     return JsonRendering(reader.root, reader.at)
 
 
@@ -74,7 +66,6 @@ class _AvroReader:
 
     data: bytes
     at: int
-    definitions: Mapping[str, Any]
     path: list[str | int] = field(default_factory=list)
     root: Any = None
     values: int = 0
@@ -83,7 +74,7 @@ class _AvroReader:
         self.root = value
 
     def long(self) -> int:
-        number, self.at = _long(self.data, self.at)
+        number, self.at = take_signed(self.data, self.at)
         return number
 
     def take(self, size: int) -> bytes:
@@ -93,75 +84,67 @@ class _AvroReader:
         self.at += size
         return taken
 
-    def read(self, schema: Any, put: Put) -> None:
+    def read(self, node: AvroNode, put: Put) -> None:
         self.values += 1
         if self.values > _MOST_VALUES or len(self.path) > _MOST_DEPTH:
             raise BrokenValue("more values, or deeper ones, than are shown", self.at)
-        if isinstance(schema, list):
-            self._union(schema, put)
-            return
-        if isinstance(schema, str):
-            if schema in self.definitions:
-                self.read(self.definitions[schema], put)
-            else:
-                put(self._primitive(schema))
-            return
-        kind = schema["type"]
-        if kind in ("record", "error"):
-            self._record(schema, put)
-        elif kind == "array":
-            self._array(schema, put)
-        elif kind == "map":
-            self._map(schema, put)
-        elif kind == "enum":
-            number = self.long()
-            if not 0 <= number < len(schema["symbols"]):
-                raise BrokenValue(f"symbol {number} of an enum of {len(schema['symbols'])}", self.at)
-            put(schema["symbols"][number])
-        elif kind == "fixed":
-            put(_logical(schema, self.take(schema["size"])))
-        elif isinstance(kind, str) and kind not in self.definitions:
-            put(_logical(schema, self._primitive(kind)))
-        else:
-            self.read(kind, put)
+        match node.kind:
+            case "union":
+                self._union(node, put)
+            case "record":
+                self._record(node, put)
+            case "array":
+                self._array(node, put)
+            case "map":
+                self._map(node, put)
+            case "enum":
+                number, symbols = self.long(), node.symbols
+                if not 0 <= number < len(symbols):
+                    raise BrokenValue(f"symbol {number} of an enum of {len(symbols)}", self.at)
+                put(symbols[number])
+            case "fixed":
+                put(text_of(node, self.take(node.size)))
+            case _:
+                value = self._primitive(node.kind)
+                put(text_of(node, value) if node.spec else value)
 
-    def _record(self, schema: Mapping[str, Any], put: Put) -> None:
+    def _record(self, node: AvroNode, put: Put) -> None:
         made: dict[str, Any] = {}
         put(made)
-        for each in schema["fields"]:
-            self.path.append(each["name"])
-            self.read(each["type"], _into(made, each["name"]))
+        for each in node.fields:
+            self.path.append(each.name)
+            self.read(each.type, _into(made, each.name))
             self.path.pop()
 
-    def _union(self, branches: list[Any], put: Put) -> None:
-        number = self.long()
+    def _union(self, node: AvroNode, put: Put) -> None:
+        number, branches = self.long(), node.inner
         if not 0 <= number < len(branches):
             raise BrokenValue(f"branch {number} of a union of {len(branches)}", self.at)
         branch = branches[number]
-        if branch == "null":
+        if branch.kind == "null":
             put(None)
-        elif sum(each != "null" for each in branches) == 1:
+        elif sum(each.kind != "null" for each in branches) == 1:
             self.read(branch, put)
         else:
             tagged: dict[str, Any] = {}
             put(tagged)
-            self.read(branch, _into(tagged, _name(branch)))
+            self.read(branch, _into(tagged, branch.name or branch.kind))
 
-    def _array(self, schema: Mapping[str, Any], put: Put) -> None:
+    def _array(self, node: AvroNode, put: Put) -> None:
         made: list[Any] = []
         put(made)
         for _ in self._items():
             self.path.append(len(made))
-            self.read(schema["items"], made.append)
+            self.read(node.item, made.append)
             self.path.pop()
 
-    def _map(self, schema: Mapping[str, Any], put: Put) -> None:
+    def _map(self, node: AvroNode, put: Put) -> None:
         made: dict[str, Any] = {}
         put(made)
         for _ in self._items():
             name = self._primitive("string")
             self.path.append(name)
-            self.read(schema["values"], _into(made, name))
+            self.read(node.item, _into(made, name))
             self.path.pop()
 
     def _items(self) -> Any:
@@ -209,44 +192,3 @@ def _into(parent: dict[str, Any], name: str) -> Put:
         parent[name] = value.decode("latin-1") if isinstance(value, bytes) else value
 
     return put
-
-
-def _name(branch: Any) -> str:
-    while isinstance(branch, dict):
-        branch = branch["name"] if "name" in branch else branch["type"]
-    return str(branch)
-
-
-def _logical(schema: Mapping[str, Any], value: Any) -> Any:
-    """Return the text form of a logical type's value; the value itself when there is none."""
-    logical = str(schema.get("logicalType") or "")
-    if isinstance(value, bytes):
-        if logical == "decimal":
-            scale = schema.get("scale") or 0
-            if not isinstance(scale, int) or not 0 <= scale <= _MOST_DIGITS or len(value) > _MOST_DIGITS:
-                return value.decode("latin-1")
-            # The default context would round to 28 digits.
-            number = Decimal(int.from_bytes(value, "big", signed=True))
-            return format(number.scaleb(-scale, _EXACT), "f")
-        if logical == "uuid" and len(value) == 16:
-            text = value.hex()
-            return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
-        return value.decode("latin-1")
-    unit_ns = _UNIT_NS.get(logical.rpartition("-")[2])
-    try:
-        if logical == "date":
-            return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
-        if unit_ns is not None and logical.startswith(("timestamp-", "local-timestamp-")):
-            return _moment(value * unit_ns, unit_ns) + ("" if logical.startswith("local-") else "Z")
-        if unit_ns is not None and logical.startswith("time-") and 0 <= value * unit_ns < 86_400 * 10**9:
-            return _moment(value * unit_ns, unit_ns).partition("T")[2]
-    except (OverflowError, ValueError):
-        pass
-    return value
-
-
-def _moment(nanoseconds: int, unit_ns: int) -> str:
-    seconds, rest = divmod(nanoseconds, 10**9)
-    digits = {1_000_000: 3, 1_000: 6, 1: 9}[unit_ns]
-    whole = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat(timespec="seconds")
-    return f"{whole}.{rest:09d}"[: len(whole) + 1 + digits]

@@ -8,13 +8,13 @@ ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+
+from hub.schema_registry.formats.avro.types import AvroNode, every_type
+from hub.varint import MalformedVarint, take_signed
 
 # Each level costs one or two of Python's 1,000 frames.
 MOST_DEPTH = 300
-
-_SOME_BYTES = ("enum", "array", "map")
 
 Skip = Callable[[bytes, int, int], int]
 
@@ -32,76 +32,40 @@ class TooDeep(BrokenValue):
     """The value nests deeper than the limit; it may be valid."""
 
 
-def checker(schema: Any, definitions: Mapping[str, Any]) -> Callable[[bytes, int], int]:
+def checker(root: AvroNode) -> Callable[[bytes, int], int]:
     """Return ``check(data, start)``, which returns the end of the value that begins at ``start``.
 
-    The check raises BrokenValue. ``schema`` is spelled out
-    (hub.schema_registry.formats.avro.schema.spelled_out), ``definitions`` its named types.
+    The check raises BrokenValue.
     """
-    skip = _ValidatorCompiler(definitions).skipper(schema)
+    skip = _ValidatorCompiler().skipper(root)
 
     def check(data: bytes, start: int) -> int:
         try:
             return skip(data, start, 0)
         except IndexError:
             raise BrokenValue("the bytes end within a value", len(data)) from None
+        except MalformedVarint as error:
+            raise BrokenValue(error.reason, error.at) from None
 
     return check
 
 
-def counts_nothing(schema: Any, definitions: Mapping[str, Any]) -> bool:
+def counts_nothing(root: AvroNode) -> bool:
     """Return True if an array may have items that take no bytes: a few bytes can declare any number of
     them.
     """
-    empty: dict[str, bool] = {}
+    empty: dict[AvroNode, bool] = {}
 
-    def takes_none(each: Any) -> bool:
-        if isinstance(each, str):
-            if each in _PRIMITIVE:
-                return each == "null"
-            if each not in empty:
-                empty[each] = False  # a recursive record takes at least one byte
-                empty[each] = takes_none(definitions[each])
-            return empty[each]
-        if isinstance(each, list):
-            return False
-        kind = each["type"]
-        if kind in ("record", "error"):
-            return all(takes_none(inner["type"]) for inner in each["fields"])
-        return each["size"] == 0 if kind == "fixed" else kind not in _SOME_BYTES and takes_none(kind)
+    def takes_none(node: AvroNode) -> bool:
+        if node not in empty:
+            empty[node] = False  # a recursive record takes at least one byte
+            if node.kind == "record":
+                empty[node] = all(takes_none(each.type) for each in node.fields)
+            else:
+                empty[node] = node.kind == "null" or (node.kind == "fixed" and node.size == 0)
+        return empty[node]
 
-    left = [schema]
-    while left:
-        node = left.pop()
-        if isinstance(node, list):
-            left.extend(node)
-        elif isinstance(node, dict):
-            if node["type"] == "array" and takes_none(node["items"]):
-                return True
-            left.extend(inner["type"] for inner in node.get("fields", ()))
-            left.extend(node[part] for part in ("items", "values") if part in node)
-    return False
-
-
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    """Return (number, its end offset): zigzag, 7 bits per byte, at most 64 bits."""
-    byte = data[at]
-    at += 1
-    if byte < 128:
-        return (byte >> 1) ^ -(byte & 1), at
-    number, shift = byte & 127, 7
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            break
-        shift += 7
-        if shift > 63:
-            raise BrokenValue("a number of more than ten bytes", at)
-    if number >> 64:
-        raise BrokenValue("a number of more than 64 bits", at)
-    return (number >> 1) ^ -(number & 1), at
+    return any(node.kind == "array" and takes_none(node.item) for node in every_type(root))
 
 
 def _null(data: bytes, at: int, depth: int) -> int:
@@ -115,14 +79,14 @@ def _boolean(data: bytes, at: int, depth: int) -> int:
 
 
 def _skip_int(data: bytes, at: int, depth: int) -> int:
-    number, end = _long(data, at)
+    number, end = take_signed(data, at)
     if not -(1 << 31) <= number < 1 << 31:
         raise BrokenValue("an int of more than 32 bits", at)
     return end
 
 
 def _skip_long(data: bytes, at: int, depth: int) -> int:
-    return _long(data, at)[1]
+    return take_signed(data, at)[1]
 
 
 def _sized(size: int) -> Skip:
@@ -135,7 +99,7 @@ def _sized(size: int) -> Skip:
 
 
 def _bytes(data: bytes, at: int, depth: int) -> int:
-    length, start = _long(data, at)
+    length, start = take_signed(data, at)
     if length < 0:
         raise BrokenValue("a negative length", at)
     if start + length > len(data):
@@ -145,7 +109,7 @@ def _bytes(data: bytes, at: int, depth: int) -> int:
 
 def _string(data: bytes, at: int, depth: int) -> int:
     end = _bytes(data, at, depth)
-    start = _long(data, at)[1]
+    start = take_signed(data, at)[1]
     try:
         data[start:end].decode()
     except UnicodeDecodeError as error:
@@ -171,88 +135,86 @@ def _deeper(at: int, depth: int) -> None:
 
 
 class _ValidatorCompiler:
-    def __init__(self, definitions: Mapping[str, Any]) -> None:
-        self.definitions = definitions
-        self.named: dict[str, Skip] = {}
+    def __init__(self) -> None:
+        self.made: dict[AvroNode, Skip] = {}
 
-    def skipper(self, schema: Any) -> Skip:
-        if isinstance(schema, list):
-            return self._union([self.skipper(branch) for branch in schema])
-        if isinstance(schema, str):
-            return _PRIMITIVE[schema] if schema in _PRIMITIVE else self._reference(schema)
-        kind = schema["type"]
-        if "name" in schema and schema["name"] not in self.named:
-            return self._reference(schema["name"], schema)
-        if kind in ("record", "error"):
-            return self._record(schema)
-        if kind == "enum":
-            return self._enum(len(schema["symbols"]))
-        if kind == "fixed":
-            return _sized(schema["size"])
-        if kind == "array":
-            return self._blocks(self.skipper(schema["items"]))
-        if kind == "map":
-            item = self.skipper(schema["values"])
-            return self._blocks(lambda data, at, depth: item(data, _string(data, at, depth), depth))
-        return self.skipper(kind)
+    def skipper(self, node: AvroNode) -> Skip:
+        found = self.made.get(node)
+        if found is None:
+            found = self.made[node] = self._compiled(node)
+        return found
 
-    def _reference(self, name: str, definition: Any = None) -> Skip:
-        named = self.named
-        if name not in named:
-            named[name] = lambda data, at, depth: named[name](data, at, depth)  # a recursive reference
-            named[name] = self.skipper(definition or self.definitions[name])
-            return named[name]
-        return lambda data, at, depth: named[name](data, at, depth)
+    def _compiled(self, node: AvroNode) -> Skip:
+        match node.kind:
+            case "record":
+                fields: list[Skip] = []
+                self.made[node] = skip = _record(fields)  # its fields may use it
+                fields += [self.skipper(each.type) for each in node.fields]
+                return skip
+            case "union":
+                return _union([self.skipper(branch) for branch in node.inner])
+            case "enum":
+                return _enum(len(node.symbols))
+            case "fixed":
+                return _sized(node.size)
+            case "array":
+                return _blocks(self.skipper(node.item))
+            case "map":
+                item = self.skipper(node.item)
+                return _blocks(lambda data, at, depth: item(data, _string(data, at, depth), depth))
+        return _PRIMITIVE[node.kind]
 
-    def _record(self, schema: Mapping[str, Any]) -> Skip:
-        fields = [self.skipper(each["type"]) for each in schema["fields"]]
 
-        def skip(data: bytes, at: int, depth: int) -> int:
-            _deeper(at, depth)
-            for each in fields:
-                at = each(data, at, depth + 1)
-            return at
+def _record(fields: Sequence[Skip]) -> Skip:
+    def skip(data: bytes, at: int, depth: int) -> int:
+        _deeper(at, depth)
+        for each in fields:
+            at = each(data, at, depth + 1)
+        return at
 
-        return skip
+    return skip
 
-    def _enum(self, symbols: int) -> Skip:
-        def skip(data: bytes, at: int, depth: int) -> int:
-            number, end = _long(data, at)
-            if not 0 <= number < symbols:
-                raise BrokenValue(f"symbol {number} of an enum of {symbols}", at)
-            return end
 
-        return skip
+def _enum(symbols: int) -> Skip:
+    def skip(data: bytes, at: int, depth: int) -> int:
+        number, end = take_signed(data, at)
+        if not 0 <= number < symbols:
+            raise BrokenValue(f"symbol {number} of an enum of {symbols}", at)
+        return end
 
-    def _union(self, branches: list[Skip]) -> Skip:
-        def skip(data: bytes, at: int, depth: int) -> int:
-            number, end = _long(data, at)
-            if not 0 <= number < len(branches):
-                raise BrokenValue(f"branch {number} of a union of {len(branches)}", at)
-            _deeper(at, depth)
-            return branches[number](data, end, depth + 1)
+    return skip
 
-        return skip
 
-    def _blocks(self, item: Skip) -> Skip:
-        def skip(data: bytes, at: int, depth: int) -> int:
-            _deeper(at, depth)
-            while True:
-                begin = at
-                count, at = _long(data, at)
-                if count == 0:
-                    return at
-                size = None
-                if count < 0:
-                    count = -count
-                    size, at = _long(data, at)
-                start = at
-                for _ in range(count):
-                    before = at
-                    at = item(data, at, depth + 1)
-                    if at == before:
-                        break  # items without bytes never take any
-                if size is not None and at - start != size:
-                    raise BrokenValue(f"a block said to be {size} bytes that has {at - start}", begin)
+def _union(branches: list[Skip]) -> Skip:
+    def skip(data: bytes, at: int, depth: int) -> int:
+        number, end = take_signed(data, at)
+        if not 0 <= number < len(branches):
+            raise BrokenValue(f"branch {number} of a union of {len(branches)}", at)
+        _deeper(at, depth)
+        return branches[number](data, end, depth + 1)
 
-        return skip
+    return skip
+
+
+def _blocks(item: Skip) -> Skip:
+    def skip(data: bytes, at: int, depth: int) -> int:
+        _deeper(at, depth)
+        while True:
+            begin = at
+            count, at = take_signed(data, at)
+            if count == 0:
+                return at
+            size = None
+            if count < 0:
+                count = -count
+                size, at = take_signed(data, at)
+            start = at
+            for _ in range(count):
+                before = at
+                at = item(data, at, depth + 1)
+                if at == before:
+                    break  # items without bytes never take any
+            if size is not None and at - start != size:
+                raise BrokenValue(f"a block said to be {size} bytes that has {at - start}", begin)
+
+    return skip

@@ -20,12 +20,10 @@ from google.protobuf.message import Message
 from hub.schema_registry.codecs.avro_to_json import render_json
 from hub.schema_registry.codecs.avro_validator import BrokenValue, counts_nothing
 from hub.schema_registry.codecs.values import JsonText, Protobuf
-from hub.schema_registry.codecs.wire_format import Undecodable, is_recursive
-from hub.schema_registry.formats.avro import schema as avro
-from hub.schema_registry.formats.avro.format import AvroSchema
+from hub.schema_registry.codecs.wire_format import MOST_RECURSIVE_BYTES, Undecodable
+from hub.schema_registry.formats.avro.types import is_recursive, types_of
 from hub.schema_registry.registry.snapshot import ParsedSchema
 
-MOST_RECURSIVE_BYTES = 1_500  # as in wire_format.py: fastavro recurses in C
 _CUT = 200
 REFUSALS = (
     EOFError,
@@ -71,10 +69,9 @@ class AvroReading:
         for each in types:
             fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
         self.schema = fastavro.parse_schema(parsed.schema, named_schemas=known, _ignore_default_error=True)
-        self._own = AvroSchema(parsed.schema, tuple(types))
-        plain = avro.spelled_out(parsed.schema, types)
-        self._recursive = is_recursive(plain)
-        self._endless = counts_nothing(plain, avro.definitions(plain))
+        self._root = types_of(parsed.schema, types)
+        self._recursive = is_recursive(self._root)
+        self._endless = counts_nothing(self._root)
 
     def broken(self, body: bytes) -> str | None:
         return self._refusal(body, None)
@@ -93,7 +90,7 @@ class AvroReading:
         """Decode a body, as ``reader`` (a prepared schema) if given. Raises Undecodable."""
         if self._recursive and len(body) > MOST_RECURSIVE_BYTES:
             raise Undecodable(f"{len(body)} bytes under a recursive schema")
-        if self._endless and (cut := render_json(self._own, body, 0).broken) is not None:
+        if self._endless and (cut := render_json(self._root, body, 0).broken) is not None:
             raise Undecodable(str(cut))
         try:
             return fastavro.schemaless_reader(io.BytesIO(body), self.schema, reader)

@@ -17,22 +17,23 @@ import orjson
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from hub.schema_registry.codecs.avro_encoder import MOST_STEPS, JsonEncoder, Unfit
+from hub.schema_registry.codecs.avro_encoder import JsonEncoder
 from hub.schema_registry.codecs.avro_resolution import Resolution, resolve
 from hub.schema_registry.codecs.avro_to_json import render_json
 from hub.schema_registry.codecs.avro_validator import BrokenValue, checker, counts_nothing
+from hub.schema_registry.codecs.misfit import MOST_STEPS, Unfit
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.avro.format import AvroSchema
 from hub.schema_registry.formats.exact_json import dumped, loaded, may_be_long
 from hub.schema_registry.formats.json_schema.schema import JsonSchema
+from hub.schema_registry.formats.protobuf.message_indexes import message_indexes
 from hub.schema_registry.formats.protobuf.schema import ProtobufSchema
 
 _BASE = "json-schema:///"
 _MOST_BACKTRACKING = 100_000  # steps of a pattern; beyond that it does not match
 _MOST_DEPTH = 100
-_MOST_INDEXES = 32
 _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros", "date")
 _UNREADABLE = (
     *(EOFError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError),
@@ -73,8 +74,7 @@ def check_of(source: SchemaSource) -> Check:
     """
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
-        plain = avro.spelled_out(parsed.value, list(parsed.types))
-        return checker(plain, avro.definitions(plain))
+        return checker(parsed.root())
     return (JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)).check
 
 
@@ -112,7 +112,7 @@ def decoder_as(source: SchemaSource, reader: SchemaSource) -> Callable[[bytes, i
 
 def _resolved(parsed: AvroSchema, read: AvroSchema) -> Resolution | None:
     """Resolve two schemas; None when they are equal or one is not a record."""
-    both = [orjson.loads(avro.resolved(each.value, list(each.types))) for each in (parsed, read)]
+    both = [orjson.loads(avro.resolved(each.value, each.types)) for each in (parsed, read)]
     if both[0] == both[1] or not all(avro.fields_of(each) for each in both):
         return None
     return resolve(*both, unread=True)
@@ -120,9 +120,8 @@ def _resolved(parsed: AvroSchema, read: AvroSchema) -> Resolution | None:
 
 def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callable[[bytes, int], Any]:
     # Checked first: fastavro recurses in C as deep as the bytes require.
-    plain = avro.spelled_out(parsed.value, list(parsed.types))
-    definitions = avro.definitions(plain)
-    check, endless = checker(plain, definitions), counts_nothing(plain, definitions)
+    root = parsed.root()
+    check, endless = checker(root), counts_nothing(root)
     resolution = None if read is None else _resolved(parsed, read)
     shown = parsed.value if resolution is None else resolution.reader
     try:
@@ -138,7 +137,7 @@ def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callabl
         end = check(value, start)
         if end != len(value):
             raise BrokenValue(f"{len(value) - end} bytes more than the schema has", end)
-        if endless and (cut := render_json(parsed, value, start).broken) is not None:
+        if endless and (cut := render_json(root, value, start).broken) is not None:
             raise cut  # fastavro builds each item, and ten bytes can declare 2^63 of them
         try:
             found = fastavro.schemaless_reader(io.BytesIO(value[start:]), prepared, reader)
@@ -364,28 +363,7 @@ _DRAFTS = {
 
 
 def indexes_of(value: bytes, start: int) -> tuple[list[int], int]:
-    """Return (message indexes, offset of the message): a count followed by that many zigzag numbers."""
-    count, at = _number(value, start)
-    if count == 0:
-        return [0], at
-    if not 0 < count <= _MOST_INDEXES:
-        raise BrokenValue(f"{count} message indexes", start)
-    found = []
-    for _ in range(count):
-        index, at = _number(value, at)
-        if index < 0:
-            raise BrokenValue(f"message index {index}", at)
-        found.append(index)
-    return found, at
-
-
-def _number(value: bytes, at: int) -> tuple[int, int]:
-    shift = number = 0
-    while at < len(value) and shift < 35:
-        byte = value[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
-        shift += 7
-    raise BrokenValue("the message indexes are cut off", at)
+    try:
+        return message_indexes(value, start)
+    except ValueError as error:
+        raise BrokenValue(str(error), start) from None

@@ -14,9 +14,11 @@ from typing import Any
 import fastavro
 
 from hub.errors import CallerError
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.avro.types import is_recursive, types_of
 
 # One nesting level costs at least one byte; 2,000 levels are safe (measured), 10,000 are not.
-_MOST_RECURSIVE_BYTES = 1_500
+MOST_RECURSIVE_BYTES = 1_500
 
 
 class Undecodable(CallerError):
@@ -59,9 +61,9 @@ def decode(data: bytes, schema_of: Callable[[int], Any]) -> tuple[int, Any]:
     """Return (schema id, value) of a record's value, decoded with its writer's schema. Raises Undecodable."""
     schema_id, body = unframe(data)
     schema = schema_of(schema_id)
-    if len(body) > _MOST_RECURSIVE_BYTES and is_recursive(schema):
+    if len(body) > MOST_RECURSIVE_BYTES and _may_recurse(schema):
         raise Undecodable(
-            f"{len(body)} bytes under the recursive schema {schema_id}: {_MOST_RECURSIVE_BYTES} are allowed"
+            f"{len(body)} bytes under the recursive schema {schema_id}: {MOST_RECURSIVE_BYTES} are allowed"
         )
     try:
         return schema_id, fastavro.schemaless_reader(io.BytesIO(body), schema, None)
@@ -79,26 +81,12 @@ def decode(data: bytes, schema_of: Callable[[int], Any]) -> tuple[int, Any]:
         ) from None
 
 
-def is_recursive(schema: Any) -> bool:
-    """Return True if a named type contains itself."""
-    return _contains_itself(schema, ())
-
-
-def _contains_itself(schema: Any, inside: tuple[str, ...]) -> bool:
-    if isinstance(schema, str):
-        return schema in inside
-    if isinstance(schema, list):
-        return any(_contains_itself(branch, inside) for branch in schema)
-    if not isinstance(schema, dict):
-        return False
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        within = (*inside, schema["name"])
-        return any(_contains_itself(each["type"], within) for each in schema["fields"])
-    parts = [schema[part] for part in ("items", "values") if part in schema]
-    if isinstance(kind, dict | list):
-        parts.append(kind)
-    return any(_contains_itself(part, inside) for part in parts)
+def _may_recurse(schema: Any) -> bool:
+    """Return False if no type of a schema, as ``parsed`` returned it, contains itself."""
+    try:
+        return is_recursive(types_of(schema))
+    except InvalidSchema:  # fastavro's full names do not say that a type has no namespace
+        return True
 
 
 def _message(schema: Any, value: Any, error: Exception) -> str:

@@ -30,8 +30,9 @@ from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, EncodeError, Message
 from referencing import Registry, Resource
 
-from hub.schema_registry.codecs.avro_encoder import JsonEncoder, Unfit
+from hub.schema_registry.codecs.avro_encoder import JsonEncoder
 from hub.schema_registry.codecs.avro_validator import BrokenValue
+from hub.schema_registry.codecs.misfit import Unfit
 from hub.schema_registry.codecs.values import JsonText, indexes_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import (

@@ -25,8 +25,8 @@ from typing import Any
 import orjson
 
 from hub.errors import CallerError, HubFault, PeerError
-from hub.schema_registry.codecs.avro_encoder import MOST_STEPS, Unfit
 from hub.schema_registry.codecs.avro_validator import BrokenValue
+from hub.schema_registry.codecs.misfit import MOST_STEPS, Unfit
 from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.values import encoder_of as plain_encoder_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource

@@ -13,7 +13,8 @@ import orjson
 
 from hub.schema_registry.describe.view import FieldShape, SchemaField, SchemaType, SchemaView, placed
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.formats.avro.schema import PRIMITIVES, read
+from hub.schema_registry.formats.avro.schema import read
+from hub.schema_registry.formats.avro.types import PRIMITIVES
 
 # The specification requires that a logical type on another base type is ignored.
 _LOGICAL = {

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.schema_registry.formats import InvalidSchema, SchemaDifference
-from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.avro.types import PRIMITIVES
 from hub.schema_registry.registry.snapshot import ParsedSchema, differences
 
 MOST_CHANGES = 1_000
@@ -297,7 +297,7 @@ def type_text(schema: Any, space: str) -> str:
         branches = [type_text(each, space) for each in schema if each != "null"]
         return ("nullable " if "null" in schema else "") + (" or ".join(branches) or "null")
     if isinstance(schema, str):
-        return schema if schema in avro.PRIMITIVES else f"`{schema}`"
+        return schema if schema in PRIMITIVES else f"`{schema}`"
     kind = schema["type"]
     if not isinstance(kind, str):
         return type_text(kind, space)
@@ -341,9 +341,9 @@ class Types:
         """Return the definition behind a name; the inner type of ``{"type": …}`` without other attributes."""
         while isinstance(schema, dict) and not isinstance(schema["type"], str):
             schema = schema["type"]
-        if isinstance(schema, dict) and not (schema["type"] in (*_NAMED, "array", "map", *avro.PRIMITIVES)):
+        if isinstance(schema, dict) and not (schema["type"] in (*_NAMED, "array", "map", *PRIMITIVES)):
             schema = schema["type"]
-        if isinstance(schema, str) and schema not in avro.PRIMITIVES:
+        if isinstance(schema, str) and schema not in PRIMITIVES:
             for name in (f"{space}.{schema}" if space and "." not in schema else schema, schema):
                 if name in self._known:
                     return self._known[name]

@@ -35,7 +35,7 @@ from hub.schema_registry.compat.compatibility import LEVELS, Incompatibility
 from hub.schema_registry.describe import describe, warnings
 from hub.schema_registry.folder.diff import SchemaChange, avro_name, diff_schemas
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.avro.types import PRIMITIVES
 from hub.schema_registry.model import subject_names
 from hub.schema_registry.model.data_contract import same_metadata
 from hub.schema_registry.model.facts import Reference
@@ -320,7 +320,7 @@ def _read(path: Path) -> tuple[str, FileProblem | None]:
 
 def _syntax(text: str) -> FileProblem | None:
     """Return the first JSON syntax error, or None."""
-    if text.strip() in avro.PRIMITIVES:
+    if text.strip() in PRIMITIVES:
         return None
     try:
         json.loads(text)
@@ -489,7 +489,7 @@ def _avro_names(raw: Any) -> _SchemaNames:
         if isinstance(node, list):
             left.extend((each, space) for each in reversed(node))
         elif isinstance(node, str):
-            if node not in avro.PRIMITIVES:
+            if node not in PRIMITIVES:
                 used[f"{space}.{node}" if space and "." not in node else node] = None
         elif isinstance(node, dict):
             kind, inside = node.get("type"), space

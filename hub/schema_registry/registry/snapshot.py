@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hub.schema_registry.compat.compatibility import can_read
 from hub.schema_registry.formats import InvalidSchema, SchemaDifference
+from hub.schema_registry.formats.avro import format as avro_format
 from hub.schema_registry.formats.avro import schema as avro
-from hub.schema_registry.formats.avro.differences import AvroComparison
+from hub.schema_registry.formats.avro.format import AvroSchema
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import merged_metadata
 from hub.schema_registry.model.facts import Reference
@@ -155,17 +155,8 @@ def differences(reader: ParsedSchema, writer: ParsedSchema) -> list[SchemaDiffer
     if reader.schema_type != "AVRO":
         found: list[SchemaDifference] = _format(reader.schema_type).differences(reader.schema, writer.schema)
         return found
-    try:
-        read, wrote = (avro.spelled_out(each.schema, list(each.named.values())) for each in (reader, writer))
-        if can_read(read, wrote):
-            return []
-        return AvroComparison(read, wrote).differences() or [
-            SchemaDifference(
-                "TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was"
-            )
-        ]
-    except RecursionError:
-        raise InvalidSchema("the schema's types are chained too long to be compared") from None
+    read, wrote = (AvroSchema(each.schema, tuple(each.named.values())) for each in (reader, writer))
+    return avro_format.differences(read, wrote)
 
 
 def state_of(registry: Registry) -> RegistryState:

@@ -113,7 +113,7 @@ def _unframed(value: bytes, wrong: str) -> DecodedEvent:
 
 
 def _avro(parsed: AvroSchema, schema_id: int, value: bytes, start: int) -> DecodedEvent:
-    read = render_json(parsed, value, start)
+    read = render_json(parsed.root(), value, start)
     if read.broken is not None:
         at = read.broken.offset
         return DecodedEvent(

@@ -15,7 +15,7 @@ from threading import Lock
 from hub.errors import CallerError, NotFound
 from hub.record import NewRecord, Record
 from hub.schema_registry.client.port import SchemaRegistry
-from hub.schema_registry.codecs.avro_encoder import MOST_STEPS
+from hub.schema_registry.codecs.misfit import MOST_STEPS
 from hub.schema_registry.codecs.values import Encoder
 from hub.schema_registry.codecs.wire_format import frame
 from hub.schema_registry.contracts.runner import RUNNER

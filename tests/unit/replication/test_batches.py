@@ -46,12 +46,11 @@ from hub.replication.rewriting.reencode import (
     batch_of_new,
     fields_of,
     patched,
-    put_varint,
     records_in,
     rest_of,
     runs_of,
-    varint,
 )
+from hub.varint import put_signed, take_signed
 
 small = st.binary(max_size=40)
 rests = st.builds(
@@ -85,9 +84,9 @@ def log_batch(
     first = records[0].timestamp_ms if records else -1
     for offset, timestamp_ms, own, rest in records:
         record = bytearray([own])
-        put_varint(record, timestamp_ms - first)
-        put_varint(record, offset)
-        put_varint(body, len(record) + len(rest))
+        put_signed(timestamp_ms - first, record)
+        put_signed(offset, record)
+        put_signed(len(record) + len(rest), body)
         body += record + rest
     packed = compression.compress(codec, bytes(body))
     newest = max((each.timestamp_ms for each in records), default=-1)
@@ -378,8 +377,8 @@ def test_records_of_our_own() -> None:
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varints(number: int) -> None:
     out = bytearray()
-    put_varint(out, number)
-    assert varint(bytes(out), 0) == (number, len(out))
+    put_signed(number, out)
+    assert take_signed(bytes(out), 0) == (number, len(out))
 
 
 # ---- codecs

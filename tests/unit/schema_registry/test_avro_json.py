@@ -19,9 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import fast_or
 
-from hub.schema_registry.codecs.avro_encoder import MOST_DEPTH, JsonEncoder, Unfit
+from hub.schema_registry.codecs.avro_encoder import JsonEncoder
 from hub.schema_registry.codecs.avro_validator import BrokenValue, TooDeep, checker
-from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.codecs.misfit import MOST_DEPTH, Unfit
+from hub.schema_registry.formats.avro.types import types_of
 
 UTC = dt.UTC
 
@@ -394,8 +395,8 @@ def test_a_value_written_as_json_becomes_bytes_that_are_the_value(case: tuple[An
     schema, as_json, expected = case
     body = JsonEncoder(schema).body(orjson.loads(orjson.dumps(as_json)))
     assert decoded(schema, body) == expected
-    plain = avro.spelled_out(schema)
-    check = checker(plain, avro.definitions(plain))
+    root = types_of(schema)
+    check = checker(root)
     assert check(body, 0) == len(body)
     assert check(b"\x00\x00\x00\x00\x07" + body + b"x", 5) == len(body) + 5
 
@@ -411,14 +412,16 @@ def test_what_the_checker_takes_fastavro_reads_and_to_the_same_end(
     schema, as_json, _ = case
     body = JsonEncoder(schema).body(orjson.loads(orjson.dumps(as_json)))
     data = body[:cut] + noise + body[cut:]
-    plain = avro.spelled_out(schema)
+    root = types_of(schema)
     try:
-        end = checker(plain, avro.definitions(plain))(data, 0)
+        end = checker(root)(data, 0)
     except BrokenValue:
         return
-    if end > 2_000_000 or _counts_nothing(plain):
+    if end > 2_000_000 or _counts_nothing(schema):
         return
     stream = io.BytesIO(data)
+    # Without logical types: fastavro makes dates of any number.
+    plain = orjson.loads(orjson.dumps(schema).replace(b'"logicalType"', b'"ignored"'))
     fastavro.schemaless_reader(stream, fastavro.parse_schema(plain), None)
     assert stream.tell() == end
 
@@ -449,17 +452,17 @@ def _counts_nothing(schema: Any) -> bool:
     ],
 )
 def test_the_checker_says_what_is_broken(schema: Any, data: bytes, said: str) -> None:
-    plain = avro.spelled_out(schema)
+    root = types_of(schema)
     with pytest.raises(BrokenValue, match=said):
-        checker(plain, avro.definitions(plain))(data, 0)
+        checker(root)(data, 0)
 
 
 def test_the_checker_does_little_work_for_hostile_bytes() -> None:
-    nulls = checker({"type": "array", "items": "null"}, {})
+    nulls = checker(types_of({"type": "array", "items": "null"}))
     assert nulls(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00", 0) == 11  # 2⁶³-1 items that take no bytes
-    plain = avro.spelled_out(NODE)
+    root = types_of(NODE)
     with pytest.raises(TooDeep):
-        checker(plain, avro.definitions(plain))(b"\x00\x02" * 100_000, 0)
+        checker(root)(b"\x00\x02" * 100_000, 0)
 
 
 def test_the_checker_reads_blocks_with_their_size() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hub.schema_registry.codecs.avro_encoder import Unfit
+from hub.schema_registry.codecs.misfit import Unfit
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.rules import (
     EXECUTABLE,

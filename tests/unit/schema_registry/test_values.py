@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hub.schema_registry.codecs.avro_encoder import Unfit
 from hub.schema_registry.codecs.avro_validator import BrokenValue
+from hub.schema_registry.codecs.misfit import Unfit
 from hub.schema_registry.codecs.values import check_of, decoder_of, encoder_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema

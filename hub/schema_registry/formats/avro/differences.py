@@ -2,17 +2,16 @@
 
 The rules are those of Avro's schema resolution (specification 1.12, "Schema Resolution"; Java's
 SchemaCompatibility). Apache's library gives the verdict (``formats/avro/format.py``); a test checks that
-both agree. Schemas must be spelled out (``avro.spelled_out``): full names, all types defined inside.
+both agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hub.schema_registry.formats import SchemaDifference
-from hub.schema_registry.formats.avro import schema as avro
+from hub.schema_registry.formats.avro.types import PRIMITIVES, AvroField, AvroNode
 
 _PROMOTED: Mapping[str, tuple[str, ...]] = {
     "long": ("int",),
@@ -41,29 +40,25 @@ class _AvroPlace:
 class AvroComparison:
     """Comparison of one reader with one writer."""
 
-    def __init__(self, reader: Any, writer: Any) -> None:
+    def __init__(self, reader: AvroNode, writer: AvroNode) -> None:
         self.reader, self.writer = reader, writer
-        self._of_reader = avro.definitions(reader)
-        self._of_writer = avro.definitions(writer)
         # Results of pairs of named types. A pair met again during its own comparison counts as compatible so
         # far; met later, only its first reason is reported, or types that use each other twice would double
         # the work each time.
-        self._known: dict[tuple[str, str], list[SchemaDifference]] = {}
+        self._known: dict[tuple[AvroNode, AvroNode], list[SchemaDifference]] = {}
 
     def differences(self) -> list[SchemaDifference]:
         """Return every reason, in the reader's order; [] when it can read."""
         return list(self._compare(self.reader, self.writer, _AvroPlace()))
 
-    def _compare(self, reader: Any, writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
-        reader = self._of_reader.get(reader, reader) if isinstance(reader, str) else reader
-        writer = self._of_writer.get(writer, writer) if isinstance(writer, str) else writer
-        if isinstance(writer, list):
+    def _compare(self, reader: AvroNode, writer: AvroNode, at: _AvroPlace) -> Iterator[SchemaDifference]:
+        if writer.kind == "union":
             yield from self._from_union(reader, writer, at)
             return
-        if isinstance(reader, list):
+        if reader.kind == "union":
             yield from self._into_union(reader, writer, at)
             return
-        read, wrote = _kind(reader), _kind(writer)
+        read, wrote = reader.kind, writer.kind
         if read != wrote:
             if wrote not in _PROMOTED.get(read, ()):
                 yield at.says(
@@ -74,37 +69,36 @@ class AvroComparison:
                     else "keep the type",
                 )
             return
-        if read == "array":
-            yield from self._compare(reader["items"], writer["items"], at.step("items"))
-        elif read == "map":
-            yield from self._compare(reader["values"], writer["values"], at.step("values"))
-        elif read in ("enum", "fixed", "record"):
-            pair = (reader["name"], writer["name"])
+        if read in ("array", "map"):
+            part = at.step("items" if read == "array" else "values")
+            yield from self._compare(reader.item, writer.item, part)
+        elif reader.name:
+            pair = (reader, writer)
             if pair in self._known:
                 yield from self._known[pair][:1]
                 return
             self._known[pair] = []
-            self._known[pair] = list(self._named(read, reader, writer, at))
+            self._known[pair] = list(self._named(reader, writer, at))
             yield from self._known[pair]
 
-    def _named(self, kind: str, reader: Any, writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
-        own, other = reader["name"], writer["name"]
+    def _named(self, reader: AvroNode, writer: AvroNode, at: _AvroPlace) -> Iterator[SchemaDifference]:
+        kind, own, other = reader.kind, reader.name, writer.name
         if not _is_named_so(reader, other):
             yield at.step("name").says(
                 "NAME_MISMATCH",
                 f"the reader's {kind} is `{own}`, the writer's is `{other}`",
                 f'keep the name, or give `{own}` the alias "{other}"',
             )
-        if kind == "fixed" and reader["size"] != writer["size"]:
+        if kind == "fixed" and reader.size != writer.size:
             yield at.step("size").says(
                 "FIXED_SIZE_MISMATCH",
-                f"the reader's `{own}` has {reader['size']} bytes, the writer's has {writer['size']}",
-                f"keep the size {writer['size']}",
+                f"the reader's `{own}` has {reader.size} bytes, the writer's has {writer.size}",
+                f"keep the size {writer.size}",
             )
         if kind == "enum":
-            symbols = set(reader["symbols"])
-            missing = [each for each in writer["symbols"] if each not in symbols]
-            if missing and reader.get("default") not in symbols:
+            symbols = set(reader.symbols)
+            missing = [each for each in writer.symbols if each not in symbols]
+            if missing and reader.spec.get("default") not in symbols:
                 lacks = ", ".join(f"`{each}`" for each in missing[:20])
                 yield at.step("symbols").says(
                     "MISSING_ENUM_SYMBOLS",
@@ -114,12 +108,11 @@ class AvroComparison:
         if kind == "record":
             yield from self._fields(reader, writer, at)
 
-    def _fields(self, reader: Any, writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
-        written = {field["name"]: field for field in writer["fields"]}
-        for index, field in enumerate(reader["fields"]):
-            name = field["name"]
-            here = at.into(index, name)
-            sources = [each for each in dict.fromkeys((name, *field.get("aliases", ()))) if each in written]
+    def _fields(self, reader: AvroNode, writer: AvroNode, at: _AvroPlace) -> Iterator[SchemaDifference]:
+        written: Mapping[str, AvroField] = {field.name: field for field in writer.fields}
+        for index, field in enumerate(reader.fields):
+            here = at.into(index, field.name)
+            sources = [each for each in dict.fromkeys((field.name, *field.aliases)) if each in written]
             if len(sources) > 1:
                 several = " and ".join(f"`{each}`" for each in sources[:20])
                 yield here.says(
@@ -128,37 +121,37 @@ class AvroComparison:
                     f"leave out an alias of `{here.field}`",
                 )
             elif sources:
-                yield from self._compare(field["type"], written[sources[0]]["type"], here.step("type"))
-            elif "default" not in field:
+                yield from self._compare(field.type, written[sources[0]].type, here.step("type"))
+            elif "default" not in field.spec:
                 yield here.says(
                     "READER_FIELD_MISSING_DEFAULT_VALUE",
-                    f"the reader's field `{here.field}` ({called(field['type'])}) is not in the writer's "
-                    f"`{writer['name']}` and has no default",
+                    f"the reader's field `{here.field}` ({called(field.type)}) is not in the writer's "
+                    f"`{writer.name}` and has no default",
                     f"give `{here.field}` a default",
                 )
 
-    def _from_union(self, reader: Any, writer: list[Any], at: _AvroPlace) -> Iterator[SchemaDifference]:
-        for index, branch in enumerate(writer):
+    def _from_union(self, reader: AvroNode, writer: AvroNode, at: _AvroPlace) -> Iterator[SchemaDifference]:
+        for index, branch in enumerate(writer.inner):
             found = list(self._compare(reader, branch, at))
-            if found and isinstance(reader, list):
+            if found and reader.kind == "union":
                 yield at.step(index).says(
                     "MISSING_UNION_BRANCH",
-                    f"the reader's {called(reader)} has no branch for the writer's {called(self._whole(branch))}",
-                    f"keep a branch that reads {called(self._whole(branch))} in the union",
+                    f"the reader's {called(reader)} has no branch for the writer's {called(branch)}",
+                    f"keep a branch that reads {called(branch)} in the union",
                 )
             elif found and found[0].rule == "TYPE_MISMATCH" and found[0].path == (at.path or "/"):
                 yield at.says(
                     "TYPE_MISMATCH",
-                    f"the reader expects {called(reader)}, the writer may write {called(self._whole(branch))}",
+                    f"the reader expects {called(reader)}, the writer may write {called(branch)}",
                     f"keep {called(writer)}",
                 )
             else:
                 yield from found
 
-    def _into_union(self, reader: list[Any], writer: Any, at: _AvroPlace) -> Iterator[SchemaDifference]:
+    def _into_union(self, reader: AvroNode, writer: AvroNode, at: _AvroPlace) -> Iterator[SchemaDifference]:
         if not any(
-            self._may_read(branch, writer) and not list(self._compare(branch, writer, at))
-            for branch in reader
+            _may_read(branch, writer) and not list(self._compare(branch, writer, at))
+            for branch in reader.inner
         ):
             yield at.says(
                 "MISSING_UNION_BRANCH",
@@ -166,42 +159,21 @@ class AvroComparison:
                 f"put {called(writer)} into the union",
             )
 
-    def _may_read(self, branch: Any, writer: Any) -> bool:
-        """Return False where names alone decide: comparing each pair of two unions' records would be too
-        slow.
-        """
-        reader = self._of_reader.get(branch, branch) if isinstance(branch, str) else branch
-        named = (
-            isinstance(reader, dict) and isinstance(writer, dict) and "name" in reader and "name" in writer
-        )
-        return not named or _is_named_so(reader, writer["name"])
 
-    def _whole(self, branch: Any) -> Any:
-        return self._of_writer.get(branch, branch) if isinstance(branch, str) else branch
+def _may_read(reader: AvroNode, writer: AvroNode) -> bool:
+    """Return False where names alone decide: comparing each pair of two unions' records would be too slow."""
+    return not (reader.name and writer.name) or _is_named_so(reader, writer.name)
 
 
-def _is_named_so(reader: Mapping[str, Any], name: str) -> bool:
+def _is_named_so(reader: AvroNode, name: str) -> bool:
     """Return True if a named type may read one with that full name; namespaces matter only in aliases."""
-    return bool(
-        reader["name"].rpartition(".")[2] == name.rpartition(".")[2] or name in reader.get("aliases", ())
-    )
+    return reader.name.rpartition(".")[2] == name.rpartition(".")[2] or name in reader.aliases
 
 
-def _kind(schema: Any) -> str:
-    return schema if isinstance(schema, str) else str(schema["type"])
-
-
-def called(schema: Any) -> str:
-    """Return a type in words: ``int``, ``null or string``, ``record `Order```."""
-    if isinstance(schema, list):
-        return (
-            "union of " + " and ".join(called(branch) for branch in schema[:10]) if schema else "empty union"
-        )
-    if isinstance(schema, str):
-        return schema if schema in avro.PRIMITIVES else f"`{schema}`"
-    kind = schema["type"]
-    if "name" in schema:
-        return f"{kind} `{schema['name']}`"
-    if kind == "array":
-        return f"array of {called(schema['items'])}"
-    return f"map of {called(schema['values'])}"
+def called(node: AvroNode) -> str:
+    """Return a type in words: ``int``, ``union of null and string``, ``record `Order```."""
+    if node.kind == "union":
+        return "union of " + " and ".join(map(called, node.inner[:10])) if node.inner else "empty union"
+    if node.name:
+        return f"{node.kind} `{node.name}`"
+    return node.kind if node.kind in PRIMITIVES else f"{node.kind} of {called(node.item)}"

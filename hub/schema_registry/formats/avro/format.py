@@ -24,6 +24,7 @@ from avro.schema import NamedSchema, RecordSchema, Schema
 from hub.schema_registry.formats import InvalidSchema, SchemaDifference
 from hub.schema_registry.formats.avro import schema as avro
 from hub.schema_registry.formats.avro.differences import AvroComparison
+from hub.schema_registry.formats.avro.types import AvroNode, types_of
 
 MOST_STEPS = 200_000  # pairs of types in one comparison
 
@@ -34,6 +35,10 @@ class AvroSchema:
 
     value: Any
     types: tuple[Any, ...] = ()
+
+    def root(self) -> AvroNode:
+        """Return its type. Raises InvalidSchema."""
+        return types_of(self.value, self.types)
 
 
 def parse(text: str, named: Mapping[str, AvroSchema] | None = None) -> AvroSchema:
@@ -54,14 +59,13 @@ def normalized(schema: AvroSchema) -> str:
 
 def resolved(schema: AvroSchema) -> str:
     """Return the text with every referenced type written out, for ``format=resolved``."""
-    return avro.resolved(schema.value, list(schema.types))
+    return avro.resolved(schema.value, schema.types)
 
 
 def differences(reader: AvroSchema, writer: AvroSchema) -> list[SchemaDifference]:
     """See Format. Raises InvalidSchema for type chains that are too long to compare."""
     try:
-        read = avro.spelled_out(reader.value, list(reader.types))
-        wrote = avro.spelled_out(writer.value, list(writer.types))
+        read, wrote = reader.root(), writer.root()
         if can_read(read, wrote):
             return []
         # The verdict is the library's; if no difference explains a "no", a generic one does.
@@ -79,8 +83,8 @@ def field_names(schema: AvroSchema) -> list[str]:
     return [each["name"] for each in avro.fields_of(schema.value)]
 
 
-def can_read(reader: Any, writer: Any) -> bool:
-    """Return Avro's verdict on two spelled-out schemas."""
+def can_read(reader: AvroNode, writer: AvroNode) -> bool:
+    """Return Avro's verdict on two types."""
     result = _Checker().get_compatibility(avro.avro_schema(reader), avro.avro_schema(writer))
     return result.compatibility is SchemaCompatibilityType.compatible
 
