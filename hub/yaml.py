@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -431,3 +432,9 @@ class _AnyKey:
 
 def _where(path: Path, mark: Any) -> str:
     return f"{path}:{mark.line + 1}:{mark.column + 1}"
+
+
+def load_resource(package: str, name: str) -> Any:
+    """Return the content of a YAML file that comes with the hub; it may use aliases."""
+    text = files(package).joinpath(name).read_text(encoding="utf-8")
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))

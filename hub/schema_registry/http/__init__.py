@@ -2,5 +2,5 @@
 
 ``routes.py`` has paths, status codes and error codes; ``asgi.py`` requests and answers; ``bodies.py`` [core]
 their JSON; ``levels_routes.py`` all levels in one answer; ``access_rules.py`` [core] the action that each
-path requires; ``openapi.py`` [core] the OpenAPI description.
+path requires; ``openapi.py`` the OpenAPI description, which is in ``openapi.yaml``.
 """

@@ -123,7 +123,7 @@ class Api:
     def table(self) -> Iterator[tuple[str, dict[str, Handler]]]:
         """Yield (path with variable parts empty, handlers by method). The first match is used.
 
-        ``openapi.OPERATIONS`` describes each.
+        ``openapi.yaml`` describes each.
         """
         yield "subjects", {"GET": self.subjects}
         yield "subjects//versions", {"GET": self.versions, "POST": self.register}

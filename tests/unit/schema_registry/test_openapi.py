@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -26,17 +28,16 @@ from schemathesis.specs.openapi.checks import (
 from hub.api import create_app
 from hub.config import Settings
 from hub.log import MemoryCluster
+from hub.schema_registry.compat.compatibility import LEVELS, POLICIES
+from hub.schema_registry.formats.inline_tags import KINDS as ENTITY_KINDS
+from hub.schema_registry.formats.known import FORMATTED, TYPES_IN_ORDER
 from hub.schema_registry.http import asgi as http_asgi
-from hub.schema_registry.http.openapi import (
-    MEANINGS,
-    MEDIA_TYPES,
-    OPERATIONS,
-    TAG,
-    RouteOperation,
-    pattern,
-    with_registry,
-)
+from hub.schema_registry.http.openapi import TAG, registry_document, with_registry
 from hub.schema_registry.http.routes import Api, create_router
+from hub.schema_registry.model.data_contract import KINDS, LISTS
+from hub.schema_registry.model.data_contract import MODES as RULE_MODES
+from hub.schema_registry.model.facts import HIGHEST_ID, MODES
+from hub.schema_registry.model.subject_names import LONGEST
 from hub.schema_registry.server.node import RegistryNode
 
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
@@ -59,6 +60,50 @@ TEXTS = [
     '{"type":"object","properties":{"a":{"type":"integer"}}}',
     'syntax = "proto3"; message M { int32 a = 1; }',
 ]
+
+
+@dataclass(frozen=True)
+class RouteOperation:
+    """One method of one path, as the file describes it."""
+
+    method: str
+    path: str
+    said: dict[str, Any]
+
+    @property
+    def query(self) -> list[str]:
+        return [each["name"] for each in self.said["parameters"] if each["in"] == "query"]
+
+    @property
+    def body(self) -> dict[str, Any] | None:
+        return self.said.get("requestBody")
+
+    @property
+    def codes(self) -> list[int]:
+        """Every error_code of the operation."""
+        return [code for _, answer in self.failures for code in codes_of(answer["description"])]
+
+    @property
+    def failures(self) -> list[tuple[str, dict[str, Any]]]:
+        return [(status, each) for status, each in self.said["responses"].items() if int(status) >= 400]
+
+
+def codes_of(description: str) -> list[int]:
+    return [int(each.partition(": ")[0]) for each in description.split("; ")]
+
+
+FILE = registry_document()
+MEANINGS = {int(code): meaning for code, meaning in FILE["x-errors"].items()}
+OPERATIONS = [
+    RouteOperation(method.upper(), path, said)
+    for path, methods in FILE["paths"].items()
+    for method, said in methods.items()
+]
+
+
+def pattern(path: str) -> str:
+    """The path in the form of the route table: ``subjects//versions``."""
+    return re.sub(r"\{\w+\}", "", path)[1:]
 
 
 def described() -> set[tuple[str, str]]:
@@ -87,7 +132,13 @@ def test_it_is_in_the_hubs_own_description(tmp_path: Any) -> None:
     assert document == app.openapi() == json.loads(json.dumps(document))
     names = [each["operationId"] for methods in document["paths"].values() for each in methods.values()]
     assert len(set(names)) == len(names)
-    assert set(MEDIA_TYPES) <= set(http_asgi.MEDIA_TYPES)
+    media_types = {
+        media_type
+        for each in OPERATIONS
+        for answer in each.said["responses"].values()
+        for media_type in answer.get("content", ())
+    }
+    assert media_types <= set(http_asgi.MEDIA_TYPES)
 
 
 def test_a_document_without_our_routes_is_left_as_it_is() -> None:
@@ -101,6 +152,48 @@ def test_a_document_without_our_routes_is_left_as_it_is() -> None:
 
 def test_every_error_code_has_a_meaning_and_is_used() -> None:
     assert {code for each in OPERATIONS for code in each.codes} == set(MEANINGS)
+    for each in OPERATIONS:
+        for status, answer in each.failures:
+            codes = codes_of(answer["description"])
+            assert {str(code)[:3] for code in codes} == {status}
+            assert answer["description"] == "; ".join(f"{code}: {MEANINGS[code]}" for code in codes) + "."
+            example = {"error_code": codes[-1], "message": MEANINGS[codes[-1]]}
+            assert all(one["example"] == example for one in answer["content"].values())
+
+
+def test_every_operation_names_the_errors_that_its_path_and_its_body_imply() -> None:
+    for each in OPERATIONS:
+        wanted = {400, 500, 50001}
+        wanted |= {404} if "{" in each.path else set()
+        wanted |= {413, 415, 422} if each.body else set()
+        wanted |= {50002, 42209} if each.method != "GET" else set()
+        wanted |= {422} if "limit" in each.query else set()
+        assert wanted <= set(each.codes), (each.method, each.path)
+        assert re.findall(r"\{(\w+)\}", each.path) == [
+            one["name"] for one in each.said["parameters"] if one["in"] == "path"
+        ]
+
+
+def test_the_files_enums_are_those_of_the_code() -> None:
+    schemas = FILE["components"]["schemas"]
+
+    def enum(schema: str, name: str) -> list[str]:
+        found = schemas[f"Registry{schema}"]["properties"][name]
+        return list(next(iter(found["anyOf"]))["enum"] if "anyOf" in found else found["enum"])
+
+    assert enum("Rule", "kind") == list(KINDS) and enum("Rule", "mode") == list(RULE_MODES)
+    assert enum("Entity", "entityType") == list(ENTITY_KINDS)
+    assert enum("Request", "schemaType") == enum("Version", "schemaType") == list(TYPES_IN_ORDER)
+    assert enum("Settings", "compatibilityLevel") == enum("SettingsChange", "compatibility") == list(LEVELS)
+    assert enum("Settings", "compatibilityPolicy") == list(POLICIES)
+    assert enum("Mode", "mode") == enum("ModeChange", "mode") == list(MODES)
+    assert set(schemas["RegistryRuleSet"]["properties"]) == set(LISTS)
+    shared = FILE["x-parameters"]
+    assert shared["format"]["schema"]["enum"] == ["default", *FORMATTED]
+    assert shared["path_subject"]["schema"]["maxLength"] == LONGEST
+    assert shared["path_id"]["schema"]["maximum"] == HIGHEST_ID
+    types = FILE["paths"]["/schemas/types"]["get"]["responses"]["200"]["content"]
+    assert all(one["example"] == list(TYPES_IN_ORDER) for one in types.values())
 
 
 # ---- the description played against the registry
