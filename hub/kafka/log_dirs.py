@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hub.errors import PeerError
-from hub.kafka.protocol.sockets import exchange
+from hub.kafka.protocol.primitives import DESCRIBE_LOG_DIRS, FrameReader, count, request_header, text
+from hub.kafka.protocol.sockets import CLIENT, exchange
 from hub.kafka.protocol.sockets import opened as plain
 from hub.log import LogDir
-from hub.varint import take_unsigned
 
-_API_KEY, _VERSION, _CORRELATION = 35, 1, 7
+_API, _VERSION, _CORRELATION = DESCRIBE_LOG_DIRS, 1, 7
 _WITH_DISKS = 4
 _MOST_BYTES = 64 << 20
 _MOST_DIRS = 1_000
@@ -36,7 +36,7 @@ def log_dirs(host: str, port: int, timeout_s: float, connect: Connect = plain) -
         except ConnectionResetError:  # an older broker hangs up on a version that it does not know
             return _dirs(_exchange(connect(host, port, timeout_s), _request_all(_VERSION)), disks=False)
         return _dirs(answer, disks=True)
-    except (OSError, struct.error, ValueError, PeerError) as error:
+    except (OSError, struct.error, IndexError, ValueError, PeerError) as error:
         raise PeerError(
             f"{host}:{port} does not tell its folders ({error or type(error).__name__})",
             hint=_HINT,
@@ -57,7 +57,7 @@ def log_sizes(
         try:
             answer = _exchange(connect(host, port, timeout_s), _request(topic, partitions))
             found = _sizes(answer, topic)
-        except (OSError, struct.error, ValueError, PeerError) as error:
+        except (OSError, struct.error, IndexError, ValueError, PeerError) as error:
             raise PeerError(
                 f"broker {broker} at {host}:{port} does not tell its log sizes"
                 f" ({error or type(error).__name__})",
@@ -70,19 +70,17 @@ def log_sizes(
 
 
 def _request(topic: str, partitions: Sequence[int]) -> bytes:
-    client, name = b"hub.admin", topic.encode()
-    header = struct.pack(">hhih", _API_KEY, _VERSION, _CORRELATION, len(client)) + client
-    wanted = struct.pack(">ih", 1, len(name)) + name
-    return header + wanted + struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
+    wanted = struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
+    return (
+        request_header(_API, _VERSION, _CORRELATION, CLIENT) + count(1, flexible=False) + text(topic) + wanted
+    )
 
 
 def _request_all(version: int) -> bytes:
-    """Encode a request for every topic: a null array. In version 4 lengths are varints of the length plus
-    one, and tagged fields (none) end a structure.
-    """
-    client = b"hub.admin"
-    header = struct.pack(">hhih", _API_KEY, version, _CORRELATION, len(client)) + client
-    return header + (b"\0\0\0" if version == _WITH_DISKS else struct.pack(">i", -1))
+    """Encode a request for every topic: a null array."""
+    flexible = version == _WITH_DISKS
+    header = request_header(_API, version, _CORRELATION, CLIENT, flexible=flexible)
+    return header + (b"\0\0" if flexible else struct.pack(">i", -1))
 
 
 def _exchange(connection: socket.socket, request: bytes) -> bytes:
@@ -96,55 +94,47 @@ def _exchange(connection: socket.socket, request: bytes) -> bytes:
 
 def _sizes(answer: bytes, topic: str) -> dict[int, int]:
     """Bytes by partition; a partition that moves between two folders counts in both."""
-    reader = _Fields(answer)
+    reader = FrameReader(answer)
     reader.take(">i")  # how long the broker held the request back
     found: dict[int, int] = {}
-    folders = reader.take(">i")
+    folders = reader.count()
     if not folders:
         raise ValueError(_NOT_ALLOWED)
     for _ in range(folders):
-        error = reader.take(">h")
-        folder = reader.text()
+        error, folder = reader.take(">h"), reader.text()
         if error:
             raise ValueError(f"folder {folder}: Kafka's error {error}")
-        for _ in range(reader.take(">i")):
-            name = reader.text()
-            for _ in range(reader.take(">i")):
-                partition, size = reader.take(">i"), reader.take(">q")
-                reader.take(">q")  # how far a replica is behind
-                reader.take(">b")  # whether it is on its way to this folder
-                if name == topic:
-                    found[partition] = found.get(partition, 0) + size
+        for name, partition, size in _replicas(reader):
+            if name == topic:
+                found[partition] = found.get(partition, 0) + size
     return found
 
 
+def _replicas(reader: FrameReader) -> Iterator[tuple[str, int, int]]:
+    """Yield topic, partition and bytes of each replica in a folder."""
+    for _ in range(reader.count()):
+        name = reader.text()
+        for _ in range(reader.count()):
+            partition, size = reader.take(">i"), reader.take(">q")
+            reader.take(">q")  # how far a replica is behind
+            reader.take(">b")  # whether it is on its way to this folder
+            reader.end()
+            yield name, partition, size
+        reader.end()
+
+
 def _dirs(answer: bytes, *, disks: bool) -> tuple[LogDir, ...]:
-    reader = _Fields(answer)
-    if disks:
-        reader.skip_tags()  # of the header
+    reader = FrameReader(answer, flexible=disks)
+    reader.end()  # of the header
     reader.take(">i")  # how long the broker held the request back
     if disks and (error := reader.take(">h")):
         raise ValueError(_NOT_ALLOWED if error == _MAY_NOT else f"Kafka's error {error}")
     found = []
-    for _ in range(min(_MOST_DIRS, reader.length() if disks else reader.take(">i"))):
-        error = reader.take(">h")
-        path = reader.compact_text() if disks else reader.text()
-        size = 0
-        for _ in range(reader.length() if disks else reader.take(">i")):
-            reader.compact_text() if disks else reader.text()
-            count = reader.length() if disks else reader.take(">i")
-            for _ in range(count):
-                reader.take(">i")
-                size += reader.take(">q")
-                reader.take(">q")  # how far a replica is behind
-                reader.take(">b")  # whether it is on its way to this folder
-                if disks:
-                    reader.skip_tags()
-            if disks:
-                reader.skip_tags()
+    for _ in range(min(_MOST_DIRS, reader.count())):
+        error, path = reader.take(">h"), reader.text()
+        size = sum(each for _, _, each in _replicas(reader))
         total, usable = (reader.take(">q"), reader.take(">q")) if disks else (-1, -1)
-        if disks:
-            reader.skip_tags()
+        reader.end()
         found.append(
             LogDir(
                 path,
@@ -157,43 +147,3 @@ def _dirs(answer: bytes, *, disks: bool) -> tuple[LogDir, ...]:
     if not found:
         raise ValueError(_NOT_ALLOWED)
     return tuple(found)
-
-
-class _Fields:
-    """An answer, field after field."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._at = 0
-
-    def take(self, kind: str) -> int:
-        (value,) = struct.unpack_from(kind, self._content, self._at)
-        self._at += struct.calcsize(kind)
-        return int(value)
-
-    def text(self) -> str:
-        size = self.take(">h")
-        self._at += size
-        return self._content[self._at - size : self._at].decode()
-
-    def varint(self) -> int:
-        try:
-            value, self._at = take_unsigned(self._content, self._at)
-        except IndexError:
-            raise ValueError("a number that does not end") from None
-        return value
-
-    def length(self) -> int:
-        """Return the length of an array; 0 for null."""
-        return max(0, self.varint() - 1)
-
-    def compact_text(self) -> str:
-        size = self.length()
-        self._at += size
-        return self._content[self._at - size : self._at].decode()
-
-    def skip_tags(self) -> None:
-        for _ in range(self.varint()):
-            self.varint()
-            size = self.varint()  # first: it moves on, too
-            self._at += size

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 
 from hub.errors import HubError
 from hub.kafka.protocol import bounded_frames as frames
+from hub.kafka.protocol import primitives
 from hub.kafka.protocol.record_batch import CorruptBatch, RecordBatch
 from hub.kafka.protocol.sockets import let_in, tls_context
 from hub.kafka.protocol.unpacked_size import NeedsUnpacking, UnpackedBounds, UnpackedSize, described, judged
@@ -170,15 +171,15 @@ class ReadProxy:
         while True:
             frame = await client.frame(_MOST_REQUEST_BYTES)
             api, version, correlation, at = _head(frame)
-            if api == frames.API_VERSIONS:
+            if api == primitives.API_VERSIONS:
                 await broker.send(_sized(frame))
                 answer = await broker.frame(_MOST_ANSWER_BYTES)
                 frames.cap_versions(answer, version)
                 await client.send(_sized(answer))
-            elif api == frames.SASL_HANDSHAKE:
+            elif api == primitives.SASL_HANDSHAKE:
                 plain = b"\x00\x05PLAIN"
                 await client.send(_sized(struct.pack(">ihi", correlation, 0, 1) + plain))
-            elif api == frames.SASL_AUTHENTICATE and version <= frames.CAPS[frames.SASL_AUTHENTICATE]:
+            elif api == primitives.SASL_AUTHENTICATE and version <= frames.CAPS[primitives.SASL_AUTHENTICATE]:
                 (size,) = struct.unpack_from(">i", frame, at)
                 words = bytes(frame[at + 4 : at + 4 + max(0, size)]).split(b"\x00")
                 if not hmac.compare_digest(words[-1], (self._password or "").encode()):
@@ -222,13 +223,13 @@ class ReadProxy:
             await client.send(await self._changed(frame, api, version))
 
     async def _changed(self, frame: bytearray, api: int, version: int) -> list[bytes | memoryview]:
-        if api == frames.FETCH:
+        if api == primitives.FETCH:
             return await self._fetched(frame, version)
-        if api == frames.API_VERSIONS:
+        if api == primitives.API_VERSIONS:
             frames.cap_versions(frame, version)
-        elif api == frames.METADATA:
+        elif api == primitives.METADATA:
             return _sized(frames.with_brokers(frame, version, self.place))
-        elif api == frames.FIND_COORDINATOR:
+        elif api == primitives.FIND_COORDINATOR:
             return _sized(frames.with_coordinator(frame, version, self.place))
         return _sized(frame)
 

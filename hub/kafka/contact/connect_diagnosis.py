@@ -18,20 +18,20 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError
 
 from hub.errors import HubError
+from hub.kafka.protocol.primitives import API_VERSIONS, METADATA, request_header
 from hub.kafka.protocol.sockets import (
+    CLIENT,
     AuthenticationFailed,
     MechanismNotOffered,
     SaslNotExpected,
     exchange,
     let_in,
     mechanisms_of,
-    request_header,
     secured,
 )
 
 _LATELY_S = 20.0
 _OTHER_NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-_API_VERSIONS, _METADATA = 18, 3
 _MOST_BYTES = 1 << 22
 
 
@@ -212,11 +212,11 @@ class _Probe(NamedTuple):
 
     def _first_answer(self, made: socket.socket) -> ConnectDiagnosis | None:
         try:
-            exchange(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
+            exchange(made, request_header(API_VERSIONS, 0, 1, CLIENT), _MOST_BYTES)
         except OSError as error:
             return self._at_first_word(made, error)
         try:
-            exchange(made, request_header(_METADATA, 1) + struct.pack(">i", 0), _MOST_BYTES)
+            exchange(made, request_header(METADATA, 1, 1, CLIENT) + struct.pack(">i", 0), _MOST_BYTES)
         except TimeoutError:
             return None
         except OSError:  # the broker answers ApiVersions for everybody, and nothing else
@@ -237,7 +237,7 @@ class _Probe(NamedTuple):
     def _answers_openly(self) -> bool:
         try:
             with self._plain() as made:
-                exchange(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
+                exchange(made, request_header(API_VERSIONS, 0, 1, CLIENT), _MOST_BYTES)
                 return True
         except OSError:
             return False

@@ -21,16 +21,28 @@ from typing import Final, NamedTuple
 
 from awscrt.checksums import crc32c
 
+from hub.kafka.protocol.messages import plain_topics
+from hub.kafka.protocol.primitives import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    FIND_COORDINATOR,
+    METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    skip_tags,
+    take_count,
+    take_text,
+    text,
+)
 from hub.kafka.protocol.record_batch import CODEC, HEADER, HEADER_BYTES, CorruptBatch, RecordBatch, batches_in
 from hub.kafka.protocol.unpacked_size import UnpackedBounds, UnpackedSize
 from hub.record import UNREAD_HEADER, TopicPartition
-from hub.varint import signed, take_unsigned
+from hub.varint import signed
 
-FETCH, METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 1, 3, 10, 17, 18, 36
-_DESCRIBE_CLUSTER, _DESCRIBE_TOPIC_PARTITIONS = 60, 75
 CAPS: Final = {FETCH: 11, METADATA: 8, FIND_COORDINATOR: 2, SASL_HANDSHAKE: 1, SASL_AUTHENTICATE: 1}
 """The newest version of each request whose answer the proxy reads."""
-_HIDDEN: Final = {_DESCRIBE_CLUSTER, _DESCRIBE_TOPIC_PARTITIONS}
+_HIDDEN: Final = {DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS}
 _NOBODYS = 30_000  # added to the key of a hidden request: clients do not know such a key
 _OLDEST_FETCH = 4
 
@@ -46,14 +58,9 @@ Judge = Callable[[TopicPartition, RecordBatch, bool], UnpackedSize]
 def cap_versions(frame: bytearray, version: int) -> None:
     """Change an answer to ApiVersions in place. ``version``: of the request."""
     (error,) = struct.unpack_from(">h", frame, 4)
-    at, flexible = 6, version >= 3 and not error
-    if flexible:
-        count, at = take_unsigned(frame, at)
-        count -= 1
-    else:
-        (count,) = struct.unpack_from(">i", frame, at)
-        at += 4
-    for _ in range(count):
+    flexible = version >= 3 and not error
+    ranges, at = take_count(frame, 6, flexible=flexible)
+    for _ in range(ranges):
         key, least, newest = struct.unpack_from(">hhh", frame, at)
         if key in _HIDDEN:
             struct.pack_into(">h", frame, at, key + _NOBODYS)
@@ -61,21 +68,19 @@ def cap_versions(frame: bytearray, version: int) -> None:
             struct.pack_into(">h", frame, at + 4, max(least, min(newest, CAPS[key])))
         at += 6
         if flexible:
-            at = _skip_tags(frame, at)
+            at = skip_tags(frame, at)
 
 
 def with_brokers(frame: bytearray, version: int, place: Place) -> bytes:
     """Return an answer to Metadata (up to version 8) with the addresses that ``place`` gives."""
-    at = 4 + (4 if version >= 3 else 0)
-    out = bytearray(frame[: at + 4])
-    (count,) = struct.unpack_from(">i", frame, at)
-    at += 4
-    for _ in range(count):
+    start = 4 + (4 if version >= 3 else 0)
+    brokers, at = take_count(frame, start)
+    out = bytearray(frame[:at])
+    for _ in range(brokers):
         out += frame[at : at + 4]
-        out, at = _put_place(out, frame, at + 4, place)
+        at = _put_place(out, frame, at + 4, place)
         if version >= 1:
-            begin = at
-            at += 2 + max(0, struct.unpack_from(">h", frame, at)[0])  # its rack
+            begin, (_, at) = at, take_text(frame, at)  # its rack
             out += frame[begin:at]
     return bytes(out + frame[at:])
 
@@ -88,19 +93,18 @@ def with_coordinator(frame: bytearray, version: int, place: Place) -> bytes:
         return bytes(frame)
     at += 2
     if version >= 1:
-        at += 2 + max(0, struct.unpack_from(">h", frame, at)[0])
-    out, at = _put_place(frame[: at + 4], frame, at + 4, place)
+        _, at = take_text(frame, at)  # its message
+    out = frame[: at + 4]
+    at = _put_place(out, frame, at + 4, place)
     return bytes(out + frame[at:])
 
 
-def _put_place(out: bytearray, frame: bytearray, at: int, place: Place) -> tuple[bytearray, int]:
-    (size,) = struct.unpack_from(">h", frame, at)
-    host = frame[at + 2 : at + 2 + size].decode()
-    at += 2 + size
+def _put_place(out: bytearray, frame: bytearray, at: int, place: Place) -> int:
+    host, at = take_text(frame, at)
     (port,) = struct.unpack_from(">i", frame, at)
-    own_host, own_port = place(host, port)
-    text = own_host.encode()
-    return out + struct.pack(">h", len(text)) + text + struct.pack(">i", own_port), at + 4
+    own_host, own_port = place(host or "", port)
+    out += text(own_host) + struct.pack(">i", own_port)
+    return at + 4
 
 
 # ---- Fetch
@@ -118,24 +122,8 @@ def parts_of(frame: bytearray, version: int) -> Iterator[PartitionRecords]:
     """Yield the partitions of an answer to Fetch, versions 4 to 11. Raises CorruptBatch for other versions."""
     if not _OLDEST_FETCH <= version <= CAPS[FETCH]:
         raise CorruptBatch(f"an answer to Fetch of version {version}")
-    at = 8 + (6 if version >= 7 else 0)
-    (topics,) = struct.unpack_from(">i", frame, at)
-    at += 4
-    for _ in range(topics):
-        (size,) = struct.unpack_from(">h", frame, at)
-        name = frame[at + 2 : at + 2 + size].decode()
-        at += 2 + size
-        (count,) = struct.unpack_from(">i", frame, at)
-        at += 4
-        for _ in range(count):
-            (partition,) = struct.unpack_from(">i", frame, at)
-            at += 22 + (8 if version >= 5 else 0)
-            (aborted,) = struct.unpack_from(">i", frame, at)
-            at += 4 + 16 * max(0, aborted) + (4 if version >= 11 else 0)
-            (size,) = struct.unpack_from(">i", frame, at)
-            at += 4
-            yield PartitionRecords(TopicPartition(name, partition), at, at + max(0, size))
-            at += max(0, size)
+    for each in plain_topics(frame, 8 + (6 if version >= 7 else 0), version):
+        yield PartitionRecords(each.tp, each.start, each.end)
 
 
 def bounded(
@@ -239,12 +227,3 @@ def unread_record(why: str) -> bytes:
     header, text = UNREAD_HEADER.encode(), why.encode()
     sized = [signed(len(header)), header, signed(len(text)), text]
     return signed(-1) + signed(-1) + signed(1) + b"".join(sized)
-
-
-def _skip_tags(frame: bytearray, at: int) -> int:
-    count, at = take_unsigned(frame, at)
-    for _ in range(count):
-        _, at = take_unsigned(frame, at)
-        size, at = take_unsigned(frame, at)
-        at += size
-    return at

@@ -9,17 +9,20 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka.errors import KafkaError
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-_HANDSHAKE, _AUTHENTICATE = 17, 36
+from hub.kafka.protocol.primitives import SASL_AUTHENTICATE, SASL_HANDSHAKE, FrameReader, request_header, text
+
 _NO_SASL_HERE = 34  # ILLEGAL_SASL_STATE
-_CLIENT = b"hub.admin"
+CLIENT = b"hub.admin"
 _MOST_BYTES = 1 << 20
 _MOST_STEPS = 8
+_MOST_MECHANISMS = 20
 
 
 class Pipe(Protocol):
@@ -50,6 +53,10 @@ class MechanismNotOffered(OSError):
 
 class SaslNotExpected(OSError):
     """The listener does not use SASL."""
+
+
+class SaslUnfinished(OSError):
+    """The mechanism wants more steps than any has."""
 
 
 class AuthenticationFailed(OSError):
@@ -121,77 +128,73 @@ def _context(said: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
+@dataclass(frozen=True, slots=True)
+class SaslLogin:
+    """A SASL mechanism, and what it proves itself with; ``token`` returns an OAuth bearer token."""
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    token: Callable[[], str] | None = field(default=None, repr=False)
+
+
 def let_in(connection: Pipe, host: str, said: Mapping[str, str], tokens: Callable[[], str] | None) -> None:
-    """Authenticate with SASL. Raises OSError, including MechanismNotOffered, SaslNotExpected and
-    AuthenticationFailed; PeerError if there is no token.
+    """Authenticate with the SASL of settings. Raises as ``log_in``."""
+    mechanism, username = said.get("sasl.mechanism", "PLAIN"), said.get("sasl.username", "")
+    log_in(connection, host, SaslLogin(mechanism, username, said.get("sasl.password", ""), tokens))
+
+
+def log_in(connection: Pipe, host: str, login: SaslLogin) -> int:
+    """Authenticate with SASL and return the session's lifetime in milliseconds, 0 for no end (KIP-368).
+
+    Raises OSError, including MechanismNotOffered, SaslNotExpected and AuthenticationFailed; PeerError if there
+    is no token.
     """
-    name = said.get("sasl.mechanism", "PLAIN")
-    mechanisms_of(connection, name)
+    mechanisms_of(connection, login.mechanism)
     try:
-        _authenticated(connection, host, name, said, tokens)
+        return _authenticated(connection, host, login)
     except KafkaError as error:  # of the mechanism: what the broker proves of itself is wrong
-        raise AuthenticationFailed(f"{name}: {error}") from None
+        raise AuthenticationFailed(f"{login.mechanism}: {error}") from None
 
 
 def mechanisms_of(connection: Pipe, wanted: str) -> list[str]:
     """Negotiate the SASL mechanism ``wanted`` and return the mechanisms that the broker offers. Raises
     OSError, including MechanismNotOffered and SaslNotExpected.
     """
-    text = wanted.encode()
-    shaken = exchange(
-        connection, request_header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES
-    )
-    error, count = struct.unpack_from(">hi", shaken, 4)
+    answer = _asked(connection, SASL_HANDSHAKE, text(wanted))
+    error = answer.take(">h")
     if error == _NO_SASL_HERE:
         raise SaslNotExpected("it asks nobody for a name at this port")
-    offered = _texts(shaken, 10, count)
+    offered = [answer.text() for _ in range(min(answer.count(), _MOST_MECHANISMS))]
     if error:
         raise MechanismNotOffered(wanted, offered)
     return offered
 
 
-def _authenticated(
-    connection: Pipe,
-    host: str,
-    name: str,
-    said: Mapping[str, str],
-    tokens: Callable[[], str] | None,
-) -> None:
-    mechanism = get_sasl_mechanism(name)(
+def _authenticated(connection: Pipe, host: str, login: SaslLogin) -> int:
+    mechanism = get_sasl_mechanism(login.mechanism)(
         host=host,
-        sasl_mechanism=name,
-        sasl_plain_username=said.get("sasl.username", ""),
-        sasl_plain_password=said.get("sasl.password", ""),
-        sasl_oauth_token_provider=None if tokens is None else TokenProvider(tokens),
+        sasl_mechanism=login.mechanism,
+        sasl_plain_username=login.username,
+        sasl_plain_password=login.password,
+        sasl_oauth_token_provider=None if login.token is None else TokenProvider(login.token),
     )
+    lifetime_ms = 0
     for _ in range(_MOST_STEPS):
         if mechanism.is_done():
             break
-        words = mechanism.auth_bytes()
-        answer = exchange(
-            connection, request_header(_AUTHENTICATE) + struct.pack(">i", len(words)) + words, _MOST_BYTES
-        )
-        error, length = struct.unpack_from(">hh", answer, 4)
-        at = 8 + max(0, length)
+        proof = mechanism.auth_bytes()
+        answer = _asked(connection, SASL_AUTHENTICATE, struct.pack(">i", len(proof)) + proof)
+        error, message = answer.take(">h"), answer.text()
         if error:
-            raise AuthenticationFailed(
-                f"it does not let us in: {answer[8:at].decode(errors='replace') or error}"
-            )
-        (size,) = struct.unpack_from(">i", answer, at)
-        mechanism.receive(answer[at + 4 : at + 4 + max(0, size)])
+            raise AuthenticationFailed(f"it does not let us in: {message or error}")
+        mechanism.receive(answer.blob())
+        lifetime_ms = answer.take(">q")
     if not mechanism.is_authenticated():
-        raise OSError(f"{name} does not come to an end")
+        raise SaslUnfinished(f"{login.mechanism} does not come to an end")
+    return lifetime_ms
 
 
-def request_header(api: int, version: int = 1) -> bytes:
-    """Return the header of a request that all brokers since 1.0 understand."""
-    return struct.pack(">hhih", api, version, 1, len(_CLIENT)) + _CLIENT
-
-
-def _texts(frame: bytes, at: int, count: int) -> list[str]:
-    found = []
-    for _ in range(min(max(0, count), 20)):
-        (size,) = struct.unpack_from(">h", frame, at)
-        found.append(frame[at + 2 : at + 2 + size].decode(errors="replace"))
-        at += 2 + max(0, size)
-    return found
+def _asked(connection: Pipe, api: int, body: bytes) -> FrameReader:
+    """Send a request in version 1, which all brokers since 1.0 understand, and return its answer's body."""
+    return FrameReader(exchange(connection, request_header(api, 1, 1, CLIENT) + body, _MOST_BYTES), 4)

@@ -8,18 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from hub.kafka.protocol import compression
-from hub.kafka.protocol.bounded_frames import (
-    API_VERSIONS,
-    CAPS,
-    FETCH,
-    METADATA,
-    bounded,
-    cap_versions,
-    with_brokers,
-    with_coordinator,
-)
+from hub.kafka.protocol.bounded_frames import CAPS, bounded, cap_versions, with_brokers, with_coordinator
 from hub.kafka.protocol.broker_client import fetched
 from hub.kafka.protocol.compression import GZIP, NONE, ZSTD
+from hub.kafka.protocol.primitives import API_VERSIONS, FETCH, METADATA
 from hub.kafka.protocol.record_batch import (
     HEADER,
     HEADER_BYTES,

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hub.kafka.protocol.sockets import exchange, let_in, request_header
+from hub.kafka.protocol.primitives import request_header
+from hub.kafka.protocol.sockets import CLIENT, exchange, let_in
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS
 from hub.kafka.read_proxy import ReadProxy
 
@@ -73,7 +74,7 @@ def test_who_does_not_know_the_password_is_sent_away(broker: tuple[int, list[int
     assert heard == []
     with socket.create_connection((host, int(own)), 20.0) as ours:
         let_in(ours, host, told, None)
-        assert exchange(ours, request_header(_LIST_OFFSETS), 1_000)[4:] == _ANSWER
+        assert exchange(ours, request_header(_LIST_OFFSETS, 1, 1, CLIENT), 1_000)[4:] == _ANSWER
     assert heard == [_LIST_OFFSETS]
 
 
@@ -81,4 +82,4 @@ def _read_as(somebody: socket.socket, host: str, told: dict[str, str], words: st
     """Ask for records, with a password or (None) without showing any."""
     if words is not None:
         let_in(somebody, host, {**told, "sasl.password": words}, None)
-    exchange(somebody, request_header(_FETCH), 1_000)
+    exchange(somebody, request_header(_FETCH, 1, 1, CLIENT), 1_000)
