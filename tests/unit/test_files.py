@@ -19,7 +19,7 @@ from hub.files import NotRegular, read_bytes, read_text
 from hub.kafka.java_client import _text
 from hub.materializers.definition.load import definition_text, files_of, load_view, load_views
 from hub.materializers.queries.saved_queries import load_query
-from hub.schema_registry.folder import plan as folder
+from hub.schema_registry.folder import load as folder
 from hub.topics.tree.apply_plan import read_schemas
 from hub.topics.tree.tree import load
 from hub.yaml import load_mapping, load_model

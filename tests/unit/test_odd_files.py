@@ -23,7 +23,7 @@ from hub.errors import HubError
 from hub.materializers.definition.load import files_of, load_view
 from hub.materializers.golden.cases import load_golden
 from hub.replication.config import mirrors
-from hub.schema_registry.folder import plan as folder
+from hub.schema_registry.folder import load as folder
 from hub.schema_registry.policy.policy import explain, load_policies
 from hub.topics.tree import tree
 from hub.topics.tree.live_rules import LiveRules

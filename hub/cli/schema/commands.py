@@ -97,7 +97,7 @@ def register(subject: str, file: Path, output: OutputOption = Output.table) -> N
 
     Example: hub schema register shop.orders-value order.avsc
     """
-    from hub.schema_registry.folder.plan import SUFFIXES
+    from hub.schema_registry.folder.load import SUFFIXES
 
     schema_id = _registry().register(subject, _read(file), SUFFIXES.get(file.suffix, "AVRO"))
     show_one({"subject": subject, "id": schema_id}, output)

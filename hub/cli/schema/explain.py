@@ -17,7 +17,7 @@ from hub.config import Settings
 
 if TYPE_CHECKING:
     from hub.schema_registry.client.remote import RemoteRegistry
-    from hub.schema_registry.folder.plan import SchemaFile
+    from hub.schema_registry.folder.files import SchemaFile
     from hub.schema_registry.policy.policy_checks import PolicyViolation
     from hub.schema_registry.registry.rulebook import Rulebook
     from hub.schema_registry.registry.snapshot import ParsedSchema
@@ -117,7 +117,7 @@ def _registered(settings: Settings, subjects: Sequence[str]) -> tuple[SchemaFile
     from contextlib import closing
 
     from hub.schema_registry.client.remote import RemoteRegistry
-    from hub.schema_registry.folder.plan import SchemaFile
+    from hub.schema_registry.folder.files import SchemaFile
 
     with closing(RemoteRegistry(settings.registry)) as registry:
         subject = next((each for each in subjects[:-1] if _is_in(registry, each)), subjects[-1])
@@ -139,7 +139,8 @@ def _is_in(registry: RemoteRegistry, subject: str) -> bool:
 
 def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, ParsedSchema] | None:
     from hub.cli.schema.folder import declared_in
-    from hub.schema_registry.folder.plan import load, plan
+    from hub.schema_registry.folder.load import load
+    from hub.schema_registry.folder.plan import plan
     from hub.schema_registry.registry.snapshot import RegistryState
 
     folder = project / "schemas"

@@ -21,7 +21,8 @@ from hub.errors import CallerError, ConfigError, HubError, NotFound, PeerError
 
 if TYPE_CHECKING:
     from hub.schema_registry.client.remote import RemoteRegistry
-    from hub.schema_registry.folder.plan import DeclaredSchema, Folder, FolderPlan, Item
+    from hub.schema_registry.folder.files import DeclaredSchema, Folder
+    from hub.schema_registry.folder.plan import FolderPlan, Item
     from hub.schema_registry.registry.rulebook import Rulebook
     from hub.schema_registry.registry.snapshot import ParsedSchema, RegistryState
 
@@ -215,7 +216,7 @@ def _registry(settings: Settings) -> closing[RemoteRegistry]:
 
 
 def _load(settings: Settings, folder: Path | None) -> Folder:
-    from hub.schema_registry.folder.plan import load
+    from hub.schema_registry.folder.load import load
 
     found = load(folder or settings.project / "schemas", declared_in(settings.project))
     if not found.files:
@@ -230,7 +231,7 @@ def declared_in(project: Path) -> Mapping[Path, Sequence[DeclaredSchema]]:
     """Return the subjects and levels that topics.yaml declares for schema files; {} without the file. Raises
     ConfigError.
     """
-    from hub.schema_registry.folder.plan import DeclaredSchema
+    from hub.schema_registry.folder.files import DeclaredSchema
     from hub.topics.tree.tree import load
     from hub.yaml import is_there
 
@@ -294,7 +295,9 @@ def _offline_state(
 ) -> RegistryState:
     from hub.cli.git import extract
     from hub.schema_registry.client.backup import state_in
-    from hub.schema_registry.folder.plan import SETTINGS_FILE, SUFFIXES, as_state, load
+    from hub.schema_registry.folder.files import SETTINGS_FILE
+    from hub.schema_registry.folder.load import SUFFIXES, load
+    from hub.schema_registry.folder.plan import as_state
     from hub.schema_registry.registry.snapshot import RegistryState
 
     if against is not None:
@@ -320,7 +323,7 @@ def _offline_state(
 
 def _check_one(settings: Settings, subject: str, file: Path) -> None:
     from hub.errors import Conflict
-    from hub.schema_registry.folder.plan import SUFFIXES
+    from hub.schema_registry.folder.load import SUFFIXES
 
     try:
         text = file.read_text(encoding="utf-8-sig")

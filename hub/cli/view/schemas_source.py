@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hub.materializers.definition.entity_view import View
     from hub.materializers.definition.sql_view import SqlView
     from hub.schema_registry.compat.resolved_schema import SchemaSource
-    from hub.schema_registry.folder.plan import Folder, SchemaFile
+    from hub.schema_registry.folder.files import Folder, SchemaFile
 
 
 def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
@@ -48,7 +48,7 @@ def _of_folder(folder: Path, topic: str) -> Any:
     Raises ConfigError for one that cannot be read."""
     from hub.cli.schema.folder import declared_in
     from hub.materializers.types.source_formats import of_registry
-    from hub.schema_registry.folder.plan import load
+    from hub.schema_registry.folder.load import load
     from hub.schema_registry.formats import InvalidSchema
     from hub.topics.tree.tree import matches
 

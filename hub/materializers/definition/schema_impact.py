@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -23,12 +22,13 @@ from hub.materializers.definition.entity_view import EntitySource, View
 from hub.materializers.definition.sql_view import SqlView, query_of
 from hub.materializers.types.avro_types import kind
 from hub.schema_registry.describe import SchemaField, SchemaView, describe
-from hub.schema_registry.folder.diff import Types, type_text
+from hub.schema_registry.folder.avro_diff import type_text
+from hub.schema_registry.folder.diff import avro_root
 from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.formats.avro.types import AvroNode
 from hub.schema_registry.registry.snapshot import ParsedSchema
 from hub.topics.tree.tree import matches
 
-_Placed = tuple[Any, str]
 _MOST_NESTED = 64  # nesting of types; deeper levels are not checked
 
 
@@ -145,12 +145,12 @@ class ColumnBreak:
     """Changes of a column when one schema follows another. Reports nothing for schemas of two formats."""
 
     def __init__(self, old: ParsedSchema, new: ParsedSchema) -> None:
-        self._avro: tuple[Types, Types] | None = None
+        self._avro: tuple[AvroNode, AvroNode] | None = None
         self._views: tuple[SchemaView, SchemaView] | None = None
         if old.schema_type != new.schema_type:
             return
         if old.schema_type == "AVRO":
-            self._avro = Types(old), Types(new)
+            self._avro = avro_root(old), avro_root(new)
             return
         try:
             before, after = (describe(each.schema_type, each.schema, each.named) for each in (old, new))
@@ -225,70 +225,58 @@ def _field_text(field: SchemaField) -> str:
     return f"{field.shape.logical} ({field.type})" if field.shape.logical else field.type
 
 
-def _broken(before: Types, after: Types, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _broken(was: AvroNode, now: AvroNode, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield (path, change) along the path and below it, for Avro."""
-    was, now = before.root, after.root
     for depth, name in enumerate(path, 1):
-        inner = before.field(*was, name), after.field(*now, name)
+        inner = _avro_field(was, name), _avro_field(now, name)
         if inner[0] is None:  # no such column, or the path goes into a value that is not a record
             path = path[: depth - 1]
             break
         if inner[1] is None:
-            kinds = [_kind(_value(*each)[0]) for each in ((before, was), (after, now))]
-            if depth > 1 and kinds[0] != kinds[1]:
+            if depth > 1 and _kind(_value(was)) != _kind(_value(now)):
                 path = path[: depth - 1]
                 break
             yield path[:depth], "removes"
             return
         was, now = inner[0], inner[1]
     if path:
-        yield from _changed(before, after, was, now, path, ())
+        yield from _changed(was, now, path, ())
 
 
 def _changed(
-    before: Types,
-    after: Types,
-    was: _Placed,
-    now: _Placed,
-    path: tuple[str, ...],
-    within: tuple[int, ...],
+    was: AvroNode, now: AvroNode, path: tuple[str, ...], within: tuple[AvroNode, ...]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    (a, space_a), (b, space_b) = _value(before, was), _value(after, now)
-    if id(a) in within or len(within) > _MOST_NESTED:  # a type within itself
+    a, b = _value(was), _value(now)
+    if a in within or len(within) > _MOST_NESTED:  # a type within itself
         return
-    kinds = _kind(a), _kind(b)
-    if kinds[0] != kinds[1]:
-        yield path, f"changes from {type_text(was[0], was[1])} to {type_text(now[0], now[1])}"
+    if _kind(a) != _kind(b):
+        yield path, f"changes from {type_text(was)} to {type_text(now)}"
         return
-    within = (*within, id(a))
-    for part in ("items", "values"):
-        if isinstance(a, dict) and isinstance(b, dict) and part in a and part in b:
-            yield from _changed(before, after, (a[part], space_a), (b[part], space_b), path, within)
-    if kinds[0] == "record":
-        for field in a["fields"]:
-            inner = before.field(a, space_a, field["name"]), after.field(b, space_b, field["name"])
-            here = (*path, field["name"])
-            if inner[1] is None:
-                yield here, "removes"
-            elif inner[0] is not None:
-                yield from _changed(before, after, inner[0], inner[1], here, within)
+    within = (*within, a)
+    if a.kind == b.kind and a.kind in ("array", "map"):
+        yield from _changed(a.item, b.item, path, within)
+    for field in a.fields:
+        inner, here = _avro_field(b, field.name), (*path, field.name)
+        if inner is None:
+            yield here, "removes"
+        else:
+            yield from _changed(field.type, inner, here, within)
 
 
-def _value(types: Types, placed: _Placed) -> _Placed:
-    """Return the type besides null, with its name resolved."""
-    found, space = types.resolved(*placed)
-    if isinstance(found, list):
-        branches = [each for each in found if each != "null"]
-        if len(branches) == 1:
-            return types.resolved(branches[0], space)
-    return found, space
+def _avro_field(node: AvroNode, name: str) -> AvroNode | None:
+    """Return the type of a record's field, through a union with null; None when there is no such field."""
+    return next((each.type for each in _value(node).fields if each.name == name), None)
 
 
-def _kind(schema: Any) -> str:
+def _value(node: AvroNode) -> AvroNode:
+    """Return the type besides null."""
+    branches = [each for each in node.branches if each.kind != "null"]
+    return branches[0] if len(branches) == 1 else node
+
+
+def _kind(node: AvroNode) -> str:
     """Return the kind of values that the view's SQL sees; for other types, the type itself."""
-    if isinstance(schema, list):
-        return f"union of {len(schema)}"
-    found = kind(schema)
-    if found != "other":
-        return found
-    return schema if isinstance(schema, str) else str(schema["type"])
+    if node.kind == "union":
+        return f"union of {len(node.inner)}"
+    found = kind(node.spec or node.kind)
+    return found if found != "other" else node.kind

@@ -11,7 +11,8 @@ from typing import Any
 
 from hub.schema_registry.compat.compatibility import Incompatibility
 from hub.schema_registry.describe import describe
-from hub.schema_registry.folder.plan import Folder, SchemaFile, SchemaRequirements, reason_at
+from hub.schema_registry.folder.files import Folder, SchemaFile
+from hub.schema_registry.folder.plan import SchemaRequirements, reason_at
 from hub.schema_registry.policy.policy import Effective
 from hub.schema_registry.policy.policy_checks import CheckContext, PolicyViolation
 from hub.schema_registry.registry.rulebook import Rulebook

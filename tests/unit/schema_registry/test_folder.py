@@ -16,15 +16,9 @@ from samples import fast_or
 from hub.errors import ConfigError, Conflict
 from hub.schema_registry.compat.compatibility import Incompatibility
 from hub.schema_registry.folder.apply import MemoryRegistry, apply
-from hub.schema_registry.folder.plan import (
-    DeclaredSchema,
-    Folder,
-    SchemaRequirements,
-    Status,
-    as_state,
-    load,
-    plan,
-)
+from hub.schema_registry.folder.files import DeclaredSchema, Folder
+from hub.schema_registry.folder.load import load
+from hub.schema_registry.folder.plan import SchemaRequirements, Status, as_state, plan
 from hub.schema_registry.folder.rules import rules_of, with_levels
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.policy.policy import Policies

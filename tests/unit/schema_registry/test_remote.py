@@ -18,7 +18,8 @@ from hub.log import MemoryCluster
 from hub.schema_registry.client.registry_client import RegistryClient
 from hub.schema_registry.client.remote import RemoteRegistry
 from hub.schema_registry.folder.apply import apply
-from hub.schema_registry.folder.plan import FolderPlan, load, plan
+from hub.schema_registry.folder.load import load
+from hub.schema_registry.folder.plan import FolderPlan, plan
 from hub.schema_registry.folder.rules import rules_of
 from hub.schema_registry.http import levels_routes
 from hub.schema_registry.http.routes import create_router
