@@ -325,8 +325,8 @@ BUGS: dict[str, Bug] = {
     ),
     "the offset map is written one off": Bug(
         "hub.replication.maps.offset_map",
-        "_put(encoded, _zigzag(run.target - target))",
-        "_put(encoded, _zigzag(max(0, run.target - target - 1)))",
+        "put_signed(run.target - target, encoded)",
+        "put_signed(max(0, run.target - target - 1), encoded)",
         _MIRROR,
         ("check_mirror",),
     ),

@@ -16,7 +16,7 @@ from hub.record import TopicPartition
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
-class Connection(Protocol):
+class RequestSender(Protocol):
     """Where requests are sent."""
 
     def version(self, api: int, wanted: int, least: int = 0) -> int: ...
@@ -61,7 +61,7 @@ _NO_SESSION = struct.pack(">ii", 0, -1)
 
 
 def send_fetch(
-    connection: Connection,
+    connection: RequestSender,
     wanted: Sequence[FetchFrom],
     *,
     max_wait_ms: int,
@@ -172,7 +172,7 @@ _PRODUCED = struct.Struct(">ihqqq")
 
 
 def send_produce(
-    connection: Connection,
+    connection: RequestSender,
     transactional_id: str | None,
     batches: Sequence[tuple[TopicPartition, bytes | bytearray | memoryview]],
     timeout_s: float,
@@ -217,6 +217,6 @@ def produced(frame: bytearray, at: int, version: int = _PRODUCE_VERSION) -> list
     return found
 
 
-def produce_version(connection: Connection) -> int:
+def produce_version(connection: RequestSender) -> int:
     """Return the version in which ``send_produce`` sends."""
     return connection.version(PRODUCE, _PRODUCE_VERSION, 7)

@@ -466,5 +466,5 @@ def test_the_checker_does_little_work_for_hostile_bytes() -> None:
 
 
 def test_the_checker_reads_blocks_with_their_size() -> None:
-    check = checker({"type": "map", "values": "int"}, {})
+    check = checker(types_of({"type": "map", "values": "int"}))
     assert check(b"\x01\x06\x02a\x02\x00", 0) == 6
