@@ -17,7 +17,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class RequestSender(Protocol):
-    """Where requests are sent."""
+    """Port to a connection that sends requests."""
 
     def version(self, api: int, wanted: int, least: int = 0) -> int: ...
 

@@ -130,7 +130,7 @@ def _context(said: Mapping[str, str]) -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class SaslLogin:
-    """A SASL mechanism, and what it proves itself with; ``token`` returns an OAuth bearer token."""
+    """A SASL mechanism with its credentials; ``token`` returns an OAuth bearer token."""
 
     mechanism: str
     username: str = ""

@@ -1,4 +1,4 @@
-"""[core] How a cluster is reached: addresses, credentials, and for how long its brokers may be silent."""
+"""[core] Access to a cluster: addresses, credentials, and the silence that its brokers may keep."""
 
 from __future__ import annotations
 
