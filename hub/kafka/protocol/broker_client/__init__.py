@@ -11,9 +11,18 @@ errors.py        Kafka's error codes as errors
 """
 
 from hub.kafka.protocol.broker_client.access import ClusterAccess, Patience
-from hub.kafka.protocol.broker_client.cluster import EARLIEST, BrokerCluster, EpochEnd, Leader
+from hub.kafka.protocol.broker_client.cluster import (
+    EARLIEST,
+    LATEST,
+    BrokerCluster,
+    EpochEnd,
+    Leader,
+    TopicMetadata,
+    topic_id_text,
+)
 from hub.kafka.protocol.broker_client.connection import BrokerConnection
 from hub.kafka.protocol.broker_client.errors import (
+    MESSAGE_TOO_LARGE,
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC,
     UNKNOWN_TOPIC_ID,
@@ -31,6 +40,7 @@ from hub.kafka.protocol.messages import (
     READ_UNCOMMITTED,
     Fetched,
     FetchFrom,
+    Produced,
     fetched,
     produce_version,
     produced,
@@ -40,6 +50,8 @@ from hub.kafka.protocol.messages import (
 
 __all__ = [
     "EARLIEST",
+    "LATEST",
+    "MESSAGE_TOO_LARGE",
     "NOBODY",
     "OFFSET_OUT_OF_RANGE",
     "READ_COMMITTED",
@@ -58,7 +70,9 @@ __all__ = [
     "Leader",
     "PartitionsRefused",
     "Patience",
+    "Produced",
     "Producer",
+    "TopicMetadata",
     "TransactionLost",
     "Transactions",
     "fetched",
@@ -67,5 +81,6 @@ __all__ = [
     "raise_for",
     "send_fetch",
     "send_produce",
+    "topic_id_text",
     "translated",
 ]
