@@ -72,10 +72,9 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/metrics": {"GET": METRICS},
     "/openapi.json": {"GET": LISTED, "HEAD": LISTED},
     "/docs": {"GET": LISTED},
-    # Documentation is no secret: who cannot sign in needs it most.
-    "/help": {"GET": OPEN},
-    "/help/images/{name}": {"GET": OPEN},
-    "/help/{name:path}": {"GET": OPEN},
+    "/help": {"GET": LISTED},
+    "/help/images/{name}": {"GET": LISTED},
+    "/help/{name:path}": {"GET": LISTED},
     # the registry: see hub/schema_registry/http/access_rules.py
     **{
         path: dict.fromkeys(_ANY_METHOD, LISTED)

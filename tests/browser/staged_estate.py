@@ -19,6 +19,7 @@ from hub.alerts.model.state_machine import AlertingState, Silence, step
 from hub.alerts.snapshot import AlertSnapshot as KnownAlerts
 from hub.alerts.snapshot import RuleStatus
 from hub.api.app import on_hub_error
+from hub.api.help_pages import add_help
 from hub.errors import CallerError, HubError, NotFound
 from hub.log import LogDir, PartitionReplicas, Placement
 from hub.observability.cluster.connect import WorkerAnswer, connect_of, connectors_of
@@ -192,6 +193,7 @@ class StagedEstate(StagedHub):
         app.add_exception_handler(HubError, on_hub_error)
         before = len(app.router.routes)
         app.include_router(create_router(estate))
+        add_help(app)
         app.include_router(alert_routes.create_router(self.alerts))
         app.include_router(latency_routes.create_router(StagedLatency(self)))
         routes = app.router.routes

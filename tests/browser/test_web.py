@@ -49,6 +49,9 @@ PAGES = {
     "query": "/query",
     "search": "/search?q=order",
     "not found": "/topics/no.such.topic",
+    "help": "/help",
+    "help page": "/help/how-to/test-a-view",
+    "no help": "/help/no-such-page",
 }
 PEOPLE = {
     "type": "record",

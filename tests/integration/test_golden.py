@@ -43,6 +43,24 @@ def test_the_examples_pass(spark_session: SparkSession, tmp_path: Path, example:
             assert differences(case, runs.run(file.view, case)) == [], name
 
 
+@pytest.mark.parametrize("tutorial", ["first-view", "cdc-to-customer-360"])
+def test_the_tests_of_the_tutorials_pass(spark_session: SparkSession, tmp_path: Path, tutorial: str) -> None:
+    text = (EXAMPLES.parent / f"docs/tutorials/{tutorial}.md").read_text()
+    blocks = re.findall(
+        r"^```(?:yaml|json)\n(?:#|//) [a-z]+/(\S+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    )
+    for name, body in blocks:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(body)
+    runs = runner(spark_session, tmp_path, tmp_path)
+    (file,) = [
+        load_golden(path, {view.name: view for view in load_views(tmp_path)})
+        for path in golden_files(tmp_path)
+    ]
+    for name, case in file.tests.items():
+        assert differences(case, runs.run(file.view, case)) == [], name
+
+
 def test_the_functions_that_are_known_without_spark_are_those_that_spark_has(
     spark_session: SparkSession,
 ) -> None:

@@ -98,9 +98,13 @@ def test_every_page_of_a_real_server_answers(hub_server: str, topic: str) -> Non
             "/mirrors",
             "/query",
             "/search?q=flight",
+            "/help",
+            "/help/how-to/test-a-view",
+            "/help/reference/errors",
         ):
             answer = http.get(path, headers=HTML)
             assert answer.status_code == 200 and "<main" in answer.text, path
+            assert '<a href="/help"' in answer.text, path
         assert http.get("/topics/no.such", headers=HTML).status_code == 404
         assert http.get("/no/such/page", headers=HTML).status_code == 404
         assert "openapi" in http.get("/docs", headers=HTML).text
