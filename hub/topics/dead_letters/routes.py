@@ -64,29 +64,44 @@ class DismissBody(BaseModel):
 
 def create_router(letters: DeadLetters) -> APIRouter:
     """Build the dead-letter routes for one cluster."""
-    router = APIRouter(tags=["dead letters"])
-    room = threading.BoundedSemaphore(_MOST_AT_ONCE)
+    router, api = APIRouter(tags=["dead letters"]), _DeadLetterRoutes(letters)
+    router.get("/dlq")(api.counts)
+    router.get("/dlq/{topic}")(api.listed)
+    router.get("/dlq/{topic}/{partition}/{offset}")(api.shown)
+    router.post("/dlq/{topic}/{partition}/{offset}/repair")(api.repair)
+    router.post("/dlq/{topic}/{partition}/{offset}/replay")(api.replay)
+    router.post("/dlq/{topic}/{partition}/{offset}/dismiss")(api.dismiss)
+    return router
+
+
+class _DeadLetterRoutes:
+    """Handlers of the routes. Few requests run at a time: each reads whole topics in one of the server's
+    threads.
+    """
+
+    def __init__(self, letters: DeadLetters) -> None:
+        self._letters = letters
+        self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     @contextmanager
-    def admitted() -> Iterator[None]:
-        if not room.acquire(blocking=False):
+    def _admitted(self) -> Iterator[None]:
+        if not self._room.acquire(blocking=False):
             raise PeerError(f"{_MOST_AT_ONCE} requests read dead letters already", hint="try again")
         try:
             yield
         finally:
-            room.release()
+            self._room.release()
 
-    @router.get("/dlq")
-    def counts(topic: str | None = None) -> Response:
+    def counts(self, topic: str | None = None) -> Response:
         """One row a topic that has dead letters: by state, reason, producer, view, and how old."""
-        with admitted():
+        with self._admitted():
             if topic is not None:
-                reads_all(letters.resolved(topic))
-            rows, complete = letters.heaps(topic)
+                reads_all(self._letters.resolved(topic))
+            rows, complete = self._letters.heaps(topic)
         return _json({"topics": [row for row in rows if sees_topic(row["topic"])], "complete": complete})
 
-    @router.get("/dlq/{topic}")
     def listed(
+        self,
         topic: str,
         state: State | None = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
@@ -96,24 +111,22 @@ def create_router(letters: DeadLetters) -> APIRouter:
         ``next`` of the
         page before; an answer has 8 MB at most, or one letter."""
         behind = None if after is None else RecordPlace.parse(after)
-        with admitted():
-            named = letters.resolved(topic)
+        with self._admitted():
+            named = self._letters.resolved(topic)
             reads_all(named)
-            found = letters.letters(named)
+            found = self._letters.letters(named)
         wanted = ("open", "repaired") if state is None else (state,)
         chosen = (each for each in found.letters if each.state in wanted)
         made = page(chosen, dead_letter_row, limit, MOST_ANSWER_BYTES, behind)
         following = None if made.after is None else str(made.after)
         return _json({"letters": made.rows, "more": made.more, "next": following, "complete": found.complete})
 
-    @router.get("/dlq/{topic}/{partition}/{offset}")
-    def shown(topic: str, partition: int, offset: int) -> Response:
+    def shown(self, topic: str, partition: int, offset: int) -> Response:
         """One letter, as far as it can be decoded."""
-        with admitted():
-            return _json(letters.show(RecordPlace(topic, partition, offset)))
+        with self._admitted():
+            return _json(self._letters.show(RecordPlace(topic, partition, offset)))
 
-    @router.post("/dlq/{topic}/{partition}/{offset}/repair")
-    def repair(topic: str, partition: int, offset: int, body: RepairBody) -> Response:
+    def repair(self, topic: str, partition: int, offset: int, body: RepairBody) -> Response:
         """Make the event right; with ``dry_run`` the answer says what it would be."""
         whole_event = "value" in body.model_fields_set
         if whole_event and body.set is not None:
@@ -126,32 +139,30 @@ def create_router(letters: DeadLetters) -> APIRouter:
         if change is None and body.schema_id is None and body.key is None:
             raise CallerError("nothing says what is to be repaired", hint="set, value, schema_id or key")
         how = Repair(change, body.schema_id, body.key)
-        with admitted():
+        with self._admitted():
             place = RecordPlace(topic, partition, offset)
-            (row,) = letters.repair([place], how, done_by(body.by), why=body.why, dry_run=body.dry_run)
+            (row,) = self._letters.repair([place], how, done_by(body.by), why=body.why, dry_run=body.dry_run)
         return _json(row)
 
-    @router.post("/dlq/{topic}/{partition}/{offset}/replay")
-    def replay(topic: str, partition: int, offset: int, body: ReplayBody | None = None) -> Response:
+    def replay(self, topic: str, partition: int, offset: int, body: ReplayBody | None = None) -> Response:
         """Append the event to the topic that it is from. A second time nothing is appended: ``done`` is
         ``before``.
         """
         asked = body or ReplayBody()
-        with admitted():
+        with self._admitted():
             place = RecordPlace(topic, partition, offset)
-            (row,) = letters.replay([place], done_by(asked.by), as_is=asked.as_is, dry_run=asked.dry_run)
+            (row,) = self._letters.replay(
+                [place], done_by(asked.by), as_is=asked.as_is, dry_run=asked.dry_run
+            )
         return _json(row)
 
-    @router.post("/dlq/{topic}/{partition}/{offset}/dismiss")
-    def dismiss(topic: str, partition: int, offset: int, body: DismissBody | None = None) -> Response:
+    def dismiss(self, topic: str, partition: int, offset: int, body: DismissBody | None = None) -> Response:
         """Nothing is to be done about the letter."""
         asked = body or DismissBody()
-        with admitted():
+        with self._admitted():
             place = RecordPlace(topic, partition, offset)
-            (row,) = letters.dismiss([place], done_by(asked.by), why=asked.why, undo=asked.undo)
+            (row,) = self._letters.dismiss([place], done_by(asked.by), why=asked.why, undo=asked.undo)
         return _json(row)
-
-    return router
 
 
 def _json(body: object) -> Response:

@@ -48,23 +48,33 @@ class _Route(APIRoute):
 
 def create_router(gateway: Gateway) -> APIRouter:
     """Build the routes for a running gateway."""
-    router = APIRouter(route_class=_Route, tags=["produce"])
+    router, api = APIRouter(route_class=_Route, tags=["produce"]), _GatewayRoutes(gateway)
+    router.get("/v3/clusters")(api.clusters)
+    router.get("/v3/clusters/{cluster_id}")(api.cluster)
+    router.get("/v3/clusters/{cluster_id}/topics")(api.topics)
+    router.post("/v3/clusters/{cluster_id}/topics/{topic}/records")(api.records)
+    router.post("/topics/{topic}/events")(api.events)
+    return router
 
-    @router.get("/v3/clusters")
-    async def clusters(request: Request) -> Response:
-        cluster_id = await run_in_threadpool(gateway.cluster_id)
+
+class _GatewayRoutes:
+    """Handlers of the routes."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def clusters(self, request: Request) -> Response:
+        cluster_id = await run_in_threadpool(self._gateway.cluster_id)
         url = f"{_base(request)}/v3/clusters"
         return _listed("KafkaClusterList", url, [_cluster(url, cluster_id)])
 
-    @router.get("/v3/clusters/{cluster_id}")
-    async def cluster(request: Request, cluster_id: str) -> Response:
-        found = await this_cluster(cluster_id)
+    async def cluster(self, request: Request, cluster_id: str) -> Response:
+        found = await self._this_cluster(cluster_id)
         return _json(_cluster(f"{_base(request)}/v3/clusters", found))
 
-    @router.get("/v3/clusters/{cluster_id}/topics")
-    async def topics(request: Request, cluster_id: str) -> Response:
-        found = await this_cluster(cluster_id)
-        known = await run_in_threadpool(gateway.cluster.topics)
+    async def topics(self, request: Request, cluster_id: str) -> Response:
+        found = await self._this_cluster(cluster_id)
+        known = await run_in_threadpool(self._gateway.cluster.topics)
         url = f"{_base(request)}/v3/clusters/{found}/topics"
         listed = [
             {
@@ -84,35 +94,33 @@ def create_router(gateway: Gateway) -> APIRouter:
         ]
         return _listed("KafkaTopicList", url, listed)
 
-    @router.post("/v3/clusters/{cluster_id}/topics/{topic}/records")
-    async def records(request: Request, cluster_id: str, topic: str) -> Response:
+    async def records(self, request: Request, cluster_id: str, topic: str) -> Response:
         """One record or many; see docs/how-to/write-events-over-http.md."""
         if cluster_id != _THIS:
-            await this_cluster(cluster_id)
-        return await produce(request, topic, "record", None)
+            await self._this_cluster(cluster_id)
+        return await self._produce(request, topic, "record", None)
 
-    @router.post("/topics/{topic}/events")
-    async def events(request: Request, topic: str, key: str | None = None) -> Response:
+    async def events(self, request: Request, topic: str, key: str | None = None) -> Response:
         """One event, an array of them, or JSON lines. ``key`` names the field (or its path, with dots) whose
         value is the key; unsaid, the one that topics.yaml declares for the topic."""
         if key is None:
-            key = declared_key(gateway, topic)
-        return await produce(request, topic, "event", key)
+            key = declared_key(self._gateway, topic)
+        return await self._produce(request, topic, "event", key)
 
-    async def this_cluster(asked: str) -> str:
-        found = await run_in_threadpool(gateway.cluster_id)
+    async def _this_cluster(self, asked: str) -> str:
+        found = await run_in_threadpool(self._gateway.cluster_id)
         if asked not in (_THIS, found):
             raise NotFound(f'cluster "{asked[:80]}" is not this one', hint=f'this one is "{found}", or "-"')
         return found
 
-    async def produce(request: Request, topic: str, form: Any, key_field: str | None) -> Response:
+    async def _produce(self, request: Request, topic: str, form: Any, key_field: str | None) -> Response:
         given = request.headers.get("idempotency-key")
         key = None if given is None else checked_key(given)
         # Pass the trace on to the record even if this server records no traces.
         told = request.headers
         trace = ACTIVE.get() or parse(told.get("traceparent"), told.get("tracestate"))
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-        slot = gateway.admit(_announced(request))
+        slot = self._gateway.admit(_announced(request))
         try:
             body = await _read(request, slot)
         except BaseException:
@@ -123,9 +131,7 @@ def create_router(gateway: Gateway) -> APIRouter:
         )
         # Shielded: a client that disconnects must not cancel the answer for another request with the same
         # key.
-        return _answered(await asyncio.shield(asyncio.wrap_future(gateway.submit(asked, slot))))
-
-    return router
+        return _answered(await asyncio.shield(asyncio.wrap_future(self._gateway.submit(asked, slot))))
 
 
 def declared_key(gateway: Gateway, topic: str) -> str | None:
