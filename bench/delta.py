@@ -19,8 +19,10 @@ import pyarrow as pa
 
 from hub.config import Settings
 from hub.materializers.planning.delta_plan import Table
-from hub.materializers.spark import delta_engine
 from hub.materializers.spark import session as spark
+from hub.materializers.spark.delta.catalog import prepare, row_schema
+from hub.materializers.spark.delta.state import DeltaState
+from hub.materializers.spark.delta_engine import DeltaRun
 from hub.materializers.spark.slots import Slots
 
 TABLES = [
@@ -68,13 +70,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hub-bench-") as folder:
         settings = Settings(home=Path(folder), project=Path(folder), spark_master="local[2]")
         session, gateway = spark.open_session(settings, Slots(2, 2, 2))
-        made = delta_engine.prepare(session, SQL, TABLES, ["order_id"])
-        schema = delta_engine.row_schema(session, made)
+        made = prepare(session, SQL, TABLES, ["order_id"])
+        schema = row_schema(session, made)
         print(f"{'rows':>9} {'first batch':>12} {'rows/s':>8} {'ms/batch':>9} {'touched/s':>9}  parts, ms")
         for rows in given.rows:
             chance = random.Random(rows)
-            state = delta_engine.DeltaState(Path(folder) / str(rows))
-            run = delta_engine.DeltaRun(session, made, state, 1, schema=schema, schema_id=1)
+            state = DeltaState(Path(folder) / str(rows))
+            run = DeltaRun(session, made, state, 1, schema=schema, schema_id=1)
             customers = rows // 10
             first = {
                 "orders": orders(list(range(rows)), customers, chance),

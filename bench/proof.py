@@ -25,8 +25,9 @@ from postgres import BINARIES, Postgres
 from hub.kafka import KafkaCluster
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.open_store import open_store
-from hub.materializers.verification.continuous_check import ContinuousVerifier, VerifiableView
+from hub.materializers.verification.continuous_check import ContinuousVerifier
 from hub.materializers.verification.fingerprint import VerificationState
+from hub.materializers.verification.turns import VerifiableView
 
 WIDTH = "wide"
 

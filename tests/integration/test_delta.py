@@ -6,7 +6,7 @@ import functools
 import io
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,16 +18,21 @@ import orjson
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from hub.errors import CallerError, HubFault, PeerError
-from hub.log import MemoryCluster, MemoryWriter
+from hub.errors import CallerError, ConfigError, HubFault, PeerError
+from hub.log import MemoryCluster, MemoryWriter, Writer
+from hub.materializers.definition.declared import CHANGELOG_PREFIX
 from hub.materializers.planning.delta_plan import STREAM_KEY, Table
 from hub.materializers.spark import delta_engine
-from hub.materializers.spark.delta_engine import DeltaRun, DeltaState, Emitted, prepare
+from hub.materializers.spark.delta.catalog import prepare, row_schema
+from hub.materializers.spark.delta.emitted import Emitted, emit
+from hub.materializers.spark.delta.stage_query import loose
+from hub.materializers.spark.delta.state import DeltaState
+from hub.materializers.spark.delta_engine import DeltaRun
 from hub.record import NewRecord, Positions, Record
 
 ORDERS = Table(
@@ -304,6 +309,39 @@ class World:
 
 
 @functools.cache
+def foreach_batch(
+    run: DeltaRun, writer: Writer, positions: Callable[[int], str] = lambda batch_id: ""
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``writeStream.foreachBatch``: rows of ``tagged`` → step → changelog.
+
+    It returns when the log has all records.
+    """
+    topic = CHANGELOG_PREFIX + run.plan.view.name
+
+    def take(rows: DataFrame, batch_id: int) -> None:
+        emit(run.step(batch_id, delta_engine.split(run, rows.toArrow()), positions(batch_id)), writer, topic)
+
+    return take
+
+
+def tagged(run: DeltaRun, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Return all inputs' changes as one frame, because one query has one sink.
+
+    Each input has a struct column ``i_<input>``, null in other inputs' rows. An input's frame has its
+    columns, key, ``_deleted`` and ``_order``; it may be a stream.
+    """
+    union: DataFrame | None = None
+    for name, frame in inputs.items():
+        ready = run.with_derived(name, frame)
+        one = ready.select(
+            F.struct(*(F.col(f"`{each}`") for each in ready.columns)).alias(f"i_{name.lower()}")
+        )
+        union = one if union is None else union.unionByName(one, allowMissingColumns=True)
+    if union is None:
+        raise ConfigError(f'view "{run.plan.view.name}" has no inputs')
+    return loose(union)
+
+
 def schema_of(session: SparkSession, table_name: str, changes: bool) -> StructType:
     (table,) = (each for each in TABLES if each.name == table_name)
     types = {**table.columns}
@@ -322,7 +360,7 @@ def arrow(
     if "amount" in schema.names:
         rows = [{**row, "amount": row["amount"] and pa.scalar(row["amount"]).cast(pa.decimal128(10, 2)).as_py()} for row in rows]  # fmt: skip
     made = pa.Table.from_pylist(list(rows), shape)
-    if run is None or not run.input_columns(table.name):
+    if run is None or not run.derived(table.name):
         return made
     return run.with_derived(table.name, session.createDataFrame(made, schema)).toArrow()
 
@@ -355,7 +393,7 @@ def recomputed(session: SparkSession, world: World, sql: str) -> list[dict[str, 
         )
         shown = shown.select(*table.columns)
         shown.createOrReplaceTempView(table.name)
-    return delta_engine.loose(fresh.sql(sql)).toArrow().to_pylist()
+    return loose(fresh.sql(sql)).toArrow().to_pylist()
 
 
 def ordered(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -430,7 +468,7 @@ def test_a_batch_asked_for_again_gives_the_same_rows_and_versions(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
     made = prepare(spark_session, JOINED, TABLES, ["order_id"])
-    schema = delta_engine.row_schema(spark_session, made)
+    schema = row_schema(spark_session, made)
 
     def opened() -> DeltaRun:
         return DeltaRun(spark_session, made, DeltaState(tmp_path, "plan"), 3, schema=schema, schema_id=7)
@@ -678,7 +716,7 @@ def test_a_stream_that_dies_and_starts_again_writes_every_row_once(
 ) -> None:
     """Spark's own checkpoint and replay: foreachBatch over two streams, killed in its second batch."""
     made = prepare(spark_session, JOINED, TABLES, ["order_id"])
-    schema = delta_engine.row_schema(spark_session, made)
+    schema = row_schema(spark_session, made)
     cluster = MemoryCluster()
     cluster.create_topic("views.view", partitions=1, config={}, replication_factor=1)
 
@@ -694,8 +732,8 @@ def test_a_stream_that_dies_and_starts_again_writes_every_row_once(
             for table in made.tables
         }
         query = (
-            delta_engine.tagged(run, streams)
-            .writeStream.foreachBatch(delta_engine.foreach_batch(run, writer))
+            tagged(run, streams)
+            .writeStream.foreachBatch(foreach_batch(run, writer))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()

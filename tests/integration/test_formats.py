@@ -14,7 +14,7 @@ from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.definition.load import load_view
 from hub.materializers.golden.values import encoder_of
 from hub.materializers.spark.dataframes import Input, SchemaAnswers, judged
-from hub.materializers.spark.sql_stream import EVENTS
+from hub.materializers.spark.sql_rows import EVENTS
 from hub.materializers.types.source_formats import declared
 from hub.record import NewRecord
 

@@ -158,7 +158,7 @@ BUGS: dict[str, Bug] = {
         _ROWS,
     ),
     "an event that cannot be read is a row of nulls": Bug(
-        "hub.materializers.spark.sql_stream",
+        "hub.materializers.spark.sql_rows",
         'F.col(WHY).isNull() & ~F.col("_deleted")).drop(',
         '~F.col("_deleted")).drop(',
         ("records that no schema can read",),

@@ -13,7 +13,8 @@ from hub.cli.view.schemas_source import schemas_of
 from hub.help.pages import slug
 from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.load import load_view
-from hub.materializers.definition.sql_view import SqlSource, SqlView, checked
+from hub.materializers.definition.sql_checks import checked
+from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_inputs import planned
 from hub.observability.web.pages.monitor.views import ways

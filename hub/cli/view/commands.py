@@ -21,8 +21,9 @@ from hub.errors import CallerError, ConfigError, HubError, NotFound, nearest
 if TYPE_CHECKING:
     from hub.config import Settings
     from hub.materializers.definition.entity_view import View
-    from hub.materializers.definition.sql_view import Query, SqlView
-    from hub.materializers.planning.classify import Classified
+    from hub.materializers.definition.sql_query import Query
+    from hub.materializers.definition.sql_view import SqlView
+    from hub.materializers.planning.classified import Classified
 
 app = typer.Typer(
     help="Views: list, show, check, explain and test their files, prove their stores, swap their versions.",
@@ -105,7 +106,8 @@ def validate(
 def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView) -> str:
     """Return the summary of a valid view, as far as its file shows. Raises ConfigError."""
     from hub.materializers.definition.entity_plan import shape
-    from hub.materializers.definition.sql_view import SqlView, checked
+    from hub.materializers.definition.sql_checks import checked
+    from hub.materializers.definition.sql_view import SqlView
     from hub.materializers.planning.classify import classify
     from hub.materializers.planning.delta_inputs import planned
     from hub.materializers.sql_rules.checks import slow_patterns
@@ -342,7 +344,7 @@ def _grouped(folder: Path, view: View | SqlView) -> dict[str, object]:
 
 def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
     """Return the ``explain`` report of a SQL view."""
-    from hub.materializers.definition.sql_view import checked
+    from hub.materializers.definition.sql_checks import checked
     from hub.materializers.planning.classify import classify
 
     found = classify(checked(view, schemas))
@@ -426,7 +428,8 @@ def _unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
 def _check_columns(folder: Path, query: Query) -> None:
     """Check that the views which a view reads have the columns it uses, as far as their files show."""
     from hub.materializers.definition.load import load_view, view_files
-    from hub.materializers.definition.sql_view import SqlView, checked
+    from hub.materializers.definition.sql_checks import checked
+    from hub.materializers.definition.sql_view import SqlView
 
     files = {file.stem: file for file in view_files(folder)}
     for name, source in query.view.sources.items():

@@ -34,7 +34,7 @@ from hub.materializers.progress.store_reports import (
 from hub.materializers.stores.open_store import kind_of, open_store, shown
 from hub.materializers.stores.sql_store import Store
 from hub.materializers.stores.store import ViewStore
-from hub.materializers.verification.continuous_check import VerifiableView
+from hub.materializers.verification.turns import VerifiableView
 from hub.materializers.versions.version_records import versions_of
 from hub.materializers.versions.versions import PREFIX as VERSIONS
 from hub.materializers.versions.versions import Versions

@@ -18,7 +18,9 @@ from hub.materializers.definition.declared import META, changelog_of
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import view_of
 from hub.materializers.definition.schema_impact import columns_by_field
-from hub.materializers.definition.sql_view import SqlView, query_of, trees_of
+from hub.materializers.definition.sql_checks import query_of
+from hub.materializers.definition.sql_text import trees_of
+from hub.materializers.definition.sql_view import SqlView
 
 MadeOf = dict[str, tuple[tuple[str, str], ...]]
 

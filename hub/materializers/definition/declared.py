@@ -21,7 +21,8 @@ from hub.errors import nearest
 from hub.materializers.definition import python_functions as transforms
 from hub.materializers.definition.python_functions import Function
 from hub.materializers.types.avro_types import PROOF, AvroType, Kind
-from hub.materializers.types.source_formats import TYPE_NAMES, UnknownType, declared, of_ddl
+from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
+from hub.materializers.types.source_formats import declared
 from hub.topics.tree.tree import LatencyNode, duration_ms
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]

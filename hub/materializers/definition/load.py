@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import orjson
 
 from hub.errors import ConfigError, nearest
 from hub.files import read_text
 from hub.materializers.definition import python_functions
-from hub.yaml import kept_to, load_model, place, places
-
-if TYPE_CHECKING:
-    from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.definition.entity_view import View
+from hub.materializers.definition.sql_checks import readable
+from hub.materializers.definition.sql_view import SqlView
+from hub.yaml import kept_to, load_model, place, places
 
 
 def load_view(path: Path) -> View | SqlView:
@@ -30,8 +28,6 @@ def load_view(path: Path) -> View | SqlView:
 
 def _load_view(path: Path) -> View | SqlView:
     if ("sql",) in places(path):
-        from hub.materializers.definition.sql_view import SqlView
-
         view: View | SqlView = load_model(path, SqlView)
     else:
         view = load_model(path, View)
@@ -43,8 +39,6 @@ def _load_view(path: Path) -> View | SqlView:
         )
     view = _with_functions(path, view)
     if not isinstance(view, View):
-        from hub.materializers.definition.sql_view import readable
-
         readable(path, view)
     return view
 
@@ -99,8 +93,6 @@ def definition_text(path: Path) -> str:
 def view_of(body: str) -> View | SqlView:
     """Load a view that was checked before from the JSON of ``body_of``."""
     if "sql" in orjson.loads(body):
-        from hub.materializers.definition.sql_view import SqlView
-
         return SqlView.model_validate_json(body)
     return View.model_validate_json(body)
 

@@ -23,7 +23,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from hub.errors import ConfigError, nearest
-from hub.materializers.types.source_formats import TYPE_NAMES, UnknownType, of_ddl
+from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
 
 MOST_CHARACTERS = 100_000
 _MOST_PARAMETERS = 16

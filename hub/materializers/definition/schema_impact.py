@@ -19,7 +19,8 @@ from sqlglot.errors import SqlglotError
 
 from hub.materializers.definition.declared import META
 from hub.materializers.definition.entity_view import EntitySource, View
-from hub.materializers.definition.sql_view import SqlView, query_of
+from hub.materializers.definition.sql_checks import query_of
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.types.avro_types import kind
 from hub.schema_registry.describe import SchemaField, SchemaView, describe
 from hub.schema_registry.folder.avro_diff import type_text

@@ -9,48 +9,46 @@ tables, which the delta operator's result must equal.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-import pyarrow
-import pyarrow.parquet
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from hub.errors import ConfigError, HubError, NotFound, PeerError
+from hub.errors import ConfigError, NotFound, PeerError
 from hub.materializers.definition.entity_plan import EntityPlan, shape
 from hub.materializers.definition.entity_view import View
-from hub.materializers.definition.sql_view import VERSION, SqlSource, SqlView, checked
+from hub.materializers.definition.sql_checks import checked
+from hub.materializers.definition.sql_view import VERSION, SqlSource, SqlView
 from hub.materializers.golden.cases import Case, CaseEvent, Outcome, as_json, events_of
+from hub.materializers.golden.frames import (
+    EVENTS,
+    CaseInput,
+    count_late,
+    dead_events,
+    event_number,
+    key_and_row,
+    outcome_of,
+    row_json,
+    whole_row,
+    write_batches,
+)
 from hub.materializers.golden.values import Encode, encoder_of
 from hub.materializers.planning import exact_sums
-from hub.materializers.planning.classify import Classified, classify
-from hub.materializers.spark import dataframes, delta_stream, sql_stream
+from hub.materializers.planning.classified import Classified
+from hub.materializers.planning.classify import classify
+from hub.materializers.spark import dataframes, delta_stream, sql_rows, sql_stream
 from hub.materializers.spark import session as spark
 from hub.materializers.spark.dataframes import VERSION_HEADER, Input, SchemaAnswers, WriterSchema
 from hub.materializers.spark.python_udfs import failure, register
+from hub.materializers.spark.session_settings import code_settings
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions
 from hub.schema_registry.codecs.misfit import Unfit
 
-_EVENTS = f"{sql_stream.EVENTS}, headers array<struct<key:string,value:binary>>"
-_STORED = pyarrow.schema(
-    [
-        ("topic", pyarrow.string()),
-        ("partition", pyarrow.int32()),
-        ("offset", pyarrow.int64()),
-        ("timestamp", pyarrow.timestamp("us", "UTC")),
-        ("key", pyarrow.binary()),
-        ("value", pyarrow.binary()),
-        ("headers", pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))),
-    ]
-)
-_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX"}
 UNKNOWN_SOURCE = "HUB-2147"
 _MOST_S = 120
 _names = itertools.count(1)
@@ -116,9 +114,7 @@ class GoldenRunner:
         try:
             if isinstance(made.how, EntityPlan):
                 return self._entity(made, made.how, events, records, answered)
-            if made.how.native:
-                return self._native(made, made.how, events, records, answered)
-            return self._tables(made, made.how, events, records, answered)
+            return self._sql(made, made.how, events, records, answered)
         except PySparkException as error:
             failed = failure(str(error), view)
             if failed is not None:
@@ -207,7 +203,7 @@ class GoldenRunner:
         else:
             said = as_json(given.value)
             if of_view:
-                said = _whole_row(said, made.inputs[number - 1].latest, event.number)
+                said = whole_row(said, made.inputs[number - 1].latest, event.number)
             try:
                 value = made.encoders[event.source](said)
                 if source.declared is None:
@@ -228,23 +224,23 @@ class GoldenRunner:
         records: Sequence[Any],
         answered: SchemaAnswers,
     ) -> Outcome:
-        frame = self._own(made.view).createDataFrame(records, _EVENTS)
+        frame = self._own(made.view).createDataFrame(records, EVENTS)
         rows = dataframes.rows(dataframes.fold(dataframes.decode(frame, made.inputs, answered), how), how)
         columns = tuple(name for name, _ in how.outputs)
         bad = F.col("_bad")
         found = rows.select(
             "_key",
             "_row_deleted",
-            _json(columns).alias("_row"),
+            row_json(columns).alias("_row"),
             bad.isNotNull().alias("_is_bad"),
             *(bad[name].alias(name) for name in ("_topic", "_partition", "_offset")),
             bad["reason"].alias("_reason"),
         ).collect()
         live = {row["_key"]: row["_row"] for row in found if not row["_is_bad"] and not row["_row_deleted"]}
-        dead = [(_number(events, row), row["_reason"]) for row in found if row["_is_bad"]]
-        return _outcome(columns, live, dead)
+        dead = [(event_number(events, row), row["_reason"]) for row in found if row["_is_bad"]]
+        return outcome_of(columns, live, dead)
 
-    def _native(
+    def _sql(
         self,
         made: PreparedView,
         how: Classified,
@@ -255,44 +251,42 @@ class GoldenRunner:
         view = made.view
         assert isinstance(view, SqlView)
         own = register(self._session.newSession(), view)
-        stateful = str(how.has_state).lower()
         own.conf.set("spark.sql.shuffle.partitions", "1")
-        own.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", stateful)
+        pairs = list(zip(events, records, strict=True))
+        inputs = [
+            CaseInput(own, given, view.sources[given.source.name], answered, pairs) for given in made.inputs
+        ]
+        if how.native:
+            return self._stream(own, view, how, inputs, events)
+        return self._tables(own, view, how, inputs, events)
+
+    def _stream(
+        self,
+        own: SparkSession,
+        view: SqlView,
+        how: Classified,
+        inputs: Sequence[CaseInput],
+        events: Sequence[CaseEvent],
+    ) -> Outcome:
+        """Run the view's SQL as a stream, one micro-batch per batch of the case."""
+        own.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(how.has_state).lower())
         name = f"golden_{next(_names)}"
         folder = self._folder / name
         batches = 1 + max(event.batch for event in events)
-        typed: dict[str, DataFrame] = {}
-        for given in made.inputs:
-            source = view.sources[given.source.name]
-            mine = [
-                (event, record)
-                for event, record in zip(events, records, strict=True)
-                if event.source == given.source.name
-            ]
-            frame = own.createDataFrame([record for _, record in mine], _EVENTS)
-            typed[given.source.name] = sql_stream.typed(frame, given, source, answered)
-            if source.read_as == "static":
-                sql_stream.latest_rows(frame, given, source, answered).createOrReplaceTempView(
-                    given.source.name
-                )
+        for given in inputs:
+            if given.source.read_as == "static":
+                latest = sql_rows.latest_rows(given.frame, given.input, given.source, given.answered)
+                latest.createOrReplaceTempView(given.name)
                 continue
-            of_batch: list[list[Any]] = [[] for _ in range(batches)]
-            for event, record in mine:
-                of_batch[event.batch].append(record)
-            _write(folder / given.source.name, of_batch)
-            stream = own.readStream.schema(_EVENTS).option("maxFilesPerTrigger", "1")
-            read = stream.parquet(str(folder / given.source.name))
-            rows = sql_stream.taken(sql_stream.typed(read, given, source, answered))
-            if (watermark := how.watermark(given.source.name)) is not None:
+            write_batches(folder / given.name, given.by_batch(batches))
+            stream = own.readStream.schema(EVENTS).option("maxFilesPerTrigger", "1")
+            rows = sql_rows.taken(given.typed(stream.parquet(str(folder / given.name))))
+            if (watermark := how.watermark(given.name)) is not None:
                 rows = rows.withWatermark(*watermark)
-            rows.createOrReplaceTempView(given.source.name)
-        columns = tuple(how.query.columns)
+            rows.createOrReplaceTempView(given.name)
         frame = own.sql(how.sql)
-        out = frame.select(
-            sql_stream.key_text(frame, how.key).alias("_key"),
-            F.col(VERSION).alias("_order"),
-            _json(columns).alias("_row"),
-        )
+        columns = tuple(how.query.columns)
+        out = frame.select(*key_and_row(frame, how), F.col(VERSION).alias("_order"))
         query = (
             out.writeStream.format("memory")
             .queryName(name)
@@ -310,51 +304,40 @@ class GoldenRunner:
         for row in own.table(name).collect():
             if row["_order"] >= newest.get(row["_key"], (row["_order"], ""))[0]:
                 newest[row["_key"]] = (row["_order"], row["_row"])
-        late = 0
-        for batch in range(batches):
-            watermark_ms = spark.logged_watermark_ms(folder / "checkpoint", 2 * batch - 1)
-            offsets = [(each.topic, each.partition, each.offset) for each in events if each.batch == batch]
-            for each in how.late if watermark_ms > 0 and offsets else ():
-                rows = sql_stream.taken_with_bytes(typed[each.source])
-                rows = rows.where(F.struct("_topic", "_partition", "_offset").isin(_structs(offsets)))
-                late += sql_stream.too_late(rows, each, view, watermark_ms).count()
-        return _outcome(columns, {key: row for key, (_, row) in newest.items()}, _dead(typed, events), late)
+        typed = {given.name: given.typed(given.frame) for given in inputs}
+        late = count_late(view, how, typed, events, folder / "checkpoint", batches)
+        return outcome_of(
+            columns, {key: row for key, (_, row) in newest.items()}, dead_events(typed, events), late
+        )
 
     def _tables(
         self,
-        made: PreparedView,
+        own: SparkSession,
+        view: SqlView,
         how: Classified,
+        inputs: Sequence[CaseInput],
         events: Sequence[CaseEvent],
-        records: Sequence[Any],
-        answered: SchemaAnswers,
     ) -> Outcome:
-        view = made.view
-        assert isinstance(view, SqlView)
-        own = register(self._session.newSession(), view)
-        own.conf.set("spark.sql.shuffle.partitions", "1")
-        typed: dict[str, DataFrame] = {}
-        plan, _ = delta_stream.planned(own, view, how, made.inputs)
+        """Run the SQL of a view of the incremental engine over the final state of its tables."""
+        plan, _ = delta_stream.planned(own, view, how, tuple(given.input for given in inputs))
         tables = {table.name: table for table in plan.tables}
-        for given in made.inputs:
-            name, source = given.source.name, view.sources[given.source.name]
-            mine = [record for event, record in zip(events, records, strict=True) if event.source == name]
-            read = sql_stream.typed(own.createDataFrame(mine, _EVENTS), given, source, answered)
-            if name not in tables:
-                typed[name] = read
-                continue
-            changes = delta_stream.as_changes(read, source, tables[name], len(given.topics) > 1)
-            typed[name] = changes
-            delta_stream.standing(changes, tables[name]).createOrReplaceTempView(name)
+        typed: dict[str, DataFrame] = {}
+        for given in inputs:
+            typed[given.name] = given.typed(given.frame)
+            if given.name in tables:
+                table, many_topics = tables[given.name], len(given.input.topics) > 1
+                typed[given.name] = delta_stream.as_changes(
+                    typed[given.name], given.source, table, many_topics
+                )
+                delta_stream.standing(typed[given.name], table).createOrReplaceTempView(given.name)
         frame = own.sql(exact_sums.exact(view.sql))
-        columns = tuple(how.query.columns)
-        found = frame.select(
-            sql_stream.key_text(frame, how.key).alias("_key"), _json(columns).alias("_row")
-        ).collect()
-        return _outcome(columns, {row["_key"]: row["_row"] for row in found}, _dead(typed, events))
+        found = frame.select(*key_and_row(frame, how)).collect()
+        rows = {row["_key"]: row["_row"] for row in found}
+        return outcome_of(tuple(how.query.columns), rows, dead_events(typed, events))
 
 
 def _settings() -> Mapping[str, str]:
-    return {**spark.code_settings("live"), "spark.sql.shuffle.partitions": "1"}
+    return {**code_settings("live"), "spark.sql.shuffle.partitions": "1"}
 
 
 def _with_topics(inputs: Iterable[Input], events: Iterable[CaseEvent]) -> tuple[Input, ...]:
@@ -366,82 +349,3 @@ def _with_topics(inputs: Iterable[Input], events: Iterable[CaseEvent]) -> tuple[
         replace(each, topics=tuple(sorted(topics.get(each.source.name, {each.source.topic}))))
         for each in inputs
     )
-
-
-def _whole_row(said: Any, schema: AvroType, version: int) -> Any:
-    """Return a row of another view with the columns that the hub adds."""
-    fields = {field["name"]: field["type"] for field in schema["fields"]}
-    added: dict[str, Any] = {}
-    if "_version" in fields:
-        added["_version"] = version
-    sources = fields.get("_sources")
-    if isinstance(sources, dict):
-        added["_sources"] = {field["name"]: None for field in sources["fields"]}
-    missing = {name: None for name in fields if name not in added}
-    return {**missing, **added, **said}
-
-
-def _write(folder: Path, batches: Sequence[Sequence[Any]]) -> None:
-    """Write one file per batch, with modification times that give their order.
-
-    An empty file follows each one: events are judged by the watermark of the batch before, and the empty
-    batch moves it.
-    """
-    folder.mkdir(parents=True)
-    empty: Sequence[Any] = ()
-    for number, rows in enumerate(each for batch in batches for each in (batch, empty)):
-        columns = list(zip(*rows, strict=True)) if rows else [() for _ in _STORED]
-        table = pyarrow.table(
-            [
-                pyarrow.array(_headers(column) if each.name == "headers" else list(column), each.type)
-                for column, each in zip(columns, _STORED, strict=True)
-            ],
-            schema=_STORED,
-        )
-        path = folder / f"{number:06d}.parquet"
-        pyarrow.parquet.write_table(table, path)
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-
-
-def _headers(column: Iterable[Any]) -> list[Any]:
-    return [
-        None if each is None else [{"key": key, "value": value} for key, value in each] for each in column
-    ]
-
-
-def _structs(offsets: Iterable[tuple[str, int, int]]) -> list[Column]:
-    return [
-        F.struct(
-            F.lit(topic).alias("_topic"),
-            F.lit(partition).alias("_partition"),
-            F.lit(offset).cast("bigint").alias("_offset"),
-        )
-        for topic, partition, offset in offsets
-    ]
-
-
-def _json(columns: Sequence[str]) -> Column:
-    return F.to_json(F.struct(*columns), _JSON)
-
-
-def _dead(typed: Mapping[str, DataFrame], events: Sequence[CaseEvent]) -> list[tuple[int, str]]:
-    found = []
-    for frame in typed.values():
-        why = F.col(sql_stream.WHY)
-        for row in frame.where(why.isNotNull()).select("_topic", "_partition", "_offset", why).collect():
-            found.append((_number(events, row), row[sql_stream.WHY]))
-    return found
-
-
-def _number(events: Sequence[CaseEvent], row: Any) -> int:
-    place = (row["_topic"], row["_partition"], row["_offset"])
-    for event in events:
-        if (event.topic, event.partition, event.offset) == place:
-            return event.number
-    raise HubError(f"no event of the case is at {place}")
-
-
-def _outcome(
-    columns: tuple[str, ...], rows: Mapping[str, str], dead: Iterable[tuple[int, str]], late: int = 0
-) -> Outcome:
-    return Outcome(columns, {key: orjson.loads(row) for key, row in rows.items()}, sorted(dead), late)

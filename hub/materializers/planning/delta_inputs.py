@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from hub.errors import ConfigError
 from hub.materializers.definition.declared import META
-from hub.materializers.definition.sql_view import Query, SqlSource
-from hub.materializers.planning.classify import Classified
+from hub.materializers.definition.sql_query import Query
+from hub.materializers.definition.sql_view import SqlSource
+from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import STREAM_KEY, DeltaPlan, Table
 from hub.materializers.planning.delta_planner import plan
 from hub.materializers.types.avro_types import AvroType, spark_types

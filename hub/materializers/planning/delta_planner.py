@@ -4,7 +4,7 @@ need.
 Spark's streams have no retractions, so joins of tables, HAVING, top-n, distinct counts and aggregates of
 aggregates are not streaming queries. The delta operator (``spark/delta_engine.py``) keeps the inputs as
 tables, recomputes *the same SQL text* for the rows that a batch can have affected, and emits the difference.
-Everything that has to be right about "can have affected" is here and in ``delta_selections.py``, as pure
+Everything that has to be right about "can have affected" is here and in ``delta/selections.py``, as pure
 functions over sqlglot's tree. It rests on one relation:
 
     handle   some columns H of the view's result
@@ -30,38 +30,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
 
-import sqlglot
-from sqlglot import Token, TokenType, exp
-from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.annotate_types import annotate_types
-from sqlglot.optimizer.qualify import qualify
+from sqlglot import exp
 
-from hub.errors import ConfigError, NotFound
-from hub.materializers.definition.sql_view import trees_of
-from hub.materializers.planning.delta_plan import Bound, DeltaPlan, Hops, Leaf, Stage, Table, TypeCatalog
-from hub.materializers.planning.delta_selections import (
+from hub.errors import ConfigError
+from hub.materializers.planning.delta.expressions import mapped, window_of
+from hub.materializers.planning.delta.query_reader import QueryReader
+from hub.materializers.planning.delta.relations import (
     DerivedTableSpan,
     Enough,
-    Join,
     Occurrence,
     Scan,
-    Select,
     SelectRelation,
-    SetOperation,
-    Sub,
-    Tree,
-    conjuncts,
-    mapped,
-    obstacle,
-    window_of,
 )
-from hub.materializers.sql_rules.determinism import refused
+from hub.materializers.planning.delta.selections import Select, obstacle
+from hub.materializers.planning.delta.sql_text import DIALECT, SqlText
+from hub.materializers.planning.delta_plan import Bound, DeltaPlan, Hops, Leaf, Stage, Table, TypeCatalog
 
-_DIALECT = "spark"
 _MOST_HANDLE_COLUMNS = 6
 
 
@@ -94,9 +80,6 @@ def plan(
         {name: dict(made) for name, made in work.derived.items() if made},
         whole_rows,
     )
-
-
-# ---- planning
 
 
 _INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"}
@@ -142,7 +125,7 @@ class _Planning:
         """Return the stored column of a table that has this expression's values."""
         if isinstance(of, exp.Column):
             return of.name
-        text = mapped(of, lambda column: exp.column(column.name)).sql(_DIALECT)
+        text = mapped(of, lambda column: exp.column(column.name)).sql(DIALECT)
         name = f"_x{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         self.derived.setdefault(table, {})[name] = text
         return name
@@ -159,6 +142,12 @@ class _Planning:
         return known
 
     # -- stages
+
+    def _read(self, sql: str) -> tuple[SelectRelation, list[str], list[str]]:
+        reader = QueryReader(self.view, self.schema, self.catalog, self)
+        found = reader.read(sql)
+        self.leaves, self.cuts = reader.leaves, reader.cuts
+        return found
 
     def plan_stage(self, name: str, sql: str, key: tuple[str, ...], *, top: bool) -> Stage:
         root, names, types = self._read(sql)
@@ -283,264 +272,6 @@ class _Planning:
                 found.append(Bound(tuple(fit.values()), at, tuple(fit), *hopping))
         return min(found, key=lambda bound: (bound.parent is not None, -len(bound.columns)), default=None)
 
-    # -- from text to relations
-
-    def _read(self, sql: str) -> tuple[SelectRelation, list[str], list[str]]:
-        """Return the relations of a query, and names and types of its columns ("" for an unknown type)."""
-        self.leaves, self.cuts = [], []
-        try:
-            parsed = trees_of(sql)
-        except SqlglotError as error:
-            raise self.refuse(
-                f"its SQL cannot be read: {_first(error)}", "it is one SELECT in Spark SQL"
-            ) from None
-        if len(parsed) != 1 or not isinstance(parsed[0], exp.Query):
-            raise self.refuse("its SQL is not one query", "write one SELECT, with CTEs where it needs steps")
-        tree = parsed[0]
-        self._steady(sql, tree)
-        self._unambiguous(tree)
-        self._inputs_only(tree)
-        _spell_windows(tree)
-        known: Mapping[str, str] = self.catalog.columns(sql) if self.catalog is not None else {}
-        try:
-            schema: dict[str, object] = {
-                name: {column: _typed(of) for column, of in columns.items()}
-                for name, columns in self.schema.items()
-            }
-            qualified = qualify(
-                tree,
-                schema=schema,
-                dialect=_DIALECT,
-                quote_identifiers=False,
-                identify=False,
-            )
-            qualified = annotate_types(qualified, schema=schema, dialect=_DIALECT)
-        except SqlglotError as error:
-            raise self.refuse(
-                f"its SQL cannot be resolved: {_first(error)}", "qualify columns with their table's alias"
-            ) from None
-        assert isinstance(qualified, exp.Query)
-        root = self._query(qualified, {}, _SqlText(sql))
-        names = list(root.names)
-        if known:
-            if len(known) != len(names):
-                raise self.refuse("its SQL has two columns of one name", "give each column a name with AS")
-            renamed = [each.lower() for each in known]
-            if isinstance(root, Select):
-                root.projections = dict(zip(renamed, root.projections.values(), strict=True))
-            if renamed != names:
-                root.names = renamed
-                names = renamed
-            types = list(known.values())
-        else:
-            types = [_untyped(each.type) for each in qualified.selects]
-        if len(set(names)) != len(names):
-            raise self.refuse("its SQL has two columns of one name", "give each column a name with AS")
-        return root, names, types
-
-    def _steady(self, sql: str, tree: exp.Expr) -> None:
-        never = refused(sqlglot.tokenize(sql, read=_DIALECT), tree)
-        if never is not None:
-            raise self.refuse(never.what, never.hint, "HUB-2133")
-        for node in tree.walk():
-            if isinstance(node, (exp.TableSample, exp.Pivot)):
-                raise self.refuse(
-                    f"{type(node).__name__.upper()} cannot be maintained",
-                    "write it with CASE and GROUP BY",
-                    "HUB-2133",
-                )
-            if isinstance(node, exp.With) and node.args.get("recursive"):
-                raise self.refuse(
-                    "a recursive WITH cannot be maintained", "unroll the steps that it needs", "HUB-2133"
-                )
-
-    def _inputs_only(self, tree: exp.Expr) -> None:
-        steps = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-        for table in tree.find_all(exp.Table):
-            if isinstance(table.this, exp.Func) or (not table.db and table.name.lower() in steps):
-                continue
-            if table.db or table.name.lower() not in self.schema:
-                raise NotFound(
-                    f'view "{self.view}": its SQL reads "{table.sql(_DIALECT)}", which is no input',
-                    hint=f"inputs: {', '.join(self.schema)}",
-                    code="HUB-2106",
-                )
-
-    def _unambiguous(self, tree: exp.Expr) -> None:
-        """Refuse a name in GROUP BY that is an alias and a column below: Spark takes the column, readers the
-        alias.
-        """
-        columns = {column for table in self.schema.values() for column in table}
-        for select in tree.find_all(exp.Select):
-            below = columns | {
-                alias.alias.lower() for other in tree.find_all(exp.Select) if other is not select
-                for alias in other.expressions if isinstance(alias, exp.Alias)
-            }  # fmt: skip
-            aliases = {
-                each.alias.lower()
-                for each in select.expressions
-                if isinstance(each, exp.Alias)
-                and not (isinstance(each.this, exp.Column) and each.this.name.lower() == each.alias.lower())
-            }
-            used = [
-                *([select.args["group"]] if select.args.get("group") else []),
-                *select.find_all(exp.Window),
-            ]
-            for part in used:
-                for column in part.find_all(exp.Column):
-                    name = column.name.lower()
-                    if (
-                        not column.table
-                        and name in aliases
-                        and name in below
-                        and column.parent_select is select
-                    ):
-                        raise self.refuse(
-                            f'"{name}" in {part.sql(_DIALECT)[:80]} may be a column or the alias',
-                            f'name the alias otherwise, or write "<table>.{name}"',
-                            "HUB-2134",
-                        )
-
-    def _query(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _SqlText) -> SelectRelation:
-        node = node.unnest() if isinstance(node, exp.Subquery) else node
-        with_ = node.args.get("with_")
-        if with_ is not None:
-            ctes = dict(ctes)
-            for cte in with_.expressions:
-                ctes[cte.alias.lower()] = _Cte(cte.this, dict(ctes), cte.alias)
-        limited = any(node.args.get(each) is not None for each in ("limit", "offset", "fetch"))
-        if isinstance(node, exp.SetOperation):
-            if node.args.get("by_name"):
-                raise self.refuse("UNION BY NAME is not read", "list the columns and use UNION")
-            left = self._query(node.this, ctes, text)
-            right = self._query(node.expression, ctes, text)
-            if len(left.names) != len(right.names):
-                raise self.refuse(
-                    "the sides of a UNION differ in their columns", "select as many on each side"
-                )
-            return SetOperation([left, right], limited)
-        if not isinstance(node, exp.Select):
-            raise self.refuse(f"{node.sql(_DIALECT)[:60]} is not read", "write it as SELECT … FROM …")
-        return self._select(node, ctes, text, limited)
-
-    def _select(
-        self, node: exp.Select, ctes: Mapping[str, _Cte], text: _SqlText, limited: bool
-    ) -> SelectRelation:
-        made = Select(self)
-        made.limited = limited
-        for each in node.expressions:
-            made.names.append(each.alias_or_name.lower())
-            made.projections[made.names[-1]] = each.unalias()
-        if node.args.get("distinct") is not None:
-            made.distinct = True
-        source = node.args.get("from_")
-        if source is not None:
-            made.tree = self._source(source.this, ctes, text)
-            for join in node.args.get("joins") or []:
-                made.tree = self._join(made.tree, join, ctes, text)
-            for lateral in node.args.get("laterals") or []:
-                made.tree = Join("inner", made.tree, Scan(lateral.alias.lower(), None), [])
-        where = node.args.get("where")
-        made.where = list(conjuncts(where.this)) if where is not None else []
-        made.groups = self._groups(node)
-        partitions = [list(window.args.get("partition_by") or []) for window in _own(node, exp.Window)]
-        for window in _own(node, exp.Window):
-            if window.args.get("alias") or isinstance(window.args.get("this"), exp.Identifier):
-                partitions = [[]]
-        if node.args.get("windows"):  # WINDOW w AS (…): rare, and equivalent to OVER
-            partitions.append([])
-        made.partitions = partitions
-        bindable = {
-            id(sub)
-            for part in ("where", "having")
-            if node.args.get(part)
-            for sub in _subqueries(node.args[part])
-        }
-        bindable |= {id(sub) for each in node.expressions for sub in _subqueries(each)}
-        for sub in _own_queries(node):
-            made.subs.append(self._sub(sub, made.where, ctes, text, id(sub) in bindable))
-        return made
-
-    def _sub(
-        self,
-        sub: exp.Expr,
-        where: list[exp.Expr],
-        ctes: Mapping[str, _Cte],
-        text: _SqlText,
-        bindable: bool,
-    ) -> Sub:
-        equals: list[exp.Expr] = []
-        for each in where:
-            if isinstance(each, exp.In) and each.args.get("query") is not None:
-                query = each.args["query"]
-                if query is sub or query.unnest() is sub:
-                    one = each.this.unnest()
-                    equals = list(one.expressions) if isinstance(one, exp.Tuple) else [one]
-        return Sub(self._query(sub, ctes, text.none()), equals, bindable)
-
-    def _groups(self, node: exp.Select) -> list[exp.Expr] | None:
-        group = node.args.get("group")
-        if group is None:
-            aggregated = any(_own(node, exp.AggFunc, over=False))
-            return [] if aggregated or node.args.get("having") is not None else None
-        if any(group.args.get(each) for each in ("rollup", "cube", "grouping_sets", "totals")):
-            return []
-        if group.args.get("all"):
-            return [
-                each.unalias()
-                for each in node.expressions
-                if each.find(exp.AggFunc, exp.Query, exp.Window) is None
-            ]
-        found = list(group.expressions)
-        return (
-            [] if any(isinstance(each, (exp.Rollup, exp.Cube, exp.GroupingSets)) for each in found) else found
-        )
-
-    def _source(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _SqlText) -> Scan:
-        if node.args.get("joins"):
-            raise self.refuse("joins in parentheses are not read", "write them one after the other")
-        alias = node.alias_or_name.lower()
-        if isinstance(node, exp.Table) and not isinstance(node.this, exp.Func):
-            name = node.name.lower()
-            if name in ctes:
-                cte = ctes[name]
-                rel = self._query(cte.query, cte.ctes, text.none())
-                return Scan(alias, rel, self._cut(rel, text.cte(cte.alias)))
-            leaf = Occurrence(len(self.leaves), name)
-            self.leaves.append(leaf)
-            return Scan(alias, leaf)
-        if isinstance(node, exp.Subquery):
-            if not isinstance(node.this, exp.Query):
-                raise self.refuse("joins in parentheses are not read", "write them one after the other")
-            rel = self._query(node.this, ctes, text)
-            return Scan(alias, rel, self._cut(rel, text.derived(node.alias)))
-        if node.find(exp.Query, exp.Column) is not None:
-            raise self.refuse(f"{node.sql(_DIALECT)[:60]} in FROM is not read", "use LATERAL VIEW, or a join")
-        return Scan(alias, None)
-
-    def _join(self, left: Tree, join: exp.Join, ctes: Mapping[str, _Cte], text: _SqlText) -> Join:
-        if join.args.get("method") or join.args.get("using"):
-            raise self.refuse(f"{join.sql(_DIALECT)[:60]} is not read", "write the join with ON")
-        if isinstance(join.this, exp.Lateral):
-            raise self.refuse("a LATERAL subquery is not read", "write it as a join, or a window")
-        kind = _KINDS.get((join.side.upper(), join.kind.upper()))
-        if kind is None:
-            raise self.refuse(f"{join.side} {join.kind} JOIN is not read", "use INNER, LEFT, RIGHT or FULL")
-        right = self._source(join.this, ctes, text)
-        return Join(kind, left, right, list(conjuncts(join.args.get("on"))))
-
-    # -- cuts
-
-    def _cut(self, rel: SelectRelation, at: tuple[int, int, str | None] | None) -> DerivedTableSpan | None:
-        if at is None or not isinstance(rel, Select):
-            return None
-        if rel.groups is None and not rel.partitions and not rel.distinct:
-            return None
-        cut = DerivedTableSpan(at[0], at[1], at[2], rel)
-        if not any(known.start == cut.start for known in self.cuts):
-            self.cuts.insert(0, cut)
-        return cut
-
     def _without(
         self, sql: str, cut: DerivedTableSpan, name: str
     ) -> tuple[str, str, tuple[str, ...], str] | None:
@@ -553,7 +284,7 @@ class _Planning:
         if key is None:
             return None
         inner = sql[cut.start : cut.end]
-        before = _SqlText(sql).ctes_before(cut.start)
+        before = SqlText(sql).ctes_before(cut.start)
         inner = (
             f"WITH {before} {inner}" if before and not inner.lstrip().lower().startswith("with") else inner
         )
@@ -579,30 +310,6 @@ class _Planning:
         return None
 
 
-_KINDS: Mapping[tuple[str, str], Literal["inner", "left", "right", "full", "semi", "anti"]] = {
-    ("", ""): "inner",
-    ("", "INNER"): "inner",
-    ("", "CROSS"): "inner",
-    ("LEFT", ""): "left",
-    ("LEFT", "OUTER"): "left",
-    ("RIGHT", ""): "right",
-    ("RIGHT", "OUTER"): "right",
-    ("FULL", ""): "full",
-    ("FULL", "OUTER"): "full",
-    ("LEFT", "SEMI"): "semi",
-    ("", "SEMI"): "semi",
-    ("LEFT", "ANTI"): "anti",
-    ("", "ANTI"): "anti",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Cte:
-    query: exp.Expr
-    ctes: Mapping[str, _Cte]
-    alias: str
-
-
 def _handles(names: Sequence[str], key: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield handles, finest first: the key, its parts, then any one column of the result."""
     if key:
@@ -610,151 +317,3 @@ def _handles(names: Sequence[str], key: tuple[str, ...]) -> Iterator[tuple[str, 
     for size in range(min(len(key), _MOST_HANDLE_COLUMNS) - 1, 0, -1):
         yield from combinations(key, size)
     yield from ((name,) for name in names if name not in key)
-
-
-class _SqlText:
-    """The SQL's text and tokens, from which derived tables are extracted verbatim."""
-
-    def __init__(self, sql: str, *, blind: bool = False) -> None:
-        self.sql = sql
-        self.blind = blind
-        self.tokens: list[Token] = [] if blind else list(sqlglot.tokenize(sql, read=_DIALECT))
-
-    def none(self) -> _SqlText:
-        """Return a text without cuts: for a part that is read several times or is inside an expression."""
-        return _SqlText("", blind=True)
-
-    def derived(self, alias: str) -> tuple[int, int, str | None] | None:
-        """Return the span inside ``(…) [AS] alias`` if there is exactly one."""
-        found = []
-        for number, token in enumerate(self.tokens):
-            if token.text.lower() != alias.lower() or number < 2:
-                continue
-            before = number - (2 if self.tokens[number - 1].token_type == TokenType.ALIAS else 1)
-            if self.tokens[before].token_type == TokenType.R_PAREN:
-                opening = self._opening(before)
-                if opening is not None and self._is_query(opening):
-                    found.append((self.tokens[opening].end + 1, self.tokens[before].start, None))
-        return found[0] if len(found) == 1 else None
-
-    def cte(self, alias: str) -> tuple[int, int, str | None] | None:
-        """Return the span inside ``alias AS (…)`` if there is exactly one."""
-        found = []
-        for number, token in enumerate(self.tokens[:-2]):
-            if token.text.lower() != alias.lower() or self.tokens[number + 1].token_type != TokenType.ALIAS:
-                continue
-            if self.tokens[number + 2].token_type == TokenType.L_PAREN:
-                closing = self._closing(number + 2)
-                if closing is not None and self._is_query(number + 2):
-                    found.append((self.tokens[number + 2].end + 1, self.tokens[closing].start, alias))
-        return found[0] if len(found) == 1 else None
-
-    def ctes_before(self, at: int) -> str:
-        """Return the text of the top WITH's parts that end before ``at``: those a query at that place can
-        refer to.
-        """
-        if not self.tokens or self.tokens[0].token_type != TokenType.WITH:
-            return ""
-        parts: list[tuple[int, int]] = []
-        number = 1
-        while number + 2 < len(self.tokens) and self.tokens[number + 2].token_type == TokenType.L_PAREN:
-            closing = self._closing(number + 2)
-            if closing is None or self.tokens[closing].end >= at:
-                break
-            parts.append((self.tokens[number].start, self.tokens[closing].end + 1))
-            if closing + 1 >= len(self.tokens) or self.tokens[closing + 1].token_type != TokenType.COMMA:
-                break
-            number = closing + 2
-        return ", ".join(self.sql[start:end] for start, end in parts)
-
-    def _is_query(self, opening: int) -> bool:
-        return self.tokens[opening + 1].token_type in (TokenType.SELECT, TokenType.WITH)
-
-    def _closing(self, opening: int) -> int | None:
-        depth = 0
-        for number in range(opening, len(self.tokens)):
-            depth += _DEPTH.get(self.tokens[number].token_type, 0)
-            if depth == 0:
-                return number
-        return None
-
-    def _opening(self, closing: int) -> int | None:
-        depth = 0
-        for number in range(closing, -1, -1):
-            depth += _DEPTH.get(self.tokens[number].token_type, 0)
-            if depth == 0:
-                return number
-        return None
-
-
-_DEPTH = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
-
-
-def _own(node: exp.Select, kind: type[exp.Expr], *, over: bool = True) -> Iterator[exp.Expr]:
-    """Yield nodes of a kind in this SELECT's own expressions, not in subqueries; ``over`` False: not in
-    windows.
-    """
-    parts = [*node.expressions]
-    parts += [
-        node.args[each] for each in ("where", "having", "order", "qualify", "group") if node.args.get(each)
-    ]
-    for part in parts:
-        for found in part.walk(prune=lambda each: isinstance(each, exp.Query)):
-            if isinstance(found, kind) and (over or not isinstance(found.parent, exp.Window)):
-                yield found
-
-
-def _own_queries(node: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the subqueries in this SELECT's expressions and join conditions."""
-    parts = [*node.expressions]
-    parts += [
-        node.args[each] for each in ("where", "having", "order", "qualify", "group") if node.args.get(each)
-    ]
-    parts += [join.args["on"] for join in node.args.get("joins") or [] if join.args.get("on")]
-    for part in parts:
-        yield from _subqueries(part)
-
-
-def _spell_windows(tree: exp.Expr) -> None:
-    """Rewrite ``window.end``, as GROUP BY window(…) makes it, to ``window(…).end``."""
-    for select in tree.find_all(exp.Select):
-        group = select.args.get("group")
-        calls = group.find_all(exp.Anonymous) if group is not None else ()
-        made = {
-            call.name.lower(): call for call in calls if call.name.lower() in ("window", "session_window")
-        }
-        scope = [select.args.get("from_"), *(select.args.get("joins") or ())]
-        taken = {each.this.alias_or_name.lower() for each in scope if each is not None}
-        for column in list(select.find_all(exp.Column)):
-            name, *fields = (part.name.lower() for part in column.parts)
-            if name not in made or name in taken or len(fields) > 1 or column.parent_select is not select:
-                continue
-            call: exp.Expr = made[name].copy()
-            if fields:
-                call = exp.Dot(this=call, expression=exp.to_identifier(fields[0]))
-            named = column.parent is select
-            column.replace(exp.alias_(call, column.name) if named else call)
-
-
-def _subqueries(part: exp.Expr) -> Iterator[exp.Expr]:
-    for found in part.walk(prune=lambda each: isinstance(each, exp.Query)):
-        if isinstance(found, exp.Query):
-            yield found.unnest() if isinstance(found, exp.Subquery) else found
-
-
-def _typed(spark_type: str) -> exp.DataType:
-    """Return a type for sqlglot; unknown where sqlglot does not parse Spark's."""
-    try:
-        return exp.DataType.build(spark_type or "unknown", dialect=_DIALECT)
-    except (SqlglotError, ValueError):
-        return exp.DataType(this=exp.DataType.Type.UNKNOWN)
-
-
-def _untyped(known: exp.DataType | None) -> str:
-    if known is None or known.this in (exp.DataType.Type.UNKNOWN, exp.DataType.Type.NULL):
-        return ""
-    return known.sql(_DIALECT).lower()
-
-
-def _first(error: Exception) -> str:
-    return str(error).split("\n")[0].split(". Line")[0][:200]

@@ -13,7 +13,7 @@ from itertools import pairwise
 from sqlglot import TokenType
 from sqlglot.dialects.dialect import Dialect
 
-from hub.materializers.planning.classify import Classified
+from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import DeltaPlan
 
 _SPARK = Dialect.get_or_raise("spark")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from hub.errors import ConfigError
-from hub.materializers.definition.sql_view import Query
+from hub.materializers.definition.sql_query import Query
 
 _LIVE = "write `mode: live`: the same view in micro-batches, from the same state"
 

@@ -31,7 +31,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 
 from hub.materializers.definition.declared import CHANGELOG_PREFIX, META
 from hub.materializers.definition.entity_plan import ORIGIN, EntityPlan, SourcePlan, UnionColumn, steps
-from hub.materializers.spark import event_formats
+from hub.materializers.spark.formats import event_formats
 from hub.materializers.types.avro_types import (
     PROOF,
     AvroType,

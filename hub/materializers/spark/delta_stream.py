@@ -35,7 +35,7 @@ from hub.errors import PeerError
 from hub.log import Writer
 from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.planning import delta_inputs
-from hub.materializers.planning.classify import Classified
+from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import DeltaPlan, Table
 from hub.materializers.progress.records import Mode, Progress
 from hub.materializers.spark import delta_engine
@@ -47,11 +47,19 @@ from hub.materializers.spark.dataframes import (
     SchemaAnswers,
     taken_by,
 )
-from hub.materializers.spark.delta_engine import DELETED, ORDER, DeltaRun, DeltaState, Emitted
+from hub.materializers.spark.delta.catalog import SparkCatalog, prepare
+from hub.materializers.spark.delta.catalog import row_schema as delta_row_schema
+from hub.materializers.spark.delta.emitted import Emitted, emit
+from hub.materializers.spark.delta.inputs import DELETED, ORDER
+from hub.materializers.spark.delta.stage_query import loose
+from hub.materializers.spark.delta.state import DeltaState
+from hub.materializers.spark.delta_engine import DeltaRun
 from hub.materializers.spark.kafka_source import stream
 from hub.materializers.spark.python_udfs import register
-from hub.materializers.spark.session import code_settings, logged_offsets
-from hub.materializers.spark.sql_stream import BYTES, EVENTS, WHY, SqlPlan, refused, typed
+from hub.materializers.spark.session import logged_offsets
+from hub.materializers.spark.session_settings import code_settings
+from hub.materializers.spark.sql_rows import BYTES, EVENTS, WHY, typed
+from hub.materializers.spark.sql_stream import SqlPlan, refused
 from hub.materializers.types.avro_types import AvroType
 from hub.record import NewRecord, Positions, lag_records
 
@@ -85,8 +93,8 @@ def planned(
         for name, frame in frames.items()
     }
     tables = delta_inputs.tables(classified.query, types)
-    catalog = delta_engine.SparkCatalog(session, tables, view)
-    made = delta_engine.prepare(
+    catalog = SparkCatalog(session, tables, view)
+    made = prepare(
         session,
         view.sql,
         tables,
@@ -101,7 +109,7 @@ def planned(
             as_changes(frames[table.name], source, table).schema  # noqa: B018 - makes Spark analyze it
         except PySparkException as error:
             raise refused(view, error) from None
-    return made, delta_engine.row_schema(session, made, view.name, catalog=catalog)
+    return made, delta_row_schema(session, made, view.name, catalog=catalog)
 
 
 @dataclass
@@ -153,7 +161,7 @@ class DeltaQuery:
         self._emit(self.run.step(batch_id, changes, str(reached), load=load, left_out=len(dead)))
 
     def _emit(self, emitted: Emitted) -> None:
-        delta_engine.emit(emitted, self.writer, self.plan.view.changelog)
+        emit(emitted, self.writer, self.plan.view.changelog)
         self._note()
 
     def _note(self) -> None:
@@ -246,18 +254,13 @@ def start(
         delta = DeltaQuery(plan, run, writer, ends if mode == "bulk" else None)
         delta.resume()
         read = begins.advanced(Positions.parse(state.committed()[2]))
-        unread = {
-            given.source.name: lag_records(Positions.of((*tp, end) for tp, end in ends if tp.topic in given.topics), read)
-            for given in plan.inputs
-        }  # fmt: skip
-        most = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
-        each = delta_inputs.shares(min(most, settings.delta_events_per_batch), unread if mode == "bulk" else dict.fromkeys(unread, 1))  # fmt: skip
+        each = _shares(plan, settings, mode, read, ends)
         frames = [
             _gathered(run, _events(own, plan, settings, mode, given, each[given.source.name]), plan, given)
             for given in plan.inputs
         ]
         union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-        writing = delta_engine.loose(union).writeStream.queryName(plan.view.table)
+        writing = loose(union).writeStream.queryName(plan.view.table)
         with _FIRST:
             writing = writing.foreachBatch(delta.take)
         writing = writing.option("checkpointLocation", str(plan.checkpoint))
@@ -274,6 +277,24 @@ def start(
         state.close()
         raise
     return delta
+
+
+def _shares(
+    plan: SqlPlan, settings: Settings, mode: Mode, read: Positions, ends: Positions
+) -> Mapping[str, int]:
+    """Return the most events of each source in a batch: in bulk, in proportion to those that are unread."""
+    unread = {
+        given.source.name: lag_records(
+            Positions.of((*tp, end) for tp, end in ends if tp.topic in given.topics), read
+        )
+        for given in plan.inputs
+    }
+    if mode == "bulk":
+        return delta_inputs.shares(
+            min(settings.bulk_events_per_batch, settings.delta_events_per_batch), unread
+        )
+    most = min(settings.live_events_per_batch, settings.delta_events_per_batch)
+    return delta_inputs.shares(most, dict.fromkeys(unread, 1))
 
 
 def _events(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import orjson
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
@@ -16,6 +17,7 @@ from hub.config import Settings
 from hub.kafka import own_connection, own_proxy
 from hub.kafka.java_client import ALLOWED_URLS, allowed_urls, java_client
 from hub.materializers.progress.records import Mode
+from hub.record import Positions, TopicPartition
 
 _SINK = {
     "kafka.acks": "all",
@@ -147,3 +149,40 @@ def let_ask_for_tokens(session: SparkSession, settings: Settings) -> None:
     urls = allowed_urls(own_connection(settings))
     if urls is not None:
         session._jvm.java.lang.System.setProperty(ALLOWED_URLS, urls)  # type: ignore[union-attr]
+
+
+def whole_topics(session: SparkSession, settings: Settings, topics: Sequence[str]) -> DataFrame:
+    """Return all events of topics. A static source of a stream is read again in each batch."""
+    return (
+        session.read.format("kafka")
+        .options(**reading(settings))
+        .option("subscribe", ",".join(topics))
+        .options(startingOffsets="earliest", endingOffsets="latest")
+        .load()
+    )
+
+
+def event_range(session: SparkSession, settings: Settings, start: Positions, end: Positions) -> DataFrame:
+    """Return the events from ``start`` until ``end`` that the log still has."""
+
+    def by_topic(offsets: Mapping[TopicPartition, int]) -> str:
+        nested: dict[str, dict[str, int]] = {}
+        for tp, offset in offsets.items():
+            nested.setdefault(tp.topic, {})[str(tp.partition)] = offset
+        return orjson.dumps(nested).decode()
+
+    partitions: dict[str, list[int]] = {}
+    for tp, _ in end:
+        partitions.setdefault(tp.topic, []).append(tp.partition)
+    # -2 means earliest: no earlier batch had this partition.
+    first = {tp: start.offsets.get(tp, -2) for tp, _ in end}
+    return (
+        session.read.format("kafka")
+        .options(**reading(settings))
+        .option("assign", orjson.dumps(partitions).decode())
+        .option("startingOffsets", by_topic(first))
+        .option("endingOffsets", by_topic(dict(end.offsets)))
+        # Events deleted by retention cannot be written any more; the view itself includes them.
+        .option("failOnDataLoss", "false")
+        .load()
+    )

@@ -8,12 +8,9 @@ forever.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shutil
-import socket
 import threading
-import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +20,6 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from hub.config import Settings
 from hub.embedded import SparkGateway, ensure_jars, find_java, start_spark_gateway
@@ -33,107 +29,22 @@ from hub.materializers.definition.entity_plan import EntityPlan
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import dataframes, kafka_source
 from hub.materializers.spark.dataframes import Input, SchemaAnswers
+from hub.materializers.spark.session_settings import (
+    CODE,
+    EXCLUDED_RULES,
+    IDLE_RULES,
+    SESSION,
+    await_executor,
+    cluster_settings,
+    in_real_time,
+    java_message,
+)
 from hub.materializers.spark.slots import Slots
 from hub.materializers.types.avro_types import AvroType
 from hub.record import Positions, TopicPartition
 
-_STREAMING = "spark.sql.streaming"
-
-# The reasons are in docs/explanation/notes-on-cost.md.
-_SESSION: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",  # stages of real-time mode never end
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.scheduler.mode": "FAIR",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.adaptive.enabled": "false",
-    # Otherwise each call on a column sends the JVM the calling line of Python in four more calls, which takes
-    # three quarters of a view's planning time. Error messages name the expression instead.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.sql.dataFrameQueryContext.enabled": "false",
-    # A live batch is planned each time: skip validation after each rule, and the full description for the
-    # disabled UI.
-    "spark.sql.lightweightPlanChangeValidation": "false",
-    "spark.sql.ui.explainMode": "simple",
-    # One event must not stop a view: x / 0 and a bad cast give null, not an error.
-    "spark.sql.ansi.enabled": "false",
-    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
-    # With more keys than this, a task's fold sorts its events off-heap and makes a buffer for each. Spark's
-    # default of 128 is fewer than a live batch has. What is folded unsorted stays on the heap, each key with
-    # its lists: with tens of thousands of keys, garbage collection doubled the cost of a catch-up.
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "2000",
-    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    f"{_STREAMING}.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    f"{_STREAMING}.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    f"{_STREAMING}.stateStore.rocksdb.boundedMemoryUsage": "true",
-    f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
-    # Counting the rows of a state costs one more lookup per written row, and the number is not used.
-    f"{_STREAMING}.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
-    f"{_STREAMING}.minBatchesToRetain": "10",
-    f"{_STREAMING}.noDataMicroBatches.enabled": "false",
-    f"{_STREAMING}.numRecentProgressUpdates": "10",
-    f"{_STREAMING}.pollingDelay": "5ms",
-    # Slots for real-time tasks are reserved before they start (slots.py), whatever live views have queued.
-    "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
-    # A reader keeps what it fetched last from a partition until the query's next batch, in a catch-up tens of
-    # thousands of events. With Spark's default of 5 minutes, a view of fourteen partitions keeps 90 MB, and a
-    # few views that catch up one after the other exhaust the heap.
-    "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
-    # Otherwise stateless queries log their offsets after the batch, but progress and sweeps are based on
-    # these offsets.
-    f"{_STREAMING}.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
-}
-
-# Spark can generate code for every task. That pays off in a bulk batch, and in real-time mode, which does so
-# once per checkpoint interval: an eighth less work per event, for a pause that is half as long again. A small
-# live batch finishes sooner when its expressions are interpreted, and the JVM's compilers get no new classes.
-_GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-_CODE: Mapping[Mode, Mapping[str, str]] = {
-    "bulk": _GENERATED,
-    "live": _INTERPRETED,
-    "realtime": _GENERATED,
-}
-
-# A live batch is planned each time, and these rules search all its expressions and find nothing to do.
-_CATALYST, _DATASOURCES = (
-    "org.apache.spark.sql.catalyst.optimizer",
-    "org.apache.spark.sql.execution.datasources",
-)
-_IDLE_RULES = ",".join(
-    (
-        f"{_CATALYST}.FoldablePropagation",
-        f"{_CATALYST}.GenerateOptimization",
-        f"{_CATALYST}.InferFiltersFromConstraints",
-        f"{_CATALYST}.OptimizeCsvJsonExprs",
-        f"{_CATALYST}.OptimizeOneRowRelationSubquery",
-        f"{_CATALYST}.OptimizeUpdateFields",
-        f"{_CATALYST}.PushFoldableIntoBranches",
-        f"{_CATALYST}.RemoveRedundantAliases",
-        f"{_CATALYST}.ReorderAssociativeOperator",
-        f"{_CATALYST}.ReplaceNullWithFalseInPredicate",
-        f"{_CATALYST}.RewriteCorrelatedScalarSubquery",
-        f"{_CATALYST}.SimplifyBinaryComparison",
-        f"{_CATALYST}.UnwrapCastInBinaryComparison",
-        f"{_DATASOURCES}.PruneFileSourcePartitions",
-        f"{_DATASOURCES}.PushVariantIntoScan",
-        f"{_DATASOURCES}.SchemaPruning",
-    )
-)
-_EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
-
 _DEEPEST = 20  # longest chain of causes
-
 _REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
-
 # Guards the session settings above and the number of state partitions, which a query copies when it starts.
 _starting = threading.Lock()
 
@@ -174,9 +85,9 @@ def open_session(
     """
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
-    conf = {**_SESSION, **kafka_source.REDACTED}
+    conf = {**SESSION, **kafka_source.REDACTED}
     if slots.most is None:
-        conf |= _of_cluster(settings, jars)
+        conf |= cluster_settings(settings, jars)
     else:
         conf["spark.master"] = f"local[{slots.capacity}]"
         # Sort buffers on the heap filled it: the collector scanned them again and again, and a catch-up took
@@ -201,14 +112,14 @@ def open_session(
         session = SparkSession.builder.appName("hub").getOrCreate()
     except Py4JError as error:
         raise PeerError(
-            f"{settings.spark_master} did not take the materializer: {_java_message(error)}",
+            f"{settings.spark_master} did not take the materializer: {java_message(error)}",
             hint="its log says why; the cluster needs the same version of Spark as the hub, and workers that run",
             code="HUB-3058",
         ) from error
     session.sparkContext.setLogLevel("WARN")
     kafka_source.let_ask_for_tokens(session, settings)
     if slots.most is None:
-        _await_executor(session, settings)
+        await_executor(session, settings)
         count_slots(session, slots, settings)
     return session, gateway
 
@@ -222,55 +133,11 @@ def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None
         slots.capacity = session.sparkContext.defaultParallelism
     except Py4JError as error:
         raise PeerError(
-            f"{settings.spark_master} has ended the materializer's application: {_java_message(error)}",
+            f"{settings.spark_master} has ended the materializer's application: {java_message(error)}",
             hint="the materializer starts again; the master's log says why",
             code="HUB-3058",
         ) from error
     slots.shared = min(settings.live_tasks, slots.capacity)
-
-
-def _of_cluster(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """Return the settings for executors that are separate processes: they connect to the driver by name and
-    fetch its jars."""
-    host = settings.spark_driver_host or socket.getfqdn()
-    return {
-        "spark.master": settings.spark_master,
-        "spark.driver.host": host,
-        # The name may be known only to other machines: then listen on every address.
-        "spark.driver.bindAddress": host if _is_address(host) else "0.0.0.0",
-        "spark.jars": ",".join(map(str, jars)),
-    }
-
-
-def _await_executor(session: SparkSession, settings: Settings) -> None:
-    """Wait for the first executor. Raise PeerError (HUB-3058) after ``spark_executors_wait_s``; Spark would
-    wait forever."""
-    context = session.sparkContext._jsc.sc()
-    deadline = time.monotonic() + settings.spark_executors_wait_s
-    while context.getExecutorMemoryStatus().size() < 2:  # the driver counts as one
-        if time.monotonic() > deadline:
-            raise PeerError(
-                f"{settings.spark_master} gave no executor within {settings.spark_executors_wait_s:g} s",
-                hint="it needs free cores and memory for one (spark_conf: spark.executor.memory), and its executors must reach"
-                f" {session.sparkContext.getConf().get('spark.driver.host')} (spark_driver_host)",
-                code="HUB-3058",
-            )
-        time.sleep(0.2)
-
-
-def _java_message(error: Py4JError) -> str:
-    """Return Java's own message. The first line of the error only names the call."""
-    said = str(error).splitlines()
-    return next((line.removeprefix(": ") for line in said if line.startswith(": ")), said[0])
-
-
-def _is_address(host: str) -> bool:
-    """Return True if ``host`` is an IP address, not a name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def wider_session(session: SparkSession, slots: Slots) -> SparkSession:
@@ -344,25 +211,16 @@ def start(session: SparkSession, plan: ViewPlan, settings: Settings, mode: Mode)
         writing = in_real_time(writing, settings)
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
-        for key, value in _CODE[mode].items():
+        for key, value in CODE[mode].items():
             session.conf.set(key, value)
         if mode != "bulk":
-            session.conf.set(_EXCLUDED_RULES, _IDLE_RULES)
+            session.conf.set(EXCLUDED_RULES, IDLE_RULES)
         try:
             return writing.start()
         except PySparkException as error:
             raise refusal(plan.shape.view, error) or error from None
         finally:
-            session.conf.unset(_EXCLUDED_RULES)
-
-
-def in_real_time(writing: DataStreamWriter, settings: Settings) -> DataStreamWriter:
-    """Set the trigger of real-time mode, with its checkpoint interval. pyspark has it, its type
-    stubs do not."""
-    triggered: DataStreamWriter = writing.trigger(
-        realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds"  # type: ignore[call-overload]
-    )
-    return triggered
+            session.conf.unset(EXCLUDED_RULES)
 
 
 def _rows(
@@ -555,8 +413,3 @@ def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
         for topic, by_partition in parsed.items()
         for partition, offset in by_partition.items()
     )
-
-
-def code_settings(mode: Mode) -> Mapping[str, str]:
-    """Return the settings that decide if queries of a mode compile their expressions."""
-    return _CODE[mode]

@@ -37,37 +37,42 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError
-from hub.materializers.definition.declared import META
 from hub.materializers.definition.entity_plan import SourcePlan
-from hub.materializers.definition.sql_view import FROM, ORIGIN, VERSION, Query, SqlSource, SqlView
-from hub.materializers.planning.classify import Classified, LateRule
+from hub.materializers.definition.sql_query import Query
+from hub.materializers.definition.sql_view import FROM, ORIGIN, VERSION, SqlSource, SqlView
+from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import kafka_source
 from hub.materializers.spark.dataframes import (
-    DLQ_SUFFIX,
     GENERATION_SHIFT,
     SOURCES_HEADER,
     VERSION_HEADER,
     Input,
     SchemaAnswers,
     WriterSchema,
-    judged,
     taken_by,
-    with_headers,
 )
 from hub.materializers.spark.python_udfs import register
-from hub.materializers.spark.session import code_settings, executed, in_real_time, logged_offsets, refusal
+from hub.materializers.spark.session import executed, logged_offsets, refusal
+from hub.materializers.spark.session_settings import code_settings, in_real_time
+from hub.materializers.spark.sql_rows import (
+    EVENTS,
+    WHY,
+    dead_records,
+    header,
+    key_text,
+    latest_rows,
+    taken,
+    taken_with_bytes,
+    too_late,
+    typed,
+)
 from hub.materializers.types.avro_types import AvroType, changelog_schema
-from hub.record import Positions, TopicPartition, lag_records
+from hub.record import Positions, lag_records
 
 log = logging.getLogger(__name__)
-
 _STREAMING = "spark.sql.streaming"
-EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
-WHY, BYTES = "_why", ("_hub_key", "_hub_value", "_hub_headers")
-_ISO = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
-_ISO_MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 # More batches of Spark's log are kept than for entity views: after a crash, a sweep reads them.
 _KEPT_BATCHES = 100
 _SWEPT = "hub_swept.json"
@@ -108,9 +113,6 @@ class SqlPlan:
 
     def source(self, given: Input) -> SqlSource:
         return self.view.sources[given.source.name]
-
-
-# ---- the query
 
 
 def inputs_of(
@@ -174,22 +176,7 @@ def start(
         f"{_STREAMING}.noDataMicroBatches.enabled": str(plan.classified.has_state).lower(),
     }.items():
         own.conf.set(key, value)
-    streams = [each for each in plan.inputs if plan.source(each).read_as == "stream"]
-    for given in plan.inputs:
-        source = plan.source(given)
-        if source.read_as == "static":
-            latest_rows(_read(own, settings, given), given, source, plan.answered).createOrReplaceTempView(
-                given.source.name
-            )
-            continue
-        share = None if whole else len(streams)
-        events = taken_by(kafka_source.events(own, settings, given.topics, mode, share), plan.view.name)
-        events_ = typed(events, given, source, plan.answered)
-        observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
-        rows = taken(observed)
-        if (watermark := plan.classified.watermark(given.source.name)) is not None:
-            rows = rows.withWatermark(*watermark)
-        rows.createOrReplaceTempView(given.source.name)
+    _register_sources(own, plan, settings, mode, whole=whole)
     try:
         out = _records(own.sql(plan.sql), plan)
         writing = (
@@ -212,6 +199,28 @@ def start(
         raise
 
 
+def _register_sources(
+    session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode, *, whole: bool
+) -> None:
+    """Create the temp views that the SQL reads. ``whole``: a stream reads everything in one batch."""
+    streams = [each for each in plan.inputs if plan.source(each).read_as == "stream"]
+    for given in plan.inputs:
+        source = plan.source(given)
+        if source.read_as == "static":
+            latest_rows(
+                kafka_source.whole_topics(session, settings, given.topics), given, source, plan.answered
+            ).createOrReplaceTempView(given.source.name)
+            continue
+        share = None if whole else len(streams)
+        events = taken_by(kafka_source.events(session, settings, given.topics, mode, share), plan.view.name)
+        events_ = typed(events, given, source, plan.answered)
+        observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
+        rows = taken(observed)
+        if (watermark := plan.classified.watermark(given.source.name)) is not None:
+            rows = rows.withWatermark(*watermark)
+        rows.createOrReplaceTempView(given.source.name)
+
+
 def refused(view: SqlView, error: PySparkException) -> ConfigError:
     said = str(error).strip().split("\n")[0]
     return ConfigError(
@@ -221,93 +230,8 @@ def refused(view: SqlView, error: PySparkException) -> ConfigError:
     )
 
 
-def _read(session: SparkSession, settings: Settings, given: Input) -> DataFrame:
-    """Return all events of a static source. In a stream it is read again in each batch."""
-    return (
-        session.read.format("kafka")
-        .options(**kafka_source.reading(settings))
-        .option("subscribe", ",".join(given.topics))
-        .option("startingOffsets", "earliest")
-        .option("endingOffsets", "latest")
-        .load()
-    )
-
-
 def _metric(given: Input) -> str:
     return f"hub_{given.source.name}"
-
-
-# ---- rows in
-
-
-def typed(events: DataFrame, given: Input, source: SqlSource, answered: SchemaAnswers) -> DataFrame:
-    """Return each event with ``_why`` it is refused (null: it is accepted), the source's columns, META, its
-    bytes and headers."""
-    known = judged(events, [given], answered, filtered=True)
-    event = F.col(given.source.event)
-    columns = [event[name].alias(name) for name in given.source.columns]
-    why = F.col("_why")
-    if source.event_time is not None:
-        time = F.col("_timestamp") if source.event_time == "_timestamp" else event[source.event_time]
-        latest = F.col("_timestamp") + F.expr(f"INTERVAL {source.max_ahead_ms} MILLISECONDS")
-        ahead = F.concat(
-            F.lit("its event time "),
-            F.date_format(time, _ISO),
-            F.lit(f" is more than {source.max_ahead} ahead of the record's own"),
-        )
-        untimely = F.when(time.isNull(), F.lit(f"its event time {source.event_time} is null")).when(
-            time > latest, ahead
-        )
-        why = F.coalesce(why, F.when(~F.col("_deleted"), untimely))
-    return known.select(
-        why.alias(WHY),
-        *columns,
-        *META,
-        F.col("key").alias(BYTES[0]),
-        F.col("value").alias(BYTES[1]),
-        F.col("_headers").alias(BYTES[2]),
-    )
-
-
-def taken(events: DataFrame) -> DataFrame:
-    """Return the rows that the SQL sees, without tombstones: they mean a deletion, and a stream does not
-    retract rows."""
-    return events.where(F.col(WHY).isNull() & ~F.col("_deleted")).drop(WHY, *BYTES)
-
-
-def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: SchemaAnswers) -> DataFrame:
-    """Return the current table of a topic: the latest event of each record key, without deleted ones."""
-    rows = typed(events, given, source, answered).where(F.col(WHY).isNull())
-    own = F.coalesce("_key", F.concat_ws("-", "_topic", "_partition", "_offset"))
-    kept = [*given.source.columns, *META]
-    latest = rows.groupBy(own.alias("_of")).agg(
-        F.max_by(F.struct(*kept), F.struct("_timestamp", "_topic", "_offset")).alias("_row")
-    )
-    return latest.select("_row.*").where(~F.col("_deleted"))
-
-
-# ---- rows out
-
-
-def key_text(frame: DataFrame, key: Sequence[str]) -> Column:
-    """Return a row's key as text: for one column, its text; for several, a JSON array of their texts and
-    nulls.
-
-    A single column that is null, or whose text begins with ``[``, becomes an array of one, so that no two
-    keys have the same text. A time that is not a whole millisecond is written with six digits.
-    """
-    types = {field.name: field.dataType.typeName() for field in frame.schema.fields}
-    parts = [_time_text(name) if types[name] == "timestamp" else F.col(name).cast("string") for name in key]
-    # to_json omits nulls in structs, but not in arrays.
-    array = F.to_json(F.array(*parts))
-    if len(parts) > 1:
-        return array
-    return F.when(parts[0].isNull() | parts[0].startswith("["), array).otherwise(parts[0])
-
-
-def _time_text(name: str) -> Column:
-    whole = F.unix_micros(name) % 1_000 == 0
-    return F.when(whole, F.date_format(name, _ISO)).otherwise(F.date_format(name, _ISO_MICROS))
 
 
 def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
@@ -316,9 +240,9 @@ def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
     columns = [field["name"] for field in plan.row_schema["fields"]]
     body = to_avro(F.struct(*columns), orjson.dumps(plan.row_schema).decode())
     version = F.col("_version") + F.lit(plan.generation << GENERATION_SHIFT)
-    headers = [_header(VERSION_HEADER, version)]
+    headers = [header(VERSION_HEADER, version)]
     if FROM in rows.columns:
-        headers.append(_header(SOURCES_HEADER, _origin(F.col(FROM))))
+        headers.append(header(SOURCES_HEADER, _origin(F.col(FROM))))
     return rows.select(
         F.lit(plan.view.changelog).alias("topic"),
         key_text(rows, plan.classified.key).cast("binary").alias("key"),
@@ -330,13 +254,6 @@ def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
 def _origin(event: Column) -> Column:
     """Return an event's origin as JSON by the source's name, like ``_sources`` of an entity view's row."""
     return F.to_json(F.create_map(event["source"], F.struct(*(event[name] for name in ORIGIN))))
-
-
-def _header(name: str, value: Column) -> Column:
-    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
-
-
-# ---- the sweep: what a batch did not take
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,9 +374,9 @@ def _sweep_range(
         unread = start.behind(end.of_topics(given.topics))
         if not len(unread):
             continue
-        events = taken_by(_range(session, settings, start, unread), plan.view.name)
+        events = taken_by(kafka_source.event_range(session, settings, start, unread), plan.view.name)
         read = typed(events, given, source, plan.answered)
-        found.append(_dead(read, plan.view))
+        found.append(dead_records(read, plan.view))
         for late in plan.classified.late:
             if late.source == given.source.name and watermark_ms > 0:
                 found.append(too_late(taken_with_bytes(read), late, plan.view, watermark_ms))
@@ -474,76 +391,3 @@ def _sweep_range(
     if counts or late_events:
         out.write.format("kafka").options(**kafka_source.writing(settings, "bulk")).save()
     return sum(counts.values()), late_events
-
-
-def _range(session: SparkSession, settings: Settings, start: Positions, end: Positions) -> DataFrame:
-    def by_topic(offsets: Mapping[TopicPartition, int]) -> str:
-        nested: dict[str, dict[str, int]] = {}
-        for tp, offset in offsets.items():
-            nested.setdefault(tp.topic, {})[str(tp.partition)] = offset
-        return orjson.dumps(nested).decode()
-
-    partitions: dict[str, list[int]] = {}
-    for tp, _ in end:
-        partitions.setdefault(tp.topic, []).append(tp.partition)
-    # -2 means earliest: no earlier batch had this partition.
-    first = {tp: start.offsets.get(tp, -2) for tp, _ in end}
-    return (
-        session.read.format("kafka")
-        .options(**kafka_source.reading(settings))
-        .option("assign", orjson.dumps(partitions).decode())
-        .option("startingOffsets", by_topic(first))
-        .option("endingOffsets", by_topic(dict(end.offsets)))
-        # Events deleted by retention cannot be written any more; the view itself includes them.
-        .option("failOnDataLoss", "false")
-        .load()
-    )
-
-
-def taken_with_bytes(events: DataFrame) -> DataFrame:
-    return events.where(F.col(WHY).isNull() & ~F.col("_deleted"))
-
-
-def _dead(events: DataFrame, view: SqlView) -> DataFrame:
-    return events.where(F.col(WHY).isNotNull()).select(
-        F.concat("_topic", F.lit(DLQ_SUFFIX)).alias("topic"),
-        F.col(BYTES[0]).alias("key"),
-        F.col(BYTES[1]).alias("value"),
-        with_headers(
-            F.col(BYTES[2]),
-            _header("hub.dlq.reason", F.col(WHY)),
-            _header("hub.dlq.view", F.lit(view.name)),
-            _header("hub.dlq.topic", F.col("_topic")),
-            _header("hub.dlq.partition", F.col("_partition")),
-            _header("hub.dlq.offset", F.col("_offset")),
-            _header("hub.dlq.timestamp", F.unix_millis("_timestamp")),
-        ).alias("headers"),
-    )
-
-
-def too_late(rows: DataFrame, late: LateRule, view: SqlView, watermark_ms: int) -> DataFrame:
-    """Return the events that arrived too late, once each, as records of the late topic."""
-    watermark = F.timestamp_millis(F.lit(watermark_ms))
-    time = F.col(late.time)
-    if late.windows is None:
-        behind = rows.where(time <= watermark)
-    else:
-        # window() makes one row per window of an event. The event is late if one of them was closed.
-        inside = rows.withColumn("_window", F.expr(late.windows))
-        behind = inside.where(F.col("_window.end") <= watermark).dropDuplicates(
-            ["_topic", "_partition", "_offset"]
-        )
-    return behind.select(
-        F.lit(view.late_topic).alias("topic"),
-        F.col(BYTES[0]).alias("key"),
-        F.col(BYTES[1]).alias("value"),
-        with_headers(
-            F.col(BYTES[2]),
-            _header("hub.late.topic", F.col("_topic")),
-            _header("hub.late.partition", F.col("_partition")),
-            _header("hub.late.offset", F.col("_offset")),
-            _header("hub.late.timestamp", F.unix_millis("_timestamp")),
-            _header("hub.late.event_time", F.date_format(time, _ISO)),
-            _header("hub.late.watermark", F.date_format(watermark, _ISO)),
-        ).alias("headers"),
-    )

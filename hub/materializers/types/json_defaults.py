@@ -15,7 +15,8 @@ from typing import Any
 
 import orjson
 
-from hub.materializers.types.source_formats import ADMITS_NULL, columns_ddl
+from hub.materializers.types.ddl import columns_ddl
+from hub.materializers.types.json_schema_types import ADMITS_NULL
 from hub.materializers.types.spark_text import literal, quoted, struct
 
 AvroType = Any

@@ -23,31 +23,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import orjson
 
-from hub.errors import Conflict, HubError, NotFound, PeerError
-from hub.log import DAY_MS, Cluster, Reader, Writer, tombstones_kept_ms
-from hub.materializers.changelog.row_decoder import RowDecoder, SchemaTexts
+from hub.errors import Conflict, HubError, NotFound
+from hub.log import Writer
+from hub.materializers.changelog.row_decoder import SchemaTexts
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.sql_store import Store
-from hub.materializers.stores.store import KeptRow, StoreSnapshot, ViewStore
-from hub.materializers.stores.stored_row import Digester, RowShaper
+from hub.materializers.stores.store import KeptRow, ViewStore
 from hub.materializers.types.avro_types import AvroType
-from hub.materializers.verification.changelog_fold import ChangelogFold, RowHasher
 from hub.materializers.verification.fingerprint import (
-    MOST_NAMED,
     MOST_NEEDED_S,
-    MOST_WALKED,
-    SOON_S,
     TELL_S,
     ComparisonResult,
     CpuBudget,
-    Fingerprint,
     VerificationState,
     VerificationStatus,
     aged,
@@ -55,20 +49,27 @@ from hub.materializers.verification.fingerprint import (
     forgotten,
     named,
     record,
-    region_of,
 )
-from hub.materializers.verification.verify import KeyDifference, why_differs
+from hub.materializers.verification.followed_changelogs import (
+    ChangelogFolds,
+    FollowedChangelog,
+    VerificationLog,
+)
+from hub.materializers.verification.snapshot_comparison import compare_rows
+from hub.materializers.verification.turns import (
+    CheckedStoreThread,
+    Told,
+    VerifiableView,
+    ViewTurn,
+    due_reports,
+)
 from hub.record import Positions, lag_records
 
 log = logging.getLogger(__name__)
-
-_RECORDS, _ROWS = 2_000, 500
+_ROWS = 500
 # Longest time of reading the log before the next view's turn.
 _SLICE_S = 2.0
-_SILENCE_S = 15.0
 _POLL_S = 0.5
-# Folds that are open at the same time; each one takes some memory.
-_MOST_OPEN = 16
 # A snapshot is opened when at most this many records remain to be read.
 _NEAR = 5_000
 # Share of a core while a snapshot is open: the database keeps old rows for it.
@@ -79,74 +80,6 @@ _AGAIN_S = 2.0
 # A compacted log drops a key's tombstone after delete.retention.ms (a day); a fold that was not read for half
 # of that is rebuilt.
 _LOOKS, _LOOK_S = 2, 0.5
-
-
-class VerificationLog(Cluster, Protocol):
-    def reader(self) -> Reader: ...
-
-    def writer(self) -> Writer: ...
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiableView:
-    """A view in a store as its readers see it.
-
-    ``store`` is None while the store is closed; ``why``: the reason why the view cannot be verified now.
-    """
-
-    view: str
-    table: str
-    changelog: str
-    store: ViewStore | None
-    why: str = ""
-
-
-class CheckedStoreThread(Protocol):
-    """Thread of one store."""
-
-    @property
-    def name(self) -> str: ...
-
-    def provable(self) -> tuple[Sequence[VerifiableView], str]:
-        """Return the store's views, and why the store does not answer ("" while it does)."""
-
-
-@dataclass
-class _FirstRead:
-    """First read of a changelog: when it began, the records to read then, and the fewest left since."""
-
-    began_s: float
-    first: int
-    left: int
-    needs_s: float = 0.0
-
-    def went_on(self, left: int, now_s: float) -> None:
-        """Update the estimated duration. Without progress the estimate stays as it is."""
-        if left < self.left:
-            self.left = left
-            # Hashing the store's rows takes about as much work again.
-            self.needs_s = 2 * (now_s - self.began_s) * self.first / (self.first - left)
-
-
-@dataclass
-class _ViewTurn:
-    """One view in one store: its status, and the time of the next look."""
-
-    proof: VerificationStatus
-    next_s: float = 0.0
-    cost_s: float = 0.0
-    away: bool = False
-    reading: _FirstRead | None = None
-
-
-@dataclass
-class _FollowedChangelog:
-    """A changelog that is read continuously."""
-
-    fold: ChangelogFold
-    hasher: RowHasher
-    begun: Positions
-    kept_ms: int
 
 
 @dataclass
@@ -163,19 +96,24 @@ class ContinuousVerifier:
     every_s: float
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     rest: Callable[[float], object] = time.sleep
-    turns: dict[tuple[str, str], _ViewTurn] = field(default_factory=dict)
-    folds: dict[str, _FollowedChangelog] = field(default_factory=dict)
-    told: dict[str, tuple[tuple[tuple[str, VerificationState], ...], int, float]] = field(
-        default_factory=dict
-    )
+    turns: dict[tuple[str, str], ViewTurn] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
     looked_s: float = field(default_factory=time.monotonic)
-    reader: Reader | None = None
+    folds: ChangelogFolds = field(init=False)
     writer: Writer | None = None
     clock: CpuBudget = field(init=False)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self.clock = CpuBudget(self.share or 1.0)
+        self.folds = ChangelogFolds(
+            self.cluster,
+            self.schemas,
+            self.folder,
+            lambda: self.now_ms(),
+            lambda: self._stop.is_set(),
+            lambda cpu_s, sliced: self._work(cpu_s, self.share if sliced else 1.0),
+        )
 
     # ---- the thread
 
@@ -213,10 +151,7 @@ class ContinuousVerifier:
         self.close()
 
     def close(self) -> None:
-        for each in self.folds.values():
-            each.fold.close()
-        self.folds.clear()
-        self._forget_reader()
+        self.folds.close()
         if self.writer is not None:
             self.writer.close()
             self.writer = None
@@ -256,7 +191,7 @@ class ContinuousVerifier:
                     fresh = VerificationStatus(
                         each.view, each.table, reason=f"{why}not compared yet", since_ms=now_ms
                     )
-                    self.turns[key] = _ViewTurn(fresh)
+                    self.turns[key] = ViewTurn(fresh)
                 if each.why or each.store is None:
                     self._away(key, each.why or "the store is not open")
                 else:
@@ -280,12 +215,6 @@ class ContinuousVerifier:
     def _say(self, key: tuple[str, str], state: VerificationState, reason: str) -> None:
         turn = self.turns[key]
         turn.proof = turn.proof.now(state, reason[:500], self.now_ms())
-
-    def _forget_reader(self) -> None:
-        if self.reader is not None:
-            with suppress(HubError):
-                self.reader.close()
-            self.reader = None
 
     # ---- a turn
 
@@ -313,9 +242,7 @@ class ContinuousVerifier:
         except (NotFound, Conflict) as error:  # rebuilt, or not there yet
             self._say(key, VerificationState.OPEN, error.message)
         except HubError as error:
-            self._forget_reader()
-            if (fold := self.folds.pop(each.changelog, None)) is not None:
-                fold.fold.close()
+            self.folds.close_one(each.changelog)
             self._say(key, VerificationState.UNKNOWN, error.message)
             turn.next_s = time.monotonic() + min(self.every_s, 5.0)
 
@@ -331,7 +258,7 @@ class ContinuousVerifier:
                 "the changelog was made anew, and the store does not follow that one yet", code="HUB-1915"
             )
         identity = _identity(each.changelog, topic_id, types)
-        fold = self._fold(each.changelog, identity, types)
+        fold = self.folds.get(each.changelog, identity, types)
         folded = fold.fold.positions or Positions()
         if not at.covers(folded.of_topics([each.changelog])):
             behind = lag_records(folded, at)
@@ -342,12 +269,24 @@ class ContinuousVerifier:
         if waiting > _NEAR * 2:
             self._behind(key, f"the store catches up: {waiting:,} records")
             return None
-        if lag_records(at, folded) > _NEAR and not self._read(fold, at, self._deadline()):
+        if lag_records(at, folded) > _NEAR and not self.folds.read(fold, at, time.monotonic() + _SLICE_S):
             left = lag_records(at, fold.fold.positions or Positions())
-            self._goes_on(self.turns[key], left)
+            self.turns[key].reads_on(left)
             self._behind(key, f"the changelog is read: {left:,} records to go")
             self.turns[key].next_s = time.monotonic()  # after the turns that are due
             return None
+        return self._look_at_rows(key, each, store, fold, identity)
+
+    def _look_at_rows(
+        self,
+        key: tuple[str, str],
+        each: VerifiableView,
+        store: ViewStore,
+        fold: FollowedChangelog,
+        identity: str,
+    ) -> ComparisonResult | None:
+        """Compare the rows of a snapshot; look again before reporting a difference."""
+        paced = isinstance(store, Store)
         for look in range(_LOOKS):
             with store.cut(each.table) as cut:
                 if _identity(each.changelog, cut.topic_id, cut.types) != identity:
@@ -355,14 +294,14 @@ class ContinuousVerifier:
                 if lag_records(cut.positions, fold.fold.positions or Positions()) > 10 * _NEAR:
                     self.turns[key].next_s = time.monotonic()  # after the turns that are due
                     return None
-                if not self._read(fold, cut.positions, None):
+                if not self.folds.read(fold, cut.positions, None):
                     return None
-                found = self._scanned(fold, cut, paced=isinstance(store, Store))
+                found = compare_rows(fold, cut, partial(self._paced, cut.rows, paced))
             fold.fold.note_current(self.now_ms())
             if not found.regions:
                 return found
             if not fold.fold.is_consistent(cut.swept):
-                self._drop(each.changelog)
+                self.folds.clear(each.changelog)
                 raise Conflict(
                     "the fold of the changelog was not what its sums said: it is read anew", code="HUB-1915"
                 )
@@ -384,137 +323,16 @@ class ContinuousVerifier:
             return
         self._say(key, VerificationState.OPEN, reason)
 
-    def _goes_on(self, turn: _ViewTurn, left: int) -> None:
-        now_s = time.monotonic()
-        if turn.reading is None or left > turn.reading.first:
-            turn.reading = _FirstRead(now_s, left, left)
-        turn.reading.went_on(left, now_s)
-
-    def _needs_s(self, turn: _ViewTurn) -> float:
+    def _needs_s(self, turn: ViewTurn) -> float:
         """Estimated seconds until the comparison; all views take turns."""
         cycle_s = self.every_s + sum(each.cost_s for each in self.turns.values())
         return min(MOST_NEEDED_S, cycle_s + (0.0 if turn.reading is None else turn.reading.needs_s))
 
-    # ---- the log
-
-    def _deadline(self) -> float:
-        return time.monotonic() + _SLICE_S
-
-    def _fold(self, changelog: str, identity: str, types: Mapping[str, AvroType]) -> _FollowedChangelog:
-        """Return the fold of a changelog, rebuilt if it is of another log or was not read for too long."""
-        begin = self.cluster.beginning_offsets([changelog])
-        known = self.folds.pop(changelog, None)
-        if known is not None and known.fold.identity != identity:
-            known.fold.close()
-            known = None
-        if known is None:
-            self._tidy()
-            hasher = RowHasher(Digester(types), RowShaper(types), RowDecoder(self.schemas))
-            file = ChangelogFold(self.folder / f"{changelog}.db", identity)
-            known = _FollowedChangelog(
-                file, hasher, begin, tombstones_kept_ms(self.cluster, changelog) or DAY_MS
-            )
-        at, old_ms = known.fold.positions, self.now_ms() - known.fold.current_ms
-        if at is not None and known.fold.current_ms and (old_ms > known.kept_ms // 2 or not at.covers(begin)):
-            known.fold.clear()
-            known = replace(known, fold=ChangelogFold(known.fold.path, identity))
-        self.folds[changelog] = known  # the last entry is the one used last
-        while len(self.folds) > _MOST_OPEN:
-            self.folds.pop(next(iter(self.folds))).fold.close()
-        return replace(known, begun=begin)
-
-    def _tidy(self) -> None:
-        """Delete the files of changelogs that no longer exist."""
-        unused = [path for path in self.folder.glob("*.db") if path.stem not in self.folds]
-        topics = self.cluster.described(path.stem for path in unused)
-        for path in unused:
-            if path.stem not in topics:
-                for each in self.folder.glob(f"{path.name}*"):
-                    each.unlink(missing_ok=True)
-
-    def _drop(self, changelog: str) -> None:
-        known = self.folds.pop(changelog, None)
-        if known is not None:
-            known.fold.clear()
-
-    def _read(self, fold: _FollowedChangelog, end: Positions, deadline_s: float | None) -> bool:
-        """Read the fold up to ``end`` and return whether it got there; it may not with a deadline. Raises
-        PeerError.
-        """
-        at = fold.begun.advanced(fold.fold.positions or Positions())
-        if at.covers(end):
-            return True
-        if self.reader is None:
-            self.reader = self.cluster.reader()
-        reader, heard_s = self.reader, time.monotonic()
-        left = _left(at, end)
-        reader.assign(left)
-        try:
-            while len(left):
-                if self._stop.is_set() or (deadline_s is not None and time.monotonic() > deadline_s):
-                    return False
-                began_s = time.thread_time()
-                records = reader.poll(_RECORDS, 0.5)
-                reached = Positions({tp: min(offset, end.get(tp)) for tp, offset in reader.position()})
-                moved = not at.covers(reached)
-                at = at.advanced(reached)
-                mine = [each for each in records if each.offset < end.get(each.topic_partition)]
-                fold.fold.take(fold.hasher.rows(mine), at)
-                before, left = left, _left(at, end)
-                if len(left) < len(before):  # a partition at its end need not be read further
-                    reader.assign(left)
-                now_s = time.monotonic()
-                if moved:
-                    heard_s = now_s
-                elif now_s - heard_s > _SILENCE_S:
-                    raise PeerError(
-                        f"the changelog cannot be read on from {at}", hint="is Kafka there? hub doctor"
-                    )
-                self._work(time.thread_time() - began_s, self.share if deadline_s is not None else 1.0)
-        finally:
-            reader.assign(Positions())  # an idle reader fetches nothing
-        return True
-
     # ---- the store
 
-    def _scanned(self, fold: _FollowedChangelog, cut: StoreSnapshot, *, paced: bool) -> ComparisonResult:
-        """Compare all rows of a snapshot with the fold; find the keys that differ."""
-        wanted, store = fold.fold.sums.fingerprint(cut.swept), Fingerprint()
-        hashes = fold.hasher.digester.row
-        for some in self._paced(cut.rows(), paced):
-            for key, version, values in some:
-                store.add(*hashes(key, version, values))
-        regions = wanted.differing(store)
-        if not regions:
-            return ComparisonResult(wanted, store, str(cut.positions))
-        return ComparisonResult(
-            wanted, store, str(cut.positions), tuple(regions), tuple(self._walked(fold, cut, regions, paced))
-        )
-
-    def _walked(
-        self, fold: _FollowedChangelog, cut: StoreSnapshot, regions: Sequence[int], paced: bool
-    ) -> list[KeyDifference]:
-        """Return the first keys that differ: extra in the store, different in it, or missing from it."""
-        walked: dict[int, set[int]] = {region: set() for region in regions[:MOST_WALKED]}
-        found: list[KeyDifference] = []
-        for some in self._paced(cut.rows(), paced):
-            for key, version, values in some:
-                at, hashed = fold.hasher.digester.row(key, version, values)
-                seen = walked.get(region_of(at))
-                if seen is None:
-                    continue
-                seen.add(at)
-                if len(found) < MOST_NAMED:
-                    why = why_differs(version, hashed, fold.fold.row(at), cut.swept)
-                    if why is not None:
-                        found.append(KeyDifference(key, why))
-        for region, seen in walked.items():
-            left = MOST_NAMED - len(found)
-            found += islice(fold.fold.lost(region, seen, cut.swept), max(0, left))
-        return found
-
-    def _paced(self, rows: Iterator[KeptRow], paced: bool) -> Iterator[list[KeptRow]]:
+    def _paced(self, read: Callable[[], Iterator[KeptRow]], paced: bool) -> Iterator[list[KeptRow]]:
         """Yield the rows in chunks, with rest between them."""
+        rows = read()
         while not self._stop.is_set():
             began_s = time.thread_time()
             some = list(islice(rows, _ROWS))
@@ -549,34 +367,16 @@ class ContinuousVerifier:
         self._tell_due()
 
     def _tell_due(self) -> None:
-        now_s, now_ms = time.monotonic(), self.now_ms()
-        self.looked_s, due = now_s, []
-        for keeper in self.keepers:
-            proofs = [
-                replace(turn.proof, needs_s=self._needs_s(turn))
-                for (store, _), turn in sorted(self.turns.items(), key=lambda each: each[0])
-                if store == keeper.name
-            ]
-            if not proofs and keeper.name not in self.told:
-                continue
-            states = tuple((each.view, each.state) for each in proofs)
-            compared_ms = max((each.compared_ms or 0 for each in proofs), default=0)
-            before, known_ms, at_s = self.told.get(keeper.name, ((), 0, 0.0))
-            # A further match can wait: a record holds all views of a store and goes into every store.
-            pause_s = TELL_S if compared_ms == known_ms else SOON_S
-            if states != before or now_s - at_s > pause_s:
-                due.append((keeper.name, (states, compared_ms, now_s), record(keeper.name, proofs, now_ms)))
+        self.looked_s = time.monotonic()
+        stores = [each.name for each in self.keepers]
+        due = due_reports(stores, self.turns, self.told, self._needs_s, self.looked_s)
         if not due or not self.cluster.partition_counts([PROGRESS_TOPIC]):
             return
         if self.writer is None:
             self.writer = self.cluster.writer()
-        self.writer.append([new for _, _, new in due])
-        self.told |= {name: said for name, said, _ in due}
-
-
-def _left(at: Positions, end: Positions) -> Positions:
-    """Return the positions of the partitions that are not at their end yet."""
-    return Positions({tp: at.get(tp) for tp, offset in end if at.get(tp) < offset})
+        now_ms = self.now_ms()
+        self.writer.append([record(name, proofs, now_ms) for name, proofs, _ in due])
+        self.told |= {name: said for name, _, said in due}
 
 
 def _identity(changelog: str, topic_id: str, types: Mapping[str, AvroType]) -> str:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.definition.sql_view import SqlView, checked, query_of
-from hub.materializers.planning.classify import Classified, LateRule, classify
+from hub.materializers.definition.sql_checks import checked, query_of
+from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.planning.classified import Classified, LateRule
+from hub.materializers.planning.classify import classify
 
 SOURCES: dict[str, dict[str, Any]] = {
     "e": {"topic": "shop.events", "event_time": "t", "watermark": "10 minutes"},

@@ -20,7 +20,7 @@ from hub.materializers.spark.checkpoint_corruption import (
     set_aside,
     why_aside,
 )
-from hub.materializers.spark.delta_engine import DeltaState
+from hub.materializers.spark.delta.state import DeltaState
 from hub.materializers.versions.transitions import decide
 from hub.materializers.versions.versions import ComputationKept, VersionDefinition, VersionOpened
 

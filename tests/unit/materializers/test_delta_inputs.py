@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.definition.sql_checks import checked
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_inputs import fingerprint, planned, shares, stage_name, tables
 from hub.materializers.planning.delta_plan import STREAM_KEY

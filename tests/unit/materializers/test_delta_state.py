@@ -11,7 +11,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from hub.errors import CallerError, ConfigError, HubFault
 from hub.materializers.planning.delta_plan import Table
 from hub.materializers.planning.delta_planner import plan
-from hub.materializers.spark.delta_engine import RECORD_KEY, DeltaRun, DeltaState
+from hub.materializers.spark.delta.inputs import InputTables
+from hub.materializers.spark.delta.stage_query import RECORD_KEY
+from hub.materializers.spark.delta.state import DeltaState
+from hub.materializers.spark.delta_engine import DeltaRun
 
 
 @pytest.fixture
@@ -22,7 +25,8 @@ def state(tmp_path: Path) -> DeltaState:
 def run_of(state: DeltaState, sql: str, tables: list[Table], *key: str) -> DeltaRun:
     """A run without Spark: what it does with rows that are there."""
     run = object.__new__(DeltaRun)
-    run.plan, run.state, run.schema, run.reached = plan(sql, tables, key), state, None, {}
+    run.plan, run.state, run.schema = plan(sql, tables, key), state, None
+    run.inputs = InputTables(None, run.plan, state)  # type: ignore[arg-type]
     return run
 
 
@@ -105,8 +109,8 @@ def changed(
             "_order": pa.array([version for _, _, version in rows], pa.int64()),
         }
     )
-    run._empty = lambda table: given  # type: ignore[method-assign]
-    run._take(VERSIONED, given, below, images=images)
+    run.inputs.empty = lambda table: given  # type: ignore[method-assign]
+    run.inputs.take(VERSIONED, given, below, images=images)
     return run.state.db.execute("SELECT name, _order FROM t_v ORDER BY name").fetchall()
 
 

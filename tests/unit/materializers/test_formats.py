@@ -14,17 +14,9 @@ from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import body_of, load_view, view_of
 from hub.materializers.types.avro_types import spark_types
-from hub.materializers.types.source_formats import (
-    ADMITS_NULL,
-    UnknownType,
-    columns_ddl,
-    ddl_of,
-    declared,
-    of_ddl,
-    of_registry,
-    reading_of,
-    without_defaults,
-)
+from hub.materializers.types.ddl import UnknownType, columns_ddl, ddl_of, of_ddl
+from hub.materializers.types.json_schema_types import ADMITS_NULL
+from hub.materializers.types.source_formats import declared, of_registry, reading_of, without_defaults
 from hub.record import Record
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema

@@ -12,9 +12,10 @@ import pytest
 from event_schemas import PROTO
 
 from hub.materializers.golden.values import encoder_of
-from hub.materializers.spark.protobuf_rows import BROKEN, columns_of
+from hub.materializers.spark.formats.protobuf_rows import BROKEN, columns_of
 from hub.materializers.types.avro_types import AvroType, field_types
-from hub.materializers.types.source_formats import columns_ddl, of_registry, reading_of
+from hub.materializers.types.ddl import columns_ddl
+from hub.materializers.types.source_formats import of_registry, reading_of
 from hub.schema_registry.codecs.misfit import Unfit
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 

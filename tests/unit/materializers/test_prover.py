@@ -26,7 +26,7 @@ from hub.materializers.stores.store import RowVersion, ViewBatch
 from hub.materializers.stores.stored_row import key_hash
 from hub.materializers.verification import fingerprint as proof_module
 from hub.materializers.verification.changelog_fold import ChangelogFold
-from hub.materializers.verification.continuous_check import ContinuousVerifier, VerifiableView, _FirstRead
+from hub.materializers.verification.continuous_check import ContinuousVerifier
 from hub.materializers.verification.fingerprint import (
     PREFIX,
     Fingerprint,
@@ -42,6 +42,7 @@ from hub.materializers.verification.fingerprint import (
     rows_of,
 )
 from hub.materializers.verification.metrics import families
+from hub.materializers.verification.turns import FirstRead, VerifiableView
 from hub.record import Positions
 
 KINDS: dict[str, Callable[[Path], str]] = {
@@ -214,7 +215,7 @@ def test_it_goes_on_where_it_was_after_a_restart_and_begins_anew_when_its_file_d
             read.append(len(rows))
             super().take(rows, reached)
 
-    from hub.materializers.verification import continuous_check as prover_module
+    from hub.materializers.verification import followed_changelogs as prover_module
 
     original, prover_module.ChangelogFold = prover_module.ChangelogFold, Counting  # type: ignore[misc]
     try:
@@ -481,7 +482,7 @@ def test_what_differs_was_compared_and_is_the_other_rules(world: World) -> None:
 
 
 def test_a_changelog_that_takes_longer_to_read_has_the_time_that_it_says_and_no_more() -> None:
-    reading = _FirstRead(0.0, 1_000, 1_000)
+    reading = FirstRead(0.0, 1_000, 1_000)
     reading.went_on(1_000, 100.0)
     assert reading.needs_s == 0.0  # it stands
     reading.went_on(900, 1_000.0)  # a tenth of it
@@ -511,10 +512,10 @@ def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: Wor
     world.applied()
     world.prover._look()
     turn = world.prover.turns[KEY]
-    world.prover._goes_on(turn, 1_000)
+    turn.reads_on(1_000)
     assert turn.reading is not None
     turn.reading.began_s -= 500.0
-    world.prover._goes_on(turn, 900)
+    turn.reads_on(900)
     world.prover._tell()
 
     def told() -> float:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.definition.sql_view import SqlView, query_of
+from hub.materializers.definition.sql_checks import query_of
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.planning.classify import classify
 
 WATCHED = {"event_time": "t", "watermark": "10 minutes"}

@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from hub.config import Settings
-from hub.materializers.spark import session as spark
+from hub.materializers.spark.session_settings import cluster_settings, java_message
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from hub.materializers.spark import session as spark
 )
 def test_a_driver_listens_where_its_executors_look_for_it(host: str, bound: str) -> None:
     settings = Settings(spark_master="spark://m:7077", spark_driver_host=host)
-    conf = spark._of_cluster(settings, [Path("/jars/a.jar"), Path("/jars/b.jar")])
+    conf = cluster_settings(settings, [Path("/jars/a.jar"), Path("/jars/b.jar")])
     assert conf["spark.master"] == "spark://m:7077"
     assert (conf["spark.driver.host"], conf["spark.driver.bindAddress"]) == (host, bound)
     assert conf["spark.jars"] == "/jars/a.jar,/jars/b.jar"
@@ -24,5 +24,5 @@ def test_a_driver_listens_where_its_executors_look_for_it(host: str, bound: str)
 
 def test_javas_own_words_are_told() -> None:
     said = "An error occurred while calling None.X.\n: java.lang.IllegalStateException: stopped\n\tat a.b(C.java:1)"
-    assert spark._java_message(Py4JError(said)) == "java.lang.IllegalStateException: stopped"
-    assert spark._java_message(Py4JError("no answer")) == "no answer"
+    assert java_message(Py4JError(said)) == "java.lang.IllegalStateException: stopped"
+    assert java_message(Py4JError("no answer")) == "no answer"

@@ -11,7 +11,8 @@ from hub.errors import ConfigError
 from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view
-from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.definition.sql_checks import checked
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.sql_rules.checks import slow_patterns
 
 _DECLARED = "{id: bigint, n: bigint, name: string, items: array<bigint>, at: timestamp}"

@@ -13,7 +13,8 @@ from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.schema_impact import columns_read
-from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.definition.sql_checks import checked
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.parser import parse as parse_statement
 from hub.materializers.queries.saved_queries import load_query

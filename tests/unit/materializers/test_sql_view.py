@@ -11,7 +11,8 @@ from hub.errors import ConfigError
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view
 from hub.materializers.definition.schema_impact import columns_read
-from hub.materializers.definition.sql_view import SqlView, checked, duration_ms, query_of
+from hub.materializers.definition.sql_checks import checked, query_of
+from hub.materializers.definition.sql_view import SqlView, duration_ms
 
 AT = {"type": "long", "logicalType": "timestamp-millis"}
 DEPARTURE: dict[str, Any] = {
@@ -48,7 +49,7 @@ def written(tmp_path: Path, text: str = FILE) -> Path:
 def test_a_file_with_sql_is_a_sql_view_and_says_what_it_reads(tmp_path: Path) -> None:
     view = load_view(written(tmp_path))
     assert isinstance(view, SqlView)
-    assert view.columns == ("flight_id", "origin", "seats")
+    assert query_of(view).columns == ("flight_id", "origin", "seats")
     assert (view.changelog, view.late_topic) == ("views.late", "views.late.late")
     query = checked(view, {"d": DEPARTURE})
     assert set(query.used["d"]) == {"flight_id", "origin", "plane", "dep_delay", "scheduled_at"}

@@ -20,7 +20,8 @@ from hub.materializers.applying.store_thread import followed_versions, keep_vers
 from hub.materializers.definition.declared import changelog_of, table_of_changelog
 from hub.materializers.definition.entity_plan import SourcePlan
 from hub.materializers.definition.load import body_of, view_of
-from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.definition.sql_checks import checked
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.plans.fingerprints import sql_fingerprint
 from hub.materializers.planning.classify import classify
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, ViewState

@@ -11,13 +11,15 @@ from hub.log import TopicDescription
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.definition.entity_plan import RULES, EntityPlan, shape
 from hub.materializers.definition.entity_view import View
-from hub.materializers.definition.sql_view import SqlView, checked
+from hub.materializers.definition.sql_checks import checked
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.parts import EngineParts
 from hub.materializers.engine.plans.fingerprints import entity_fingerprint, sql_fingerprint, with_functions
 from hub.materializers.engine.plans.source_schemas import SchemaReader
 from hub.materializers.engine.plans.topics import ensure_topic
 from hub.materializers.planning import exact_sums
-from hub.materializers.planning.classify import Classified, classify
+from hub.materializers.planning.classified import Classified
+from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.spark import delta_stream, sql_stream
 from hub.materializers.spark import session as spark

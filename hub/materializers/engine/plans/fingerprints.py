@@ -15,7 +15,7 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.python_functions import digest
 from hub.materializers.definition.sql_view import SqlSource, SqlView
 from hub.materializers.planning import delta_inputs, exact_sums
-from hub.materializers.planning.classify import Classified
+from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.spark.dataframes import Input
 from hub.materializers.types.avro_types import field_types

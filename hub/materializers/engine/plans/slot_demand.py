@@ -12,7 +12,8 @@ from hub.kafka import KafkaCluster
 from hub.log import TopicDescription
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_view, view_files
-from hub.materializers.definition.sql_view import SqlView, query_of
+from hub.materializers.definition.sql_checks import query_of
+from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.plans.topics import feeds
 from hub.materializers.planning.classify import classify
 from hub.materializers.spark.slots import Slots, local_slots

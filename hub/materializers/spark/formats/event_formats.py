@@ -20,11 +20,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from hub.materializers.definition.entity_plan import SourcePlan
-from hub.materializers.spark import protobuf_rows
-from hub.materializers.spark.protobuf_rows import BROKEN
+from hub.materializers.spark.formats import protobuf_rows
+from hub.materializers.spark.formats.protobuf_rows import BROKEN
 from hub.materializers.types.avro_types import AvroType
+from hub.materializers.types.ddl import columns_ddl
 from hub.materializers.types.json_defaults import filled_row
-from hub.materializers.types.source_formats import ValueReading, columns_ddl, reading_of
+from hub.materializers.types.source_formats import ValueReading, reading_of
 from hub.materializers.types.spark_text import first_of, literal, quoted
 
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}

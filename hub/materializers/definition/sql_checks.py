@@ -1,0 +1,138 @@
+"""[core] A *SQL view*: one SELECT in Spark SQL over topics and other views, in one YAML file, checked before
+it runs.
+
+The tables of its SQL are the view's sources. Spark gets the author's own text. The hub parses it only to find
+which columns it reads, what they are called, and if it is a function of its events. No SQL is generated from
+the parse tree, because a generator may lose an argument that it does not know. What the hub must add is
+inserted into the author's text (``with_columns``).
+
+Errors name line and column of the SQL and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import orjson
+from sqlglot import exp
+
+from hub.errors import ConfigError, nearest
+from hub.materializers.definition.declared import META
+from hub.materializers.definition.python_functions import misused
+from hub.materializers.definition.sql_columns import ColumnResolver
+from hub.materializers.definition.sql_query import Query, SourceColumn
+from hub.materializers.definition.sql_sources import check_event_time, check_table, delete_columns
+from hub.materializers.definition.sql_text import parsed_select, start_of, wrong
+from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.sql_rules.checks import kinds, problem_in
+from hub.materializers.sql_rules.determinism import refused
+from hub.materializers.types.avro_types import AvroType, field_types, has_micros
+from hub.yaml import place
+
+
+def readable(path: Path, view: SqlView) -> None:
+    """Raise ConfigError with file, line and column when the view's SQL cannot be parsed."""
+    try:
+        query_of(view)
+    except ConfigError as error:
+        at = place(path, "sql").rsplit(":", 1)[0]
+        raise ConfigError(error.message, hint=error.hint, code=error.code, where=at) from None
+
+
+def query_of(view: SqlView) -> Query:
+    """Parse and resolve the view's SQL, as far as possible without schemas. Raises ConfigError."""
+    key = (view.model_dump_json(by_alias=True), ())
+    return _cached(*key)
+
+
+def checked(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
+    """Parse the view's SQL and check it against the schemas of its sources' events, given by source name.
+
+    Raises ConfigError when a column does not exist or an event time is no timestamp.
+    """
+    known = tuple(sorted((name, orjson.dumps(schema).decode()) for name, schema in schemas.items()))
+    return _cached(view.model_dump_json(by_alias=True), known)
+
+
+@lru_cache(maxsize=256)
+def _cached(view: str, schemas: tuple[tuple[str, str], ...]) -> Query:
+    return _read(SqlView.model_validate_json(view), {name: orjson.loads(text) for name, text in schemas})
+
+
+def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
+    types = {name: field_types(schema) for name, schema in schemas.items()}
+    for name, source in view.sources.items():
+        check_event_time(view, name, source, types.get(name))
+        check_table(view, name, source, types.get(name))
+    tokens, tree = parsed_select(view)
+    query = Query(view, view.sql, tokens, tree)
+    query.used = {name: {} for name in view.sources}
+    query.seen = {name: {} for name in view.sources}
+    query.micros = frozenset(
+        SourceColumn(name, column)
+        for name, of in types.items()
+        for column, each in of.items()
+        if has_micros(each)
+    )
+    said = misused(tree, view.functions)
+    if said is not None:
+        raise wrong(view, *said, None, "HUB-2151")
+    _check_repeatable(query)
+    problem = problem_in(tree, [each.name for each in view.functions], kinds(types))
+    if problem is not None:
+        raise wrong(view, problem.what, problem.hint, start_of(problem.node), "HUB-2105")
+    columns = ColumnResolver(query, types).outputs(tree, {}, None)
+    query.columns = tuple(columns)
+    _check_columns(query)
+    for name, source in view.sources.items():
+        # Also if the SQL reads only META, as in count(*).
+        if source.event_time is not None and source.event_time not in META and name in _tables(tree):
+            query.used[name][source.event_time] = None
+        if source.table is not None:
+            also = [*source.table.key, *delete_columns(name, source)]
+            query.used[name] |= {each: None for each in also if each not in META}
+    unread = [name for name, used in query.used.items() if not used and name not in _tables(tree)]
+    if unread:
+        raise wrong(
+            view, f'source "{unread[0]}" is not read by the SQL', "remove it, or FROM it", None, "HUB-2110"
+        )
+    return query
+
+
+def _check_repeatable(query: Query) -> None:
+    found = refused(query.tokens, query.tree)
+    if found is not None:
+        raise query.error(found.what, found.hint, found.at, "HUB-2112")
+
+
+def _check_columns(query: Query) -> None:
+    view = query.view
+    for name in query.columns:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
+            raise query.error(
+                f'the column "{name}" cannot be a field of a row',
+                "give it a name of lower-case letters, digits and _, such as … AS delay",
+                next((each for each in query.tree.find_all(exp.Identifier) if each.name == name), None),
+                "HUB-2113",
+            )
+    twice = [name for n, name in enumerate(query.columns) if name in query.columns[:n]]
+    if twice:
+        raise query.error(f'two columns are called "{twice[0]}"', "rename one: … AS name", None, "HUB-2113")
+    for what, names in (("key", view.key), ("index", view.indexes)):
+        for name in names:
+            if name not in query.columns:
+                guess = nearest(name, query.columns)
+                raise wrong(
+                    view,
+                    f'{what} "{name}" is no column of the SELECT',
+                    f'did you mean "{guess}"?' if guess else f"it has {', '.join(query.columns)}",
+                    None,
+                    "HUB-2113",
+                )
+
+
+def _tables(tree: exp.Expr) -> set[str]:
+    return {table.name for table in tree.find_all(exp.Table)}

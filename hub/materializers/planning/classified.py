@@ -1,0 +1,85 @@
+"""[core] Classification of a SQL view, as values: class, mode, key, and rules for late events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hub.materializers.definition.sql_query import Query
+
+Class = Literal["A", "B", "B-session", "C", "D"]
+Mode = Literal["append", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class LateRule:
+    """Rule for late events of a source, as SQL over their event time.
+
+    ``windows`` is the call ``window(…)`` over the column; an event is then late as soon as one of its windows
+    ends at or before the watermark. Without it the event is late when ``time`` itself is not after the
+    watermark.
+    """
+
+    source: str
+    time: str
+    windows: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """Classification of a SQL view: class, SQL for Spark, key and late rules.
+
+    ``sql``: what Spark runs, the author's text with the column ``_hub_version``; empty for class D, whose
+    operator has its own. ``traced``: for class A the same with ``_hub_from``, the event that made the row.
+    ``nearest``: the nearest native form, if there is one.
+    """
+
+    query: Query
+    name: Class
+    reason: str
+    nearest: str
+    mode: Mode | None
+    key: tuple[str, ...]
+    key_from: str
+    sql: str
+    late: tuple[LateRule, ...]
+    traced: str = ""
+
+    @property
+    def native(self) -> bool:
+        return self.name != "D"
+
+    @property
+    def has_state(self) -> bool:
+        """True when rows wait for a watermark, which advances in a batch without events."""
+        return self.mode == "append" and bool(self.late)
+
+    def watermark(self, source: str) -> tuple[str, str] | None:
+        """Return (event time, delay) of a source's watermark for Spark; None where no event of it counts as
+        late.
+
+        Spark drops late rows wherever an event time is in a group, and does not report them.
+        """
+        told = self.query.view.sources[source]
+        if (
+            told.event_time is None
+            or told.watermark is None
+            or all(each.source != source for each in self.late)
+        ):
+            return None
+        return told.event_time, told.watermark
+
+
+@dataclass(frozen=True, slots=True)
+class QueryShape:
+    """Result of classifying a query, from the inside out. ``static``: no stream event makes a row of it."""
+
+    name: Class
+    reason: str
+    nearest: str = ""
+    late: tuple[LateRule, ...] = ()
+    static: bool = False
+    bounded_join: bool = False
+
+
+STATIC = QueryShape("A", "a static table", static=True)
