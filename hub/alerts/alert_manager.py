@@ -25,11 +25,7 @@ from hub.alerts.alert_series import families
 from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.config.read_entries import rule_tells_nobody, tells_nobody
 from hub.alerts.delivery.notification_queues import NotificationQueues
-from hub.alerts.model.listing import AlertListing, listing
-from hub.alerts.model.matching import Matchers, labels_of
-from hub.alerts.model.records import pending_record, records_of, send_record, sent_record
-from hub.alerts.model.rules import RuleChanges, RuleObservations, Severity, Verdict
-from hub.alerts.model.state_machine import (
+from hub.alerts.model.alert_state import (
     FIRING,
     Alert,
     AlertingState,
@@ -37,8 +33,12 @@ from hub.alerts.model.state_machine import (
     Notification,
     NotificationRoute,
     Silence,
-    step,
 )
+from hub.alerts.model.listing import AlertListing, listing
+from hub.alerts.model.matching import Matchers, labels_of
+from hub.alerts.model.records import pending_record, records_of, send_record, sent_record
+from hub.alerts.model.rules import RuleChanges, RuleObservations, Severity, Verdict
+from hub.alerts.model.state_machine import step
 from hub.alerts.snapshot import AlertSnapshot, RuleStatus, status_of_rule
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.runtime import repeating

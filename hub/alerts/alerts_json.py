@@ -8,10 +8,11 @@ from itertools import islice
 from typing import Any
 
 from hub.alerts.delivery.payloads import object_name, object_path, runbook_path
+from hub.alerts.model.alert_state import PAST, Alert, Silence
 from hub.alerts.model.listing import ListedAlert
 from hub.alerts.model.matching import Matchers
 from hub.alerts.model.rules import Verdict
-from hub.alerts.model.state_machine import MOST_ALERTS, PAST, Alert, Silence
+from hub.alerts.model.state_machine import MOST_ALERTS
 from hub.alerts.snapshot import AlertSnapshot
 
 

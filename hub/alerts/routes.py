@@ -12,9 +12,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.alerts.alerts_json import body_of, rules_of, silence_row, silences_of
+from hub.alerts.model.alert_state import Silence
 from hub.alerts.model.listing import ListedAlert
 from hub.alerts.model.matching import Matchers, matchers_of
-from hub.alerts.model.state_machine import MOST_ALERTS, Silence
+from hub.alerts.model.state_machine import MOST_ALERTS
 from hub.alerts.snapshot import AlertSnapshot
 from hub.caller import done_by
 from hub.errors import CallerError
@@ -82,6 +83,20 @@ def create_router(desk: HasAlertManager) -> APIRouter:
         """Every rule: how many objects it looks at, and how many are good, bad or unknown."""
         return _json(rules_of(desk.known()))
 
+    add_silences(router, desk)
+
+    @router.post("/api/alerts/channels/{channel}/test")
+    def test(channel: str) -> Response:
+        """Send a test notification over a channel, once, and say what came of it."""
+        desk.test(channel)
+        return _json({"channel": channel, "sent": True})
+
+    return router
+
+
+def add_silences(router: APIRouter, desk: HasAlertManager) -> None:
+    """Add the routes that list, create and end silences."""
+
     @router.get("/api/alerts/silences")
     def silences() -> Response:
         """Silences: those that hold first."""
@@ -100,14 +115,6 @@ def create_router(desk: HasAlertManager) -> APIRouter:
     def unsilence(id: str) -> Response:
         """End a silence now."""
         return _json(silence_row(desk.unsilence(id), time.time_ns() // 1_000_000))
-
-    @router.post("/api/alerts/channels/{channel}/test")
-    def test(channel: str) -> Response:
-        """Send a test notification over a channel, once, and say what came of it."""
-        desk.test(channel)
-        return _json({"channel": channel, "sent": True})
-
-    return router
 
 
 def end_of(lasts: str | None, until: str | None, now_ms: int) -> int:

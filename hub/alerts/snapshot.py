@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hub.alerts.delivery.notification_queues import ChannelStatus
+from hub.alerts.model.alert_state import AlertingState
 from hub.alerts.model.listing import AlertListing, listing
 from hub.alerts.model.rules import AlertRule, RuleObservations, Verdict
-from hub.alerts.model.state_machine import AlertingState
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.config.read_entries import observe_files
 from hub.alerts.delivery.channels import send
 from hub.alerts.delivery.notification_queues import NotificationQueues
+from hub.alerts.model.alert_state import Notification
 from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import Observation, RuleChanges, RuleObservations, Verdict
-from hub.alerts.model.state_machine import Notification
 from hub.api.visibility import VisibleAlerts
 from hub.api.web import Measurers, Mirrors
 from hub.completeness.canary.probes import CanaryRouteRow

@@ -7,11 +7,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from hub.access.authenticate import COOKIE, SESSION_S
-from hub.api.guard import MOST_NEXT, AuthenticationContext
+from hub.api.guard import AuthenticationContext
 from hub.errors import CallerError, HubError
 from hub.observability.web.forms import posted
 from hub.observability.web.http_status import status_of
 from hub.observability.web.page import html
+from hub.observability.web.refusals import MOST_NEXT
 
 
 def create_router(door: AuthenticationContext) -> APIRouter:
@@ -44,15 +45,10 @@ def create_router(door: AuthenticationContext) -> APIRouter:
                 name=name[:100],
                 error=error,
             )
+        secure = request.url.scheme == "https"
         response = RedirectResponse(own_path(said.get("next", "/")), 303, {"Cache-Control": "no-store"})
         response.set_cookie(
-            COOKIE,
-            session,
-            max_age=SESSION_S,
-            path="/",
-            httponly=True,
-            samesite="lax",
-            secure=request.url.scheme == "https",
+            COOKIE, session, max_age=SESSION_S, path="/", httponly=True, samesite="lax", secure=secure
         )
         return response
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from hub.alerts.model.alert_state import Alert, Silence
 from hub.alerts.model.matching import Matchers
 from hub.alerts.model.rules import RULES
-from hub.alerts.model.state_machine import Alert, Silence
 from hub.alerts.snapshot import AlertSnapshot, RuleStatus
 from hub.caller import CALLER, HUB, Action, Kind, Resource, may, require, sees_topic, sees_view
 from hub.errors import CallerError

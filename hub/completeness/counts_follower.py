@@ -16,7 +16,7 @@ from hub.completeness.minutes import minute_grid_of
 from hub.errors import HubError
 from hub.kafka.reader import up_to
 from hub.log import Cluster, Reader
-from hub.observability.web.pages.monitor.completeness import MinuteGrid
+from hub.observability.web.pages.monitor.completeness_counts import MinuteGrid
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)

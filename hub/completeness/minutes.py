@@ -22,7 +22,7 @@ from hub.completeness.balances import (
     unread,
 )
 from hub.completeness.counts import Cell, CountEntry, Kind
-from hub.observability.web.pages.monitor.completeness import ComparedSide, MinuteGrid, MinuteRange
+from hub.observability.web.pages.monitor.completeness_counts import ComparedSide, MinuteGrid, MinuteRange
 
 # Pseudo-minute of comparisons without minutes.
 _NO_MINUTE = -1

@@ -13,9 +13,10 @@ from fastapi import FastAPI
 
 from hub.alerts import routes as alert_routes
 from hub.alerts.delivery.notification_queues import ChannelStatus
+from hub.alerts.model.alert_state import AlertingState, Silence
 from hub.alerts.model.matching import Matchers, labels_of
 from hub.alerts.model.rules import AlertRule, Observation, RuleObservations, Verdict
-from hub.alerts.model.state_machine import AlertingState, Silence, step
+from hub.alerts.model.state_machine import step
 from hub.alerts.snapshot import AlertSnapshot as KnownAlerts
 from hub.alerts.snapshot import RuleStatus
 from hub.api.app import on_hub_error

@@ -17,7 +17,7 @@ from browser.staged_hub import VIEW, served, visit
 from browser.staged_ledger import StagedLedger
 from playwright.sync_api import expect
 
-from hub.alerts.model.state_machine import AlertingState
+from hub.alerts.model.alert_state import AlertingState
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.http.routes import create_router as query_routes
 from hub.materializers.queries.topic_rows import TopicTables

@@ -17,9 +17,9 @@ from hub.alerts.delivery import notification_queues as outbox_module
 from hub.alerts.delivery.channels import send
 from hub.alerts.delivery.notification_queues import NotificationQueues
 from hub.alerts.delivery.payloads import mail, object_path, slack_body, title, webhook_body
+from hub.alerts.model.alert_state import Alert, GroupKey, Notification
 from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import Verdict
-from hub.alerts.model.state_machine import Alert, GroupKey, Notification
 from hub.errors import CallerError, ConfigError, HubError, PeerError
 from hub.runtime import Backoff
 

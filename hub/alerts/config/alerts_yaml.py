@@ -39,9 +39,9 @@ from pydantic import (
     model_validator,
 )
 
+from hub.alerts.model.alert_state import NotificationRoute
 from hub.alerts.model.matching import matchers_of
 from hub.alerts.model.rules import RULES, AlertRule, RuleChange, RuleChanges, Severity
-from hub.alerts.model.state_machine import NotificationRoute
 from hub.errors import ConfigError, nearest
 from hub.topics.tree.tree import duration_ms
 from hub.yaml import load_model, place

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from hub.alerts.config.alerts_yaml import ALERTS_FILE, AlertsFile
+from hub.alerts.model.alert_state import NotificationRoute
+from hub.alerts.model.grouping import MOST_TOLD, route_of
 from hub.alerts.model.matching import Labels, Matchers, fits, labels_of, matchers_of
 from hub.alerts.model.rules import FILE_RULE, AlertRule, Observation, RuleChanges, RuleObservations, Verdict
-from hub.alerts.model.state_machine import MOST_TOLD, NotificationRoute, route_of
 from hub.errors import ConfigError, nearest
 from hub.yaml import load_parts, place
 

@@ -13,7 +13,7 @@ import httpx2
 
 from hub.alerts.config.alerts_yaml import Channel, Email
 from hub.alerts.delivery.payloads import mail, slack_body, webhook_body
-from hub.alerts.model.state_machine import Notification
+from hub.alerts.model.alert_state import Notification
 from hub.errors import CallerError, ConfigError, PeerError
 
 ID_HEADER = "Hub-Notification-Id"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hub.alerts.config.alerts_yaml import Channel
-from hub.alerts.model.state_machine import Notification
+from hub.alerts.model.alert_state import Notification
 from hub.errors import ConfigError, HubError
 from hub.runtime import Backoff
 

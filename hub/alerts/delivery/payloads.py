@@ -13,9 +13,9 @@ from email.utils import format_datetime, formataddr
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from hub.alerts.model.alert_state import Alert, Notification
 from hub.alerts.model.matching import Labels
 from hub.alerts.model.rules import CLUSTER_RULES
-from hub.alerts.model.state_machine import Alert, Notification
 
 NEVER = "0001-01-01T00:00:00Z"
 _SHOWN = 20

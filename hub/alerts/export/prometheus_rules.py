@@ -114,29 +114,32 @@ def prometheus_rules(
             "max by (job) (hub_alert_file_errors) > 0",
             "alerts.yaml or a file in alerts/ has an error: a part of it does not hold",
         ),
-        *(
-            writer.write(
-                each,
-                f'hub_alerts_firing{{alertname="{each.name}"}} > 0',
-                each.doc,
-                (each.owner, ""),
-                now=True,
-            )
-            for each in queries
-        ),
-        # A cluster is one job: one of its servers is active, and the others export 0.
-        writer.write(
-            OUTSIDE["not-watched"],
-            "absent(hub_alerts_watched) or max by (job) (hub_alerts_watched) == 0",
-            "No server of the hub judges alerts: what is broken is told to nobody.",
-        ),
-        writer.write(
-            OUTSIDE["channel-dead"],
-            "increase(hub_alert_given_up_total[10m]) > 0",
-            "Channel {{ $labels.channel }} did not take a notification.",
-        ),
+        *_queries(queries, writer),
+        *_outside(writer),
     ]
     return {"groups": [{"name": "hub", "rules": rules}]}
+
+
+def _queries(queries: Iterable[AlertRule], rules: RuleWriter) -> Iterable[dict[str, Any]]:
+    """Yield a rule for each query of alerts/*.yaml, which the hub evaluates itself."""
+    for each in queries:
+        expr = f'hub_alerts_firing{{alertname="{each.name}"}} > 0'
+        yield rules.write(each, expr, each.doc, (each.owner, ""), now=True)
+
+
+def _outside(rules: RuleWriter) -> Iterable[dict[str, Any]]:
+    """Yield the rules that only an external system can evaluate."""
+    # A cluster is one job: one of its servers is active, and the others export 0.
+    yield rules.write(
+        OUTSIDE["not-watched"],
+        "absent(hub_alerts_watched) or max by (job) (hub_alerts_watched) == 0",
+        "No server of the hub judges alerts: what is broken is told to nobody.",
+    )
+    yield rules.write(
+        OUTSIDE["channel-dead"],
+        "increase(hub_alert_given_up_total[10m]) > 0",
+        "Channel {{ $labels.channel }} did not take a notification.",
+    )
 
 
 def _lag(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[str, Any]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hub.alerts.model.alert_state import FIRING, PENDING, Alert, AlertingState, Silence
 from hub.alerts.model.rules import Severity
-from hub.alerts.model.state_machine import FIRING, PENDING, Alert, AlertingState, Silence
 
 _RANK = {FIRING: 0, PENDING: 1}
 _SEVERITY = {str(each): rank for rank, each in enumerate(Severity)}

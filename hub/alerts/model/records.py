@@ -22,9 +22,7 @@ from typing import Any
 
 import orjson
 
-from hub.alerts.model.matching import Labels, Matchers
-from hub.alerts.model.rules import Verdict
-from hub.alerts.model.state_machine import (
+from hub.alerts.model.alert_state import (
     KEPT_EVERY_MS,
     PENDING,
     Alert,
@@ -34,6 +32,8 @@ from hub.alerts.model.state_machine import (
     NotificationGroup,
     Silence,
 )
+from hub.alerts.model.matching import Labels, Matchers
+from hub.alerts.model.rules import Verdict
 from hub.errors import HubFault
 from hub.record import NewRecord, Record
 

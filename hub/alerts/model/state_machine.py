@@ -12,184 +12,33 @@ Held time counts only between two observations of the same kind, so a gap, inclu
 nor ends anything. The held time of a pending alert continues after a short gap when the server restarts:
 ``for_ms`` does not start again.
 
-Notifications are sent per group: alerts of a route with the same values of the labels ``by``. A group that
-changed waits ``wait_ms`` for more changes, then notifies all its firing alerts and those that ended since.
-While an alert fires, the notification is repeated after ``repeat_ms``. ``told`` records what was notified: an
-alert is notified once until it ends, and its end only if the alert was notified. A silenced alert is not
-notified; if it still fires when the silence ends, it is.
+Notifications are sent per group, see ``grouping.py``.
 
 Limits: ``MOST_ALERTS`` at a time (the rest is counted), ``MOST_PAST`` past ones for ``PAST_MS``.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
 
-from hub.alerts.model.matching import Labels, Matchers, fits, fits_in, labels_of
+from hub.alerts.model.alert_state import (
+    FIRING,
+    PAST,
+    PENDING,
+    Alert,
+    AlertingState,
+    Notification,
+    NotificationRoute,
+    Past,
+)
+from hub.alerts.model.grouping import notify
+from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import GONE_MS, AlertRule, Observation, RuleObservations, Verdict, key_of
 
 MOST_ALERTS = 10_000
 MOST_PAST = 500
 PAST_MS = 14 * 86_400_000
-# Interval at which held time is stored; longest gap after which it continues.
-KEPT_EVERY_MS = 15_000
-LONGEST_GAP_MS = GONE_MS
-# Limit of alerts in one notification; the rest is counted in it.
-MOST_TOLD = 100
-PENDING, FIRING, PAST = "pending", "firing", "resolved"
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """One object that breaks, or broke, a rule. Times are epoch milliseconds. ``held_ms`` is the time for
-    which the verdict ``last`` was observed. ``ended`` is the reason for the end.
-    """
-
-    key: str
-    rule: str
-    object: Labels
-    labels: Labels
-    summary: str
-    detail: str
-    value: float | None
-    phase: str
-    since_ms: int
-    last: Verdict
-    last_ms: int
-    held_ms: int = 0
-    fired_at_ms: int | None = None
-    ended_at_ms: int | None = None
-    ended: str = ""
-    runbook: str = ""
-    missing_ms: int = 0
-
-    @property
-    def firing(self) -> bool:
-        return self.phase == FIRING
-
-    @property
-    def held_unkept(self) -> bool:
-        """True if the alert is pending and has held time that is not stored yet."""
-        return self.phase == PENDING and self.last is Verdict.BAD and self.held_ms % KEPT_EVERY_MS > 0
-
-    def goes_on(self, now_ms: int) -> bool:
-        """Return True if the alert was pending before a restart, was not observed since, and its held time
-        still counts.
-        """
-        carried = self.phase == PENDING and self.last is Verdict.UNKNOWN and self.held_ms > 0
-        return carried and now_ms - self.last_ms <= LONGEST_GAP_MS
-
-    @property
-    def once(self) -> tuple[str, int]:
-        """Identity of this firing of the alert."""
-        return self.key, self.fired_at_ms or 0
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """No notifications for alerts with these labels until ``ends_ms``."""
-
-    id: str
-    matchers: Matchers
-    reason: str
-    by: str
-    starts_ms: int
-    ends_ms: int
-
-    def holds(self, labels: Labels, now_ms: int) -> bool:
-        return self.starts_ms <= now_ms < self.ends_ms and fits(self.matchers, labels)
-
-
-@dataclass(frozen=True, slots=True)
-class NotificationRoute:
-    """Route of alerts that match ``matchers`` to ``channels``. With ``goes_on``, later routes are evaluated,
-    too.
-    """
-
-    matchers: Matchers
-    channels: tuple[str, ...]
-    goes_on: bool = False
-    by: tuple[str, ...] = ("owner", "node")
-    wait_ms: int = 30_000
-    repeat_ms: int = 4 * 3_600_000
-
-    @property
-    def id(self) -> str:
-        """Identity of the route's content. Reordering the file does not change it, so nothing is repeated."""
-        text = repr((self.matchers, self.channels, self.by))
-        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-class GroupKey(NamedTuple):
-    route: str
-    labels: Labels
-
-
-@dataclass(frozen=True, slots=True)
-class NotificationGroup:
-    """Notification state of a group.
-
-    ``told`` holds the notified firing alerts with their firing times. ``changed_ms`` is when the first change
-    that is not notified yet was seen.
-    """
-
-    key: GroupKey
-    told: tuple[tuple[str, int], ...] = ()
-    notified_ms: int | None = None
-    changed_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """A notification for one channel. ``id`` is unique. ``left_out`` counts alerts over the limit."""
-
-    id: str
-    channel: str
-    group: GroupKey
-    alerts: tuple[Alert, ...]
-    at_ms: int
-    left_out: int = 0
-    test: bool = False
-
-    @property
-    def firing(self) -> bool:
-        return any(each.firing for each in self.alerts)
-
-
-Past = Mapping[tuple[str, int], Alert]
-
-
-@dataclass(frozen=True, slots=True)
-class AlertingState:
-    """The complete alert state. ``left_out`` counts objects that break a rule but exceed the limit."""
-
-    alerts: Mapping[str, Alert] = field(default_factory=dict)
-    past: Past = field(default_factory=dict)
-    groups: Mapping[GroupKey, NotificationGroup] = field(default_factory=dict)
-    silences: Mapping[str, Silence] = field(default_factory=dict)
-    left_out: int = 0
-
-    def silenced(self, alert: Alert, now_ms: int) -> Silence | None:
-        """Return the active silence of an alert, if any."""
-        return next((each for each in self.silences.values() if each.holds(alert.labels, now_ms)), None)
-
-    def quiet(self, now_ms: int) -> dict[str, Silence]:
-        """Return the active silence of each silenced alert, by the alert's key."""
-        holding = [each for each in self.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
-        found = {}
-        for key, alert in self.alerts.items() if holding else ():
-            said = dict(alert.labels)
-            silence = next((each for each in holding if fits_in(each.matchers, said)), None)
-            if silence is not None:
-                found[key] = silence
-        return found
-
-    @property
-    def firing(self) -> list[Alert]:
-        return [each for each in self.alerts.values() if each.firing]
 
 
 def step(
@@ -201,7 +50,7 @@ def step(
     alerts, past, left_out = _judged(state, seen, now_ms)
     kept = {id: each for id, each in state.silences.items() if each.ends_ms > now_ms - PAST_MS}
     judged = AlertingState(alerts, past, state.groups, kept, left_out)
-    groups, notifications = _notify(judged, routes, now_ms)
+    groups, notifications = notify(judged, routes, now_ms)
     heard = {once for group in groups.values() for once in group.told}
     return replace(judged, groups=groups, past=_trimmed(past, heard, now_ms)), notifications
 
@@ -325,84 +174,3 @@ def _trimmed(past: Past, heard: set[tuple[str, int]], now_ms: int) -> dict[tuple
         heard & past.keys()
     )
     return {once: each for once, each in past.items() if once in kept}
-
-
-# ---- groups
-
-
-def route_of(routes: Iterable[NotificationRoute], labels: Labels) -> list[NotificationRoute]:
-    """Return the routes for alerts with these labels."""
-    found = []
-    for route in routes:
-        if fits(route.matchers, labels):
-            found.append(route)
-            if not route.goes_on:
-                break
-    return found
-
-
-def _notify(
-    state: AlertingState, routes: Sequence[NotificationRoute], now_ms: int
-) -> tuple[dict[GroupKey, NotificationGroup], tuple[Notification, ...]]:
-    members: dict[GroupKey, list[Alert]] = {}
-    silenced: set[tuple[str, int]] = set()
-    holding = [each for each in state.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
-    for alert in state.firing:
-        if any(fits(each.matchers, alert.labels) for each in holding):
-            silenced.add(alert.once)
-            continue
-        said = dict(alert.labels)
-        for route in route_of(routes, alert.labels):
-            of = labels_of({name: said.get(name, "") for name in route.by})
-            members.setdefault(GroupKey(route.id, of), []).append(alert)
-    by_id = {route.id: route for route in routes}
-    groups: dict[GroupKey, NotificationGroup] = {}
-    notifications: list[Notification] = []
-    for key in sorted(state.groups.keys() | members.keys()):
-        its = by_id.get(key.route)
-        if its is None:
-            continue  # the route was removed: another route, if any, notifies its alerts again
-        before = state.groups.get(key, NotificationGroup(key))
-        group, alerts = _group(before, its, members.get(key, []), silenced, state.past, now_ms)
-        if alerts:
-            for channel in its.channels:
-                told, id = tuple(alerts[:MOST_TOLD]), _id(key, channel, now_ms)
-                notifications.append(Notification(id, channel, key, told, now_ms, len(alerts) - len(told)))
-        if group is not None:
-            groups[key] = group
-    return groups, tuple(notifications)
-
-
-def _group(
-    group: NotificationGroup,
-    route: NotificationRoute,
-    members: Sequence[Alert],
-    silenced: set[tuple[str, int]],
-    past: Past,
-    now_ms: int,
-) -> tuple[NotificationGroup | None, list[Alert]]:
-    """Return the new group (None if it is empty) and the alerts to notify."""
-    if max(group.changed_ms or 0, group.notified_ms or 0) > now_ms:  # the system clock was set back
-        changed_ms, notified_ms = (
-            None if at_ms is None else min(at_ms, now_ms) for at_ms in (group.changed_ms, group.notified_ms)
-        )
-        group = replace(group, changed_ms=changed_ms, notified_ms=notified_ms)
-    told = set(group.told)
-    firing = {alert.once for alert in members}
-    ended = [past[once] for once in group.told if once in past]
-    quiet = told & silenced
-    if ended or firing - told:
-        changed_ms = now_ms if group.changed_ms is None else group.changed_ms
-        if now_ms - changed_ms < route.wait_ms:
-            return replace(group, changed_ms=changed_ms), []
-    elif not (firing and group.notified_ms is not None and now_ms - group.notified_ms >= route.repeat_ms):
-        left = tuple(sorted(told & (firing | quiet)))
-        return (replace(group, told=left, changed_ms=None) if left else None), []
-    after = tuple(sorted(firing | quiet))
-    alerts = sorted(members, key=lambda each: (each.fired_at_ms or 0, each.key)) + ended
-    return (NotificationGroup(group.key, after, now_ms) if after else None), alerts
-
-
-def _id(key: GroupKey, channel: str, now_ms: int) -> str:
-    text = repr((key, channel, now_ms))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

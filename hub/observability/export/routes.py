@@ -62,7 +62,29 @@ def create_router(
     of ``monitor``. ``firing``: number of firing alerts; None: unknown.
     """
     router = APIRouter()
-    lookup = Lookup(views)
+    add_overview(router, collector, Lookup(views), firing)
+    add_lookup(router, collector, Lookup(views))
+    add_lag(router, collector, monitor)
+
+    @router.get("/metrics", include_in_schema=False)
+    def prometheus(request: Request) -> Response:
+        openmetrics = metrics.OPENMETRICS in request.headers.get("accept", "")
+        overview = collector.overview()
+        rows = monitor.rows() if monitor is not None else ()
+        round_s = monitor.round_s if monitor is not None else None
+        text = metrics.exposition(
+            *(overview, counters(), rows or lag_rows(overview), series, round_s, families()),
+            openmetrics=openmetrics,
+        )
+        return Response(text, media_type=metrics.OPENMETRICS_TYPE if openmetrics else metrics.MEDIA_TYPE)
+
+    return router
+
+
+def add_overview(
+    router: APIRouter, collector: HasOverview, lookup: Lookup, firing: Callable[[], int | None]
+) -> None:
+    """Add the dashboard, its part that is refreshed, its JSON, and static files."""
 
     @router.get("/", include_in_schema=False)
     def page(request: Request, view: str = "", key: str = "") -> Response:
@@ -79,6 +101,26 @@ def create_router(
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:
         return html("overview/overview.html", **{**_facts(collector.overview()), "firing": firing()})
+
+    @router.get("/api/overview")
+    def overview_json() -> Response:
+        """Kafka, topics, views and lag of this moment. null means: not known."""
+        body = as_json(collector.overview())
+        body["totals"]["alerts_firing"] = firing()
+        return Response(orjson.dumps(body), media_type="application/json")
+
+    @router.get("/ui/static/{name}", include_in_schema=False)
+    def static(name: str) -> Response:
+        if name not in static_files():
+            raise NotFound(f'file "{name}" is not part of the dashboard')
+        path, media_type = static_files()[name]
+        return FileResponse(
+            path, media_type=media_type, headers={"Cache-Control": "public, max-age=31536000, immutable"}
+        )
+
+
+def add_lookup(router: APIRouter, collector: HasOverview, lookup: Lookup) -> None:
+    """Add the parts of the page that look up a row."""
 
     @router.get("/ui/lookup", include_in_schema=False)
     def lookup_fragment(view: str = "", key: str = "", waiting: bool = False, only: bool = False) -> Response:
@@ -101,21 +143,9 @@ def create_router(
     def card_fragment(view: str = Query(), key: str = Query()) -> Response:
         return html("overview/card.html", **lookup.card(view, key))
 
-    @router.get("/ui/static/{name}", include_in_schema=False)
-    def static(name: str) -> Response:
-        if name not in static_files():
-            raise NotFound(f'file "{name}" is not part of the dashboard')
-        path, media_type = static_files()[name]
-        return FileResponse(
-            path, media_type=media_type, headers={"Cache-Control": "public, max-age=31536000, immutable"}
-        )
 
-    @router.get("/api/overview")
-    def overview_json() -> Response:
-        """Kafka, topics, views and lag of this moment. null means: not known."""
-        body = as_json(collector.overview())
-        body["totals"]["alerts_firing"] = firing()
-        return Response(orjson.dumps(body), media_type="application/json")
+def add_lag(router: APIRouter, collector: HasOverview, monitor: HasLagRows | None) -> None:
+    """Add the JSON of every consumer's lag."""
 
     def known_rows() -> Sequence[LagRow]:
         """Return all consumers; until they have been measured once, the views."""
@@ -135,20 +165,6 @@ def create_router(
         wanted = LagFilter(tuple(state or ()), owner or "", prefix, name or "", kind or "")
         rows = fitting(known_rows(), wanted)
         return Response(orjson.dumps(rows[:limit]), media_type="application/json")
-
-    @router.get("/metrics", include_in_schema=False)
-    def prometheus(request: Request) -> Response:
-        openmetrics = metrics.OPENMETRICS in request.headers.get("accept", "")
-        overview = collector.overview()
-        rows = monitor.rows() if monitor is not None else ()
-        round_s = monitor.round_s if monitor is not None else None
-        text = metrics.exposition(
-            *(overview, counters(), rows or lag_rows(overview), series, round_s, families()),
-            openmetrics=openmetrics,
-        )
-        return Response(text, media_type=metrics.OPENMETRICS_TYPE if openmetrics else metrics.MEDIA_TYPE)
-
-    return router
 
 
 def as_json(overview: Overview) -> dict[str, Any]:

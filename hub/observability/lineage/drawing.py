@@ -79,15 +79,7 @@ def drawn(graph: Lineage) -> Drawing:
                 EDGE_OF + column * (box + ACROSS),
                 EDGE_OF + above + row * (HIGH + DOWN),
             )
-    lines = []
-    for edge in graph.edges:
-        one, two = at[edge.source], at[edge.target]
-        x1, y1, x2, y2 = one.x + box, one.y + HIGH // 2, two.x, two.y + HIGH // 2
-        bend = max(30, (x2 - x1) // 2)
-        path = f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}"
-        # Place the label nearer to the start: many edges end in one box, and their labels would overlap
-        # there.
-        lines.append(Line(edge, path, x1 + (x2 - x1) * 2 // 5, y1 + (y2 - y1) * 3 // 10))
+    lines = [_line(edge, at[edge.source], at[edge.target], box) for edge in graph.edges]
     columns = len(layers)
     return Drawing(
         2 * EDGE_OF + columns * box + max(0, columns - 1) * ACROSS,
@@ -96,6 +88,14 @@ def drawn(graph: Lineage) -> Drawing:
         tuple(lines),
         box,
     )
+
+
+def _line(edge: LineageEdge, one: Box, two: Box, box: int) -> Line:
+    x1, y1, x2, y2 = one.x + box, one.y + HIGH // 2, two.x, two.y + HIGH // 2
+    bend = max(30, (x2 - x1) // 2)
+    path = f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}"
+    # The label is nearer to the start: many edges end in one box, and their labels would overlap there.
+    return Line(edge, path, x1 + (x2 - x1) * 2 // 5, y1 + (y2 - y1) * 3 // 10)
 
 
 def box_width(names: Iterable[str]) -> int:

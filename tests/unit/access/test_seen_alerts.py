@@ -13,9 +13,10 @@ from fastapi.testclient import TestClient
 
 from hub.access.decide import AccessPolicy, Grant, Principal, decide, patterns_of
 from hub.alerts.delivery.notification_queues import ChannelStatus
+from hub.alerts.model.alert_state import AlertingState
 from hub.alerts.model.matching import labels_of, matchers_of
 from hub.alerts.model.rules import RULES, AlertRule, Observation, RuleObservations, Verdict
-from hub.alerts.model.state_machine import AlertingState, step
+from hub.alerts.model.state_machine import step
 from hub.alerts.routes import create_router
 from hub.alerts.snapshot import RuleStatus
 from hub.api.app import on_hub_error

@@ -18,10 +18,10 @@ from hub.alerts.config.alerts_yaml import Channel
 from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.config.read_entries import observe_files
 from hub.alerts.delivery.notification_queues import NotificationQueues
+from hub.alerts.model.alert_state import GroupKey, Notification
 from hub.alerts.model.matching import labels_of, matchers_of
 from hub.alerts.model.records import ALERTS_TOPIC, StoredAlerts
 from hub.alerts.model.rules import AlertRule, Observation, RuleChanges, RuleObservations, Verdict
-from hub.alerts.model.state_machine import GroupKey, Notification
 from hub.alerts.snapshot import AlertSnapshot
 from hub.errors import CallerError, ConfigError, Conflict, HubFault, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader, MemoryWriter

@@ -8,20 +8,19 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.alerts.model.matching import Labels, fits, labels_of, matchers_of
-from hub.alerts.model.records import StoredAlerts, records_of, send_record, sent_record
-from hub.alerts.model.rules import GONE_MS, AlertRule, Observation, RuleObservations, Verdict
-from hub.alerts.model.state_machine import (
+from hub.alerts.model.alert_state import (
     KEPT_EVERY_MS,
     LONGEST_GAP_MS,
-    MOST_ALERTS,
     AlertingState,
     Notification,
     NotificationRoute,
     Silence,
-    route_of,
-    step,
 )
+from hub.alerts.model.grouping import route_of
+from hub.alerts.model.matching import Labels, fits, labels_of, matchers_of
+from hub.alerts.model.records import StoredAlerts, records_of, send_record, sent_record
+from hub.alerts.model.rules import GONE_MS, AlertRule, Observation, RuleObservations, Verdict
+from hub.alerts.model.state_machine import MOST_ALERTS, step
 from hub.record import NewRecord, Record
 
 S = 1_000

@@ -22,8 +22,8 @@ from hub.alerts.alert_series import families
 from hub.alerts.config.alerts_yaml import QueryAlert
 from hub.alerts.export.grafana_dashboard import grafana_dashboard
 from hub.alerts.export.prometheus_rules import OUTSIDE, prometheus_rules
+from hub.alerts.model.alert_state import AlertingState
 from hub.alerts.model.rules import RULES, Promise, RuleChange, RuleChanges
-from hub.alerts.model.state_machine import AlertingState
 from hub.alerts.runbooks import names, runbook
 from hub.alerts.snapshot import AlertSnapshot
 from hub.cli import app

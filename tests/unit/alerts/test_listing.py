@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hub.alerts.alerts_json import body_of
+from hub.alerts.model.alert_state import FIRING, PENDING, Alert, AlertingState, Silence
 from hub.alerts.model.listing import listing
 from hub.alerts.model.matching import labels_of, matchers_of
 from hub.alerts.model.rules import Verdict
-from hub.alerts.model.state_machine import FIRING, PENDING, Alert, AlertingState, Silence
 from hub.alerts.snapshot import AlertSnapshot
 from hub.observability.overview.overview import KafkaHealth, Overview
 from hub.observability.web.page import render

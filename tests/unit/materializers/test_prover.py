@@ -13,9 +13,9 @@ from changelog import CHANGELOG, Bench, schema
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.alerts.model.alert_state import AlertingState as Alerts
+from hub.alerts.model.alert_state import NotificationRoute
 from hub.alerts.model.rules import RuleChange, RuleChanges, Verdict
-from hub.alerts.model.state_machine import AlertingState as Alerts
-from hub.alerts.model.state_machine import NotificationRoute
 from hub.alerts.model.state_machine import step as judge
 from hub.errors import PeerError
 from hub.materializers.applying.applier import Applier

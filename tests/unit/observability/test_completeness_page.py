@@ -19,19 +19,17 @@ from hub.errors import CallerError, NotFound
 from hub.observability.web.pages.monitor.completeness import (
     PAGE,
     RANGES,
-    CellState,
     CompletenessPage,
     CountedTopics,
     GridFilter,
-    MinuteRange,
     TopicCountsRow,
     cell_of,
     completeness_page,
     fitting,
-    joined,
     tick,
     until_of,
 )
+from hub.observability.web.pages.monitor.completeness_counts import CellState, MinuteRange, joined
 
 NOW = 1_790_000_000_000 // MINUTE * MINUTE
 BEGIN = NOW - 10 * MINUTE

@@ -11,9 +11,10 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from hub.alerts.delivery.payloads import object_name, object_path
+from hub.alerts.model.alert_state import AlertingState, NotificationRoute
 from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import RuleChanges, RuleObservations, Verdict
-from hub.alerts.model.state_machine import AlertingState, NotificationRoute, step
+from hub.alerts.model.state_machine import step
 from hub.config import Settings
 from hub.errors import CallerError, PeerError
 from hub.observability.cluster.connect import (

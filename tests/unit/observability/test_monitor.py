@@ -15,7 +15,7 @@ from hub.log import GroupDescription, MemoryCluster
 from hub.observability.export.routes import create_router
 from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.judge import LagRules
-from hub.observability.overview import monitor as monitor_module
+from hub.observability.overview import consumer_list, partition_facts
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.mirror_readers import MIRROR_SILENT_S, MirrorStatuses, readers_of
 from hub.observability.overview.monitor import Monitor, worst_first
@@ -347,7 +347,7 @@ def test_a_partition_that_does_not_answer_makes_its_readers_unknown_and_nobody_e
 
 
 def test_a_large_estate_has_its_turn_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor_module, "GROUPS", 3)
+    monkeypatch.setattr(consumer_list, "GROUPS", 3)
     for number in range(8):
         stage.commit(f"g{number}", "t", 0)
     stage.rounds(1)
@@ -673,7 +673,7 @@ def test_a_view_that_failed_keeps_no_numbers_that_nobody_measures(stage: Stage) 
 def test_suspects_that_never_answer_keep_no_others_waiting(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitor_module, "SUSPECTS", 1)
+    monkeypatch.setattr(partition_facts, "SUSPECTS", 1)
     stage.topic("marks")
     stage.publish("t", 2)
     stage.publish("marks", 2)

@@ -26,7 +26,8 @@ from hub.observability.cluster.health import Health
 from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.web.http_status import status_of
 from hub.observability.web.pages.monitor.alerts import narrow
-from hub.observability.web.pages.monitor.mirrors import MOST_LOST, MirrorFacts, checks, mirror
+from hub.observability.web.pages.monitor.mirror_checks import checks
+from hub.observability.web.pages.monitor.mirrors import MOST_LOST, MirrorFacts, mirror
 from hub.observability.web.routes.all_pages import create_router
 from hub.observability.web.routes.messages import TAILS_AT_ONCE, sse
 from hub.observability.web.routes.page_router import ForBrowsers

@@ -10,9 +10,10 @@ from mirror_statuses import MARK, PLACE, T, partition, status
 
 from hub.alerts.config.alerts_yaml import AlertsFile
 from hub.alerts.delivery.payloads import object_name, object_path
+from hub.alerts.model.alert_state import AlertingState, NotificationRoute
 from hub.alerts.model.matching import labels_of
 from hub.alerts.model.rules import Observation, RuleChange, RuleChanges, RuleObservations, Verdict
-from hub.alerts.model.state_machine import AlertingState, NotificationRoute, step
+from hub.alerts.model.state_machine import step
 from hub.replication.clusters.control_state import (
     GroupPlace,
     GroupStatus,

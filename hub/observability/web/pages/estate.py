@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from hub.alerts.model.alert_state import Silence
 from hub.alerts.model.matching import Matchers
-from hub.alerts.model.state_machine import Silence
 from hub.alerts.snapshot import AlertSnapshot as KnownAlerts
 from hub.caller import sees_schema, sees_subject
 from hub.errors import HubError, NotFound, PeerError

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 
 from hub.observability.web.pages.estate import PageSources
 from hub.observability.web.pages.monitor import completeness
+from hub.observability.web.pages.monitor.completeness_counts import MEANING
 from hub.observability.web.routes.page_router import PageRouter, Text, split_values
 
 
@@ -44,7 +45,7 @@ def map_of(_request: Request, facts: completeness.CompletenessPage) -> Mapping[s
     branches = [(name, list(rows)) for name, rows in groupby(facts.rows, lambda row: row.branch)]
     return {
         "branches": branches,
-        "meaning": completeness.MEANING,
+        "meaning": MEANING,
         "ranges": completeness.RANGES,
         "minute": completeness.minute,
         "tick": completeness.tick,

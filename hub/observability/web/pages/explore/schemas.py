@@ -218,12 +218,21 @@ def take(registry: Registry, subject: str, version: int | None, against: int | N
     before = [each for each in (live if number in live else numbers) if each < number]
     other = against if against is not None else (before[-1] if before else None)
     compared = registry.at(subject, other, deleted=True) if other is not None and other != number else None
+    found = [each for each in (stored, compared) if each]
+    page = _page_of(registry, subject, stored, number, numbers)
+    return SubjectInputs(stored, compared, needed(registry, found), page)
+
+
+def _page_of(
+    registry: Registry, subject: str, stored: SchemaStored, number: int, numbers: Sequence[int]
+) -> SubjectPage:
+    """Return the values of a version; its comparison comes later."""
     effective = registry.rulebook.effective(subject)
     own = registry.levels.get(subject_names.place(subject))
     above = registry.setting(subject_names.context_of(subject), "compatibilityLevel") or DEFAULT_LEVEL
     level, by = effective.level(own.level if own is not None else None, above)
     text = _pretty(stored)
-    page = SubjectPage(
+    return SubjectPage(
         subject,
         effective.topic,
         effective.is_key,
@@ -254,9 +263,6 @@ def take(registry: Registry, subject: str, version: int | None, against: int | N
             for key, each in sorted(effective.settings.items())
         ),
         None,
-    )
-    return SubjectInputs(
-        stored, compared, needed(registry, [each for each in (stored, compared) if each]), page
     )
 
 

@@ -108,26 +108,25 @@ def topic_page(
         spec.key if spec is not None else None,
         tuple(subjects),
         tuple(rows),
-        tuple(
-            TopicReadingView(
-                view.name,
-                view.doc,
-                view.state,
-                source.state,
-                source.records,
-                source.seconds,
-                source.error_s,
-            )
-            for view in overview.views
-            for source in view.sources
-            if source.topic == name
-        ),
+        _reading_views(overview, name),
         made_by,
         dead if dead in set(names) else None,
         missing,
         spec.slo.lag_ms if spec is not None else None,
         spec.slo.completeness if spec is not None else None,
         unmeasured,
+    )
+
+
+def _reading_views(overview: Overview, topic: str) -> tuple[TopicReadingView, ...]:
+    """Return the views that read a topic, with their lag on it."""
+    return tuple(
+        TopicReadingView(
+            view.name, view.doc, view.state, source.state, source.records, source.seconds, source.error_s
+        )
+        for view in overview.views
+        for source in view.sources
+        if source.topic == topic
     )
 
 

@@ -8,21 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from hub.observability.format import count, seconds
+from hub.observability.web.pages.monitor.mirror_checks import ChecklistItem, checks, handed_over
 
 MOST_PARTITIONS = 100
 MOST_GROUPS = 100
 MOST_LOST = 10
-SILENT_S = 10.0
-HEARD_S = 60.0  # the source's ends are read every few seconds
-
-
-@dataclass(frozen=True, slots=True)
-class ChecklistItem:
-    """A point of the checklist. ``state``: "ok", "bad" or "unknown"."""
-
-    state: str
-    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +103,7 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
         tuple(groups[:MOST_GROUPS]),
         max(0, len(groups) - MOST_GROUPS),
         declared if declared != name else "",
-        _handed_over(status),
+        handed_over(status),
         tuple(left_behind_lines(status, MOST_LOST)),
     )
 
@@ -159,13 +149,6 @@ def _clock(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _handed_over(status: Mapping[str, Any]) -> bool:
-    """Return whether the target of a declared mirror owns the source's topics."""
-    acting = status.get("acting", {})
-    is_back = str(status.get("declared", status["mirror"])) != status["mirror"]
-    return not is_back and "source" in status and acting.get(status["source"]) == status["target"]
-
-
 def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[MirrorCommand, ...]:
     """Return the commands that are possible now.
 
@@ -191,30 +174,38 @@ def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[Mi
     is_back = declared != status["mirror"]
     home, away = (status["target"], status["source"]) if is_back else (status["source"], status["target"])
     at_home, at_away = _address(home, clusters), _address(away, clusters)
-    if is_back or _handed_over(status):
-        return (
-            MirrorCommand(
-                "Rehearse the way home: changes nothing", f"hub mirror drill {declared} --kind failback"
-            ),
-            MirrorCommand(
-                f"Give it back to {home}, which is well again",
-                f"hub mirror failback {declared}",
-                f"What {home} had and nobody mirrored is carried over behind what was born since; --tail discard declares it"
-                f" lost. Stop writers and readers at {at_away} when it says so, start them at {at_home} when it is done.",
-            ),
-        )
+    if is_back or handed_over(status):
+        return _ways_home(declared, home, at_home, at_away)
+    return _ways_away(declared, home, at_home, at_away)
+
+
+def _ways_home(mirror: str, home: str, at_home: str, at_away: str) -> tuple[MirrorCommand, ...]:
+    """Return the commands that give ownership back."""
     return (
-        MirrorCommand("Rehearse a failover: changes nothing", f"hub mirror drill {declared}"),
+        MirrorCommand("Rehearse the way home: changes nothing", f"hub mirror drill {mirror} --kind failback"),
+        MirrorCommand(
+            f"Give it back to {home}, which is well again",
+            f"hub mirror failback {mirror}",
+            f"What {home} had and nobody mirrored is carried over behind what was born since; --tail discard declares it"
+            f" lost. Stop writers and readers at {at_away} when it says so, start them at {at_home} when it is done.",
+        ),
+    )
+
+
+def _ways_away(mirror: str, home: str, at_home: str, at_away: str) -> tuple[MirrorCommand, ...]:
+    """Return the commands that take or hand over ownership."""
+    return (
+        MirrorCommand("Rehearse a failover: changes nothing", f"hub mirror drill {mirror}"),
         MirrorCommand(
             f"Take over: {home} is gone",
-            f"hub mirror failover {declared}",
+            f"hub mirror failover {mirror}",
             f"It says what is lost and wants the name typed. Then point writers and readers to {at_away}: groups go on where they"
             f" were. Keep producers out of {home} by its access rules until it is given back.",
         ),
-        MirrorCommand("Rehearse a switchover", f"hub mirror drill {declared} --kind switchover"),
+        MirrorCommand("Rehearse a switchover", f"hub mirror drill {mirror} --kind switchover"),
         MirrorCommand(
             f"Hand over: {home} is well",
-            f"hub mirror switchover {declared}",
+            f"hub mirror switchover {mirror}",
             f"Stop writers and readers at {at_home} first: it waits until all is carried. Then start them at {at_away}: nothing is"
             " lost or read twice.",
         ),
@@ -223,154 +214,3 @@ def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[Mi
 
 def _address(cluster: str, clusters: Mapping[str, str]) -> str:
     return f"{cluster} ({clusters[cluster]})" if cluster in clusters else cluster
-
-
-def checks(status: Mapping[str, Any]) -> tuple[ChecklistItem, ...]:
-    """Return the checklist whether the target could take over now; for one that has taken over, that it
-    has."""
-    if "workers" not in status:
-        return (ChecklistItem("bad", f"The target does not answer: {status.get('reason', '')}"),)
-    if _handed_over(status):
-        acts = ChecklistItem("ok", f"{status['target']} acts for {status['source']}")
-        return (acts, *_under_way(status))
-    found = []
-    workers = status["workers"]
-    found.append(
-        ChecklistItem("ok", f"{workers} worker{'s carry' if workers != 1 else ' carries'} it")
-        if workers
-        else ChecklistItem("bad", "No worker carries it: hub mirror run")
-    )
-    waiting, late = status["lag_records"], status["lag_s"]
-    if waiting is None:
-        found.append(ChecklistItem("unknown", "What the target lacks is not known"))
-    elif waiting == 0 and not _ends_of_now(status):
-        found.append(
-            ChecklistItem(
-                "unknown", "The target has all that was seen at the source; what came since is not known"
-            )
-        )
-    elif waiting == 0 and (heard := status.get("source_heard_s")) is not None and heard > HEARD_S:
-        found.append(
-            ChecklistItem(
-                "unknown",
-                f"The target has all that the source had {seconds(heard)} ago; it was not heard since",
-            )
-        )
-    elif waiting == 0:
-        found.append(ChecklistItem("ok", "The target has every record of the source"))
-    else:
-        found.append(
-            ChecklistItem(
-                "bad",
-                f"The target lacks {count(waiting)} record{'s' * (waiting != 1)} ({seconds(late)}):"
-                " a failover would lose them",
-            )
-        )
-    silent = max((beat["ago_s"] for beat in status["heartbeats"]), default=0.0)
-    if silent > SILENT_S:
-        found.append(ChecklistItem("bad", f"A worker was not heard of for {seconds(silent)}"))
-    if status["restarts"]:
-        found.append(
-            ChecklistItem(
-                "bad", f"A shard does not get on: it was restarted {count(status['restarts'])} times"
-            )
-        )
-    found += _unreported(status)
-    still = [row for row in status.get("partitions", ()) if row["reason"] and row["state"] != "unknown"]
-    found.append(
-        ChecklistItem("ok", "No partition stands still")
-        if not still
-        else ChecklistItem(
-            "bad",
-            f"{len(still)} partition{'s stand' if len(still) != 1 else ' stands'} still, first {still[0]['topic']}: {still[0]['reason']}",
-        )
-    )
-    left = status["trouble"]
-    if left:
-        topic, why = min(left.items())
-        found.append(
-            ChecklistItem(
-                "bad",
-                f"{len(left)} topic{'s are' if len(left) != 1 else ' is'} not mirrored, first {topic}: {why}",
-            )
-        )
-    masked = sorted(
-        {row["topic"] for row in status.get("partitions", ()) if "mask " in row.get("engine_why", "")}
-    )
-    if masked:
-        found.append(
-            ChecklistItem(
-                "bad",
-                f"{len(masked)} cop{'ies are' if len(masked) != 1 else 'y is'} masked, first {masked[0]}: no stand-in for the"
-                " original, and what is born there is not carried home",
-            )
-        )
-    gaps = status["gaps"]
-    found.append(
-        ChecklistItem("ok", "No offsets are missing in between")
-        if not gaps
-        else ChecklistItem("bad", f"{len(gaps)} stretches of offsets are missing in the target")
-    )
-    if status["different"]:
-        found.append(
-            ChecklistItem(
-                "bad",
-                f"{count(status['different'])} partitions differ from the source: hub mirror verify {status['mirror']}",
-            )
-        )
-    elif status["verified_s"] is None:
-        found.append(ChecklistItem("unknown", "Nothing was compared yet"))
-    else:
-        rest = status["unverified_records"]
-        but = f", {count(rest)} offsets were not" if rest else ""
-        found.append(
-            ChecklistItem(
-                "ok", f"{count(status['verified_records'])} records were compared and are the same{but}"
-            )
-        )
-    groups = status["groups"]
-    behind = [group for group in groups if group["rpo_records"]]
-    if not groups:
-        found.append(ChecklistItem("unknown", "No consumer group is carried over"))
-    elif behind:
-        worst = max(behind, key=lambda group: group["rpo_s"])
-        found.append(
-            ChecklistItem(
-                "bad",
-                f"{len(behind)} of {len(groups)} groups would lose unread records, "
-                f"{worst['group']} most: {seconds(worst['rpo_s'])}",
-            )
-        )
-    else:
-        found.append(ChecklistItem("ok", f"All {len(groups)} consumer groups go on where they are"))
-    return (*found, *_under_way(status))
-
-
-def _ends_of_now(status: Mapping[str, Any]) -> bool:
-    """Return whether the lag is based on current source ends: they were just read, or workers run and no
-    partition is blocked."""
-    rows = [row for row in status.get("partitions", ()) if row["state"] != "left"]
-    if rows and all(row.get("source_end_s") == 0 for row in rows):
-        return True
-    return bool(status["workers"]) and not any(row["reason"] for row in rows)
-
-
-def _unreported(status: Mapping[str, Any]) -> list[ChecklistItem]:
-    """Return a checklist item for the partitions that no worker reports, or []."""
-    rows = [row for row in status.get("partitions", ()) if row["state"] == "unknown"]
-    if not rows:
-        return []
-    many = len(rows) != 1
-    first = f"{rows[0]['topic']} partition {rows[0]['partition']}: {rows[0]['reason']}"
-    return [
-        ChecklistItem(
-            "unknown", f"No worker reports {len(rows)} partition{'s' if many else ''}, first {first}"
-        )
-    ]
-
-
-def _under_way(status: Mapping[str, Any]) -> list[ChecklistItem]:
-    return [
-        ChecklistItem("bad", f"A {each['kind']} is under way, next: {each['next']}")
-        for each in status["operations"]
-    ]
