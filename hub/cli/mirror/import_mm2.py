@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hub.cli.terminal.output import Output, note, show, show_one
+import typer
+
+from hub.cli.mirror.context import (
+    EXIT_REFUSED,
+    FileOption,
+    NameArgument,
+    TypedNameOption,
+    confirm_name,
+    open_world,
+)
+from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.terminal.progress import counted
-from hub.errors import Conflict
+from hub.errors import CallerError, Conflict
 
 if TYPE_CHECKING:
     from hub.replication.clusters.clusters import ClusterHandle
@@ -29,6 +39,73 @@ _PLACES = (
     "reason",
 )
 _GROUPS = ("group", "topic", "partition", "state", "source_offset", "position", "moves", "reason")
+
+
+def import_copies(
+    name: NameArgument,
+    from_mm2: Annotated[
+        bool,
+        typer.Option(
+            "--from-mm2", help="The copies at the target are MirrorMaker 2's, which is stopped for good"
+        ),
+    ] = False,
+    file: FileOption = None,
+    source_alias: Annotated[
+        str | None,
+        typer.Option(metavar="ALIAS", help="What MirrorMaker calls the source. Default: as the file does"),
+    ] = None,
+    offset_syncs_topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Default: mm2-offset-syncs.<alias>.internal of either side"),
+    ] = None,
+    checkpoints_topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Default: <source alias>.checkpoints.internal at the target"),
+    ] = None,
+    newest: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Compare only from the last offset sync before the newest N offsets on"
+        ),
+    ] = None,
+    quiet: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="MirrorMaker must have written nothing for so long"),
+    ] = 15.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, change nothing")
+    ] = False,
+    typed: TypedNameOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Go on where MirrorMaker 2 stopped, in the copies it made. Once, for a migration.
+
+    Both sides are read and compared record by record: where the mirror goes on is proven, or that topic is refused
+    with the way out. Stop MirrorMaker first. What has a checkpoint of this mirror is left alone.
+
+    Exit code 0: all is taken over (or could be). 1: a topic is refused; the others were done.
+
+    Example: hub mirror import nyc-lon --from-mm2 --dry-run
+    """
+    if not from_mm2:
+        raise CallerError("import: say whose copies these are", hint=f"hub mirror import {name} --from-mm2")
+    world = open_world(file)
+    done = take_over(
+        world.file,
+        world.link(name),
+        world.clusters,
+        world.control(),
+        lambda what: confirm_name(name, typed, what),
+        source_alias=source_alias,
+        syncs=offset_syncs_topic,
+        checkpoints=checkpoints_topic,
+        newest=newest,
+        quiet_s=quiet,
+        dry_run=dry_run,
+        output=output,
+    )
+    if not done:
+        raise typer.Exit(EXIT_REFUSED)
 
 
 def take_over(

@@ -1,0 +1,163 @@
+"""[edge] Context of the commands of mirrors: their options, the mirrors file and its clusters."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.terminal.output import note
+from hub.errors import CallerError, NotFound, PeerError, nearest
+
+if TYPE_CHECKING:
+    from hub.replication.clusters.clusters import ClusterHandle
+    from hub.replication.clusters.control_state import ControlState
+    from hub.replication.config.mirrors import MirrorsFile
+    from hub.replication.ownership.failover import Control
+    from hub.replication.ownership.links import Link
+
+EXIT_REFUSED, EXIT_CHANGES = 1, 2
+
+
+current_file: ContextVar[MirrorsFile | None] = ContextVar(
+    "current_file", default=None
+)  # the file that this call is about
+
+
+FileOption = Annotated[
+    Path | None, typer.Option("--file", "-f", help="The mirrors. Default: mirrors.yaml of the project")
+]
+
+
+NameArgument = Annotated[str, typer.Argument(metavar="MIRROR", help="Its name in mirrors.yaml")]
+
+
+NamesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="MIRROR", help="Only these. Default: all of the file")
+]
+
+
+WaitOption = Annotated[float, typer.Option(min=1, help="Longest wait for one step, in seconds")]
+
+
+TypedNameOption = Annotated[
+    str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+]
+
+
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show steps and report, as hub mirror drill does; change nothing")
+]
+
+
+@dataclass
+class World:
+    """The file and its clusters, as one call of a command has them."""
+
+    path: Path
+    file: MirrorsFile
+    clusters: dict[str, ClusterHandle]
+
+    def control(self) -> Control:
+        """Return the joined owners and operations of all clusters that answer."""
+        from hub.replication.clusters.control_state import joined
+
+        return joined(board.control for board in self.boards().values())
+
+    def boards(self) -> dict[str, ControlState]:
+        """Return the control states of the clusters that answer."""
+        from hub.replication.clusters.clusters import read_control_state
+
+        found: dict[str, ControlState] = {}
+        for name, reached in self.clusters.items():
+            try:
+                found[name] = read_control_state(reached, status=False)
+            except PeerError as error:
+                note(f"! cluster {name} does not answer: {error.message}")
+        return found
+
+    def link(self, name: str, *, back: bool = False) -> Link:
+        """Return a mirror of the file; with ``back``, its implicit way back."""
+        from hub.replication.ownership.links import links
+
+        found = links(self.file)
+        if name in found and name not in self.file.mirrors:
+            if back:
+                return found[name]
+            raise CallerError(
+                f'"{name}" is the way back of mirror "{found[name].declared}", and goes where that goes',
+                hint=f"say {found[name].declared}; hub mirror status and verify take the way back, too",
+            )
+        if name not in self.file.mirrors:
+            near = nearest(name, self.file.mirrors)
+            raise NotFound(
+                f'there is no mirror "{name}" in {self.path}',
+                hint=f'did you mean "{near}"?'
+                if near
+                else f"known: {', '.join(self.file.mirrors) or 'none'}",
+            )
+        return found[name]
+
+    def chosen(self, names: Sequence[str] | None) -> list[Link]:
+        return [self.link(name, back=True) for name in (names or self.file.mirrors)]
+
+
+def open_file(file: Path | None) -> tuple[Path, MirrorsFile]:
+    """Return the path and content of the mirrors file. Raises NotFound, ConfigError."""
+    from hub.replication.config.mirrors import load
+
+    path = file or load_settings().project / "mirrors.yaml"
+    if not path.exists():
+        raise NotFound(
+            f'file "{path}" does not exist', hint="write one (docs/reference/mirrors.md), or name it: -f FILE"
+        )
+    return path, load(path)
+
+
+def open_world(file: Path | None) -> World:
+    from hub.replication.clusters.clusters import own_environ, reach_all
+    from hub.replication.ownership.links import checked
+
+    path, loaded = open_file(file)
+    current_file.set(loaded)
+    settings = load_settings()
+    environ = own_environ(settings)
+    return World(path, checked(loaded), reach_all(loaded, environ, path.parent, settings.kafka_timeout_s))
+
+
+def append(reached: ClusterHandle, records: Sequence[Any]) -> None:
+    from hub.replication.clusters.apply_plan import make_own
+    from hub.replication.clusters.clusters import own_topics
+
+    make_own([(reached.name, step) for step in own_topics(reached)], {reached.name: reached})
+    writer = reached.kafka.writer()
+    try:
+        writer.append(list(records))
+    finally:
+        writer.close()
+
+
+def confirm_name(name: str, typed: str | None, what: str) -> None:
+    """Ask the user to type the name, because the next step cannot be undone."""
+    if typed is None:
+        if not sys.stdin.isatty():
+            raise CallerError(f"this would {what}: say the name again with --name {name}", code="HUB-1606")
+        typed = typer.prompt(f"This would {what}. Type the mirror's name to go on", err=True)
+    if typed != name:
+        raise CallerError(f'"{typed}" is not "{name}": nothing was done', code="HUB-1606")
+
+
+def mask_keys(link: Link) -> dict[str, str]:
+    """Return the keys of the mirror's hashes that are in the environment, by their references."""
+    return keys_in(rule.key for rule in link.mirror.mask if rule.key is not None)
+
+
+def keys_in(references: Iterable[str]) -> dict[str, str]:
+    return {key: os.environ[key[2:-1]] for key in set(references) if os.environ.get(key[2:-1])}

@@ -1,0 +1,192 @@
+"""[edge] ``hub mirror drill``, ``switchover``, ``failover``, ``failback``, ``promote`` and ``left-behind``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hub.cli.mirror.context import (
+    DryRunOption,
+    FileOption,
+    NameArgument,
+    TypedNameOption,
+    WaitOption,
+    open_world,
+)
+from hub.cli.mirror.ownership_change import change_ownership, rehearse
+from hub.cli.terminal.output import Output, OutputOption, note, show
+from hub.errors import CallerError, PeerError
+
+if TYPE_CHECKING:
+    from hub.replication.ownership.failover import Kind
+
+
+def drill(
+    name: NameArgument,
+    file: FileOption = None,
+    kind: Annotated[
+        str, typer.Option(help="What is rehearsed: failover, switchover, failback or promote")
+    ] = "failover",
+    output: OutputOption = Output.table,
+) -> None:
+    """Rehearse a change of hands. Changes nothing.
+
+    Its steps, what it would lose, and what each group would read again.
+
+    Example: hub mirror drill nyc-lon --kind switchover -o json
+    """
+    kinds: dict[str, Kind] = {each: each for each in ("failover", "switchover", "failback", "promote")}
+    if kind not in kinds:
+        raise CallerError(f'"{kind}" is no change of hands', hint=f"one of: {', '.join(kinds)}")
+    world = open_world(file)
+    rehearse(world, world.link(name), kinds[kind], output)
+
+
+def switchover(
+    name: NameArgument,
+    file: FileOption = None,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """Both sides are up: the target takes over.
+
+    What the source owns goes to the target; nothing is lost, nothing read twice.
+
+    Stop the writers at the source, and the groups there, before or when it says so: it waits until all is quiet.
+
+    Example: hub mirror switchover nyc-lon
+    """
+    change_ownership(name, file, "switchover", wait, output, dry_run=dry_run)
+
+
+def failover(
+    name: NameArgument,
+    file: FileOption = None,
+    typed: TypedNameOption = None,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """The source is gone: the target takes over now.
+
+    What was not mirrored is counted, and stays behind. While the source does not answer, the number is unknown: shown are
+    a lower bound and when the source was last heard. Once it is back, `hub mirror left-behind` shows the records.
+
+    Example: hub mirror failover nyc-lon --dry-run
+    """
+    change_ownership(name, file, "failover", wait, output, typed=typed, confirm=True, dry_run=dry_run)
+
+
+def failback(
+    name: NameArgument,
+    file: FileOption = None,
+    tail: Annotated[
+        str,
+        typer.Option(
+            help="Records that the source had and nobody mirrored: replay (carry them over), or discard"
+        ),
+    ] = "replay",
+    dry_run: DryRunOption = False,
+    wait: WaitOption = 300.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """The source is back: give it back what it owns.
+
+    What was born at the target goes home first, then the source takes over again.
+
+    Example: hub mirror failback nyc-lon --tail replay
+    """
+    if tail not in ("replay", "discard"):
+        raise CallerError(f'--tail: "{tail}" is not known', hint="one of: replay, discard")
+    change_ownership(name, file, "failback", wait, output, tail=tail, dry_run=dry_run)
+
+
+def promote(
+    name: NameArgument,
+    file: FileOption = None,
+    typed: TypedNameOption = None,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """As switchover, and for good: the mirror is forgotten.
+
+    Take it out of the file then.
+
+    Example: hub mirror promote nyc-lon --name nyc-lon
+    """
+    change_ownership(name, file, "promote", wait, output, typed=typed, confirm=True, dry_run=dry_run)
+
+
+def left_behind(
+    name: NameArgument,
+    file: FileOption = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="Only this topic (may stand several times)")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="The first N records")
+    ] = 100,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show the records that only the old source has since a failover.
+
+    The source must answer again. They are counted exactly, and the first are shown with offset, key and value.
+
+    Exit code 0: shown, or there are none. 1: the source does not answer, so it is unknown.
+
+    Example: hub mirror left-behind nyc-lon --limit 1000 -o json
+    """
+    from hub.replication.clusters.clusters import read_control_state, read_progress
+    from hub.replication.operations.left_at_source import losses_now, records
+
+    world = open_world(file)
+    link = world.link(name)
+    source, target = world.clusters[link.source], world.clusters[link.target]
+    losses = losses_now(
+        world.file,
+        link,
+        world.clusters,
+        read_control_state(target, status=False),
+        read_progress(target, maps=False),
+    )
+    if losses is None:
+        raise PeerError(
+            f"what stayed at {link.source} is unknown: it does not answer",
+            hint=f"start it again; nothing of it is lost by that ({link.target} acts for it)",
+            code="HUB-3617",
+        )
+    chosen = [each for each in losses if not topic or each.place.topic in topic]
+    rows = [
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "key": _text(record.key),
+            "value": _text(record.value),
+        }
+        for record in records(source, chosen, limit)
+    ]
+    show(rows, output, ("topic", "partition", "offset", "timestamp_ms", "key", "value"))
+    total = sum(each.count for each in chosen)
+    if not total:
+        note(f"{link.source} has nothing that {link.target} lacks since a failover.")
+        return
+    note(
+        f"Only {link.source} has these {total:,} offsets; {len(rows):,} records are shown.\n"
+        f"To carry them over behind what was written at {link.target} since: hub mirror failback {name} --tail replay\n"
+        f"To declare them lost: hub mirror failback {name} --tail discard"
+    )
+
+
+def _text(content: bytes | None) -> str | None:
+    """Decode bytes as UTF-8, or show them as hexadecimal digits."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return f"0x{content.hex()}"

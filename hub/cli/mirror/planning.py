@@ -1,0 +1,227 @@
+"""[edge] ``hub mirror ls``, ``plan`` and ``apply``: what the file says, and what the targets need for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hub.cli.mirror.context import (
+    EXIT_CHANGES,
+    EXIT_REFUSED,
+    FileOption,
+    NamesArgument,
+    World,
+    append,
+    mask_keys,
+    open_file,
+    open_world,
+)
+from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+from hub.errors import HubError
+
+if TYPE_CHECKING:
+    from hub.replication.clusters.apply_plan import LinkPlan
+
+
+def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -> None:
+    """The mirrors of the file, and what the rule of each is. Needs no Kafka.
+
+    Exit code 1: two of them would send a record round in a circle, or write one topic twice.
+
+    Example: hub mirror ls -f examples/mirrors/mirrors.yaml
+    """
+    from hub.replication.config.topology import check
+
+    path, loaded = open_file(file)
+    rows = [
+        {
+            "mirror": name,
+            "source": mirror.source,
+            "target": mirror.target,
+            "topics": ", ".join(mirror.topics) + "".join(f", not {each}" for each in mirror.exclude),
+            "owner": loaded.rule(name),
+            "on_gap": mirror.on_gap,
+            "on_recreate": mirror.on_recreate,
+            "paused": mirror.paused,
+        }
+        for name, mirror in loaded.mirrors.items()
+    ]
+    show(rows, output, ("mirror", "source", "target", "topics", "owner", "on_gap", "on_recreate", "paused"))
+    refusals = check(loaded)
+    for refusal in refusals:
+        note(str(refusal))
+    if not rows:
+        note(f"{path} declares no mirror.")
+    if refusals:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def plan(names: NamesArgument = None, file: FileOption = None, output: OutputOption = Output.table) -> None:
+    """Show what `apply` would change at the targets.
+
+    Schemas, topics, settings, rules; and what is refused, with the way out.
+
+    Exit code 0: nothing to do. 2: there are changes. 1: a topic is refused (or it failed); the others can go on.
+
+    Example: hub mirror plan nyc-lon -o json
+    """
+    world = open_world(file)
+    plans = _plans(world, names)
+    _show_plans(plans, output)
+    if any(each.made.refusals for each in plans):
+        raise typer.Exit(EXIT_REFUSED)
+    if any(each.changes for each in plans):
+        raise typer.Exit(EXIT_CHANGES)
+
+
+def apply(
+    names: NamesArgument = None,
+    file: FileOption = None,
+    from_now: Annotated[
+        bool,
+        typer.Option(
+            "--from-now",
+            help="Rules (only, mask, schema_ids) that were changed hold from here on; what is mirrored stays as it is",
+        ),
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make the targets ready: schemas, topics, settings, rules.
+
+    Workers do the same all the time for what comes later.
+
+    A refused topic has no steps and is not mirrored; the others are done. Exit code 1 when one is refused or fails.
+
+    Example: hub mirror apply
+    """
+    from hub.replication.clusters.apply_plan import carry_out, make_own, record_rights
+    from hub.replication.planning.plan import Remember
+
+    world = open_world(file)
+    done = _rules_from_now(world, names) if from_now else []
+    failed: dict[str, HubError] = {}
+    plans = _plans(world, names)
+    for each in plans:
+        for caution in each.made.cautions:
+            note(str(caution))
+        total = len(each.changes)
+        make_own(each.own, world.clusters)
+        mine = [f"+ topic {step.topic} at {where}" for where, step in each.own]
+        for number, line in enumerate(mine, 1):
+            note(f"[{number}/{total}] {line}")
+
+        def say(step: Any, mine: list[str] = mine, total: int = total) -> None:
+            if not isinstance(step, Remember):
+                mine.append(str(step))
+                note(f"[{len(mine)}/{total}] {step}")
+
+        source, target = world.clusters[each.link.source], world.clusters[each.link.target]
+        record_rights(each, target)
+        failed |= carry_out(each.made.steps, source, target, say)
+        done += mine
+    refusals = [refusal for each in plans for refusal in each.made.refusals]
+    if output is Output.json:
+        refused = [{"topic": r.topic, "reason": r.reason, "hint": r.hint} for r in refusals]
+        show_one(
+            {"done": done, "failed": {t: e.message for t, e in failed.items()}, "refused": refused}, output
+        )
+    for refusal in refusals:
+        note(str(refusal))
+    for topic, error in failed.items():
+        note(f'✗ topic "{topic}": {error}')
+    note(f"{len(done)} changed." if done else "Nothing to change.")
+    if refusals or failed:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _rules_from_now(world: World, names: Sequence[str] | None) -> list[str]:
+    """Apply the rules of the file from each partition's current position on, and return one line per topic.
+    Workers that stopped because of changed rules retry at once.
+    """
+    from hub.replication.clusters.apply_plan import rules_from_now
+    from hub.replication.clusters.control_state import retry_record
+    from hub.replication.config.mirrors import mask_secrets
+    from hub.replication.ownership.links import named
+
+    done = []
+    for chosen in world.chosen(names):
+        alone = world.file.model_copy(update={"mirrors": {chosen.name: chosen.mirror}})
+        secrets = mask_secrets(alone, os.environ)
+        for link in named(world.file, chosen.name).values():
+            begun = rules_from_now(link, world.clusters[link.target], secrets)
+            for topic in sorted({tp.topic for tp in begun}):
+                at = {tp.partition: first for tp, (first, _) in sorted(begun.items()) if tp.topic == topic}
+                rules = next(rules for tp, (_, rules) in begun.items() if tp.topic == topic)
+                where = ", ".join(f"{partition}: {first}" for partition, first in at.items())
+                done.append(f"~ topic {topic}  from now on {rules} (by partition from offset {where})")
+                note(done[-1])
+            if begun:
+                append(world.clusters[link.target], [retry_record(link.name, int(time.time() * 1000))])
+    return done
+
+
+def _plans(world: World, names: Sequence[str] | None) -> list[LinkPlan]:
+    from hub.replication.clusters.apply_plan import planned
+    from hub.replication.clusters.clusters import read_control_state, read_progress
+    from hub.replication.clusters.control_state import joined
+
+    boards = {name: read_control_state(reached, status=False) for name, reached in world.clusters.items()}
+    control = joined(board.control for board in boards.values())
+    plans = []
+    for link in world.chosen(names):
+        target, source = world.clusters[link.target], world.clusters[link.source]
+        plans.append(
+            planned(
+                world.file,
+                link,
+                world.clusters,
+                control,
+                boards[link.target],
+                partial(read_progress, target, maps=False),
+                read_progress(source, maps=False) if control.operations else None,
+                mask_keys(link),
+            )
+        )
+    return plans
+
+
+def _show_plans(plans: Sequence[LinkPlan], output: Output) -> None:
+    changes = sum(len(each.changes) for each in plans)
+    refused = sum(len(each.made.refusals) for each in plans)
+    if output is Output.json:
+        show(
+            [
+                {
+                    "mirror": each.link.name,
+                    "topics": list(each.topics),
+                    "steps": list(each.changes),
+                    "cautions": [asdict(caution) for caution in each.made.cautions],
+                    "refusals": [
+                        {"topic": r.topic, "reason": r.reason, "hint": r.hint} for r in each.made.refusals
+                    ],
+                    "rules": each.shapes,
+                }
+                for each in plans
+            ],
+            output,
+        )
+        return
+    for each in plans:
+        print(
+            f"mirror {each.link.name}: {len(each.topics)} topics from {each.link.source} to {each.link.target}"
+        )
+        for line in (*each.changes, *each.made.cautions, *each.made.refusals):
+            print(f"  {line}".replace("\n", "\n  "))
+        for topic, rules in each.shapes.items():
+            print(f"  * topic {topic}  {rules}")
+        if not each.topics:
+            note(
+                f"! {each.link.name}: {each.link.source} has no topic that fits, or the mirror's user may not Describe any"
+            )
+    note(f"{changes} to change, {refused} refused.")
