@@ -17,7 +17,7 @@ from hub.replication.clusters.clusters import ClusterHandle, own_topics, read_pr
 from hub.replication.config.mirrors import Mirror
 from hub.replication.maps.checkpoint import MAP_CONFIG, MAP_TOPIC, Checkpoint, MapRecord
 from hub.replication.maps.offset_map import OffsetMap, Run
-from hub.replication.operations import operator as operate
+from hub.replication.operations import forget as forgetting
 from hub.replication.ownership.links import Link
 from hub.replication.ownership.shards import Shard
 from hub.replication.worker.link_tasks import LinkTasks
@@ -127,7 +127,7 @@ def test_who_forgets_a_map_and_who_folds_it_do_not_meet(
     stale = folding._folding.step(folding._progress.refresh())
     assert stale
 
-    read = operate.read_progress
+    read = forgetting.read_progress
 
     def meanwhile(reached: ClusterHandle, **more: bool) -> object:
         found = read(reached, **more)
@@ -137,10 +137,10 @@ def test_who_forgets_a_map_and_who_folds_it_do_not_meet(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(operate, "read_progress", meanwhile)
+        patched.setattr(forgetting, "read_progress", meanwhile)
         with pytest.raises(WriterFenced):
-            operate.forget(link, lon)
-    assert operate.forget(link, lon) == 1
+            forgetting.forget(link, lon)
+    assert forgetting.forget(link, lon) == 1
     assert not folding._fold()
     with pytest.raises(WriterFenced):
         folding._writer.append(stale)

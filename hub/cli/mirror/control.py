@@ -115,7 +115,7 @@ def drop(
     Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
     """
     from hub.replication.clusters.clusters import read_control_state, read_progress
-    from hub.replication.operations.operator import forget_both
+    from hub.replication.operations.forget import forget_both
 
     world = open_world(file)
     link = world.link(name)

@@ -34,15 +34,13 @@ from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile, principals_of
 from hub.replication.maps.checkpoint import (
     CHECKPOINTS_TOPIC,
-    CONTROL_TOPIC,
-    MAP_TOPIC,
     Checkpoint,
     Gap,
     checkpoint_partition,
 )
-from hub.replication.maps.imported_copy import ImportedCopy
 from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
+from hub.replication.operations.forget import forget_both
 from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.ownership import failover
 from hub.replication.ownership.failover import Control, FailoverStep, OwnershipChange
@@ -69,7 +67,6 @@ _LOOK_EVERY_S = 0.5
 _QUIET_S = 1.0
 _SAY_EVERY_S = 5.0
 _STALE_MS = 30_000
-_FORGOTTEN_AT_ONCE = 10_000
 
 Say = Callable[[str], None]
 
@@ -763,94 +760,6 @@ def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], p
         )
         made += [gap.record(place), after.record(place)]
     return made
-
-
-def forget_both(
-    file: MirrorsFile, link: Link, clusters: Mapping[str, ClusterHandle], topics: Sequence[str] = ()
-) -> int:
-    """``forget`` a link, and the other direction's state of the same topics. That state alone would mark all
-    records of the copies as born there, and they would be mirrored into the copies again. Raises PeerError;
-    then repeat the call.
-    """
-    source, target = clusters[link.source], clusters[link.target]
-    known = {tp.topic for tp in read_progress(target, maps=False).of(link.name)}
-    there = read_progress(source, maps=False)
-    by_name: dict[str, list[str]] = {}
-    for topic in sorted(known & set(topics) if topics else known):
-        back = opposite(file, link, topic)
-        if back is not None and any(tp.topic == topic for tp in there.of(back)):
-            by_name.setdefault(back, []).append(topic)
-    every = links(file)
-    for name, of in by_name.items():  # this side last: as long as it exists, the call can be repeated
-        forget(every[name], source, of)
-    return forget(link, target, topics)
-
-
-def forget(link: Link, target: ClusterHandle, topics: Sequence[str] = ()) -> int:
-    """Take over the shards, then delete checkpoints, gaps, maps, marks and status of a link (or of some of
-    its topics). The copies stay. Returns the number of partitions.
-    """
-    for number in range(link.mirror.shards):
-        target.kafka.writer(Shard(link.name, number).transactional_id).close()
-    # Kept open until the map is deleted: link tasks that open it meanwhile, to compact the map they have
-    # read, fence this writer.
-    chores = target.kafka.writer(Shard(link.name, -1).transactional_id)
-    only = set(topics)
-
-    def meant(topic: str) -> bool:
-        return not only or topic in only
-
-    progress, board = read_progress(target), read_control_state(target)
-    known = [tp for tp in progress.of(link.name) if meant(tp.topic)]
-    # By key in any partition: a record from a time with another number of shards may be in another one.
-    own = range(target.kafka.topics()[CHECKPOINTS_TOPIC].partitions)
-    keys = [f"checkpoint|{link.name}|{tp.topic}|{tp.partition}".encode() for tp in known]
-    keys += [gap.key for gap in progress.gaps.values() if gap.link == link.name and meant(gap.topic)]
-    keys += [ImportedCopy(link.name, *tp, "", 0).key for tp in known]
-    keys += [each.key for each in progress.rules_of(link.name) if meant(each.topic)]
-    records = [NewRecord(CHECKPOINTS_TOPIC, key, None, partition=number) for key in keys for number in own]
-    runs = [
-        NewRecord(MAP_TOPIC, key, None, partition=number)
-        for (name, topic, _, _), found in progress.keys.items()
-        if name == link.name and meant(topic)
-        for number, key in found
-    ]
-    try:
-        for first in range(0, len(runs), _FORGOTTEN_AT_ONCE):
-            chores.append(runs[first : first + _FORGOTTEN_AT_ONCE])
-    finally:
-        chores.close()
-    for (name, topic), synced in board.synced.items():
-        if name == link.name and meant(topic):
-            records.append(NewRecord(CONTROL_TOPIC, synced.record().key, None))
-    for (name, _), places in board.marks.items():
-        if name == link.name:
-            records += [NewRecord(CONTROL_TOPIC, m.key, None) for tp, m in places.items() if meant(tp.topic)]
-    for status in board.partitions.values():
-        if status.link == link.name and meant(status.topic):
-            records.append(NewRecord(status.record().topic, status.record().key, None))
-    for verified in board.verified.values():
-        if verified.link == link.name and meant(verified.topic):
-            records.append(NewRecord(verified.record().topic, verified.key, None))
-    if not only:
-        for group in board.groups.values():
-            if group.link == link.name:
-                records.append(NewRecord(group.record().topic, group.record().key, None))
-        for (name, _), subject in board.subjects.items():
-            if name == link.name:
-                records.append(NewRecord(CONTROL_TOPIC, subject.record().key, None))
-        for told in (
-            board.carries.get(link.name),
-            board.ends.get(link.name),
-            board.rights.get(link.name),
-        ):
-            if told is not None:
-                records.append(NewRecord(told.record().topic, told.record().key, None))
-    sender = target.kafka.sender(linger_ms=5)
-    for each in records:
-        sender.send(each)
-    sender.flush(60.0)
-    return len(known)
 
 
 def _ends(link: Link) -> tuple[str, str]:
