@@ -56,8 +56,9 @@ from hub.replication.operations.left_at_source import losses_now
 from hub.replication.ownership.failover import Control
 from hub.replication.ownership.links import Link, back_of, checked, links
 from hub.replication.status.metrics import families
-from hub.replication.status.mirror_status import SourceEndOffsets, places_of, summary_of, with_losses
+from hub.replication.status.mirror_status import places_of, summary_of, with_losses
 from hub.replication.status.objectives import RESTING, RULES, observe_mirrors
+from hub.replication.status.partition_rows import SourceEndOffsets
 from hub.replication.status.source_ends import SourceEndsReader
 from hub.schema_registry.client.in_process import InProcessRegistry
 from hub.schema_registry.server.node import RegistryNode

@@ -13,7 +13,6 @@ Every other one is ``unknown``, and so is its mirror. Without a living worker a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -21,41 +20,33 @@ from zoneinfo import ZoneInfo
 from hub.record import TopicPartition
 from hub.replication.clusters.control_state import (
     ControlState,
-    GroupStatus,
-    PartitionStatus,
-    VerifiedRange,
     WorkerHeartbeat,
-    copy_of,
 )
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import Mirror, MirrorsFile, is_open, opens_at
-from hub.replication.maps.checkpoint import Checkpoint
 from hub.replication.ownership.link_definitions import LinkDefinition, digests_of, in_force
 from hub.replication.ownership.links import Link, home_of
 from hub.replication.ownership.loss_report import Loss
 from hub.replication.ownership.shards import shard_of
-from hub.replication.rewriting.filter_history import stretches_of
 from hub.replication.rewriting.record_filter import shape_of
+from hub.replication.status.partition_rows import (
+    NOT_ASKED,
+    SourceEndOffsets,
+    group_row,
+    heartbeat_row,
+    latest_lag_s,
+    partition_row,
+    rules_rows,
+    source_of,
+    total,
+    unverified_records,
+    verified_row,
+)
 
 SILENT_MS = 15_000
 """Age at which a heartbeat is too old. Workers send one per second; the limit includes clock differences between
 machines."""
-_STALE_MS = 30_000
 _LEFT_S = 60
-
-
-@dataclass(frozen=True, slots=True)
-class SourceEndOffsets:
-    """Present end offsets of a source, by partition. ``begins``: the first offsets of partitions without a
-    checkpoint. ``error``: why it did not answer.
-    """
-
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
-    error: str = ""
-
-
-NOT_ASKED = SourceEndOffsets()
 
 
 def places_of(link: Link, board: ControlState, progress: WrittenState) -> frozenset[TopicPartition]:
@@ -82,14 +73,13 @@ def summary_of(
     topics = carries.topics if carries is not None else {}
     workers = _workers(board, link, now_ms)
     holders = _holders(board, link, workers)
-    paused = board.paused.get(link.declared)
     partitions = []
     for tp in sorted(places_of(link, board, progress)):
         mark, status = marks.get(tp), board.partitions.get((link.name, *tp))
         said = status or mark
         shard = said.shard if said is not None else shard_of(*tp, link.mirror.shards)
-        source = _source(link, tp, board, ends, now_ms)
-        partitions.append(_partition(tp, mark, status, holders.get(shard, ()), source, now_ms))
+        source = source_of(link, tp, board, ends, now_ms)
+        partitions.append(partition_row(tp, mark, status, holders.get(shard, ()), source, now_ms))
     defined = _definitions(file, link, board, now_ms)
     if carries is not None:
         for row in partitions:
@@ -107,10 +97,14 @@ def summary_of(
         shape = shape_of(link.mirror, str(row["topic"]), rewrites=topic is not None and topic.own_ids)
         row["engine_why"] = str(shape) if shape is not None else ""
         place = link.name, str(row["topic"]), int(row["partition"])
-        row["verified"] = _verified(board.verified.get(place), marks.get(TopicPartition(*place[1:])), now_ms)
-        row["rules"] = _rules(progress, link.name, TopicPartition(str(row["topic"]), int(row["partition"])))
+        row["verified"] = verified_row(
+            board.verified.get(place), marks.get(TopicPartition(*place[1:])), now_ms
+        )
+        row["rules"] = rules_rows(
+            progress, link.name, TopicPartition(str(row["topic"]), int(row["partition"]))
+        )
     groups = [
-        _group(status, {(row["topic"], row["partition"]): row for row in partitions})
+        group_row(status, {(row["topic"], row["partition"]): row for row in partitions})
         for (name, _), status in sorted(board.groups.items())
         if name == link.name
     ]
@@ -130,47 +124,8 @@ def summary_of(
     trouble = dict(carries.trouble) if carries is not None else {}
     # A topic that it does not carry any more is not late: the way back reports it, if anything does.
     carried = [row for row in partitions if row["state"] != "left" or row["topic"] in trouble]
-    stopped = [row for row in partitions if row["state"] in ("stopped", "trouble")]
-    unknown = [row for row in partitions if row["state"] == "unknown"]
-    error = carries.error if carries is not None else ""
-    stands = False
     differing = [row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None]
-    if paused is not None:
-        state, reason = "paused", f"paused by {paused}: hub mirror resume {link.declared}"
-    elif file.mirrors[link.declared].paused:
-        state, reason = "paused", "paused in the file"
-    elif (closed := _closed(link.mirror, now_ms)) is not None:
-        state, reason = "paused", closed
-    elif not workers:
-        state, reason = "no worker", f"{_last_heard(board, link, now_ms)}: hub mirror run"
-        stands = True
-    elif carries is None:
-        state, reason = "starting", "a worker plans it"
-    elif not topics and board.control.acting.get(link.source) == link.target:
-        state = "handed over"
-        reason = f"{link.target} acts for {link.source}; to give it back: hub mirror failback {link.declared}"
-    elif error or stopped or trouble:
-        state, reason = "trouble", error
-        stands = True
-    elif left := [row for row in unknown if (row["seen_s"] or 0) > _LEFT_S]:
-        state, reason = "trouble", f"no worker has told of {len(left)} of its partitions for {_LEFT_S} s"
-        stands = True
-    elif differing:
-        first = differing[0]
-        state = "trouble"
-        reason = (
-            f"{len(differing)} of its partitions differ from the source, first {first['topic']} partition"
-            f" {first['partition']} at offset {first['verified']['differs_at']}: hub mirror verify {link.name}"
-        )
-    elif unknown:
-        first = unknown[0]
-        state = "unknown"
-        reason = (
-            f"{len(unknown)} of its {len(partitions)} partitions are not reported by any worker, first"
-            f" {first['topic']} partition {first['partition']}: {first['reason']}"
-        )
-    else:
-        state, reason = "mirroring", ""
+    state, reason, stands = _judged(file, link, board, workers, partitions, now_ms)
     committed = max((mark.committed_at_ms for mark in marks.values()), default=0)
     return {
         "mirror": link.name,
@@ -182,16 +137,16 @@ def summary_of(
         "ok": state in ("mirroring", "paused", "starting", "handed over"),
         "stands": stands,
         "workers": len(workers),
-        "heartbeats": [_heartbeat(board, name, link.name, now_ms) for name in workers],
+        "heartbeats": [heartbeat_row(board, name, link.name, now_ms) for name in workers],
         "restarts": max((row["restarts"] for row in partitions), default=0),
         "verified_records": sum(row["verified"]["compared"] for row in partitions if row["verified"]),
-        "unverified_records": _unverified(partitions),
+        "unverified_records": unverified_records(partitions),
         "verified_s": min((row["verified"]["ago_s"] for row in partitions if row["verified"]), default=None),
         "different": len(differing),
         "topics": len({row["topic"] for row in partitions}),
-        "lag_records": _total(carried, "lag_records"),
-        "lag_bytes": _total(carried, "lag_bytes"),
-        "lag_s": _latest(carried),
+        "lag_records": total(carried, "lag_records"),
+        "lag_bytes": total(carried, "lag_bytes"),
+        "lag_s": latest_lag_s(carried),
         "records_per_s": round(sum(row["records_per_s"] for row in partitions), 1),
         "bytes_per_s": round(sum(row["bytes_per_s"] for row in partitions), 1),
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
@@ -210,6 +165,67 @@ def summary_of(
         "groups": groups,
         "gaps": gaps,
     }
+
+
+class MirrorState(NamedTuple):
+    """State of a mirror, and why. ``stands``: it stands still where it should not."""
+
+    state: str
+    reason: str
+    stands: bool = False
+
+
+def _judged(
+    file: MirrorsFile,
+    link: Link,
+    board: ControlState,
+    workers: Sequence[str],
+    partitions: Sequence[Mapping[str, Any]],
+    now_ms: int,
+) -> MirrorState:
+    carries, paused = board.carries.get(link.name), board.paused.get(link.declared)
+    if paused is not None:
+        return MirrorState("paused", f"paused by {paused}: hub mirror resume {link.declared}")
+    if file.mirrors[link.declared].paused:
+        return MirrorState("paused", "paused in the file")
+    if (closed := _closed(link.mirror, now_ms)) is not None:
+        return MirrorState("paused", closed)
+    if not workers:
+        return MirrorState("no worker", f"{_last_heard(board, link, now_ms)}: hub mirror run", stands=True)
+    if carries is None:
+        return MirrorState("starting", "a worker plans it")
+    if not carries.topics and board.control.acting.get(link.source) == link.target:
+        reason = f"{link.target} acts for {link.source}; to give it back: hub mirror failback {link.declared}"
+        return MirrorState("handed over", reason)
+    stopped = any(row["state"] in ("stopped", "trouble") for row in partitions)
+    if carries.error or stopped or carries.trouble:
+        return MirrorState("trouble", carries.error, stands=True)
+    return _judged_by_partitions(link, partitions)
+
+
+def _judged_by_partitions(link: Link, partitions: Sequence[Mapping[str, Any]]) -> MirrorState:
+    """Return the state of a mirror that runs and has no trouble that a worker reported."""
+    unknown = [row for row in partitions if row["state"] == "unknown"]
+    if left := [row for row in unknown if (row["seen_s"] or 0) > _LEFT_S]:
+        reason = f"no worker has told of {len(left)} of its partitions for {_LEFT_S} s"
+        return MirrorState("trouble", reason, stands=True)
+    if differing := [
+        row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None
+    ]:
+        first = differing[0]
+        return MirrorState(
+            "trouble",
+            f"{len(differing)} of its partitions differ from the source, first {first['topic']} partition"
+            f" {first['partition']} at offset {first['verified']['differs_at']}: hub mirror verify {link.name}",
+        )
+    if unknown:
+        first = unknown[0]
+        return MirrorState(
+            "unknown",
+            f"{len(unknown)} of its {len(partitions)} partitions are not reported by any worker, first"
+            f" {first['topic']} partition {first['partition']}: {first['reason']}",
+        )
+    return MirrorState("mirroring", "")
 
 
 def failed_over(board: ControlState, link: Link) -> bool:
@@ -265,19 +281,6 @@ def _heard_s(board: ControlState, link: Link, now_ms: int) -> float | None:
     if ends is None:
         return None
     return round(max(0, now_ms - ends.at_ms) / 1000, 1)
-
-
-def _rules(progress: WrittenState, link: str, place: TopicPartition) -> list[dict[str, Any]]:
-    """Return the rules that a partition's records were made under, by source offsets [first, end); [] without
-    rules.
-    """
-    mark, ruled = progress.checkpoints.get((link, *place)), progress.rules_at(link, place)
-    if mark is None or not ruled:
-        return []
-    return [
-        {"first": first, "end": end, "rules": str(rules)}
-        for first, end, rules in stretches_of(ruled, mark.source_start, mark.source_next)
-    ]
 
 
 def _closed(mirror: Mirror, now_ms: int) -> str | None:
@@ -395,196 +398,3 @@ def _cautions(defined: Sequence[Mapping[str, Any]], ends: SourceEndOffsets, link
             "the workers carry it otherwise than the file asked with defines it: give all of them the same mirrors.yaml"
         )
     return found
-
-
-def _heartbeat(board: ControlState, worker: str, link: str, now_ms: int) -> dict[str, Any]:
-    beat = board.beats[worker]
-    return {
-        "worker": worker,
-        "host": beat.host,
-        "pid": beat.pid,
-        "shards": sorted(shard.number for shard in beat.holding if shard.link == link and shard.number >= 0),
-        "ago_s": round(max(0, now_ms - beat.at_ms) / 1000, 1),
-    }
-
-
-def _verified(known: VerifiedRange | None, mark: Checkpoint | None, now_ms: int) -> dict[str, Any] | None:
-    """Return how far both sides were compared; None: not yet, or it was another copy."""
-    if known is None or mark is None or known.copy != copy_of(mark):
-        return None
-    return {
-        "to": known.to,
-        "compared": known.compared,
-        "skipped": known.skipped,
-        "differs_at": known.differs_at,
-        "why": known.why,
-        "ago_s": round(max(0, now_ms - known.at_ms) / 1000, 1),
-    }
-
-
-def _unverified(partitions: Sequence[dict[str, Any]]) -> int:
-    """Count the offsets that were mirrored and not compared: skipped, or not reached yet."""
-    count = 0
-    for row in partitions:
-        done = row["verified"]
-        if done is not None:
-            count += done["skipped"] + max(0, (row["source_next"] or 0) - done["to"])
-        elif row["source_start"] is not None:
-            count += max(0, (row["source_next"] or 0) - row["source_start"])
-    return count
-
-
-class _SourcePartition(NamedTuple):
-    """First offset of a source's partition, if a partition without a checkpoint begins there; its end; and
-    the age of both, milliseconds. None: unknown.
-    """
-
-    begin: int | None
-    end: int | None
-    age_ms: int | None
-
-
-def _source(
-    link: Link, tp: TopicPartition, board: ControlState, asked: SourceEndOffsets, now_ms: int
-) -> _SourcePartition:
-    """Return the ends just read; else those of a worker's last report."""
-    known = board.ends.get(link.name)
-    begin = asked.begins.get(tp)
-    if begin is None and known is not None and tp in known.places:
-        begin = known.places[tp][0]
-    # A way back carries only records born away, and `latest` only new ones.
-    if link.mirror.start != "earliest" or link.name != link.declared:
-        begin = None
-    if tp in asked.offsets:
-        return _SourcePartition(begin, asked.offsets[tp], 0)
-    heard = board.heard(link.name, tp)
-    return (
-        _SourcePartition(begin, None, None)
-        if heard is None
-        else _SourcePartition(begin, heard.end, now_ms - heard.at_ms)
-    )
-
-
-def _partition(
-    tp: TopicPartition,
-    mark: Checkpoint | None,
-    status: PartitionStatus | None,
-    holders: Sequence[str],
-    source: _SourcePartition,
-    now_ms: int,
-) -> dict[str, Any]:
-    """Return one row. ``holders``: the workers that hold its shard, as they report."""
-    told = status.source_next if status is not None and status.source_next >= 0 else None
-    source_next = mark.source_next if mark is not None else told
-    seen_ms = now_ms - status.at_ms if status is not None else None
-    fresh = status is not None and status.worker in holders and now_ms - status.at_ms < _STALE_MS
-    position = source.begin if source_next is None else source_next
-    lag = max(0, source.end - position) if source.end is not None and position is not None else None
-    mean = status.lag_bytes / status.lag_records if status is not None and status.lag_records > 0 else 0.0
-    committed = mark.committed_at_ms if mark is not None else 0
-    return {
-        "topic": tp.topic,
-        "partition": tp.partition,
-        "shard": status.shard if status is not None else mark.shard if mark is not None else None,
-        "worker": status.worker if fresh and status is not None else None,
-        "state": status.state if fresh and status is not None else "unknown",
-        "reason": status.reason if fresh and status is not None else _not_reported(holders, seen_ms),
-        "engine": (status.engine if status is not None else "") or (mark.engine if mark is not None else ""),
-        "generation": mark.generation if mark is not None else 0,
-        "source_start": mark.source_start if mark is not None else None,
-        "source_next": source_next,
-        "source_end": source.end,
-        "source_end_s": _seconds(source.age_ms),
-        "target_next": mark.target_next if mark is not None else None,
-        "lag_records": lag,
-        "lag_bytes": int(lag * mean) if lag is not None and (mean or not lag) else None,
-        "lag_s": _lag_s(status, position, lag, fresh, source.age_ms == 0, now_ms),
-        "records_per_s": status.records_per_s if fresh and status is not None else 0.0,
-        "bytes_per_s": status.bytes_per_s if fresh and status is not None else 0.0,
-        "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
-        "restarts": status.restarts if fresh and status is not None else 0,
-        "seen_s": _seconds(seen_ms),
-    }
-
-
-def _seconds(of_ms: int | None) -> float | None:
-    return None if of_ms is None else round(max(0, of_ms) / 1000, 1)
-
-
-def _not_reported(holders: Sequence[str], seen_ms: int | None) -> str:
-    """Return why the present state of a partition is unknown."""
-    ago = "never reported" if seen_ms is None else f"last reported {max(0, seen_ms) / 1000:.0f} s ago"
-    if not holders:
-        return f"no worker holds its shard ({ago})"
-    return f"worker {holders[0]} has it and has not reported it ({ago})"
-
-
-def _lag_s(
-    status: PartitionStatus | None,
-    position: int | None,
-    lag: int | None,
-    fresh: bool,
-    asked: bool,
-    now_ms: int,
-) -> float | None:
-    """Return the lag of a partition in seconds; ``asked``: its lag is relative to the source's present end.
-    Without a recent report: the records of the last report have waited at least since then; when later ones
-    arrived is unknown.
-    """
-    if lag is None or position is None:
-        return None
-    if lag == 0 and (fresh or asked):
-        return 0.0
-    if status is None:
-        return None
-    if fresh:
-        return status.lag_s
-    if lag == 0 or status.source_end <= position:
-        return None
-    moved = position > status.source_next
-    return (0.0 if moved else status.lag_s or 0.0) + max(0, now_ms - status.at_ms) / 1000
-
-
-def _group(status: GroupStatus, partitions: dict[tuple[Any, Any], dict[str, Any]]) -> dict[str, Any]:
-    """Return the status of one group: its losses if the source were gone now. ``rpo_records``: offsets that
-    the group has not read and that the target lacks; ``rpo_s``: age of the oldest of them, seconds.
-    """
-    rows = []
-    for place in status.places:
-        row = partitions.get((place.topic, place.partition), {})
-        rows.append(
-            {
-                "group": status.group,
-                "topic": place.topic,
-                "partition": place.partition,
-                "state": place.state,
-                "reason": place.reason,
-                "source_offset": place.source_offset,
-                "position": place.position,
-                "rpo_records": place.unread_lost,
-                "rpo_s": row.get("lag_s") if place.unread_lost else 0.0,
-                "redelivered": place.redelivered,
-            }
-        )
-    worst = [float(row["rpo_s"]) for row in rows if row["rpo_s"] is not None]
-    return {
-        "group": status.group,
-        "rpo_records": sum(row["rpo_records"] for row in rows),
-        "rpo_s": max(worst, default=0.0),
-        "redelivered": sum(row["redelivered"] for row in rows),
-        "at_ms": status.at_ms,
-        "places": rows,
-    }
-
-
-def _total(rows: Sequence[dict[str, Any]], name: str) -> int | None:
-    """Return the sum; None while one of them is unknown."""
-    known = [row[name] for row in rows]
-    return None if None in known else sum(known)
-
-
-def _latest(rows: Sequence[dict[str, Any]]) -> float | None:
-    """Return the longest lag in seconds; None if no known lag is above 0 and one is unknown."""
-    known = [row["lag_s"] for row in rows if row["lag_s"] is not None]
-    longest = max(known, default=None)
-    return longest if len(known) == len(rows) or longest else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hub.errors import HubError
 from hub.record import TopicPartition
 from hub.replication.clusters.clusters import ClusterHandle
-from hub.replication.status.mirror_status import SourceEndOffsets
+from hub.replication.status.partition_rows import SourceEndOffsets
 
 WAIT_S = 4.0
 REST_S = 20.0

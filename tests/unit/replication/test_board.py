@@ -30,7 +30,8 @@ from hub.replication.ownership.links import links
 from hub.replication.ownership.shards import Shard
 from hub.replication.planning.plan import Acl, SyncedTopic
 from hub.replication.planning.write_rights import OwnershipAcls, WriteAcls
-from hub.replication.status.mirror_status import SourceEndOffsets, summary_of
+from hub.replication.status.mirror_status import summary_of
+from hub.replication.status.partition_rows import SourceEndOffsets
 
 BEAT = WorkerHeartbeat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 1_000_000)
 CARRIES = LinkContents("m", {"nyc.a": CarriedTopic(2, "id", 1)}, {"nyc.b": "why"}, ("caution",), "", 5)

@@ -15,7 +15,8 @@ from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.ownership.link_definitions import LinkDefinition, crews, definitions, in_force
 from hub.replication.ownership.shards import Lease, Shard, moves_by_crew
-from hub.replication.status.mirror_status import SourceEndOffsets, summary_of
+from hub.replication.status.mirror_status import summary_of
+from hub.replication.status.partition_rows import SourceEndOffsets
 
 CLUSTERS = {
     "nyc": {"bootstrap": "a:1", "owns": ["nyc.**"]},
