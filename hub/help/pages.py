@@ -121,7 +121,12 @@ def render(text: str, name: str = INDEX) -> str:
             target = token.attrGet(attribute)
             if isinstance(target, str):
                 token.attrSet(attribute, address(target, name))
-    return str(markdown.renderer.render(tokens, markdown.options, {}))
+    html = str(markdown.renderer.render(tokens, markdown.options, {}))
+    # What scrolls sideways must be reachable by keys.
+    html = html.replace("<pre>", '<pre tabindex="0">').replace(
+        "<table>", '<div class="scroll" tabindex="0"><table>'
+    )
+    return html.replace("</table>", "</table></div>")
 
 
 def slug(heading: str) -> str:

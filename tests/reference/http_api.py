@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 from fastapi import FastAPI
 
 from hub.api.api_docs import ApiOperation, grouped
-from hub.schema_registry.http.openapi import MEANINGS, with_registry
+from hub.schema_registry.http.openapi import registry_document, with_registry
 
 from .text import noted_table, prose, sentence, table
 
@@ -59,8 +59,8 @@ def page() -> str:
         lines += [f"## {tag[:1].upper()}{tag[1:]}", ""]
         for each in operations:
             lines += _operation(each)
-    codes: Mapping[int, str] = MEANINGS
-    rows = [(str(code), sentence(text)) for code, text in codes.items()]
+    codes: Mapping[str, str] = registry_document()["x-errors"]
+    rows = [(code, sentence(text)) for code, text in codes.items()]
     lines += ["## Error codes of the schema registry", "", *table(("error_code", "meaning"), rows)]
     return "\n".join(lines)
 
