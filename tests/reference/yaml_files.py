@@ -14,7 +14,7 @@ from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.golden.cases import GoldenFile
 from hub.replication.config.mirrors import MirrorsFile
-from hub.schema_registry.folder.plan import FolderSettings
+from hub.schema_registry.folder.files import FolderSettings
 from hub.schema_registry.policy.policy import PolicyFile
 from hub.topics.tree.tree import TreeFile
 

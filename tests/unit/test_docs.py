@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import re
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from hub.observability.web.pages.monitor.views import ways
 from hub.replication.config.mirrors import load as load_mirrors
 from hub.topics.tree.tree import load as load_tree
 
+from ..reference import http_api, yaml_files
 from .cli.written import commands, trouble
 
 ROOT = Path(__file__).parents[2]
@@ -198,3 +200,10 @@ def test_a_command_that_is_none_is_found() -> None:
         "hub topic",
     ):
         assert not trouble(right), right
+
+
+def test_what_the_generated_pages_are_made_of_is_there() -> None:
+    """A model or a router that moved is found here, and not only by the test that compares the pages."""
+    assert {file for file, _, _ in yaml_files.FILES} and http_api.ROUTERS
+    for name in http_api.ROUTERS:
+        assert hasattr(importlib.import_module(name), "create_router"), f"tests/reference/http_api.py: {name}"
