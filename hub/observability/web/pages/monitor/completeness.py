@@ -175,11 +175,7 @@ def completeness_page(
     until_ms = -(-last_ms // step_ms) * step_ms
     columns = tuple(until_ms - step_ms * back for back in range(many, 0, -1))
     everything = [*known.topics, *_never(known.topics, names)]
-    fits = fitting(wanted.topics)
-    anyhow = [each for each in everything if fits(each.topic)]
-    fit = [each for each in anyhow if not wanted.state or each.state in wanted.state]
-    if wanted.order == "tree":
-        fit.sort(key=lambda each: each.topic.split("."))
+    anyhow, fit = _wanted_rows(everything, wanted)
     pager = paged(len(fit), number, PAGE)
     shown = by_branch(fit[pager.first : pager.last])
     rows = tuple(row_of(each, known.minutes(each.topic), columns, step_ms) for each in shown)
@@ -207,6 +203,18 @@ def completeness_page(
         minute(min(until_ms + span, now_ms)) if until_ms < now_ms else "",
         chosen,
     )
+
+
+def _wanted_rows(
+    rows: Sequence[TopicCountsRow], wanted: GridFilter
+) -> tuple[list[TopicCountsRow], list[TopicCountsRow]]:
+    """Return the rows of the wanted topics in any state, and those in a wanted state, in the wanted order."""
+    fits = fitting(wanted.topics)
+    anyhow = [each for each in rows if fits(each.topic)]
+    fit = [each for each in anyhow if not wanted.state or each.state in wanted.state]
+    if wanted.order == "tree":
+        fit.sort(key=lambda each: each.topic.split("."))
+    return anyhow, fit
 
 
 def _trouble_in(rows: Iterable[GridRow]) -> tuple[tuple[str, CompletenessCell], ...]:
