@@ -398,7 +398,7 @@ def test_an_old_backlog_is_known_at_once_by_its_timestamps(
     truth = now - age_s + 4 * age_s / 40
     with measuring(cluster) as fresh:
         row = stage.until(lambda row: row.position == 4, fresh)
-        rounds = fresh.turn
+        rounds = fresh.listed.turn
     assert rounds == 0
     assert row.seconds is not None and row.error_s is not None and row.measured_at_ms is not None
     assert abs(row.measured_at_ms / 1000 - truth - row.seconds) <= row.error_s + 0.002

@@ -77,7 +77,7 @@ class Monitor:
     _rows: tuple[LagRow, ...] = ()
 
     def __post_init__(self) -> None:
-        self._list = ConsumerList(self.estate, self.collector, self.mirrors)
+        self.listed = ConsumerList(self.estate, self.collector, self.mirrors)
         self._partitions = PartitionFacts(self.estate, self.collector, self.rules.sample_s)
 
     @contextmanager
@@ -114,7 +114,7 @@ class Monitor:
     def round(self) -> None:
         """Measure all consumers once; when Kafka is away, mark every row so."""
         try:
-            consumers, gone = self._list.refresh()
+            consumers, gone = self.listed.refresh()
             self._forget(gone)
             self.collector.ask_kafka()
             if self.collector.kafka_error is not None:
@@ -179,7 +179,7 @@ class Monitor:
         return readings
 
     def _reading(self, consumer: Consumer, topic: str, now_ms: int, waits: list[Wait]) -> LagReading | None:
-        if consumer.id in self._list.elsewhere:
+        if consumer.id in self.listed.elsewhere:
             return self._of_another_cluster(consumer, topic, now_ms)
         rings = self.collector.rings.get(topic)
         if rings is None or topic not in self.topic_ids:
@@ -204,7 +204,7 @@ class Monitor:
     def _of_another_cluster(self, consumer: Consumer, topic: str, now_ms: int) -> LagReading | None:
         """Measure a mirror by its workers' reports of another cluster; a topic of the same name here is the
         copy."""
-        positions, rings = consumer.positions[topic], self._list.elsewhere[consumer.id].get(topic, {})
+        positions, rings = consumer.positions[topic], self.listed.elsewhere[consumer.id].get(topic, {})
         marks = self.marks.setdefault(consumer.id, {}).setdefault(topic, {})
         found = measure(topic, positions, rings, {}, LagTopicFacts(), marks, now_ms, [])
         return found or at_least(positions, rings, now_ms)
@@ -228,7 +228,7 @@ class Monitor:
             key = (consumer.id, topic)
             before = self.watched.get(key, WatchedConsumer())
             reading = None if topic is None else readings.get(topic)
-            own = consumer.id not in self._list.elsewhere
+            own = consumer.id not in self.listed.elsewhere
             if own and reading is not None and reading.past and self._past(consumer, topic or ""):
                 reading, why_not = None, "its position lies past the topic's end: was the topic made again?"
             self.watched[key] = watch(before, reading, consumer.reader_of(topic), now_ms, self.rules, why_not)
@@ -251,7 +251,7 @@ class Monitor:
         self.error = message
         now_ms = self.collector.now_ms()
         for (id, topic), watched in list(self.watched.items()):
-            reader = self._list.known[id].reader if id in self._list.known else ReaderState()
+            reader = self.listed.known[id].reader if id in self.listed.known else ReaderState()
             unheard = ReaderState(None, None, reader.members, reader.committed_at_ms)
             self.watched[id, topic] = watch(watched, None, unheard, now_ms, self.rules, message)
         self._show()
@@ -260,7 +260,7 @@ class Monitor:
         rows = [
             row_of(consumer, topic, watched, consumer.owner or (self.owner_of(topic) if topic else ""))
             for (id, topic), watched in self.watched.items()
-            if (consumer := self._list.known.get(id)) is not None
+            if (consumer := self.listed.known.get(id)) is not None
         ]
         rows.sort(key=worst_first)
         self._rows = tuple(rows)
