@@ -14,6 +14,7 @@ from hub.errors import ConfigError
 from hub.materializers.definition.entity_plan import shape
 from hub.materializers.definition.load import definition_text, files_of, load_view
 from hub.materializers.definition.python_functions import functions
+from hub.materializers.definition.sql_checks import query_of
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.engine.plans.compile import check_functions
 from hub.materializers.spark.python_udf_worker import UdfCall
@@ -111,15 +112,17 @@ def test_a_call_with_other_arguments_is_refused(tmp_path: Path) -> None:
         shape(project(tmp_path, "phone: 'clean(o.phone, 1)'"), {"o": ORDERS})
     assert raised.value.hint == "clean(p), line 1 of its file"
     with pytest.raises(ConfigError, match="gives 0 arguments"):
-        _ = SqlView.model_validate(
-            {
-                "view": "v",
-                "sources": {"o": {"topic": "t"}},
-                "sql": "SELECT clean() AS c, o.id FROM o",
-                "key": "id",
-                "transforms": {"file": "w.py", "text": "def clean(p: str) -> str: ..."},
-            }
-        ).columns
+        query_of(
+            SqlView.model_validate(
+                {
+                    "view": "v",
+                    "sources": {"o": {"topic": "t"}},
+                    "sql": "SELECT clean() AS c, o.id FROM o",
+                    "key": "id",
+                    "transforms": {"file": "w.py", "text": "def clean(p: str) -> str: ..."},
+                }
+            )
+        )
 
 
 def test_a_function_over_entries_of_a_set_is_refused(tmp_path: Path) -> None:
