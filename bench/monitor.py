@@ -38,7 +38,7 @@ from hub.observability.lag.timed import answered
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.monitor import Monitor
 from hub.observability.web.pages import estate as web
-from hub.observability.web.pages import routes as web_routes
+from hub.observability.web.routes import all_pages
 from hub.record import Positions, TopicPartition
 from hub.schema_registry.server.node import RegistryNode
 from hub.topics.browse.browse import Browser
@@ -256,7 +256,7 @@ def _pages(collector: Collector, monitor: Monitor, paths: Sequence[str]) -> dict
         time.sleep(0.01)
     app = FastAPI()
     app.include_router(
-        web_routes.create_router(
+        all_pages.create_router(
             web.PageSources(
                 collector,
                 views,

@@ -221,6 +221,7 @@ def test_the_keyboard_reaches_everything_in_reading_order(hub: StagedHub, open_p
         "Connect",
         "Cluster",
         "Query",
+        "Help",
         "Alerts",
         VIEW,
         "7 topics, all up to",

@@ -66,12 +66,12 @@ class Hub(StagedHub):
         (end,) = (offset for _, offset in self.cluster.end_offsets(["web.visits"]))
         offset, self.applied = self.applied, self.applied + 1
         source = {"topic": "web.visits", "partition": 0, "offset": end - 1, "timestamp": 1_790_000_000_000}
-        body = None if row is None else {**row, "_sources": {"web": source, "crm": None}}
+        sources = None if row is None else {"web": source, "crm": None}
         self.store.apply(
             [
                 ViewBatch(
                     VIEW,
-                    [RowVersion(key, offset + 1, 0, offset, body)],
+                    [RowVersion(key, offset + 1, 0, offset, row, sources)],
                     Positions.of([(f"views.{VIEW}", 0, offset + 1)]),
                     Positions.of([("web.visits", 0, end)]),
                 )

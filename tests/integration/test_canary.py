@@ -123,11 +123,12 @@ def test_the_server_sends_them_when_the_settings_say_so(
 ) -> None:
     on = settings.model_copy(update={"canary": True, "canary_topic": f"canary.{uuid.uuid4().hex[:8]}"})
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    registry = RegistryClient(hub_server)
 
     async def serve() -> dict[str, Any]:
         served = FastAPI()
         async with AsyncExitStack() as opened:
-            add_canaries(served, on, KafkaCluster(kafka, 15.0), store, opened)
+            add_canaries(served, on, KafkaCluster(kafka, 15.0), registry, store, opened)
             client = TestClient(served)
             body: dict[str, Any] = {}
 
@@ -146,6 +147,7 @@ def test_the_server_sends_them_when_the_settings_say_so(
     assert body["enabled"]
     assert ways["read"]["state"] == "OK"
     assert "hub canary view" in ways["view"]["cause"]
+    registry.close()
     store.close()
 
 

@@ -194,7 +194,7 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
         return found.is_success and found.json()["topics"][0]["state"] == "MISMATCH"
 
     wait_until(shown, PATIENCE_S)
-    show = CliRunner().invoke(app, ["audit", "show", topic], env=environment)
+    show = CliRunner().invoke(app, ["completeness", "show", topic], env=environment)
     assert show.exit_code == 0, show.output
     assert "outbox-1" in show.stdout
     metrics = httpx2.get(f"{hub_server}/metrics", timeout=60.0).text
