@@ -22,7 +22,7 @@ from hub.record import Positions
 
 @pytest.mark.timeout(300)
 def test_the_way_of_an_event_begins_in_the_other_region(kafka: str, home: str, tmp_path: Path) -> None:
-    """The hub is at lon. While a worker carries the topic its lag is told in seconds; without one it is not known."""
+    """The hub is at lon. Its lag is told in seconds, also when no worker carries the topic."""
     with own_world(tmp_path / "project", home, kafka) as world:
         topic, group = f"{world.label}.chat", f"{world.label}.readers"
         world.make(topic)
@@ -45,7 +45,6 @@ def test_the_way_of_an_event_begins_in_the_other_region(kafka: str, home: str, t
             _told_by_the_command(own, world, topic)
             _followed(url, world, topic, group)
         # Of its own topics a hub knows how far they reach: it needs no worker to tell what waits.
-        world.produce(topic, 40)
         there = own.model_copy(
             update={"home": tmp_path / "at-nyc", "bootstrap": home, "http_port": free_ports(1)[0]}
         )
@@ -117,6 +116,12 @@ def _followed(url: str, world: World, topic: str, group: str) -> None:
     assert job["outputs"] == [{"namespace": f"kafka://{world.lon}", "name": topic}]
 
     world.workers[0].stop()
+    # The hub asks the source itself how far it reaches: what waits is known, and grows.
     still = until("STOPPED")
-    assert still["seconds"] is None and "hub mirror run" in still["cause"]
-    assert mirror in {each["target"] for each in found["late"]["unknown"]}
+    assert "hub mirror run" in still["cause"]
+    assert (still["records"], still["seconds"]) == (0, 0.0) and still["error_s"] > 0
+    world.produce(topic, 40)
+    wait_until(lambda: edge().get("records") == 40, 90.0, lambda: str(found))
+    still = edge()
+    assert still["state"] == "STOPPED" and still["seconds"] is not None and still["error_s"] is not None
+    assert mirror in {each["target"] for each in found["late"]["path"]}
