@@ -104,9 +104,10 @@ def _stuck(
     if reader.members or reader.connected:
         people = {None: "members are", 1: "1 member is"}.get(reader.members, f"{reader.members} members are")
         return LagVerdict(LagState.STALLED, f"{quiet}, though {people} connected")
+    if reader.why_stuck:
+        return LagVerdict(LagState.STALLED, f"{quiet}: {reader.why_stuck}")
     if reader.committed_at_ms is not None and now_ms - reader.committed_at_ms < patience_s * 1000:
-        why = f": {reader.why_stuck}" if reader.why_stuck else ", though batches are committed"
-        return LagVerdict(LagState.STALLED, f"{quiet}{why}")
+        return LagVerdict(LagState.STALLED, f"{quiet}, though batches are committed")
     if reader.members == 0:
         return LagVerdict(LagState.STOPPED, f"{quiet}, and {reader.reason or 'no member is connected'}")
     if reader.committed_at_ms is not None:

@@ -62,6 +62,7 @@ CASES: list[tuple[str, list[LagReading], ReaderState, LagState, str]] = [
     ("stands, and members are there", STANDS, ALIVE, LagState.STALLED, "2 members are connected"),
     ("stands, and batches are committed", STANDS, COMMITS, LagState.STALLED, "batches are committed"),
     ("not applied", STANDS, replace(COMMITS, why_stuck=UNAPPLIED), LagState.STALLED, "the applier"),
+    ("not applied, and no batch since", STANDS, replace(COMMITS, committed_at_ms=NOW - 90_000, why_stuck=UNAPPLIED), LagState.STALLED, "the applier"),
     ("no batch for long", STANDS, ReaderState(committed_at_ms=NOW - 90_000), LagState.STOPPED, "no batch"),
     ("stands for less than a minute", [reading(9, 59, idle_s=59.0)], NOBODY, LagState.BEHIND, ""),
     ("between checkpoints", [reading(1, 50, idle_s=50.0)], ReaderState(interval_s=60.0), LagState.OK, "70 s"),
