@@ -233,13 +233,15 @@ def view_line(
     """Return a view's line. ``readings``: its present lag by topic. ``verdict_on``: the state of a view on a
     topic as the monitor shows it; None: not measured by it yet, so the present lag is judged alone."""
 
-    def first(reading: LagReading | None) -> LagVerdict:
-        return watch(WatchedConsumer(), reading, report.reader, now_ms, rules).shown
+    reader = report.reader
 
-    sources = tuple(
-        _source(topic, readings.get(topic), verdict_on(report.view, topic) or first(readings.get(topic)))
-        for topic in report.topics
-    )
+    def verdict(topic: str) -> LagVerdict:
+        if reader.silent:  # the view itself is shown as unknown now: its lag must not be shown as known
+            return LagVerdict(LagState.UNKNOWN, reader.silent)
+        first = watch(WatchedConsumer(), readings.get(topic), reader, now_ms, rules).shown
+        return verdict_on(report.view, topic) or first
+
+    sources = tuple(_source(topic, readings.get(topic), verdict(topic)) for topic in report.topics)
     return ViewLine(
         report.view,
         report.doc,

@@ -177,3 +177,13 @@ def test_the_table_of_the_documentation_has_every_state_in_the_order_of_the_rule
 
 def test_a_lag_row_keeps_the_json_names() -> None:
     assert {"state", "cause", "since_ms", "seconds", "error_s"} <= set(LagRow.__dataclass_fields__)
+
+
+def test_the_lag_of_a_view_that_is_unknown_is_unknown_before_the_monitor_measures_again() -> None:
+    report = replace(REPORT, state="unknown", reason="not heard for 40 s")
+    line = view_line(report, READINGS, lambda *_: shown(LagState.OK).shown, RULES, NOW, rows=1, subscribers=0)
+    assert line.sources[0].records is None
+    assert line.lag is not None and (line.lag.state, line.lag.cause) == (
+        LagState.UNKNOWN,
+        "not heard for 40 s",
+    )
