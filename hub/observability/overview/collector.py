@@ -308,7 +308,7 @@ class Collector:
                     view_line(
                         report,
                         readings.get(report.view, {}),
-                        self.verdict_on if silent is None else _no_verdict,
+                        self.verdict_on,
                         self.rules,
                         now_ms,
                         rows=rows.get(report.view),
@@ -348,7 +348,3 @@ class Collector:
         """Return the names of all known topics."""
         with self.lock:
             return tuple(self.rings)
-
-
-def _no_verdict(_view: str, _topic: str) -> None:
-    """Return that no state is known: the reports that it was judged by are too old."""

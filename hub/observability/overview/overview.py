@@ -238,8 +238,8 @@ def view_line(
     def verdict(topic: str) -> LagVerdict:
         if reader.silent:  # the view itself is shown as unknown now: its lag must not be shown as known
             return LagVerdict(LagState.UNKNOWN, reader.silent)
-        first = watch(WatchedConsumer(), readings.get(topic), reader, now_ms, rules).shown
-        return verdict_on(report.view, topic) or first
+        shown = verdict_on(report.view, topic)
+        return shown or watch(WatchedConsumer(), readings.get(topic), reader, now_ms, rules).shown
 
     sources = tuple(_source(topic, readings.get(topic), verdict(topic)) for topic in report.topics)
     return ViewLine(
