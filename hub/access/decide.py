@@ -28,7 +28,6 @@ ROLES: Mapping[str, frozenset[Action]] = {
     "operate": frozenset({Action.describe, Action.operate}),
     "admin": frozenset(Action),
 }
-EVERYTHING: Labels = ("**",)
 
 _SUBJECT_SUFFIXES = ("-value", "-key")
 _BESIDE = (".dlq", ".quarantine", ".late")

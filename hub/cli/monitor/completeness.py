@@ -170,7 +170,7 @@ def _run(topic: str, *, mirrors: bool) -> TopicCompleteness:
     settings = load_settings()
     with closing(_audit(settings, topic, mirrors=mirrors)) as audit, counted(f"audit {topic}") as told:
         audit.run(told)
-        verdicts = _of_stores(settings, audit.kafka, topic)
+        verdicts = _of_stores(settings, topic)
         if verdicts:
             write_entries(audit.kafka, verdicts, settings.replication_factor)
         names = [copy.name for copy in audit.copies]
@@ -227,7 +227,7 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[MirrorC
     return found
 
 
-def _of_stores(settings: Settings, kafka: KafkaCluster, topic: str) -> list[CountEntry]:
+def _of_stores(settings: Settings, topic: str) -> list[CountEntry]:
     """Return count entries for a view's changelog: its fold and the rows in each of its stores."""
     from hub.cli.view.verify import _stores, _verdict
     from hub.completeness.counts import Cell, Cells, CountEntry

@@ -82,7 +82,7 @@ def _interval(query: Query, join: exp.Expr, kind: str, scope: Scope) -> QuerySha
     condition = join.args.get("on")
     terms = list(conjuncts_of(condition)) if condition is not None else []
     using = join.args.get("using") or []
-    sides = [_sides(query, scope, term) for term in terms]
+    sides = [_sides(scope, term) for term in terms]
     equal = bool(using) or any(
         isinstance(term, exp.EQ) and both == {0, 1} for term, both in zip(terms, sides, strict=True)
     )
@@ -134,7 +134,7 @@ def _event_time(query: Query, relation: FromRelation) -> SourceColumn | None:
     return None
 
 
-def _sides(query: Query, scope: Scope, term: exp.Expr) -> set[int]:
+def _sides(scope: Scope, term: exp.Expr) -> set[int]:
     """Return which of the two relations a condition refers to."""
     found = set()
     for column in term.find_all(exp.Column):

@@ -77,7 +77,7 @@ class QueryClassifier:
         if self._aggregates(node):
             return self._aggregate(node, scope, base)
         if node.args.get("distinct"):
-            return self._distinct(node, base)
+            return self._distinct(base)
         where = node.args.get("where")
         if where is not None and base.name in ("B", "B-session"):
             return QueryShape(
@@ -308,7 +308,7 @@ class QueryClassifier:
         for each in group_of(select):
             yield projected(select, each)
 
-    def _distinct(self, select: exp.Select, base: QueryShape) -> QueryShape:
+    def _distinct(self, base: QueryShape) -> QueryShape:
         if base.name != "A":
             return QueryShape(
                 "D",

@@ -114,7 +114,7 @@ class ShardRun(threading.Thread):
                 engine.step()
                 self._tell(engine)
                 backoff.reset()
-                self._throttle(engine)
+                self._throttle()
             except WriterFenced as fenced:
                 log.info("%s: %s", self.name, fenced.message)
                 self.fenced, self.state, self.reason = True, "fenced", fenced.message
@@ -263,7 +263,7 @@ class ShardRun(threading.Thread):
         error = engine.error
         self.state, self.reason = ("mirroring", "") if error is None else ("trouble", error.message)
 
-    def _throttle(self, engine: BatchEngine) -> None:
+    def _throttle(self) -> None:
         sent = sum(each.bytes for each in self.progress)
         taken, self._sent = sent - self._sent, sent
         self.throttled = False

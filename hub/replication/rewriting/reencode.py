@@ -38,7 +38,6 @@ from hub.varint import MalformedVarint, put_signed, take_signed
 _FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
 _HEAD = struct.Struct(">qiibI")
 _AFTER_LENGTH = HEADER_BYTES - 12
-_MOST_SPLITS = 24
 _MOST_AT_ONCE = 16 << 20
 
 

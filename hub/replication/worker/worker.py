@@ -237,7 +237,7 @@ class Fleet(threading.Thread):
     def _lead(self, now_s: float) -> bool:
         """Take and release shards by the leases; return whether anything changed."""
         held = {name: self._held(link) for name, link in self.links.items()}
-        wanted = self._wanted(held)
+        wanted = self._wanted()
         due = Moves() if self._deaf(now_s) else self._moves(wanted, now_s)
         for shard in due.release:
             self._release(shard)
@@ -273,7 +273,7 @@ class Fleet(threading.Thread):
             self._relistened_s = now_s
         return True
 
-    def _wanted(self, held: Mapping[str, str]) -> dict[Shard, ShardAssignment]:
+    def _wanted(self) -> dict[Shard, ShardAssignment]:
         """Return every shard of every link with its current assignment."""
         control = self.control()
         found: dict[Shard, ShardAssignment] = {}

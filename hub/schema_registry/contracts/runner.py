@@ -101,7 +101,7 @@ class _RuleProcess:
                 return payload
             elif kind == REFUSED:
                 self._known.add(key)  # otherwise it asks again
-                raise _refused(orjson.loads(payload), rule)
+                raise _refused(orjson.loads(payload))
 
     def _send(self, request: Any) -> None:
         pickled = pickle.dumps(request)
@@ -142,7 +142,7 @@ class _RuleProcess:
                     pipe.close()
 
 
-def _refused(told: Any, rule: str) -> Exception:
+def _refused(told: Any) -> Exception:
     message, hint, code = str(told["message"]), told.get("hint"), str(told.get("code") or "")
     if "rule" in told:
         return RuleRefused(message, str(told["rule"]), dlq_topic=told.get("dlq_topic"), hint=hint, code=code)
@@ -198,7 +198,7 @@ class RuleRunner:
         Raises the child's errors; RuleRefused when the rule ended the child; PeerError.
         """
         key = _key(source)
-        self._may_be_tried(key, source)
+        self._may_be_tried(key)
         if not self._room.acquire(timeout=_WALL_S):
             raise PeerError("rules of other schemas are being executed", hint="try again")
         try:
@@ -252,7 +252,7 @@ class RuleRunner:
         why = f"it takes more than {self._cpu_s:g} s of processor time, or more than {self._memory_mb} MB of memory"
         return over_limit(f'rule "{rule}"' if rule else "the schema's rules", rule, why)
 
-    def _may_be_tried(self, key: bytes, source: SchemaSource) -> None:
+    def _may_be_tried(self, key: bytes) -> None:
         with self._lock:
             times = self._killed.get(key, [])
         if len(times) == 2 and times[1] - times[0] < _WITHIN_S and time.monotonic() - times[1] < PAUSE_S:

@@ -92,7 +92,7 @@ class JsonSchemaDiff:
                 f"{called} was {types[0] or 'of any type'} and is {types[1] or 'of any type'}",
             )
         yield from self._enums(path, called, old, new)
-        yield from self._properties(path, called, old, new)
+        yield from self._properties(path, old, new)
         for key in _LIMITS:
             yield from doc_changes(path, called, old.get(key), new.get(key), key)
         yield from self._inner(path, called, old, new)
@@ -119,7 +119,7 @@ class JsonSchemaDiff:
             if gone:
                 yield SchemaChange("values removed", path, f"{called} may not be {ticked(gone)} any more")
 
-    def _properties(self, path: str, called: str, old: Any, new: Any) -> Iterator[SchemaChange]:
+    def _properties(self, path: str, old: Any, new: Any) -> Iterator[SchemaChange]:
         before, after = (each.get("properties") or {} for each in (old, new))
         must = tuple(
             set(each.get("required") or ()) if isinstance(each.get("required"), list) else set()

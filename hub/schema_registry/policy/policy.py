@@ -14,7 +14,6 @@ above the other: there the stricter of both applies, and nothing is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -201,12 +200,6 @@ class Policies:
     def nodes(self) -> list[PolicyNode]:
         """Every node, after those above it."""
         return list(self._nodes.values())
-
-    def with_topics(self, topics: Iterable[str]) -> Policies:
-        """Return a copy with these known topics."""
-        other = copy(self)
-        other._topics = frozenset(topics)
-        return other
 
     def effective(self, subject_or_topic: str) -> Effective:
         """Return the rules of a subject, or of a topic's values for the name of a topic."""

@@ -90,7 +90,6 @@ class ConformanceChecker:
         self._followed: frozenset[TopicPartition] = frozenset()
         self._aside: dict[TopicPartition, float] = {}  # partitions that are not read before this time
         self._topic_ids: dict[str, str] = {}
-        self._modes: dict[str, Mode] = {}
         self._largest: dict[
             str, int
             # by source topic: maximum record size of its quarantine topic in bytes, -1: it cannot be created

@@ -63,7 +63,7 @@ def dismiss(
     return replace(entry, state="dismissed", by=by, at_ms=at_ms, why=why)
 
 
-def reopen(found: TrackedDeadLetter, topic_id: str, by: str, at_ms: int) -> DeadLetterAction:
+def reopen(found: TrackedDeadLetter, by: str, at_ms: int) -> DeadLetterAction:
     """Build the action that undoes a dismissal. Raises Conflict if the record is not dismissed."""
     if found.state != "dismissed" or found.entry is None:
         raise Conflict(f"dead letter {found.letter.at} is {found.state}, not dismissed", code="HUB-1918")

@@ -215,7 +215,7 @@ class DeadLetters:
             for place in places:
                 topic_id, now_ms = there[place.topic].topic_id, self.now_ms()
                 if undo:
-                    entries.append(actions.reopen(tracked[place], topic_id, by, now_ms))
+                    entries.append(actions.reopen(tracked[place], by, now_ms))
                 else:
                     entries.append(actions.dismiss(tracked[place], topic_id, by, now_ms, why))
             _append(writer, ([entry.record()] for entry in entries))

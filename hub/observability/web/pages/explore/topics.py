@@ -80,7 +80,6 @@ class TopicListing:
     pager: Pager
     owners: tuple[str, ...]
     tags: tuple[str, ...]
-    has_owners: bool
     kinds: tuple[str, ...] = tuple(TopicKind)
     asked: bool = True
 
@@ -153,7 +152,6 @@ def listing(
         pager,
         tuple(owners[:_MOST_CHOICES]),
         tuple(sorted({tag for spec in tree.values() for tag in spec.tags})[:_MOST_CHOICES]),
-        bool(owners),
         asked=overview.was_heard,
     )
 
