@@ -7,6 +7,6 @@ Decisions, each a pure ``next_…(state, event)``: ``recovery.py`` [core] what f
 ``shard_start.py`` prepares the checkpoints. ``batch_engine.py`` is the loop of one transaction after the
 other: ``resume.py`` gives positions, ``fetcher.py`` reads, ``payloads.py`` [core] makes batches,
 ``target_transaction.py`` writes and commits; their state is in ``shard_state.py`` [core]. They reach both
-clusters through the port of ``connection/``, which has an in-memory twin. ``shard_thread.py`` runs an engine
-in a thread; ``rates.py`` [core] measures lag and rates.
+clusters through the port of ``connection/``, which the tests also implement in memory. ``shard_thread.py``
+runs an engine in a thread; ``rates.py`` [core] measures lag and rates.
 """

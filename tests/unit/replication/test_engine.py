@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from memory_brokers import ManualClock, MemoryBrokers, control_batch
+from memory_connection import MemoryConnection
 
 from hub.errors import HubError
 from hub.kafka.protocol.broker_client import ConnectionLost
@@ -12,8 +14,6 @@ from hub.kafka.protocol.record_batch import COMMIT, patch
 from hub.log import WriterFenced
 from hub.record import NewRecord, TopicPartition
 from hub.replication.engine.batch_engine import BatchEngine
-from hub.replication.engine.connection.memory_brokers import ManualClock, MemoryBrokers, control_batch
-from hub.replication.engine.connection.memory_connection import MemoryConnection
 from hub.replication.engine.shard_state import EngineSettings
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, MAP_TOPIC, Gap, checkpoint_of, map_record_of
 from hub.replication.rewriting.reencode import batch_of_new, patched

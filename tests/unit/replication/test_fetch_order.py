@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from memory_brokers import ManualClock, MemoryBrokers
+from memory_connection import MemoryConnection
+
 from hub.record import NewRecord, TopicPartition
-from hub.replication.engine.connection.memory_brokers import ManualClock, MemoryBrokers
-from hub.replication.engine.connection.memory_connection import MemoryConnection
 from hub.replication.engine.fetcher import Fetcher, turned
 from hub.replication.engine.shard_state import EngineSettings, ShardState
 from hub.replication.ownership.shards import Shard

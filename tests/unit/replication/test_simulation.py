@@ -17,6 +17,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
+from memory_brokers import ManualClock, MemoryBrokers, MemoryLog
+from memory_connection import MemoryConnection
 from samples import fast_or
 
 from hub.errors import PeerError
@@ -27,8 +29,6 @@ from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.config.topology import carried, check
 from hub.replication.engine.batch_engine import BatchEngine
-from hub.replication.engine.connection.memory_brokers import ManualClock, MemoryBrokers, MemoryLog
-from hub.replication.engine.connection.memory_connection import MemoryConnection
 from hub.replication.engine.shard_start import (
     SeedFacts,
     ShardAssignment,

@@ -1,4 +1,4 @@
-"""[core] A cluster in memory: one broker with real record batches and transactions.
+"""A cluster in memory: one broker with real record batches and transactions.
 
 It keeps a broker's rules as far as the engine depends on them: a transactional id has one producer at a time
 (a new one aborts the open transaction of the former and fences it), a batch of a producer follows its last

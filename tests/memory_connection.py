@@ -1,10 +1,12 @@
-"""[core] ``EngineConnection`` to a cluster in memory, the twin of ``kafka_connection.py``."""
+"""``EngineConnection`` to a cluster in memory, the twin of ``kafka_connection.py``."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+from memory_brokers import MemoryBrokers
 
 from hub.errors import HubError
 from hub.kafka.protocol.broker_client import (
@@ -27,7 +29,6 @@ from hub.kafka.protocol.broker_client import (
     translated,
 )
 from hub.record import TopicPartition
-from hub.replication.engine.connection.memory_brokers import MemoryBrokers
 from hub.replication.engine.connection.port import FetchAnswer, FetchLimits
 
 _NODE = 0
