@@ -16,7 +16,7 @@ from avro_evolutions import EVOLUTIONS, OURS, Evolution, record
 from hub.schema_registry.codecs.avro_resolution import resolve
 
 # Apache's library for Python knows neither aliases nor defaults of enums, and promotes nothing within lists or to and from
-# bytes. (Its library for Java, which Spark has, does: tests/integration/test_avro_evolution.py.)
+# bytes. (Its library for Java, which Spark has, does: tests/integration/test_schema_evolution.py.)
 _NOT_FOR_APACHE = {
     "a field is renamed by its alias, and another one is dropped",
     "a nested record and its field are renamed",
