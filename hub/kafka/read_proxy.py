@@ -24,10 +24,11 @@ import socket
 import struct
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
+from typing import Any
 
 from hub.errors import HubError
 from hub.kafka.protocol import bounded_frames as frames
@@ -112,13 +113,19 @@ class ReadProxy:
         return _HERE, own
 
     def _listen(self, listening: socket.socket, host: str, port: int) -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._serve(_Stream(reader, writer), host, port)
+        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._start(self._serve(_Stream(reader, writer), host, port))
 
         async def listen() -> None:
             await asyncio.start_server(serve, sock=listening, limit=_BUFFER_BYTES)
 
-        task = self._loop.create_task(listen())
+        self._start(listen())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task and keep it until it ends. The loop's own reference is weak, and asyncio's streams drop
+        theirs when the client's connection is lost: a task that still waits for the broker would be deleted.
+        """
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
