@@ -101,3 +101,15 @@ def test_brokers_that_are_away_are_named_apart_from_their_number(
     page = open_page(f"{site.url}/cluster")
     away = page.get_by_test_id("counts").locator("div", has_text="Brokers away")
     expect(away).to_contain_text("1 broker 3")
+
+
+def test_lists_and_paragraphs_of_the_documentation_can_be_told_apart(
+    site: StagedEstate, open_page: Opener
+) -> None:
+    page = open_page(f"{site.url}/help/explanation/how-lag-is-measured")
+    styles = "all => all.map(each => getComputedStyle(each).listStyleType)"
+    assert set(page.locator(".help-page ol").evaluate_all(styles)) == {"decimal"}
+    assert set(page.locator(".help-page ul").evaluate_all(styles)) == {"disc"}
+    first, second = (page.locator(".help-page p").nth(n).bounding_box() for n in (1, 2))
+    assert first is not None and second is not None
+    assert second["y"] - (first["y"] + first["height"]) >= 8
