@@ -67,8 +67,10 @@ class Pipeline:
         """kill -9 of the process; of Spark's JVM below it ``too``, or of that ``alone``, which the process is to notice."""
         process = self.processes[command].process
         below = [] if jvm == "left" else psutil.Process(process.pid).children(recursive=True)
-        for each in [*below, *([] if jvm == "alone" else [process])]:
+        for each in below:
             each.kill()
+        if jvm != "alone":
+            process.kill()
         process.wait(60.0)
 
     @property

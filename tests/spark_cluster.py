@@ -94,8 +94,9 @@ class SparkCluster:
 
     def kill(self, name: str) -> None:
         """kill -9 of a worker and of its executors: a machine is gone."""
-        for each in (*self.executors(name), self.processes[name]):
+        for each in self.executors(name):
             each.kill()
+        self.processes[name].kill()
         self.processes.pop(name).wait(30.0)
 
     def stop(self) -> None:

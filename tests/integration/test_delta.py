@@ -762,18 +762,18 @@ def test_a_stream_that_dies_and_starts_again_writes_every_row_once(
         run_until_done(Dying(cluster.writer(), 2, after=after))
     run_until_done(cluster.writer())
 
-    rows: dict[str, tuple[int, bytes | None]] = {}
+    latest: dict[str, tuple[int, bytes | None]] = {}
     written: dict[tuple[str, int], bytes | None] = {}
     for record in cluster.logs["views.view"][0]:
         version = int(record.header("hub.version") or b"0")
         key = (record.key or b"").decode()
         assert written.setdefault((key, version), record.value) == record.value, "two rows of one version"
-        assert version >= rows.get(key, (0, None))[0]
-        rows[key] = (version, record.value)
+        assert version >= latest.get(key, (0, None))[0]
+        latest[key] = (version, record.value)
     names = {
         key: fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)["name"]
-        for key, (_, value) in rows.items()
+        for key, (_, value) in latest.items()
         if value is not None
     }
     assert names == {"0": "name 0", "1": "name 1", "2": "name 2", "9": "name 2"}
-    assert rows["8"][1] is None
+    assert latest["8"][1] is None

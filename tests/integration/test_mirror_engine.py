@@ -1099,6 +1099,7 @@ def test_passwords_and_tls(pair: Callable[..., Pair], second: SecuredNode, mecha
     authority = str(second.folder / "broker.pem")
     right = ClusterAccess(bootstrap=tls, security_protocol="SASL_SSL", ssl_cafile=authority, **known)
     engine = topic.engine()
+    assert isinstance(engine.target, KafkaConnection)
     engine.target.access = right
     try:
         wait_until(

@@ -56,9 +56,10 @@ class Readings:
     def write(self, count: int) -> None:
         records = []
         for number in range(self.written, self.written + count):
-            body = {"sensor": f"s{number % SENSORS}", "celsius": number}
+            sensor = f"s{number % SENSORS}"
+            body = {"sensor": sensor, "celsius": number}
             records.append(
-                NewRecord("plant.hot", body["sensor"].encode(), encode(self.schema_id, parsed(READING), body))
+                NewRecord("plant.hot", sensor.encode(), encode(self.schema_id, parsed(READING), body))
             )
         self.written += count
         self.hub.pipeline.writer.append(records)

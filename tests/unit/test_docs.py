@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from reference import http_api, yaml_files
 
 from hub.cli.view.schemas_source import schemas_of
 from hub.help.pages import slug
@@ -22,7 +23,6 @@ from hub.observability.web.pages.monitor.views import ways
 from hub.replication.config.mirrors import load as load_mirrors
 from hub.topics.tree.tree import load as load_tree
 
-from ..reference import http_api, yaml_files
 from .cli.written import commands, trouble
 
 ROOT = Path(__file__).parents[2]

@@ -10,13 +10,12 @@ import markdown
 import pytest
 import yaml
 from fastapi.testclient import TestClient
+from reference import FOLDER, errors, metrics, pages, settings
 
 from hub.api.app import create_app
 from hub.config import Settings
 from hub.help.mkdocs_hook import with_room_before_lists
 from hub.help.pages import INDEX, contents, folder, page, slug, without_outside_links
-
-from ..reference import FOLDER, errors, metrics, pages, settings
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"HUB-\d{4}")

@@ -332,13 +332,17 @@ def basic(who: tuple[str, str]) -> str:
     return "Basic " + base64.b64encode(":".join(who).encode()).decode()
 
 
+def door_of(app: FastAPI) -> Any:
+    (guard,) = (each for each in app.user_middleware if each.cls is Guard)
+    return guard.kwargs["door"]
+
+
 def still(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop the clock of an app's password throttle: on a slow machine no attempt is allowed again meanwhile."""
     app = client.app
     assert isinstance(app, FastAPI)
-    (guard,) = (each for each in app.user_middleware if each.cls is Guard)
     now_s = time.monotonic()
-    monkeypatch.setattr(guard.kwargs["door"].authenticator, "steady_s", lambda: now_s)
+    monkeypatch.setattr(door_of(app).authenticator, "steady_s", lambda: now_s)
 
 
 def test_failures_are_bounded_by_address_and_who_is_known_passes(
@@ -583,8 +587,7 @@ def behind_proxies(folder: Path) -> FastAPI:
 
 def test_the_settings_proxies_are_the_doors(tmp_path: Path) -> None:
     app = create_app(settings_of(tmp_path, proxy_addresses=["10.1.0.0/16"]))
-    (guard,) = (each for each in app.user_middleware if each.cls is Guard)
-    assert guard.kwargs["door"].proxies == Proxies("", ("10.1.0.0/16",))
+    assert door_of(app).proxies == Proxies("", ("10.1.0.0/16",))
 
 
 def test_who_asks_through_a_proxy_counts_by_their_own_address(tmp_path: Path) -> None:

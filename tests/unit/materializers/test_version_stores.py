@@ -303,12 +303,12 @@ def test_subscribers_hear_reset_and_the_rows_of_the_next_version(world: World) -
                 if event.name == "synced":
                     if ("reset", None) in found:
                         break
-                    world.swapped_again()
+                    world.ledger.tell("v", CommandReceived("x", "rollback"))
+                    world.apply()
         watching.cancel()
         return found
 
     world.swapped()
-    world.swapped_again = lambda: (world.ledger.tell("v", CommandReceived("x", "rollback")), world.apply())  # type: ignore[attr-defined]
     names = asyncio.run(asyncio.wait_for(heard(), 20.0))
     assert names == [
         ("snapshot", "a"),

@@ -187,7 +187,9 @@ def test_kafka_down_no_views_and_a_failed_view_say_what_to_do(client: TestClient
     html = client.get("/", headers=HTML).text
     assert "as of 5 s ago" in html
     assert "hub demo" in html
-    failed = ViewLine("v", "", "", "failed", 'topic "x" is not there', NOW, *[None] * 5, 0, None, ())
+    failed = ViewLine(
+        "v", "", "", "failed", 'topic "x" is not there', NOW, None, None, None, None, None, 0, None, ()
+    )
     facts.now = Overview(NOW, UP, "disk is full", (), (failed,))
     html = client.get("/", headers=HTML).text
     assert "topic &#34;x&#34; is not there" in html
@@ -237,9 +239,8 @@ def test_metrics_leave_out_what_is_not_known(client: TestClient, facts: Facts) -
     assert f"hub_consumer_state{{{labels}}} 1.0" in text
     assert 'hub_consumers{kind="view",state="CATCHING_UP"} 1.0' in text
     unknown = SourceLag("shop.orders", LagState.UNKNOWN, "", None, None, None, None)
-    facts.now = Overview(
-        NOW, UP, None, (), (ViewLine("v", *[""] * 2, "live", *[None] * 7, 0, unknown, (unknown,)),)
-    )
+    view = ViewLine("v", "", "", "live", None, None, None, None, None, None, None, 0, unknown, (unknown,))
+    facts.now = Overview(NOW, UP, None, (), (view,))
     assert "hub_consumer_lag_seconds{" not in client.get("/metrics").text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_what_is_written_is_what_is_read() -> None:
 
 
 def test_tombstones_forget() -> None:
-    written = [
+    written: list[Any] = [
         BEAT,
         CARRIES,
         PARTITION,
