@@ -25,7 +25,7 @@ from hub.kafka.own_cluster import check_files
 from hub.kafka.protocol.broker_client import ClusterAccess
 from hub.kafka.protocol.unpacked_size import DEFAULT_BOUNDS, MIB, UnpackedBounds
 from hub.log import Reader, TopicDescription
-from hub.record import Positions, Record
+from hub.record import Positions, Record, TopicPartition
 from hub.replication.clusters.control_state import STATUS_CONFIG, STATUS_TOPIC, ControlState
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile, connection
@@ -362,27 +362,34 @@ def read_control_state(reached: ClusterHandle, *, status: bool = True) -> Contro
 def without_records(reached: ClusterHandle, topics: Iterable[str], timeout_s: float = 10.0) -> frozenset[str]:
     """Return the topics that have no committed record now; topics that are not decided within ``timeout_s``
     are left out.
-
-    Offsets do not decide it: markers and aborted records have offsets, too. Stops when each topic has shown a
-    record or its end.
     """
-    kafka, names = reached.kafka, frozenset(topics)
-    begins, ends = kafka.beginning_offsets(sorted(names)), kafka.end_offsets(sorted(names))
+    names = frozenset(topics)
+    return names - {tp.topic for tp in partitions_with_records(reached, names, timeout_s)}
+
+
+def partitions_with_records(
+    reached: ClusterHandle, topics: Iterable[str], timeout_s: float = 10.0
+) -> frozenset[TopicPartition]:
+    """Return the partitions that have a committed record now, or are not decided within ``timeout_s``.
+
+    Offsets do not decide it: markers and aborted records have offsets, too. Stops when each partition has
+    shown a record or its end.
+    """
+    kafka, names = reached.kafka, sorted(topics)
+    begins, ends = kafka.beginning_offsets(names), kafka.end_offsets(names)
     waiting = {tp: end for tp, end in ends if begins.get(tp) < end}
-    with_some: set[str] = set()
+    found: set[TopicPartition] = set()
     reader = kafka.reader(queue_kb=1_024)
     deadline = time.monotonic() + timeout_s
     try:
         reader.assign(Positions({tp: begins.get(tp) for tp in waiting}))
         while waiting and time.monotonic() < deadline:
-            with_some |= {record.topic for record in reader.poll(_POLL, 0.2)}
+            found |= {record.topic_partition for record in reader.poll(_POLL, 0.2)}
             at = reader.position()
-            waiting = {
-                tp: end for tp, end in waiting.items() if tp.topic not in with_some and at.get(tp) < end
-            }
+            waiting = {tp: end for tp, end in waiting.items() if tp not in found and at.get(tp) < end}
     finally:
         reader.close()
-    return names - with_some - {tp.topic for tp in waiting}
+    return frozenset(found | waiting.keys())
 
 
 class OnwardReader:

@@ -32,6 +32,10 @@ from hub.kafka.protocol.record_batch import CorruptBatch
 from hub.record import TopicPartition
 
 UNVERIFIED = -2
+KEEP_COPY = (
+    "the copy may be all that is left of the former records: keep it, and exclude the topic or set"
+    " `on_recreate: continue`"
+)
 _MOVED_CODES = {5, 6, 9, 13, 74, 75}  # the leader has changed, or will
 _RECREATED_CODES = {UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, 103}
 
@@ -264,7 +268,7 @@ def _topic_known(tp: TopicPartition, event: TopicKnown) -> tuple[CursorAction, .
     elif event.topic_id != event.former_id:
         recreated = Conflict(
             f"{named(tp)}: the topic was deleted and made again in the source cluster",
-            hint="decide what its mirror shall hold: delete the topic at the target to mirror it anew",
+            hint=KEEP_COPY,
             code="HUB-1612",
         )
         return (Stop(recreated),)

@@ -23,7 +23,7 @@ from hub.kafka.protocol.broker_client import (
 from hub.kafka.protocol.record_batch import AbortedTransactions, CorruptBatch, batches_in, is_intact
 from hub.record import Record, TopicPartition
 from hub.replication.engine.connection.port import EngineClock, EngineConnection, FetchLimits
-from hub.replication.engine.cursor import named
+from hub.replication.engine.cursor import KEEP_COPY, named
 from hub.replication.engine.shard_state import PartitionState, ShardState
 from hub.replication.maps.checkpoint import (
     CHECKPOINTS_TOPIC,
@@ -73,7 +73,7 @@ def decide_resume(
             return Conflict(
                 f"{what}: the topic was deleted and made again in the {where} cluster "
                 f"(id {was} when last mirrored, now {is_now})",
-                hint="decide what its mirror shall hold: delete the topic at the target to mirror it anew",
+                hint=KEEP_COPY,
                 code="HUB-1612",
             )
     if mark.shard != shard:
@@ -103,7 +103,8 @@ def decide_fresh(tp: TopicPartition, target_has_records: bool) -> Conflict | Non
         return None
     return Conflict(
         f"{named(tp)}: the target has records already, and no checkpoint of this mirror",
-        hint="what else writes there? Delete the target's topic to mirror it from the beginning",
+        hint="they may exist nowhere else: keep them. Find their writer, copy them to another topic,"
+        " or exclude this topic from the mirror",
         code="HUB-1613",
     )
 
@@ -116,7 +117,8 @@ def decide_target(tp: TopicPartition, written_to: int, end: int) -> PeerError | 
         return None
     return PeerError(
         f"{named(tp)}: {written_to} offsets were written at the target, but it ends at {end}: it lost records",
-        hint="drop the topic's copies and mirror it anew: `hub mirror drop`",
+        hint="`hub mirror verify` names the records that both sides have; copy what only the target has"
+        " before its copy is dropped and mirrored again",
         code="HUB-3607",
     )
 

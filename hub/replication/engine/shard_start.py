@@ -192,34 +192,45 @@ class ShardStart:
         needed: Sequence[TopicPartition],
         known: Mapping[TopicPartition, Checkpoint],
         born: Mapping[TopicPartition, int],
+        firsts: Mapping[TopicPartition, int] | None = None,
     ) -> list[NewRecord]:
-        """Return the records to write for the partitions that need a seed."""
-        topics = sorted({tp.topic for tp in needed})
-        if not topics:
+        """Return the records to write for the partitions that need a seed. ``firsts``: where they begin at
+        the source; None: ask it.
+        """
+        if not needed:
             return []
-        begins, starts = self.source.kafka.beginning_offsets(topics), self._starts(topics)
+        if firsts is None:
+            firsts = self._firsts(needed, known)
+        there = topics_of(self.target)
+        topics = sorted({tp.topic for tp in needed if tp.topic in there})
         ends = self.target.kafka.end_offsets(topics, committed=False)
         target_begins = self.target.kafka.beginning_offsets(topics)
-        there = topics_of(self.target)
         own = self.target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
         place = checkpoint_partition(*self.shard, own)
         now_ms = int(time.time() * 1000)
         made: list[NewRecord] = []
         for tp in needed:
-            mark = known.get(tp)
-            first = begins.get(tp) if mark is not None else max(begins.get(tp), starts.get(tp, 0))
             facts = SeedFacts(
                 tp,
                 assignment.topics[tp.topic],
-                mark,
-                first,
+                known.get(tp),
+                firsts[tp],
                 born.get(tp),
                 target_begins.get(tp),
                 ends.get(tp),
-                there[tp.topic].topic_id,
+                there[tp.topic].topic_id if tp.topic in there else "",
             )
             made += seed(facts, self.shard, place, now_ms)
         return made
+
+    def _firsts(
+        self, needed: Sequence[TopicPartition], known: Mapping[TopicPartition, Checkpoint]
+    ) -> dict[TopicPartition, int]:
+        topics = sorted({tp.topic for tp in needed})
+        begins, starts = self.source.kafka.beginning_offsets(topics), self._starts(topics)
+        return {
+            tp: begins.get(tp) if tp in known else max(begins.get(tp), starts.get(tp, 0)) for tp in needed
+        }
 
     def _needed(
         self,

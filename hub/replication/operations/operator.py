@@ -29,9 +29,10 @@ from hub.replication.clusters.clusters import (
     rule_of,
     topics_of,
 )
-from hub.replication.clusters.control_state import CHORES, ControlState, joined
+from hub.replication.clusters.control_state import CHORES, CarriedTopic, ControlState, joined
 from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile, principals_of
+from hub.replication.config.topology import route
 from hub.replication.maps.checkpoint import (
     CHECKPOINTS_TOPIC,
     Checkpoint,
@@ -42,6 +43,7 @@ from hub.replication.maps.offset_map import OffsetMap
 from hub.replication.maps.two_way_offset_map import TwoWayOffsetMap
 from hub.replication.operations.forget import forget_both
 from hub.replication.operations.group_carrier import Found, GroupCarrier, any_to_commit, mark_and_commit
+from hub.replication.operations.never_mirrored import NeverMirrored
 from hub.replication.ownership import failover
 from hub.replication.ownership.failover import Control, FailoverStep, OwnershipChange
 from hub.replication.ownership.group_offsets import GroupMark, GroupSides, carry
@@ -662,6 +664,26 @@ class Operator:
                     hint="stop that writer, then: hub mirror resume --abort, and begin anew",
                     code="HUB-1966",
                 )
+        if operation.old == operation.home:
+            self._record_never_mirrored(operation)
+
+    def _record_never_mirrored(self, operation: OwnershipChange) -> None:
+        """Record partitions without any mirrored record, before applications write at the new owner."""
+        old, new, home = operation.old, operation.new, operation.home
+        up = self.is_up(old)
+        board = read_control_state(self.clusters[new])
+        for link in self.ways(home, old, new):
+            if up:
+                there = topics_of(self.clusters[old])
+                topics = {
+                    topic: CarriedTopic(there[topic].partitions, there[topic].topic_id)
+                    for topic in self._of(link, home)
+                    if link.name in route(self.file, topic).mirrors
+                }
+            else:
+                carried = board.carries[link.name].topics if link.name in board.carries else {}
+                topics = {name: each for name, each in carried.items() if home_of(self.file, name) == home}
+            NeverMirrored(link, self.clusters[old], self.clusters[new], up).record(topics, board)
 
     def _declare_loss(self, operation: OwnershipChange) -> None:
         report = self.report(operation.home, operation.old, operation.new)

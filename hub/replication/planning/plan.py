@@ -514,7 +514,8 @@ class _TopicSides:
                 yield _refusal(
                     self.name,
                     f"the target has {sum(ends)} offsets of data and no checkpoint of this mirror",
-                    "something else wrote it: delete it at the target, or exclude it from this mirror",
+                    "something else wrote it: keep it, and exclude the topic from this mirror or let another"
+                    " cluster own it",
                 )
             return
         newest = max(mark.generation for mark in self.marks)
@@ -530,6 +531,8 @@ class _TopicSides:
         for mark in self.marks:
             if mark.generation != newest:
                 continue
+            if there is None and not mark.target_topic_id and not mark.target_next:
+                continue  # nothing was mirrored: see operations/never_mirrored.py
             if there is None:
                 yield _refusal(
                     self.name,

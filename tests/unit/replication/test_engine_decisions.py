@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hub.errors import Conflict
+from hub.errors import Conflict, HubError
 from hub.kafka.protocol.broker_client import (
     UNKNOWN_TOPIC,
     BrokerBusy,
@@ -300,6 +300,17 @@ def test_other_rules_are_no_matter_before_the_first_record() -> None:
 def test_a_copy_that_is_not_empty_or_not_whole_is_not_written_to() -> None:
     assert decide_fresh(A, False) is None and (found := decide_fresh(A, True)) and found.code == "HUB-1613"
     assert decide_target(A, 5, 5) is None and (lost := decide_target(A, 5, 4)) and lost.code == "HUB-3607"
+
+
+def test_no_hint_of_a_stopped_partition_says_to_delete_records() -> None:
+    found = [
+        decide_resume(MARK, "s", "T", 1, AS_THEY_ARE, AS_THEY_ARE),
+        decide_fresh(A, True),
+        decide_target(A, 5, 4),
+        next_cursor(AT_10, TopicKnown("x", "y"))[1][0].error,  # type: ignore[union-attr]
+    ]
+    for error in found:
+        assert isinstance(error, HubError) and error.hint and "elete" not in error.hint, error
 
 
 def facts(known: Checkpoint | None, born: int | None = None, end: int = 0) -> SeedFacts:
