@@ -7,7 +7,7 @@ variables, which child processes inherit and ``hub.config`` reads.
 
     terminal/   tables, progress, ``--watch``, Ctrl-C
     context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
-    platform/   hub up, down, demo, doctor, access; the hub's own processes
+    platform/   hub init, up, down, demo, status, logs, config, doctor, access; the hub's own processes
     topic/      hub topic, dlq             schema/  hub schema             view/   hub view
     query/      hub query, sql, watch      mirror/  hub mirror
     monitor/    hub lag, latency, lineage, completeness, canary, alert, top
@@ -29,12 +29,16 @@ from hub.errors import HubError
 
 # noun -> (module:attribute, help). Empty help hides it: those are the hub's own processes.
 COMMANDS = {
+    "init": ("hub.cli.platform.init:init", "Make a project: topics, schemas, views, tests."),
     "demo": (
         "hub.cli.platform.demo:app",
         "See live events become a view: start everything with sample data.",
     ),
     "up": ("hub.cli.platform.up:up", "Start Kafka, the server and the materializers for a project."),
     "down": ("hub.cli.platform.up:down", "Stop what up or demo started, and nothing else."),
+    "status": ("hub.cli.platform.status:status", "What runs and what does not, in one screen."),
+    "logs": ("hub.cli.platform.logs:logs", "What the hub's processes write, each line with its process."),
+    "config": ("hub.cli.platform.config:app", "The settings in use, and where each comes from."),
     "doctor": (
         "hub.cli.platform.doctor:doctor",
         "Check Java, jars, ports, memory, disk, Kafka, registry and views.",

@@ -171,6 +171,15 @@ def test_the_files_of_the_tutorials_are_right(tutorial: Path, tmp_path: Path) ->
             assert [each for each, _ in shape(view, schemas).outputs] == list(view.columns)
 
 
+def test_hub_init_writes_the_files_of_the_first_tutorial() -> None:
+    files = _files_of(ROOT / "docs/tutorials/first-view.md")
+    example = ROOT / "examples/first-view"
+    written = {
+        f"tea/{path.relative_to(example)}": path.read_text() for path in example.rglob("*") if path.is_file()
+    }
+    assert written == files
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_that_is_written_down_is_one(document: Path) -> None:
     if document.name == "cli.md":

@@ -1,0 +1,183 @@
+"""[edge] ``hub status``: one line per part of the hub, its state, and the command that tells more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+from hub.cli import http
+from hub.cli.context import load_settings
+from hub.cli.terminal.output import Output, OutputOption, show
+from hub.cli.terminal.watch_option import IntervalOption, WatchOption, looked
+from hub.errors import HubError
+from hub.observability import format
+from hub.observability.lag.states import LEVEL, LagState, Level
+from hub.observability.overview.overview import RUNNING
+from hub.runtime import RunningHub, running_hub
+
+_TIMEOUT_S = 15.0
+_NAMED = 3
+
+
+class PartState(StrEnum):
+    """State of a part, the worst first. ``off``: the project does not have it, or it does not run."""
+
+    bad = "BAD"
+    unknown = "UNKNOWN"
+    warn = "WARN"
+    ok = "OK"
+    off = "off"
+
+
+_OF_LEVEL = {
+    Level.bad: PartState.bad,
+    Level.unknown: PartState.unknown,
+    Level.warn: PartState.warn,
+    Level.ok: PartState.ok,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One line: a part of the hub, its state, what is known, and the command that tells more."""
+
+    part: str
+    state: PartState
+    found: str
+    more: str = ""
+
+
+def status(
+    output: OutputOption = Output.table, watch: WatchOption = False, interval: IntervalOption = 2.0
+) -> None:
+    """Show what runs and what does not: processes, Kafka, topics, views, lag, dead letters, alerts.
+
+    Exit code 0: nothing is BAD or UNKNOWN. 1: something is.
+
+    Example: hub status --watch
+    """
+    home = load_settings().home
+
+    def look() -> Sequence[Part]:
+        local = processes(running_hub(home))
+        try:
+            overview = http.get("/api/overview", timeout_s=_TIMEOUT_S)
+            rows = http.get("/api/lag", timeout_s=_TIMEOUT_S)
+        except HubError as error:
+            return [local, Part("server", PartState.bad, error.message, error.hint or "")]
+        return [local, *parts(overview, rows)]
+
+    seen = looked(look, lambda found: show([asdict(each) for each in found], output), watch, output, interval)
+    raise typer.Exit(1 if any(each.state in (PartState.bad, PartState.unknown) for each in seen) else 0)
+
+
+def processes(hub: RunningHub | None) -> Part:
+    """Return the line of the hub's own processes on this machine."""
+    if hub is None:
+        return Part("processes", PartState.off, "no hub runs on this home folder", "hub up --detach")
+    if hub.missing:
+        return Part(
+            "processes", PartState.bad, f"not ready: {', '.join(hub.missing)}", f"hub logs {hub.missing[0]}"
+        )
+    state = PartState.ok if hub.healthy else PartState.warn
+    return Part(
+        "processes", state, f"{len(hub.processes)} run" + ("" if hub.healthy else ", starting"), "hub top"
+    )
+
+
+def parts(overview: Mapping[str, Any], lag: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """Return the lines of ``/api/overview`` and ``/api/lag`` (both as the server answers)."""
+    lines = [_kafka(overview), _topics(overview), _views(overview)]
+    lines += [_lag(lag), _dead_letters(overview), _alerts(overview["totals"].get("alerts_firing"))]
+    if overview["connect"] is not None:
+        lines.insert(1, _connect(overview["connect"]))
+    return lines
+
+
+def _kafka(overview: Mapping[str, Any]) -> Part:
+    kafka = overview["kafka"]
+    cut_off = overview["cut_off"]
+    if kafka["state"] != "up":
+        state = PartState.unknown if kafka["state"] == "connecting" else PartState.bad
+        return Part("kafka", state, kafka["error"] or kafka["state"], "hub doctor")
+    if cut_off:
+        names = _some([each["process"] for each in cut_off])
+        return Part("kafka", PartState.bad, f"up, but gives no answer to {names}", "hub doctor")
+    return Part("kafka", PartState.ok, f"up at {kafka['bootstrap']}", "hub doctor")
+
+
+def _connect(connect: Mapping[str, Any]) -> Part:
+    failed = connect["failed"]
+    if failed is None:
+        return Part("connect", PartState.unknown, "no worker answers", "hub doctor")
+    return Part(
+        "connect",
+        PartState.bad if failed else PartState.ok,
+        f"{failed} failed tasks and connectors",
+        "hub doctor",
+    )
+
+
+def _topics(overview: Mapping[str, Any]) -> Part:
+    if overview["totals"]["events"] is None:
+        return Part("topics", PartState.unknown, "Kafka has not listed them yet", "hub topic ls")
+    count = sum(topic["kind"] == "events" for topic in overview["topics"])
+    rate = format.rate(overview["totals"]["events_per_second"])
+    return Part(
+        "topics",
+        PartState.ok,
+        f"{count:,} with {overview['totals']['events']:,} events, {rate}/s",
+        "hub topic ls",
+    )
+
+
+def _views(overview: Mapping[str, Any]) -> Part:
+    views = overview["views"]
+    if overview["totals"]["views_live"] is None:
+        return Part("views", PartState.unknown, "nothing is known of them yet", "hub view ls")
+    if not views:
+        return Part("views", PartState.off, "the project has none", "hub new view --help")
+    waiting = [view for view in views if view["state"] not in RUNNING]
+    found = f"{len(views) - len(waiting)} of {len(views)} live"
+    if waiting:
+        found += ": " + _some([f"{view['name']} {view['state']}" for view in waiting])
+    known = all(view["state"] != "unknown" for view in waiting)
+    state = PartState.ok if not waiting else PartState.warn if known else PartState.unknown
+    return Part("views", state, found, f"hub view show {waiting[0]['name']}" if waiting else "hub view ls")
+
+
+def _lag(rows: Sequence[Mapping[str, Any]]) -> Part:
+    if not rows:
+        return Part("lag", PartState.off, "nobody reads a topic", "hub lag")
+    states = Counter(row["state"] for row in rows)
+    worst = min((_OF_LEVEL[LEVEL[LagState(state)]] for state in states), key=list(PartState).index)
+    found = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    bad = [row for row in rows if _OF_LEVEL[LEVEL[LagState(row["state"])]] is worst]
+    if worst in (PartState.bad, PartState.warn) and bad[0].get("cause"):
+        found += f": {bad[0]['name']}, {bad[0]['cause']}"
+    return Part("lag", worst, found, "hub lag")
+
+
+def _dead_letters(overview: Mapping[str, Any]) -> Part:
+    count = overview["totals"]["undecodable"]
+    if count is None:
+        return Part("dead letters", PartState.unknown, "Kafka has not listed them yet", "hub dlq ls")
+    topics = [topic["name"] for topic in overview["topics"] if topic["undecodable"]]
+    found = f"{count:,}" + (f" of {_some(topics)}" if topics else "")
+    return Part("dead letters", PartState.warn if count else PartState.ok, found, "hub dlq ls")
+
+
+def _alerts(firing: int | None) -> Part:
+    if firing is None:
+        return Part("alerts", PartState.off, "not judged (setting alerts)", "hub config explain alerts")
+    return Part("alerts", PartState.bad if firing else PartState.ok, f"{firing} firing", "hub alert ls")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
