@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import random
@@ -308,7 +307,6 @@ class World:
         return {"customer_id": customer, "page": some.choice(["home", "shop"]), **at_}
 
 
-@functools.cache
 def foreach_batch(
     run: DeltaRun, writer: Writer, positions: Callable[[int], str] = lambda batch_id: ""
 ) -> Callable[[DataFrame, int], None]:

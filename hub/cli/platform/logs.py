@@ -40,7 +40,7 @@ def logs(
     """
     files = chosen(load_settings().logs, processes or [])
     width = max(len(name) for name in files)
-    opened = {name: path.open("rb") for name, path in files.items()}
+    opened: dict[str, IO[bytes]] = {name: path.open("rb") for name, path in files.items()}
     try:
         found = [
             line for name, file in opened.items() for line in timed(name, last_lines(file, limit, errors))
