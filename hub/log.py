@@ -200,23 +200,6 @@ class GroupWriter(Writer, Protocol):
         """
 
 
-class ReadableLog(Protocol):
-    """The part of a cluster that reads a range of a topic: offsets and records."""
-
-    def reader(self) -> Reader: ...
-
-    def topics(self) -> Mapping[str, TopicDescription]: ...
-
-    def described(self, topics: Iterable[str]) -> Mapping[str, TopicDescription]:
-        """Describe these topics only; topics that do not exist are left out."""
-
-    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-    def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-    def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions: ...
-
-
 DAY_MS = 86_400_000
 
 
@@ -274,6 +257,24 @@ class Cluster(Protocol):
         False the high watermarks, past open transactions too."""
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
+
+
+class Log(Cluster, Protocol):
+    """A cluster that also opens readers and writers."""
+
+    def reader(self) -> Reader: ...
+
+    def follower(self) -> Reader:
+        """Open a reader for one that waits at the end: a new record arrives at once."""
+
+    def writer(self, name: str | None = None) -> Writer:
+        """Open a writer; with a name a transactional one, which fences earlier writers of that name."""
+
+    def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions:
+        """Return the first offset at or after that time; partitions without one are left out."""
+
+    def next_records(self, positions: Positions, timeout_s: float) -> Positions:
+        """Return the offset of the first record at or after each position, or the end."""
 
 
 @dataclass

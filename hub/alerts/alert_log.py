@@ -14,12 +14,11 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from hub.alerts.model.records import ALERTS_CONFIG, ALERTS_TOPIC, Claim, StoredAlerts, claim_record
 from hub.errors import Conflict, HubError
 from hub.kafka.reader import up_to
-from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.log import Cluster, Log, Writer, WriterFenced
 from hub.record import NewRecord
 
 log = logging.getLogger(__name__)
@@ -34,14 +33,6 @@ LOOK_EVERY_MS = 30_000
 _SILENT_S = 60.0
 
 
-class AlertCluster(Cluster, Protocol):
-    """Cluster operations that the log needs."""
-
-    def reader(self) -> Reader: ...
-
-    def writer(self, name: str | None = None) -> Writer: ...
-
-
 @dataclass
 class AlertLog:
     """Writer of ``_hub.alerts``. Records that Kafka does not take are kept in memory and written later.
@@ -49,7 +40,7 @@ class AlertLog:
     ``fenced``: another server is active. ``trouble``: why records are not written yet, or None. Thread safe.
     """
 
-    cluster: AlertCluster
+    cluster: Log
     now_ms: Callable[[], int]
     replication_factor: int = 1
     unsaved: dict[bytes, NewRecord] = field(default_factory=dict)
@@ -172,7 +163,7 @@ class AlertLog:
         return writer
 
 
-def read(cluster: AlertCluster) -> StoredAlerts:
+def read(cluster: Log) -> StoredAlerts:
     """Read the stored alerts. Raises PeerError if nothing arrives for a minute, HubFault."""
     kept = StoredAlerts()
     if ALERTS_TOPIC not in cluster.topics():

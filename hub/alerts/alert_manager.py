@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from prometheus_client.core import Metric
 
-from hub.alerts.alert_log import AlertCluster, AlertLog
+from hub.alerts.alert_log import AlertLog
 from hub.alerts.alert_series import families
 from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.config.read_entries import rule_tells_nobody, tells_nobody
@@ -41,6 +41,7 @@ from hub.alerts.model.rules import RuleChanges, RuleObservations, Severity, Verd
 from hub.alerts.model.state_machine import step
 from hub.alerts.snapshot import AlertSnapshot, RuleStatus, status_of_rule
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+from hub.log import Log
 from hub.runtime import repeating
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ Source = Callable[[RuleChanges, int], Sequence[RuleObservations]]
 class AlertManager:
     """The alert manager. Use ``with manager.running():``. Each round reads ``sources``."""
 
-    cluster: AlertCluster
+    cluster: Log
     live: LiveAlerts
     outbox: NotificationQueues
     sources: list[Source] = field(default_factory=list)

@@ -8,14 +8,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from hub.completeness.balances import SEVERITY, CompletenessState, TopicCompleteness, audit_of
 from hub.completeness.counts import COUNTS_TOPIC, Counts
 from hub.completeness.minutes import minute_grid_of
 from hub.errors import HubError
 from hub.kafka.reader import up_to
-from hub.log import Cluster, Reader
+from hub.log import Log, Reader
 from hub.observability.web.pages.monitor.completeness_counts import MinuteGrid
 from hub.runtime import Backoff
 
@@ -35,12 +35,6 @@ NOT_READ = "the ledger is not read yet"
 Counter = tuple[str, str, Mapping[str, str], float]
 
 
-class CountsLog(Cluster, Protocol):
-    def reader(self) -> Reader: ...
-
-    def follower(self) -> Reader: ...
-
-
 @dataclass(frozen=True, slots=True)
 class KnownCounts:
     """State of the follower. ``error`` is the reason if it is not current; ``read`` is False until the first
@@ -56,7 +50,7 @@ class KnownCounts:
 class CountsFollower:
     """Follower of ``_hub.ledger``. Call ``start`` before use and ``stop`` after."""
 
-    def __init__(self, cluster: CountsLog) -> None:
+    def __init__(self, cluster: Log) -> None:
         self.cluster = cluster
         self._ledger = Counts()
         self._audits: dict[str, TopicCompleteness] = {}

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from hub.completeness.counts import (
     COUNTS_CONFIG,
@@ -28,7 +27,7 @@ from hub.completeness.counts import (
     runs_of,
 )
 from hub.errors import Conflict, HubError
-from hub.log import Cluster, Writer
+from hub.log import Cluster, Log, Writer
 from hub.record import Headers, NewRecord, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -41,10 +40,6 @@ _STOP_S = 5.0
 Receipt = tuple[int, int, int, int]
 
 
-class ReceiptLog(Cluster, Protocol):
-    def writer(self, name: str | None = None) -> Writer: ...
-
-
 class ReceiptWriter:
     """Receipts of one producer. ``instance`` is unique per start. Call ``start`` before use and ``stop``
     after.
@@ -52,7 +47,7 @@ class ReceiptWriter:
 
     def __init__(
         self,
-        cluster: ReceiptLog,
+        cluster: Log,
         instance: str,
         *,
         replication_factor: int = 1,

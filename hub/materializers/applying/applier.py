@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hub.errors import HubError, HubFault
-from hub.log import Reader
+from hub.log import Cluster, Reader
 from hub.materializers.applying.apply_traces import batch_spans
 from hub.materializers.applying.followed_view import (
     AppliedView,
@@ -37,7 +37,7 @@ from hub.materializers.applying.followed_view import (
 from hub.materializers.applying.group_gate import GroupGate
 from hub.materializers.applying.newest_rows import NewestRows, newest_rows, row_changes
 from hub.materializers.applying.progress_feed import ProgressFeed
-from hub.materializers.applying.view_tables import ApplierSchemas, TableLog, ViewTables
+from hub.materializers.applying.view_tables import ApplierSchemas, ViewTables
 from hub.materializers.changelog.row_decoder import RowDecoder
 from hub.materializers.definition.declared import changelog_of
 from hub.materializers.definition.entity_view import View
@@ -55,7 +55,7 @@ CUT_WAIT_S, MOST_WAITING = 10.0, 50_000
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
 
 
-class ApplierLog(TableLog, Protocol):
+class ApplierLog(Cluster, Protocol):
     """A cluster that opens readers."""
 
     def gatherer(self) -> Reader: ...

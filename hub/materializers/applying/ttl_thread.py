@@ -13,12 +13,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from hub.errors import HubError
-from hub.log import Writer
+from hub.log import Log, Writer
 from hub.materializers.applying.ttl import ExpiredRow, PendingDeletes, among, record
 from hub.materializers.definition.declared import LAST_EVENT_AT
 from hub.materializers.definition.entity_view import View
@@ -31,12 +31,6 @@ log = logging.getLogger(__name__)
 # A look of one second is followed by a pause of this many seconds.
 _PAUSE_PER_LOOK = 20
 _FULL_PAGE_S = 1.0
-
-
-class TtlLog(Protocol):
-    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]: ...
-
-    def writer(self) -> Writer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,7 @@ class TtlStoreThread(Protocol):
 class Expirer:
     """``every_s``: pause between two looks at a view. ``page``: rows per second and view."""
 
-    cluster: TtlLog
+    cluster: Log
     keepers: Sequence[TtlStoreThread]
     every_s: float
     page: int

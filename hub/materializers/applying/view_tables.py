@@ -36,16 +36,10 @@ class ApplierSchemas(Protocol):
     def latest(self, subject: str) -> RegisteredSchema: ...
 
 
-class TableLog(Cluster, Protocol):
-    """A cluster whose topics' settings can be read."""
-
-    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
-
-
 class ViewTables:
     """Tables of the views in one store."""
 
-    def __init__(self, log_: TableLog, schemas: ApplierSchemas, store: ViewStore) -> None:
+    def __init__(self, log_: Cluster, schemas: ApplierSchemas, store: ViewStore) -> None:
         self.log = log_
         self.schemas = schemas
         self.store = store

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
 from hub.errors import PeerError
-from hub.log import Cluster, Reader
+from hub.log import Log
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, progress_of
 
 
-class ProgressLog(Cluster, Protocol):
-    """A cluster that opens readers."""
-
-    def reader(self) -> Reader: ...
-
-
-def published_progress(cluster: ProgressLog, table: str, changelog: str, timeout_s: float) -> Progress | None:
+def published_progress(cluster: Log, table: str, changelog: str, timeout_s: float) -> Progress | None:
     """Return the last progress of a version's latest generation from the progress topic.
 
     Raises PeerError (HUB-3055) when the topic cannot be read to its end within ``timeout_s``: a part of it

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
 from hub.errors import HubError
-from hub.log import Writer
+from hub.log import Log, Writer
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.record import NewRecord
 from hub.runtime import repeating
@@ -32,12 +32,6 @@ SILENT_MS = 90_000
 MOST_SERVICES = 16
 OUTCOMES = ("exported", "failed", "dropped")
 _EVERY_S, _IDLE_S = 5.0, 30.0
-
-
-class SpanCountLog(Protocol):
-    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]: ...
-
-    def writer(self) -> Writer: ...
 
 
 class Count(NamedTuple):
@@ -70,7 +64,7 @@ def read_counts(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterat
 class SpanCounts:
     """Reporter of span counts. Call ``step`` regularly and ``close`` at the end."""
 
-    cluster: SpanCountLog
+    cluster: Log
     service: str
     last: Mapping[str, int] = field(default_factory=dict)
     told_at_s: float = 0.0
@@ -101,7 +95,7 @@ class SpanCounts:
 
 
 @contextmanager
-def telling(cluster: SpanCountLog, service: str) -> Iterator[None]:
+def telling(cluster: Log, service: str) -> Iterator[None]:
     """Report the counts in a thread of its own while the block runs; do nothing without tracing."""
     if spans() is None:
         yield

@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from hub.config import SERVING
 from hub.errors import HubError
-from hub.log import Cluster, Reader
+from hub.log import Log, Reader
 from hub.materializers.progress.engine_reports import KEY, EngineReport, engine_report_of
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.progress.store_reports import PREFIX, silent
@@ -32,10 +32,6 @@ from hub.runtime import Backoff
 log = logging.getLogger(__name__)
 
 _LOOK_S = 2.0
-
-
-class StoreWatchLog(Cluster, Protocol):
-    def follower(self) -> Reader: ...
 
 
 _FOLLOWED = (PREFIX, "state:", "progress:")
@@ -76,7 +72,7 @@ class _MaterializerReport:
 class StoreWatch:
     """``start`` before use, ``stop`` after."""
 
-    def __init__(self, cluster: StoreWatchLog, around: ServerFacts | None = None) -> None:
+    def __init__(self, cluster: Log, around: ServerFacts | None = None) -> None:
         self.cluster = cluster
         self.around = around or ServerFacts()
         self._heard: dict[str, Any] = {}

@@ -19,7 +19,7 @@ import orjson
 
 from hub.caller import sees_schema
 from hub.errors import NotFound, PeerError
-from hub.log import ReadableLog
+from hub.log import Log
 from hub.materializers.queries.databases import EventTable
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import RunningQuery
@@ -88,7 +88,7 @@ class TopicTables:
     changes.
     """
 
-    cluster: ReadableLog
+    cluster: Log
     schemas: SchemaRegistry
     _decoders: LruCache[tuple[int, int | None], Decode] = field(default_factory=lambda: LruCache(500))
 

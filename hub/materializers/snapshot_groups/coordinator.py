@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hub.errors import HubError, PeerError
-from hub.log import Writer
+from hub.log import Cluster, Writer
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.snapshot_groups.group import (
     CUT,
@@ -81,18 +81,12 @@ class Member:
     views: tuple[str, ...] = ()  # views of which it reads the changelog
 
 
-class GroupLog(Protocol):
-    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-    def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-
 @dataclass
 class SnapshotGroup:
     """One group. ``most``: events from one place to the next; ``pause_s``: between polls for events."""
 
     name: str
-    log: GroupLog
+    log: Cluster
     writer: Writer
     most: int
     pause_s: float = 0.0
@@ -298,7 +292,7 @@ class RunningVersion(Protocol):
 class SnapshotGroups:
     """Every group of the project. The materializer's loop replaces ``running`` and never mutates it."""
 
-    log: GroupLog
+    log: Cluster
     writer: Writer
     most: int
     pause_s: float

@@ -31,7 +31,7 @@ from pathlib import Path
 import orjson
 
 from hub.errors import Conflict, HubError, NotFound
-from hub.log import Writer
+from hub.log import Log, Writer
 from hub.materializers.changelog.row_decoder import SchemaTexts
 from hub.materializers.progress.records import PROGRESS_TOPIC
 from hub.materializers.stores.sql_store import Store
@@ -53,7 +53,6 @@ from hub.materializers.verification.fingerprint import (
 from hub.materializers.verification.followed_changelogs import (
     ChangelogFolds,
     FollowedChangelog,
-    VerificationLog,
 )
 from hub.materializers.verification.snapshot_comparison import compare_rows
 from hub.materializers.verification.turns import (
@@ -88,7 +87,7 @@ class ContinuousVerifier:
     they cost more.
     """
 
-    cluster: VerificationLog
+    cluster: Log
     schemas: SchemaTexts
     keepers: Sequence[CheckedStoreThread]
     folder: Path

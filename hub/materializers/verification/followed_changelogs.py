@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from hub.errors import HubError, PeerError
-from hub.log import DAY_MS, Cluster, Reader, Writer, tombstones_kept_ms
+from hub.log import DAY_MS, Log, Reader, tombstones_kept_ms
 from hub.materializers.changelog.row_decoder import RowDecoder, SchemaTexts
 from hub.materializers.stores.stored_row import Digester, RowShaper
 from hub.materializers.types.avro_types import AvroType
@@ -21,12 +20,6 @@ _RECORDS = 2_000
 _SILENCE_S = 15.0
 # Folds that are open at the same time; each one takes some memory.
 _MOST_OPEN = 16
-
-
-class VerificationLog(Cluster, Protocol):
-    def reader(self) -> Reader: ...
-
-    def writer(self) -> Writer: ...
 
 
 @dataclass
@@ -46,7 +39,7 @@ class ChangelogFolds:
     ``worked``: called with the CPU seconds of each piece of reading, and whether the reading has a deadline.
     """
 
-    cluster: VerificationLog
+    cluster: Log
     schemas: SchemaTexts
     folder: Path
     now_ms: Callable[[], int]

@@ -22,10 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from hub.errors import Conflict, NotFound, PeerError
-from hub.log import Cluster, Reader
+from hub.log import Log, Reader
 from hub.materializers.changelog.record import key_of, version_of
 from hub.materializers.changelog.row_decoder import DecodedRow, RowDecoder, SchemaTexts
 from hub.materializers.definition.declared import changelog_of
@@ -40,10 +39,6 @@ _HALF = 32
 _MODULUS = 1 << 64
 
 Told = Callable[[int, int], None]
-
-
-class VerifyLog(Cluster, Protocol):
-    def reader(self) -> Reader: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ class VerificationResult:
 
 
 def verify(
-    log: VerifyLog,
+    log: Log,
     schemas: SchemaTexts,
     view: str,
     store: ViewStore,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import anyio.to_thread
 import orjson
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from hub.caller import reads_view, sees_view
 from hub.errors import NotFound, nearest
-from hub.log import Writer
+from hub.log import Log
 from hub.materializers.definition.declared import changelog_of, table_of
 from hub.materializers.progress.view_states import Newest
 from hub.materializers.stores.sql_store import Store
@@ -26,12 +26,6 @@ from hub.materializers.versions.version_records import wanted_record
 from hub.materializers.versions.versions import PREFIX, CommandReceived
 
 _HIDDEN = ("text", "body", "fingerprint", "plain")
-
-
-class CommandLog(Protocol):
-    """Log to which commands are appended."""
-
-    def writer(self) -> Writer: ...
 
 
 class VersionCommand(BaseModel):
@@ -43,7 +37,7 @@ class VersionCommand(BaseModel):
     version: int | None = None
 
 
-def create_router(store: Store, log: CommandLog, newest: Newest = dict) -> APIRouter:
+def create_router(store: Store, log: Log, newest: Newest = dict) -> APIRouter:
     """Return the routes of one store and its log. ``newest``: see ``hub.materializers.serving.routes``."""
     router = APIRouter(tags=["views"])
 

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from hub.errors import HubError
-from hub.log import Cluster, Reader, Writer
+from hub.log import Log, Reader, Writer
 from hub.materializers.definition.declared import changelog_of, table_of
 from hub.materializers.progress.records import PROGRESS_TOPIC, Progress, progress_of
 from hub.materializers.versions.transitions import decide, is_recompute_due
@@ -45,17 +45,11 @@ _READ = 1_000
 _START_S = 60.0
 
 
-class VersionLogCluster(Cluster, Protocol):
-    def reader(self) -> Reader: ...
-
-    def writer(self) -> Writer: ...
-
-
 @dataclass
 class VersionLog:
     """Thread-safe. Call ``open`` first, then ``step`` regularly."""
 
-    cluster: VersionLogCluster
+    cluster: Log
     writer: Writer
     state: dict[str, Versions] = field(default_factory=dict)
     # Requests and reports of others that are not decided yet.

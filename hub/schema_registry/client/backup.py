@@ -19,12 +19,12 @@ import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from hub.errors import ConfigError, Conflict, HubFault
-from hub.log import Cluster, Reader, Writer
+from hub.log import Log
 from hub.record import Headers, NewRecord, Record, TopicPartition
 from hub.schema_registry.client.stored_events_check import last_records
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, fact_of
@@ -39,14 +39,6 @@ Progress = Callable[[int, int], None]
 
 def _silent(_done: int, _all: int) -> None:
     return None
-
-
-class BackupLog(Cluster, Protocol):
-    """A cluster that also opens readers and writers."""
-
-    def reader(self) -> Reader: ...
-
-    def writer(self, name: str | None = None) -> Writer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +162,7 @@ def _wrong(where: str, line: int, what: str) -> ConfigError:
 # ---- the topic
 
 
-def read_all(
-    cluster: BackupLog, progress: Progress = _silent, topic: str = SCHEMAS_TOPIC
-) -> list[BackupRecord]:
+def read_all(cluster: Log, progress: Progress = _silent, topic: str = SCHEMAS_TOPIC) -> list[BackupRecord]:
     """Return every record of the topic, in order. Raises NotFound when the topic does not exist."""
     found: list[BackupRecord] = []
     last_records(
@@ -187,7 +177,7 @@ def read_all(
 
 def restore(
     kept: Sequence[BackupRecord],
-    cluster: BackupLog,
+    cluster: Log,
     *,
     replication_factor: int = 1,
     progress: Progress = _silent,

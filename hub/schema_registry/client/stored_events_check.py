@@ -7,12 +7,12 @@ default that never held, an alias that two fields claim, events that do not matc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from hub.errors import NotFound, PeerError
-from hub.log import Reader
+from hub.log import Log
 from hub.record import Positions, Record
 from hub.schema_registry.codecs.rereading import AvroReading, Rereader, rereader
 from hub.schema_registry.codecs.wire_format import Undecodable, unframe
@@ -23,16 +23,6 @@ DEFAULT_SAMPLE = 200
 _MOST_SHOWN = 20
 _BATCH = 500
 _SILENCE_S = 15.0
-
-
-class StoredEventsLog(Protocol):
-    """Port: the part of a cluster that the check uses."""
-
-    def reader(self) -> Reader: ...
-
-    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-    def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ class StoredCheck:
 
 
 def last_records(
-    cluster: StoredEventsLog,
+    cluster: Log,
     topic: str,
     sample: int | None,
     take: Callable[[Record], None],
@@ -108,7 +98,7 @@ def last_records(
 
 
 def check_stored(
-    cluster: StoredEventsLog,
+    cluster: Log,
     topic: str,
     new: ParsedSchema,
     writer_of: Callable[[int], ParsedSchema],

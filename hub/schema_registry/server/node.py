@@ -24,10 +24,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hub.errors import HubError, HubFault, PeerError
-from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.log import Log, Reader, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compat.compatibility import Incompatibility
 from hub.schema_registry.describe import Warned, warnings
@@ -71,18 +71,6 @@ class _IdTaken(Exception):
     """An earlier record of another producer has the id that was decided on."""
 
 
-class RegistryLog(Cluster, Protocol):
-    """A cluster that also opens readers and writers."""
-
-    def reader(self) -> Reader: ...
-
-    def follower(self) -> Reader: ...
-
-    def next_records(self, positions: Positions, timeout_s: float) -> Positions: ...
-
-    def writer(self, name: str | None = None) -> Writer: ...
-
-
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """State of a node for operators.
@@ -103,7 +91,7 @@ class RegistryNode:
 
     def __init__(
         self,
-        cluster: RegistryLog,
+        cluster: Log,
         *,
         replication_factor: int = 1,
         timeout_s: float = 10.0,

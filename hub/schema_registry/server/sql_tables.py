@@ -45,12 +45,11 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from hub.errors import ConfigError, NotFound, PeerError
-from hub.log import Reader
+from hub.log import Log, Reader
 from hub.record import Positions, TopicPartition
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, fact_of
 from hub.schema_registry.registry.state_machine import Registry
 from hub.schema_registry.server import sql_rows
-from hub.schema_registry.server.node import RegistryLog
 from hub.schema_registry.server.sql_rows import FIELDS, SCHEMAS, SETTINGS_, VERSIONS
 
 POSITION = "registry_position"
@@ -152,7 +151,7 @@ class RegistryTables:
 
     def rebuild(
         self,
-        cluster: RegistryLog,
+        cluster: Log,
         *,
         timeout_s: float = 60.0,
         progress: Progress = lambda _what, _done, _total: None,
@@ -209,7 +208,7 @@ class RegistryTables:
             ) from error
 
 
-def _folded(cluster: RegistryLog, timeout_s: float, progress: Progress) -> tuple[Registry, int, str]:
+def _folded(cluster: Log, timeout_s: float, progress: Progress) -> tuple[Registry, int, str]:
     """Return (state, position, topic id) at the current end of the log, or slightly later."""
     description = cluster.topics().get(SCHEMAS_TOPIC)
     if description is None:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from hub.caller import CALLER, sees_topic
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
-from hub.log import ReadableLog, Reader
+from hub.log import Log, Reader
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.codecs.values import decoder_of
 from hub.schema_registry.compat.resolved_schema import SchemaSource
@@ -116,7 +116,7 @@ class FoundMessages:
 class Browser:
     """Message browser. Thread safe. Decoders are cached by schema id, which never changes its schema."""
 
-    log: ReadableLog
+    log: Log
     schemas: BrowseSchemas
     bounds: BrowseBounds = field(default_factory=BrowseBounds)
     _readings: LruCache[tuple[int, str, tuple[str, int] | None], ReadySchema] = field(

@@ -22,12 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError
 from hub.kafka import own_cluster
-from hub.log import Cluster, Reader, Unreadable, Writer, WriterFenced
+from hub.log import Cluster, Log, Reader, Unreadable, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.client.registry_client import RegistryClient
-from hub.topics.conformance.results import RESCAN_S, ConformanceLog, read_tallies
+from hub.topics.conformance.results import RESCAN_S, read_tallies
 from hub.topics.conformance.rules import (
     AUDIT_TOPIC,
     QUARANTINE_SUFFIX,
@@ -67,7 +67,7 @@ class ConformanceChecker:
 
     def __init__(
         self,
-        cluster: ConformanceLog,
+        cluster: Log,
         registry: SchemaRegistry,
         mode_of: Callable[[str], Mode],
         *,

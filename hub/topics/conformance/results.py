@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from hub.errors import HubError
 from hub.kafka.reader import up_to
-from hub.log import Cluster, Reader, Writer
+from hub.log import Cluster, Log, Reader
 from hub.record import TopicPartition
 from hub.runtime import Backoff
 from hub.topics.conformance.rules import (
@@ -24,18 +24,6 @@ log = logging.getLogger(__name__)
 
 RESCAN_S = 2.0
 _SILENT_S = 60.0
-
-
-class ConformanceLog(Cluster, Protocol):
-    """A cluster with readers, writers and topic settings."""
-
-    def reader(self) -> Reader: ...
-
-    def follower(self) -> Reader: ...
-
-    def writer(self, name: str | None = None) -> Writer: ...
-
-    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
 
 
 def read_tallies(cluster: Cluster, reader: Reader) -> dict[TopicPartition, Tally]:
@@ -56,7 +44,7 @@ def read_tallies(cluster: Cluster, reader: Reader) -> dict[TopicPartition, Tally
 class ConformanceResults:
     """Conformance results, followed from ``_hub.audit`` in a background thread. Call ``start`` before use."""
 
-    def __init__(self, cluster: ConformanceLog) -> None:
+    def __init__(self, cluster: Log) -> None:
         self.cluster = cluster
         self._tallies: dict[TopicPartition, Tally] = {}
         self._lock = threading.Lock()

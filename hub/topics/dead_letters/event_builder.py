@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from hub.caller import sees_schema
 from hub.errors import CallerError, HubError, NotFound
-from hub.log import TopicDescription
+from hub.log import Cluster, TopicDescription
 from hub.record import NewRecord, Record
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.schema_registry.codecs.wire_format import frame
@@ -57,21 +57,13 @@ def whole(value: Any) -> Change:
     return lambda _value, _letter: value
 
 
-class TopicSettings(Protocol):
-    """What is known of topics that events return to."""
-
-    def topics(self) -> Mapping[str, TopicDescription]: ...
-
-    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
-
-
 @dataclass
 class EventBuilder:
     """Builder and checker of events for one action. ``declared_key`` returns the key field that the topic
     tree declares for a topic.
     """
 
-    cluster: TopicSettings
+    cluster: Cluster
     registry: SchemaRegistry
     declared_key: Callable[[str], str | None]
     _largest: dict[str, int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from typing import Any
 
 from hub.caller import sees_topic
 from hub.errors import CallerError, Conflict, HubError, NotFound, nearest
-from hub.log import Writer
+from hub.log import Log, Writer
 from hub.record import NewRecord, Record, TopicPartition
 from hub.schema_registry.client.port import SchemaRegistry
 from hub.topics.dead_letters import actions
@@ -35,7 +35,7 @@ from hub.topics.dead_letters.model import (
     TrackedDeadLetter,
     known,
 )
-from hub.topics.dead_letters.reader import DeadLetterLog, DeadLetterReader
+from hub.topics.dead_letters.reader import DeadLetterReader
 from hub.topics.dead_letters.record_format import dead_letter_of, kind_of, without_value
 from hub.topics.dead_letters.repair import difference, hex_of, sight
 
@@ -61,7 +61,7 @@ class DeadLetters:
     reason why no event may be written to a topic here, None if writing is allowed.
     """
 
-    cluster: DeadLetterLog
+    cluster: Log
     registry: SchemaRegistry
     declared_key: Callable[[str], str | None] = lambda topic: None
     replication_factor: int = 1

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from hub.errors import NotFound, PeerError
-from hub.log import Cluster, Reader, TopicDescription, Writer
+from hub.log import Log, TopicDescription
 from hub.record import Positions, Record, TopicPartition
 from hub.topics.dead_letters.model import (
     ACTIONS_TOPIC,
@@ -38,18 +38,10 @@ T = TypeVar("T")
 Scanned = tuple[list[tuple[int, bytes | None]], bool]
 
 
-class DeadLetterLog(Cluster, Protocol):
-    """A cluster that opens readers and writers."""
-
-    def reader(self) -> Reader: ...
-
-    def writer(self, name: str | None = None) -> Writer: ...
-
-
 class DeadLetterReader:
     """Reads of one cluster. Thread safe: each call opens its own reader. Every method raises PeerError."""
 
-    def __init__(self, cluster: DeadLetterLog) -> None:
+    def __init__(self, cluster: Log) -> None:
         self.cluster = cluster
 
     def topics(self) -> Mapping[str, TopicDescription]:

@@ -26,13 +26,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 import orjson
 
 from hub.errors import Conflict, HubError
 from hub.kafka.reader import up_to
-from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.log import Log, WriterFenced
 from hub.record import NewRecord
 
 log = logging.getLogger(__name__)
@@ -45,12 +44,6 @@ BEAT_S = 3.0
 DEAD_S = 15.0
 _TRIES = 20
 _SILENT_S = 60.0
-
-
-class Log(Cluster, Protocol):
-    def reader(self) -> Reader: ...
-
-    def writer(self, name: str | None = None) -> Writer: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pytest
 from samples import fast_or
 
 from hub.errors import ConfigError, NotFound, PeerError
-from hub.log import MemoryCluster, MemoryReader
+from hub.log import Log, MemoryCluster, MemoryReader
 from hub.record import NewRecord
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import (
@@ -41,7 +41,6 @@ from hub.schema_registry.registry.state_machine import (
     guid_of,
 )
 from hub.schema_registry.server import sql_rows
-from hub.schema_registry.server.node import RegistryLog
 from hub.schema_registry.server.sql_tables import TABLES, Rebuilt, RegistryTables
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -370,7 +369,7 @@ def test_no_log_and_no_answer(tmp_path: Path) -> None:
         def reader(self) -> MemoryReader:
             return Silent(self)
 
-    stuck: RegistryLog = Stuck(bench.cluster.logs, bench.cluster.descriptions)
+    stuck: Log = Stuck(bench.cluster.logs, bench.cluster.descriptions)
     with pytest.raises(PeerError, match="read up to 0 of 1"):
         bench.tables.rebuild(stuck, timeout_s=0.05)
     for each in (tables, bench.tables):
