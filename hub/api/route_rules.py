@@ -171,8 +171,6 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/alerts/silences/{id}": {"DELETE": LISTED},
     "/api/alerts/channels/{channel}/test": {"POST": _HUB_OPERATED},
 }
-# The page for unknown addresses; reached only without an access.yaml.
-NOWHERE: Final = "/{rest:path}"
 
 
 def _compiled() -> Mapping[str, list[tuple[re.Pattern[str], str]]]:

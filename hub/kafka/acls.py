@@ -46,11 +46,6 @@ class AccessRule:
 class Acls(Connection):
     """Access rules of a cluster."""
 
-    def topic_rules(self) -> frozenset[AccessRule] | None:
-        """Return all rules on topics; None if the cluster has no authorizer."""
-        found = self.access_rules()
-        return None if found is None else frozenset(each for each in found if each.resource == "TOPIC")
-
     def access_rules(self) -> frozenset[AccessRule] | None:
         """Return all rules on topics, transactional ids and the cluster; None if the cluster has no
         authorizer.

@@ -186,9 +186,9 @@ def test_rules_follow_the_source_and_what_people_set_at_the_target_stays(world: 
         return AccessRule(name, said["pattern"], f"User:{who}", said["host"], operation, said["permission"])
 
     def there() -> set[tuple[str, str, str, str]]:
-        rules = lon.topic_rules()
+        rules = lon.access_rules()
         assert rules is not None
-        mine = [each for each in rules if each.name.startswith(world.label)]
+        mine = [each for each in rules if each.resource == "TOPIC" and each.name.startswith(world.label)]
         assert {each.pattern for each in mine} <= {"LITERAL"}
         return {(each.name, each.principal, each.operation, each.permission) for each in mine}
 

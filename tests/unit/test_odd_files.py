@@ -17,7 +17,7 @@ from hub.access.access_yaml import load_access
 from hub.access.live_config import AccessRules, LiveAccess
 from hub.alerts.config.alerts_yaml import load_query_alert
 from hub.alerts.config.live_config import LiveAlerts
-from hub.alerts.config.read_entries import load_alerts
+from hub.alerts.config.read_entries import read_alerts
 from hub.cli.context import load_settings
 from hub.errors import HubError
 from hub.materializers.definition.load import files_of, load_view
@@ -177,7 +177,7 @@ def _policies(path: Path) -> object:
 def _alerts(path: Path) -> object:
     live = LiveAlerts(path.parent)
     live.refresh()
-    found = load_alerts(path)
+    found = read_alerts(path).file
     return found.as_routes(), found.changes(), [each.variables for each in found.channels.values()]
 
 

@@ -105,16 +105,6 @@ def read_alerts(path: Path) -> ParsedEntries:
     return ParsedEntries(file, faults)
 
 
-def load_alerts(path: Path) -> AlertsFile:
-    """Load alerts.yaml; return defaults when the file is missing. Raises ConfigError for the first invalid
-    entry.
-    """
-    reading = read_alerts(path)
-    for error in reading.faults.values():
-        raise error
-    return reading.file
-
-
 def carried_on(before: AlertsFile, now: ParsedEntries) -> ParsedEntries:
     """Return ``now`` with each invalid entry replaced by its last valid version, if it had one.
 

@@ -154,34 +154,28 @@ class _Ddl:
         return int(found)
 
 
+def columns_ddl(schema: AvroType, columns: Iterable[str]) -> list[str]:
+    """Return the given columns of a record as DDL, each ```name`:type``."""
+    types = {field["name"]: field["type"] for field in schema["fields"]}
+    return [f"{_quoted(name)}:{ddl_of(types[name])}" for name in columns]
+
+
 def ddl_of(avro_type: AvroType) -> str:
     """Return a type in Spark's DDL.
 
     >>> ddl_of(of_ddl("struct<sku: string, qty: int>"))
     'struct<`sku`:string,`qty`:int>'
     """
-    return _ddl_of(avro_type)
-
-
-def columns_ddl(schema: AvroType, columns: Iterable[str]) -> list[str]:
-    """Return the given columns of a record as DDL, each ```name`:type``."""
-    types = {field["name"]: field["type"] for field in schema["fields"]}
-    return [f"{_quoted(name)}:{_ddl_of(types[name])}" for name in columns]
-
-
-def _ddl_of(avro_type: AvroType) -> str:
     if isinstance(avro_type, list):
-        return _ddl_of(next(branch for branch in avro_type if branch != "null"))
+        return ddl_of(next(branch for branch in avro_type if branch != "null"))
     if isinstance(avro_type, Mapping):
         match avro_type["type"]:
             case "array":
-                return f"array<{_ddl_of(avro_type['items'])}>"
+                return f"array<{ddl_of(avro_type['items'])}>"
             case "map":
-                return f"map<string,{_ddl_of(avro_type['values'])}>"
+                return f"map<string,{ddl_of(avro_type['values'])}>"
             case "record":
-                parts = (
-                    f"{_quoted(field['name'])}:{_ddl_of(field['type'])}" for field in avro_type["fields"]
-                )
+                parts = (f"{_quoted(field['name'])}:{ddl_of(field['type'])}" for field in avro_type["fields"])
                 return f"struct<{','.join(parts)}>"
     return spark_types({"type": "record", "name": "one", "fields": [{"name": "v", "type": avro_type}]})["v"]
 

@@ -106,7 +106,7 @@ def _column() -> array[int]:
 class OffsetMap:
     """The runs of one partition, ascending on both sides, 24 bytes per run.
 
-    ``source_start`` and ``target_start``: where mirroring began (or where the map was trimmed to);
+    ``source_start`` and ``target_start``: where mirroring began;
     ``source_next`` and ``target_next``: everything before has been mirrored or is a hole. ``OffsetMap()`` is
     a mirror that has begun at 0 and has carried nothing yet.
     """
@@ -192,44 +192,6 @@ class OffsetMap:
     def reverse(self, target_offset: int) -> Translation:
         """Return the position in the source of a reader that is at ``target_offset`` in the target."""
         return self._backward().translate(target_offset)
-
-    def inverted(self) -> OffsetMap:
-        """Return the map with the sides exchanged."""
-        return OffsetMap(
-            self.target_start,
-            self.source_start,
-            self.target_next,
-            self.source_next,
-            array("q", self._targets),
-            array("q", self._sources),
-            array("q", self._counts),
-        )
-
-    def trimmed(self, source_from: int) -> OffsetMap:
-        """Return the map without runs that end before ``source_from``; translations from there on do not
-        change.
-        """
-        if source_from <= self.source_start:
-            return self
-        at = max(0, bisect_right(self._sources, source_from) - 1)
-        if at < len(self._sources) and self._sources[at] + self._counts[at] <= source_from:
-            at += 1
-        begins = min(source_from, self.source_next)
-        return OffsetMap(
-            begins,
-            min(self._targets[at], self.translate(begins).offset)
-            if at < len(self._targets)
-            else self.target_next,
-            self.source_next,
-            self.target_next,
-            self._sources[at:],
-            self._targets[at:],
-            self._counts[at:],
-        )
-
-    def records_between(self, source_from: int, source_to: int) -> int:
-        """Count the mirrored records with a source offset in [source_from, source_to)."""
-        return self._between(self._sources, source_from, source_to)
 
     def target_records_between(self, target_from: int, target_to: int) -> int:
         """Count the mirrored records with a target offset in [target_from, target_to)."""

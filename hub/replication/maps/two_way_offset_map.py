@@ -99,12 +99,6 @@ class TwoWayOffsetMap:
         """
         return self._forward.read_again(home_offset, away_from)
 
-    def inverted(self) -> TwoWayOffsetMap:
-        """Return the map with home and away exchanged."""
-        other = TwoWayOffsetMap.__new__(TwoWayOffsetMap)
-        other._forward, other._back = self._back, self._forward
-        return other
-
 
 def foreign_ranges(back: OffsetMap, first: int, end: int) -> list[tuple[int, int]]:
     """Return the ranges of home offsets in [first, end) that the mirror back wrote: a mirror forward leaves

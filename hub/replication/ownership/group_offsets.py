@@ -165,17 +165,6 @@ def marks_for(link: str, carried: Iterable[CarriedPosition], seen: GroupSides) -
     )
 
 
-def progressed(seen: GroupSides, marks: Mapping[TopicPartition, GroupMark]) -> dict[TopicPartition, int]:
-    """Return the positions at the target that the group itself reached there, which a failback has to take
-    home.
-    """
-    return {
-        place: offset
-        for place, offset in seen.target.items()
-        if place not in marks or not marks[place].wrote(offset)
-    }
-
-
 def _one(
     seen: GroupSides,
     place: TopicPartition,

@@ -7,15 +7,12 @@ apply, because later steps may reference what is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hub.errors import Conflict, HubError
 from hub.schema_registry.folder.plan import FolderPlan, Item
-from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import Reference
-from hub.schema_registry.registry.snapshot import RegistryState, state_of
-from hub.schema_registry.registry.state_machine import RegisterSchema, Registry, SetLevel
 
 
 class FolderWriter(Protocol):
@@ -32,44 +29,6 @@ class FolderWriter(Protocol):
         """Register the schema; return its version. Raises Conflict, CallerError, PeerError."""
 
     def set_level(self, subject: str, level: str) -> None: ...
-
-
-@dataclass
-class MemoryRegistry:
-    """In-memory implementation: the registry's own rules, without a log."""
-
-    registry: Registry = field(default_factory=Registry)
-
-    def register(
-        self,
-        subject: str,
-        text: str,
-        schema_type: str,
-        references: Sequence[Reference],
-        metadata: Mapping[str, Any] | None,
-    ) -> int:
-        command = RegisterSchema(
-            subject,
-            text,
-            schema_type=schema_type,
-            references=tuple(
-                replace(each, subject=names.written_in(subject, each.subject)) for each in references
-            ),
-            metadata=metadata,
-        )
-        return int(self._submit(command).version)
-
-    def set_level(self, subject: str, level: str) -> None:
-        self._submit(SetLevel(subject, {"compatibilityLevel": level}))
-
-    def state(self) -> RegistryState:
-        return state_of(self.registry)
-
-    def _submit(self, command: RegisterSchema | SetLevel) -> Any:
-        decision = self.registry.decide(command)
-        for fact in decision.facts:
-            self.registry.apply(fact)
-        return decision.answer
 
 
 def apply(made: FolderPlan, registry: FolderWriter, say: Callable[[Item], None] = lambda _item: None) -> None:

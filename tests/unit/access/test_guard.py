@@ -29,7 +29,7 @@ from hub.api import app as app_module
 from hub.api import sign_in
 from hub.api.app import create_app
 from hub.api.guard import READ_EVERY_S, AuthenticationContext, Guard
-from hub.api.route_rules import NOWHERE, ROUTES, rule_of
+from hub.api.route_rules import ROUTES, rule_of
 from hub.caller import CALLER, Action
 from hub.config import Settings
 from hub.errors import CallerError
@@ -133,7 +133,7 @@ def test_every_route_of_the_app_has_a_rule(client: TestClient) -> None:
     seen = 0
     for route in routes_of(client.app.router):  # type: ignore[attr-defined]
         seen += 1
-        if route.path == NOWHERE:
+        if route.path == "/{rest:path}":  # the page of an address that is not there
             assert rule_of("/anything", "GET") is None
             continue
         rules = RULED.get(shape(route.path))

@@ -9,7 +9,7 @@ import pytest
 
 from hub.alerts.config.alerts_yaml import AlertsFile, filled, load_query_alert, unknown_columns
 from hub.alerts.config.live_config import LiveAlerts
-from hub.alerts.config.read_entries import load_alerts
+from hub.alerts.config.read_entries import read_alerts
 from hub.alerts.model.matching import matchers_of
 from hub.alerts.model.rules import RULES
 from hub.errors import ConfigError
@@ -36,6 +36,13 @@ def write(path: Path, text: str) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     return path
+
+
+def load_alerts(path: Path) -> AlertsFile:
+    reading = read_alerts(path)
+    for fault in reading.faults.values():
+        raise fault
+    return reading.file
 
 
 def test_the_whole_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hub.alerts.config.alerts_yaml import ALERTS_FILE, QueryAlert, load_query_alert, query_files
-from hub.alerts.config.read_entries import load_alerts
+from hub.alerts.config.read_entries import read_alerts
 from hub.demo import customers
 from hub.materializers.definition.load import load_view
 from hub.materializers.queries.compiler import compile_query
@@ -76,7 +76,9 @@ def test_the_example_makes_promises_and_says_who_is_told() -> None:
     for objective in ("lag_ms", "latency_ms", "freshness_ms"):
         assert any(getattr(each.slo, objective) is not None for each in topics), objective
     assert load_view(EXAMPLE / "views" / "customer_360.yaml").slo.freshness_ms is not None
-    file = load_alerts(EXAMPLE / ALERTS_FILE)
+    reading = read_alerts(EXAMPLE / ALERTS_FILE)
+    file = reading.file
+    assert not reading.faults
     assert file.channels and file.as_routes() and ALERTS
 
 

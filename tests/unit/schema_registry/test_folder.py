@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,17 @@ from samples import fast_or
 
 from hub.errors import ConfigError, Conflict
 from hub.schema_registry.compat.compatibility import Incompatibility
-from hub.schema_registry.folder.apply import MemoryRegistry, apply
+from hub.schema_registry.folder.apply import apply
 from hub.schema_registry.folder.files import DeclaredSchema, Folder
 from hub.schema_registry.folder.load import load
 from hub.schema_registry.folder.plan import SchemaRequirements, Status, as_state, plan
 from hub.schema_registry.folder.rules import rules_of, with_levels
+from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import Reference
 from hub.schema_registry.policy.policy import Policies
 from hub.schema_registry.registry.rulebook import Rulebook
-from hub.schema_registry.registry.snapshot import RegistryState, SubjectState, SubjectVersion
-from hub.schema_registry.registry.state_machine import RegisterSchema, SetLevel
+from hub.schema_registry.registry.snapshot import RegistryState, SubjectState, SubjectVersion, state_of
+from hub.schema_registry.registry.state_machine import RegisterSchema, Registry, SetLevel
 
 
 def record(name: str, *fields: tuple[Any, ...]) -> str:
@@ -384,6 +387,44 @@ def test_another_schema_type_and_rules_of_others_refuse(tmp_path: Path) -> None:
     (tmp_path / "s.json").unlink()
     (item,) = plan(write(tmp_path, {"s.avsc": V2}), state, SchemaRequirements((no_docs,))).refused
     assert [each.rule for each in item.reasons] == ["DOC"]
+
+
+@dataclass
+class MemoryRegistry:
+    """The registry's own rules, without a log."""
+
+    registry: Registry = field(default_factory=Registry)
+
+    def register(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: Sequence[Reference],
+        metadata: Mapping[str, Any] | None,
+    ) -> int:
+        command = RegisterSchema(
+            subject,
+            text,
+            schema_type=schema_type,
+            references=tuple(
+                replace(each, subject=names.written_in(subject, each.subject)) for each in references
+            ),
+            metadata=metadata,
+        )
+        return int(self._submit(command).version)
+
+    def set_level(self, subject: str, level: str) -> None:
+        self._submit(SetLevel(subject, {"compatibilityLevel": level}))
+
+    def state(self) -> RegistryState:
+        return state_of(self.registry)
+
+    def _submit(self, command: RegisterSchema | SetLevel) -> Any:
+        decision = self.registry.decide(command)
+        for fact in decision.facts:
+            self.registry.apply(fact)
+        return decision.answer
 
 
 def test_a_level_alone_is_a_change_and_registers_nothing(tmp_path: Path) -> None:
