@@ -58,7 +58,7 @@ def resume(
     world = open_world(file)
     link = world.link(name)
     operator = operator_of(world, wait)
-    running = operator.control().running(link.source)
+    running = operator.world.control().running(link.source)
     if running is None and operator.remind(link.source):
         note(
             f"A cluster that was down knows now who acts for {link.source}, and that no change is under way."

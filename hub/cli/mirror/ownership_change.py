@@ -12,23 +12,28 @@ from hub.cli.terminal.output import Output, note, show, show_one
 from hub.errors import HubError
 
 if TYPE_CHECKING:
-    from hub.replication.ownership.failover import Kind
+    from hub.replication.operations.operator import Operator
+    from hub.replication.ownership.failover import Kind, OwnershipChange
     from hub.replication.ownership.links import Link
     from hub.replication.ownership.loss_report import LossReport
 
 
-def operator_of(world: World, wait: float) -> Any:
+def operator_of(world: World, wait: float) -> Operator:
+    from hub.replication.operations.mirrored_clusters import MirroredClusters
     from hub.replication.operations.operator import Operator
 
-    return Operator(world.file, world.clusters, wait, note)
+    return Operator(MirroredClusters(world.file, world.clusters), wait, note)
 
 
 def rehearse(world: World, link: Link, kind: Kind, output: Output) -> None:
     """Print the steps and the report of a failover, switchover, failback or promotion; change nothing."""
+    from hub.replication.operations import write_access
+    from hub.replication.operations.effects import loss_report, not_mirrored
     from hub.replication.ownership.failover import begin
 
     operator, now_ms = operator_of(world, 30.0), int(time.time() * 1000)
-    control = operator.control()
+    sides = operator.world
+    control = sides.control()
     old = control.owner(link.source).acting
     new = link.source if kind == "failback" else link.target
     operation = begin(
@@ -39,14 +44,14 @@ def rehearse(world: World, link: Link, kind: Kind, output: Output) -> None:
         home=link.source,
         new=new,
         now_ms=now_ms,
-        old_is_up=operator.is_up(old),
+        old_is_up=sides.is_up(old),
     )
     operator.check_way(link.source, old, new)
     steps = [{"step": each.name, "does": each.does, "at": ", ".join(each.at)} for each in operation.steps]
-    report = operator.report(link.source, old, new)
-    stuck = operator.not_mirrored(link.source, old, new)
-    masked = operator.masked(link.source, old, new)
-    rights = [line for change in operator.rights(operation) for line in change.lines()]
+    report = loss_report(sides, link.source, old, new)
+    stuck = not_mirrored(sides, link.source, old, new)
+    masked = sides.masked(link.source, old, new)
+    rights = [line for change in write_access.rights(sides, operation) for line in change.lines()]
     if output is Output.json:
         said = {"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report, now_ms)}
         show_one({**said, "not_mirrored": stuck, "masked": masked, "rights": rights}, output)
@@ -77,6 +82,9 @@ def change_ownership(
 ) -> None:
     import uuid
 
+    from hub.replication.operations import write_access
+    from hub.replication.operations.effects import loss_report
+
     world = open_world(file)
     link = world.link(name)
     if dry_run:
@@ -85,12 +93,12 @@ def change_ownership(
     operator = operator_of(world, wait)
     new = link.source if kind == "failback" else link.target
     operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
-    _print_masked(operator.masked(link.source, operation.old, new), link)
-    for change in operator.rights(operation):
+    _print_masked(operator.world.masked(link.source, operation.old, new), link)
+    for change in write_access.rights(operator.world, operation):
         for line in change.lines():
             note(line)
     if confirm:
-        report = operator.report(link.source, operation.old, operation.new)
+        report = loss_report(operator.world, link.source, operation.old, operation.new)
         note(report.words(operation.old, int(time.time() * 1000)))
         confirm_name(name, typed, f"hand over what {link.source} owns to {new}")
     finish(operator, operation, output)
@@ -104,9 +112,10 @@ def _print_masked(topics: Sequence[str], link: Link) -> None:
         )
 
 
-def finish(operator: Any, operation: Any, output: Output) -> None:
+def finish(operator: Operator, operation: OwnershipChange, output: Output) -> None:
+    from hub.replication.operations.effects import loss_report
 
-    before: LossReport = operator.report(operation.home, operation.old, operation.new)
+    before = loss_report(operator.world, operation.home, operation.old, operation.new)
     now_ms = int(time.time() * 1000)
     try:
         done = operator.carry_on(operation)

@@ -17,7 +17,9 @@ from hub.replication.clusters.written_state import WrittenState
 from hub.replication.config.mirrors import MirrorsFile
 from hub.replication.maps.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, MapRecord, checkpoint_of
 from hub.replication.maps.offset_map import OffsetMap, Run
+from hub.replication.operations import catch_up, effects
 from hub.replication.operations import operator as operate
+from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.operations.operator import Operator
 from hub.replication.ownership import failover
 from hub.replication.ownership.failover import Control, Ownership, OwnershipChange
@@ -89,18 +91,19 @@ class Side:
 def operator(
     monkeypatch: pytest.MonkeyPatch, said: MirrorsFile, control: Control, *sides: Side, up: bool = True
 ) -> Operator:
-    made = Operator(said, cast(Any, {each.name: each for each in sides}))
-    monkeypatch.setattr(made, "control", lambda: control)
-    monkeypatch.setattr(made, "is_up", lambda name: up or name != "nyc")
-    monkeypatch.setattr(made, "not_mirrored", lambda *_: {})
-    monkeypatch.setattr(operate, "read_progress", lambda side, **_: side.progress())
-    monkeypatch.setattr(operate, "read_control_state", lambda side, **_: ControlState())
+    made = Operator(MirroredClusters(said, cast(Any, {each.name: each for each in sides})))
+    monkeypatch.setattr(made.world, "control", lambda: control)
+    monkeypatch.setattr(made.world, "is_up", lambda name: up or name != "nyc")
+    monkeypatch.setattr(operate, "not_mirrored", lambda *_: {})
+    for module in (operate, effects, catch_up):
+        monkeypatch.setattr(module, "read_progress", lambda side, **_: side.progress())
+    monkeypatch.setattr(effects, "read_control_state", lambda side, **_: ControlState())
 
     def tables(side: Side, link: str) -> tuple[WrittenState, dict[TopicPartition, OffsetMap]]:
         known = side.progress()
         return known, {tp: cast(OffsetMap, known.table(link, tp)) for tp in known.of(link)}
 
-    monkeypatch.setattr(operate, "complete_tables", tables)
+    monkeypatch.setattr(effects, "complete_tables", tables)
     return made
 
 
@@ -133,8 +136,8 @@ def test_a_report_has_each_group_with_all_that_it_reads_of_several_mirrors(
     lon = Side("lon", {}, [*mark("chat", CHAT, ("a", "b"), 9, 9), *mark("loot", LOOT, ("c", "d"), 9, 9)])
     made = operator(monkeypatch, two, Control(), Side("nyc", {}), lon, up=False)
     seen = {"chat": GroupSides("g", {CHAT: 8}, {CHAT: 5}), "loot": GroupSides("g", {LOOT: 8}, {LOOT: 7})}
-    monkeypatch.setattr(made, "_groups", lambda link, *_: [seen[link.name]])
-    report = made.report("nyc", "nyc", "lon")
+    monkeypatch.setattr(effects, "group_sides", lambda _world, link, *_: [seen[link.name]])
+    report = effects.loss_report(made.world, "nyc", "nyc", "lon")
     assert {each.place: each.redelivered for each in report.effects} == {CHAT: 3, LOOT: 1}
 
 
@@ -144,8 +147,8 @@ def test_a_rehearsed_failback_does_not_count_what_came_from_home(monkeypatch: py
         "lon", {"nyc.chat": ("b", 120), "nyc.loot": ("d", 7)}, mark("nyc-lon", CHAT, ("a", "b"), 100, 100)
     )
     made = operator(monkeypatch, FAN, AWAY, Side("nyc", {"nyc.chat": ("a", 130)}), lon)
-    monkeypatch.setattr(made, "_groups", lambda *_: [])
-    losses = made.report("nyc", "lon", "nyc").losses
+    monkeypatch.setattr(effects, "group_sides", lambda *_: [])
+    losses = effects.loss_report(made.world, "nyc", "lon", "nyc").losses
     assert [(each.place, each.first, each.end) for each in losses] == [(CHAT, 100, 120), (LOOT, 0, 7)]
 
 
@@ -159,7 +162,7 @@ def test_a_tail_is_discarded_of_what_is_still_the_topic_that_was_mirrored(
         lon.wrote += mark("nyc-lon", tp, ("a", "b"), 100, 100)
     home = Side("nyc", {"nyc.chat": ("a", 130), "nyc.made": ("new", 110)})
     before = len(lon.wrote)
-    operator(monkeypatch, FAN, AWAY, home, lon)._discard("nyc", "lon", "nyc")
+    catch_up.discard_tail(operator(monkeypatch, FAN, AWAY, home, lon).world, "nyc", "lon", "nyc")
     said = [checkpoint_of(Record(each.topic, 0, 0, 0, each.key, each.value)) for each in lon.wrote[before:]]
     assert [(gap.topic, gap.first, gap.end) for gap in said if isinstance(gap, Gap)] == [
         ("nyc.chat", 100, 130)
@@ -191,7 +194,7 @@ def test_a_cluster_that_was_down_is_told_how_it_ended(monkeypatch: pytest.Monkey
     boards = {
         name: ControlState(Control({}, {"nyc": each})) for name, each in (("nyc", begun), ("lon", undone))
     }
-    monkeypatch.setattr(made, "boards", lambda: boards)
+    monkeypatch.setattr(made.world, "control_states", lambda: boards)
     assert made.remind("nyc")
     assert nyc.wrote == [undone.record()] and lon.wrote == []
     boards["nyc"] = boards["lon"]

@@ -21,8 +21,8 @@ from hub.replication.maps.offset_map import Run
 from hub.replication.migration import mirror_maker_import
 from hub.replication.migration.alignment import Alignment
 from hub.replication.migration.mirror_maker_import import ImportedPartition, Importer
-from hub.replication.operations import operator as operate
-from hub.replication.operations.operator import Operator
+from hub.replication.operations import catch_up
+from hub.replication.operations.mirrored_clusters import MirroredClusters
 from hub.replication.ownership.links import BACK, Link
 from hub.replication.ownership.shards import Shard
 
@@ -187,8 +187,8 @@ def test_a_drain_judges_a_topic_made_anew_by_its_own_offsets(
 ) -> None:
     progress = Side("lon", 0, 0, mark("nyc-lon", "nyc", "lon", (0, 100), (0, 100)).record()).progress()
     side = cast(Any, Side(topic_id, 0, 30))
-    operator = Operator(cast(Any, None), {"nyc": side})
-    monkeypatch.setattr(operator, "_carried", lambda *_: ["chat"])
-    monkeypatch.setattr(operator, "ways", lambda *_: [FORTH])
-    assert operator._behind(progress, "nyc", "lon", "nyc")[0] == behind
-    assert operate.topics_of(side)["chat"].topic_id == topic_id
+    world = MirroredClusters(cast(Any, None), {"nyc": side})
+    monkeypatch.setattr(world, "carried", lambda *_: ["chat"])
+    monkeypatch.setattr(world, "ways", lambda *_: [FORTH])
+    assert catch_up.behind(world, progress, "nyc", "lon", "nyc")[0] == behind
+    assert catch_up.topics_of(side)["chat"].topic_id == topic_id
