@@ -258,6 +258,18 @@ class Settings(BaseSettings):
         description="consumers with series of their own in /metrics, the worst; all others are counted",
     )
 
+    outbox_database: str | None = Field(
+        None,
+        repr=False,
+        description="Postgres with an outbox table, as postgresql://user:password@host/database: `hub up` relays it to Kafka "
+        "(docs/how-to/use-the-outbox.md); a password belongs into HUB_OUTBOX_DATABASE",
+    )
+    outbox_table: str = Field(
+        "hub_outbox", description="name of the outbox table in `outbox_database`; schema.table is possible"
+    )
+    outbox_delete: bool = Field(
+        False, description="delete rows of the outbox table once their events are in Kafka"
+    )
     connect_urls: list[str] = Field(
         default_factory=list,
         max_length=32,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -55,6 +56,7 @@ from hub.materializers.stores.sql_store import Store
 from hub.materializers.versions import routes as version_routes
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.web.http_status import status_of
+from hub.outbox import note as outbox_note
 from hub.replication.clusters.clusters import access_of
 from hub.replication.config.mirrors import MIRRORS_FILE
 from hub.schema_registry.client.in_process import InProcessRegistry
@@ -169,6 +171,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
             *completeness_routes.families(ledger),
             *canary_routes.families(canaries),
             *mirrors.families(),
+            *outbox_note.families(outbox_note.read_note(settings.home, time.time_ns() // 1_000_000)),
             *(desk.families() if desk is not None else ()),
         ),
     )

@@ -8,7 +8,7 @@ variables, which child processes inherit and ``hub.config`` reads.
     terminal/   tables, progress, ``--watch``, Ctrl-C
     context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
     platform/   hub init, up, down, demo, status, logs, config, doctor, access; the hub's own processes
-    topic/      hub topic, dlq             schema/  hub schema             view/   hub view
+    topic/      hub topic, dlq, outbox     schema/  hub schema             view/   hub view
     query/      hub query, sql, watch      mirror/  hub mirror
     monitor/    hub lag, latency, lineage, completeness, canary, alert, top
 """
@@ -48,6 +48,10 @@ COMMANDS = {
     "mirror": (
         "hub.cli.mirror.commands:app",
         "Mirrors: topic trees in other clusters; plan, status, verify, failover.",
+    ),
+    "outbox": (
+        "hub.cli.topic.outbox:app",
+        "Events of a database's outbox table to Kafka: set-up, relay, state.",
     ),
     "dlq": ("hub.cli.topic.dlq:app", "Dead letters: list, show, repair, replay."),
     "view": ("hub.cli.view.commands:app", "Views: list, check, test, plan, explain, verify, roll back."),

@@ -22,8 +22,9 @@ One core without sockets, two thin shells around it::
     errors.py      [core] the errors, and how an answer becomes one
     transport.py        [edge] httpx and websockets
     sync.py aio.py [shell] the calls waited for, and awaited
+    outbox.py           outbox and inbox of an application's own database
 
-The client imports none of the server's packages, and loads its libraries when a hub is created.
+Except for ``outbox.py``, the client imports none of the server's packages, and loads its libraries when a hub is created.
 """
 
 from hub.client.aio import AsyncChanges, AsyncCopy, AsyncHub

@@ -306,14 +306,11 @@ def test_an_event_for_no_topic_or_no_schema_or_no_time_is_refused(project: Proje
     assert publisher.publish(project.topic, "key", None)  # none of it spoils the next one
 
 
-def test_one_schema_stays_in_use_while_the_registry_is_away(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_schema_stays_in_use_while_the_registry_is_away(project: Project) -> None:
     project.apply()
-    monkeypatch.setattr("hub.topics.gateway.producer._SCHEMA_AGE_S", 0.0)
-    publisher = Publisher(project.cluster, project.registry)
+    publisher = Publisher(project.cluster, project.registry, schema_age_s=0.0)
     publisher.publish(project.topic, "key", {"order_id": "o1", "cents": 5})
-    publisher.registry = away = RegistryClient("http://127.0.0.1:1", 0.5)
+    publisher.encoder.registry = away = RegistryClient("http://127.0.0.1:1", 0.5)
     publisher.publish(project.topic, "key", {"order_id": "o2", "cents": 5})
     assert len(project.records()) == 2
     with pytest.raises(PeerError, match=r"schema registry at .*127\.0\.0\.1:1"):

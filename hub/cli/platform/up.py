@@ -4,6 +4,7 @@
 
     kafka ──▶ server ──▶ prepare (the demo's topics and schemas) ──▶ applier ──▶ materializer ──▶ auditor
                                                                           (──▶ mirror, where there is a mirrors.yaml)
+                                                                          (──▶ outbox, where hub.yaml has outbox_database)
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ def children(settings: Settings) -> list[Child]:
     mirrors = (
         [own("mirror run", "mirror")] if (settings.project.expanduser() / "mirrors.yaml").exists() else []
     )
-    return [*kafka, server, *views, own("check-conformance", "auditor"), *mirrors]
+    outbox = [own("outbox relay", "outbox")] if settings.outbox_database else []
+    return [*kafka, server, *views, own("check-conformance", "auditor"), *mirrors, *outbox]
 
 
 def answers_health(base_url: str) -> bool:

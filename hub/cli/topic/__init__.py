@@ -1,1 +1,2 @@
-"""[edge] ``commands.py`` hub topic, ``conformance.py`` hub topic conformance, ``dlq.py`` hub dlq."""
+"""[edge] ``commands.py`` hub topic, ``conformance.py`` hub topic conformance, ``dlq.py`` hub dlq,
+``outbox.py`` hub outbox."""

@@ -9,6 +9,7 @@ idempotency.py         [core]  detect repeated requests
 repeated_requests.py   [shell] answers from memory, and records of earlier tries from the log
 gateway_sender.py      [shell] the producer, and the thread that takes its acknowledgements
 gateway.py             [shell] the gateway: workers that connect all of these
+event_encoder.py       [shell] encode events from Python with their topic's schemas
 producer.py            [shell] produce from Python, one event at a time
 rule_dead_letters.py   [core]  dead-letter copy of a record that a data rule refused
 """

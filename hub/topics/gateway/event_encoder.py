@@ -1,0 +1,107 @@
+"""[shell] Encode events from Python with the latest schema of their topic; schemas are cached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.schema_registry.client.port import SchemaRegistry
+from hub.schema_registry.codecs.wire_format import Undecodable, encode, frame, parsed
+from hub.schema_registry.compat.resolved_schema import SchemaSource
+from hub.schema_registry.contracts.runner import RUNNER, has_write_rules
+
+SCHEMA_AGE_S = 30.0
+
+
+class EventEncoder:
+    """Encoder of events by the latest schema of the subject ``<topic>-value``. Thread safe.
+
+    ``schema_age_s``: a subject's latest version is looked up again after this time, and for each event that
+    does not fit the known one. While the registry is unreachable, the known version stays in use.
+    """
+
+    def __init__(self, registry: SchemaRegistry, schema_age_s: float = SCHEMA_AGE_S) -> None:
+        self.registry = registry
+        self.schema_age_s = schema_age_s
+        self._schemas: dict[str, tuple[_Schema, float]] = {}
+
+    def encoded(self, topic: str, event: Mapping[str, Any]) -> bytes:
+        """Encode an event in the wire format. One that does not fit is tried again if a newer version was
+        registered meanwhile. Raises CallerError naming the field, NotFound (no schema), PeerError.
+        """
+        schema = self._schema(topic)
+        try:
+            return self._encoded(topic, schema, event)
+        except CallerError:
+            self.registry.catch_up()
+            newer = self._schema(topic, age_s=0.0)
+            if newer.id == schema.id:
+                raise
+            return self._encoded(topic, newer, event)
+
+    @staticmethod
+    def _encoded(topic: str, schema: _Schema, event: Mapping[str, Any]) -> bytes:
+        if schema.plain is None:
+            return frame(schema.id, RUNNER.encoder_of(schema.source).body(dict(event)))
+        try:
+            encoded = encode(schema.id, schema.plain, event)
+        except Undecodable as error:
+            raise _explained(topic, schema.plain, event, error) from None
+        if not has_write_rules(schema.source):
+            return encoded
+        return frame(schema.id, RUNNER.rewritten(schema.source, encoded[5:]))
+
+    def _schema(self, topic: str, age_s: float | None = None) -> _Schema:
+        """Return the subject's latest schema, cached for ``age_s`` (default: ``schema_age_s``); an older one
+        while the registry is unreachable.
+        """
+        age_s = self.schema_age_s if age_s is None else age_s
+        known = self._schemas.get(topic)
+        now = time.monotonic()
+        if known is None or now - known[1] >= age_s:
+            try:
+                latest = self.registry.latest(f"{topic}-value")
+                if known is None or known[0].id != latest.id:
+                    source = self.registry.source(latest.id)
+                    plain = parsed(orjson.loads(latest.schema)) if latest.schema_type == "AVRO" else None
+                    known = (_Schema(latest.id, plain, source), now)
+                known = (known[0], now)
+            except NotFound:
+                raise NotFound(
+                    f'topic "{topic}" has no schema (subject "{topic}-value")',
+                    hint="name it in topics.yaml and run: hub topic apply",
+                ) from None
+            except PeerError:
+                if known is None:
+                    raise
+                known = (known[0], now)  # a registered schema stays valid
+            self._schemas[topic] = known
+        return known[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """``plain``: an Avro schema without references, prepared for ``encode``; None for any other format."""
+
+    id: int
+    plain: Any
+    source: SchemaSource
+
+
+def _explained(topic: str, schema: Any, event: Mapping[str, Any], error: Undecodable) -> Undecodable:
+    known = {each["name"] for each in schema.get("fields", ())} if isinstance(schema, dict) else set()
+    unknown = sorted(set(event) - known)
+    if not known or not unknown:
+        return Undecodable(
+            f'topic "{topic}": {error.message}', hint=f"hub schema show {topic}-value shows the schema"
+        )
+    guess = nearest(unknown[0], known)
+    return Undecodable(
+        f'topic "{topic}": the schema has no field "{unknown[0]}"',
+        hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(known))}",
+    )

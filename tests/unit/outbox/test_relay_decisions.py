@@ -1,0 +1,250 @@
+"""Messages of pgoutput, positions and batches of the outbox, the checks of a database."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.errors import CallerError, Conflict, HubFault
+from hub.outbox import note as notes
+from hub.outbox.checkpoints import (
+    OUTBOX_TOPIC,
+    RefusedEvent,
+    StoredOutbox,
+    forget_record,
+    position_record,
+    refused_record,
+)
+from hub.outbox.database import DatabaseFacts, plain_url, problems, slot_name
+from hub.outbox.events import COLUMNS, BrokenRow, MissingColumns, OutboxEvent, Position, TransactionReader
+from hub.outbox.pgoutput import (
+    EPOCH_MS,
+    Begin,
+    BrokenMessage,
+    Commit,
+    Insert,
+    Message,
+    Relation,
+    decode,
+    lsn_text,
+    parse_lsn,
+)
+from hub.outbox.relay import check_position, check_topics
+from hub.outbox.statements import execute
+from hub.record import NewRecord, Record
+
+
+def begin(lsn: int, at_us: int = 5_000_000, xid: int = 7) -> bytes:
+    return b"B" + struct.pack("!qqi", lsn, at_us, xid)
+
+
+def commit(lsn: int, end: int, at_us: int = 5_000_000) -> bytes:
+    return b"C" + struct.pack("!bqqq", 0, lsn, end, at_us)
+
+
+def relation(*columns: str) -> bytes:
+    body = b"R" + struct.pack("!i", 16384) + b"public\0hub_outbox\0d" + struct.pack("!h", len(columns))
+    return body + b"".join(b"\0" + each.encode() + b"\0" + struct.pack("!ii", 25, -1) for each in columns)
+
+
+def insert(*values: bytes | None) -> bytes:
+    body = b"I" + struct.pack("!i", 16384) + b"N" + struct.pack("!h", len(values))
+    cells = (b"n" if each is None else b"t" + struct.pack("!i", len(each)) + each for each in values)
+    return body + b"".join(cells)
+
+
+def row(number: int) -> bytes:
+    return insert(f"id-{number}".encode(), b"shop.orders", b"k", b"Placed", b"\\x0001ff", b'{"trace": "42"}')
+
+
+def test_messages_are_decoded() -> None:
+    assert decode(begin(0x10, 1_500)) == Begin(0x10, EPOCH_MS + 1, 7)
+    assert decode(commit(0x10, 0x20)) == Commit(0x10, 0x20, EPOCH_MS + 5_000)
+    assert decode(relation("id", "payload")) == Relation(16384, "public", "hub_outbox", ("id", "payload"))
+    assert decode(insert(b"a", None, b"")) == Insert(16384, (b"a", None, b""))
+    assert decode(b"T" + b"\0" * 20) is None
+
+
+@pytest.mark.parametrize("whole", [begin(1), commit(1, 2), relation("id", "x"), insert(b"abc", None)])
+def test_a_message_that_is_cut_short_is_an_error(whole: bytes) -> None:
+    for size in range(len(whole) - 1):
+        with pytest.raises(BrokenMessage):
+            decode(whole[:size])
+
+
+def test_an_lsn_is_read_as_it_is_written() -> None:
+    assert lsn_text(parse_lsn("16/B374D848")) == "16/B374D848"
+
+
+def log_of(*sizes: int) -> list[Message]:
+    """Transactions with so many events each, as the database sends them."""
+    messages: list[bytes] = [relation(*COLUMNS)]
+    number, lsn = 0, 100
+    for size in sizes:
+        messages.append(begin(lsn))
+        for _ in range(size):
+            messages.append(row(number))
+            number += 1
+        messages.append(commit(lsn, lsn + 50))
+        lsn += 100
+    return [decoded for each in messages if (decoded := decode(each)) is not None]
+
+
+def read(messages: list[Message], start: Position) -> list[OutboxEvent]:
+    reader = TransactionReader(start)
+    return [event for each in messages if (event := reader.apply(each)) is not None]
+
+
+def test_a_row_becomes_a_record() -> None:
+    (event,) = read(log_of(1), Position(0, 0))
+    headers = (("trace", b"42"), ("id", b"id-0"), ("eventType", b"Placed"))
+    expected = NewRecord("shop.orders", b"k", b"\x00\x01\xff", headers, EPOCH_MS + 5_000)
+    assert (event.record, event.id, event.after) == (expected, "id-0", Position(100, 1))
+
+
+@given(st.lists(st.integers(0, 4), max_size=5), st.integers(0, 20))
+def test_any_position_finds_the_next_event(sizes: list[int], cut: int) -> None:
+    messages = log_of(*sizes)
+    every = read(messages, Position(0, 0))
+    done = every[:cut]
+    start = done[-1].after if done else Position(0, 0)
+    assert read(messages, start) == every[len(done) :]
+    assert all(one.after < other.after for one, other in pairwise(every))
+
+
+def test_a_confirmed_place_within_the_log_passes_nothing_over() -> None:
+    messages = log_of(2, 1)
+    reader = TransactionReader(Position(0, 0))
+    for each in messages[:5]:
+        reader.apply(each)
+    # The first transaction is whole: its end is the position, and the second one begins after it.
+    assert reader.position == Position(150, 0)
+    assert reader.between_transactions
+    assert [event.id for event in read(messages, reader.position)] == ["id-2"]
+
+
+def test_a_table_that_is_no_outbox_is_named() -> None:
+    reader = TransactionReader(Position(0, 0))
+    with pytest.raises(MissingColumns, match=r'"public.hub_outbox" has no column type, headers'):
+        reader.apply(Relation(1, "public", "hub_outbox", ("id", "aggregatetype", "aggregateid", "payload")))
+
+
+def test_headers_that_are_no_object_are_an_error() -> None:
+    reader = TransactionReader(Position(0, 0))
+    bad = insert(b"id-1", b"t", b"k", None, None, b"[1]")
+    for each in (relation(*COLUMNS), begin(1)):
+        decoded = decode(each)
+        assert decoded is not None
+        reader.apply(decoded)
+    decoded = decode(bad)
+    assert decoded is not None
+    with pytest.raises(BrokenRow, match="id-1"):
+        reader.apply(decoded)
+
+
+def stored(*records: NewRecord) -> StoredOutbox:
+    found = StoredOutbox("1/slot")
+    for offset, new in enumerate(records):
+        found.apply(Record(new.topic, 0, offset, 0, new.key, new.value))
+    return found
+
+
+def test_positions_and_refused_events_are_read_back() -> None:
+    refused = RefusedEvent("e1", "no.such", "it does not exist", 5)
+    found = stored(
+        position_record("1/slot", Position(0x1_0000_0001, 3), 10),
+        position_record("1/other", Position(9, 9), 99),
+        refused_record("1/slot", refused),
+        refused_record("1/other", replace(refused, id="e2")),
+    )
+    assert (found.position, found.events) == (Position(0x1_0000_0001, 3), 10)
+    assert found.refused == {"e1": refused}
+    assert stored(position_record("1/slot", Position(5, 0), 1), forget_record("1/slot")).position is None
+
+
+def test_a_record_that_no_relay_writes_is_an_error() -> None:
+    with pytest.raises(HubFault, match=OUTBOX_TOPIC):
+        stored(NewRecord(OUTBOX_TOPIC, b"position/1/slot", b"{}"))
+
+
+def test_topics_of_the_hub_are_refused() -> None:
+    (event,) = read(log_of(1), Position(0, 0))
+    check_topics([event])
+    for topic in ("_hub.alerts", "__consumer_offsets", "_schemas", "views.customer_360"):
+        with pytest.raises(CallerError, match=topic):
+            check_topics([event, replace(event, record=replace(event.record, topic=topic))])
+
+
+def test_a_restored_database_is_found() -> None:
+    check_position(Position(5, 0), 5)
+    check_position(None, 0)
+    with pytest.raises(Conflict, match="0/6 is after the end of the database's log 0/5"):
+        check_position(Position(6, 0), 5)
+
+
+READY = DatabaseFacts(160_000, False, "logical", True, 3, 3, 1024, "app", "shop", False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "fix", "fatal"),
+    [
+        ({"version": 90_600}, "upgrade", True),
+        ({"in_recovery": True}, "primary", True),
+        ({"wal_level": "replica"}, "ALTER SYSTEM SET wal_level = 'logical'", True),
+        ({"may_replicate": False}, 'ALTER ROLE "app" REPLICATION', True),
+        ({"free_slots": 0}, "max_replication_slots", True),
+        ({"free_senders": 0}, "max_wal_senders", True),
+        ({"keeps_wal_mb": -1}, "max_slot_wal_keep_size", False),
+    ],
+)
+def test_each_problem_of_a_database_has_its_fix(change: dict[str, object], fix: str, fatal: bool) -> None:
+    assert problems(READY) == []
+    (problem,) = problems(replace(READY, **change))  # type: ignore[arg-type]
+    assert fix in problem.fix
+    assert problem.fatal is fatal
+
+
+def test_a_slot_that_exists_needs_no_free_one() -> None:
+    assert problems(replace(READY, free_slots=0, slot=True)) == []
+
+
+def test_names_are_valid() -> None:
+    assert slot_name("Shop-EU" * 20) == ("hub_outbox_" + "shop_eu" * 20)[:63]
+    assert plain_url("postgres://a@b/c") == "postgresql://a@b/c"
+    with pytest.raises(CallerError, match="mysql") as raised:
+        plain_url("mysql://app:secret@db/shop")
+    assert "secret" not in str(raised.value)
+
+
+def test_a_note_is_known_while_it_is_fresh(tmp_path: Path) -> None:
+    file = notes.NoteFile(tmp_path)
+    assert notes.read_note(tmp_path, 0) is None
+    first = notes.OutboxNote(1_000_000, "RELAYING", outbox="1/s", events=5, lag_s=0.5, lag_bytes=10)
+    file.write(first)
+    file.write(replace(first, at_ms=1_000_500, events=6))  # too soon
+    assert notes.read_note(tmp_path, 1_010_000) == first
+    failing = replace(first, at_ms=1_000_600, state="FAILING", lag_s=None)
+    file.write(failing)
+    assert notes.read_note(tmp_path, 1_010_000) == failing
+    assert notes.read_note(tmp_path, 1_000_600 + notes.STALE_MS + 1) is None
+
+
+def test_unknown_lag_has_no_sample() -> None:
+    def samples(note: notes.OutboxNote | None) -> dict[str, float]:
+        return {each.name: each.value for family in notes.families(note) for each in family.samples}
+
+    assert samples(None) == {}
+    failing = notes.OutboxNote(1, "FAILING", "no database")
+    assert samples(failing) == {"hub_outbox_up": 0.0}
+    assert samples(replace(failing, state="RELAYING", lag_s=0.0))["hub_outbox_lag_seconds"] == 0.0
+
+
+def test_a_session_of_another_library_is_refused() -> None:
+    with pytest.raises(CallerError, match="object is no session"):
+        execute(object(), "SELECT 1", {})
