@@ -40,6 +40,7 @@ SECONDS = {
     "integration/test_mirror_rules.py": 135,
     "integration/test_silence.py": 110,
     "integration/test_view_versions.py": 107,
+    "integration/test_wheel.py": 110,
     "integration/test_scale_out.py": 100,
     "integration/test_scale_out_realtime.py": 100,
     "integration/test_expiry.py": 98,

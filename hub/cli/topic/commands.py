@@ -84,6 +84,8 @@ def publish(
 ) -> None:
     """Publish one event, encoded with the topic's latest schema. Prints the position that a read can wait for.
 
+    A time may be a text such as "2026-01-01T09:00:00Z", as in the HTTP gateway.
+
     Example: hub topic publish crm.customers -k C-00001 -j '{"event_id": "e1", ...}'
     """
     from hub.cli.mirror.write_guard import write_refusals
@@ -99,7 +101,7 @@ def publish(
     cluster, registry = connect(settings)
     if (refused := write_refusals(settings, cluster)(topic)) is not None:
         raise refused
-    publisher = Publisher(cluster, registry)
+    publisher = Publisher(cluster, registry, json_events=True)
     position = publisher.publish(topic, key, value, timestamp_ms)
     ((where, after),) = list(position)
     show_one(

@@ -46,7 +46,7 @@ def create_router(
     takes no event here, None if it does.
     """
     router = APIRouter(tags=["topics"])
-    publisher = Publisher(cluster, registry, schema_age_s=0.0)
+    publisher = Publisher(cluster, registry, schema_age_s=0.0, json_events=True)
     publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     tree = None if tree_file is None else LiveTree(tree_file)

@@ -23,11 +23,17 @@ class EventEncoder:
 
     ``schema_age_s``: a subject's latest version is looked up again after this time, and for each event that
     does not fit the known one. While the registry is unreachable, the known version stays in use.
+
+    ``json_events``: events hold JSON values, so a time is a text such as "2026-01-01T09:00:00Z", as at the gateway.
+    Otherwise they hold Python's values.
     """
 
-    def __init__(self, registry: SchemaRegistry, schema_age_s: float = SCHEMA_AGE_S) -> None:
+    def __init__(
+        self, registry: SchemaRegistry, schema_age_s: float = SCHEMA_AGE_S, *, json_events: bool = False
+    ) -> None:
         self.registry = registry
         self.schema_age_s = schema_age_s
+        self.json_events = json_events
         self._schemas: dict[str, tuple[_Schema, float]] = {}
 
     def encoded(self, topic: str, event: Mapping[str, Any]) -> bytes:
@@ -68,7 +74,8 @@ class EventEncoder:
                 latest = self.registry.latest(f"{topic}-value")
                 if known is None or known[0].id != latest.id:
                     source = self.registry.source(latest.id)
-                    plain = parsed(orjson.loads(latest.schema)) if latest.schema_type == "AVRO" else None
+                    from_python = latest.schema_type == "AVRO" and not self.json_events
+                    plain = parsed(orjson.loads(latest.schema)) if from_python else None
                     known = (_Schema(latest.id, plain, source), now)
                 known = (known[0], now)
             except NotFound:
@@ -86,7 +93,7 @@ class EventEncoder:
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """``plain``: an Avro schema without references, prepared for ``encode``; None for any other format."""
+    """``plain``: an Avro schema prepared to ``encode`` Python's values; None for other formats and for JSON values."""
 
     id: int
     plain: Any

@@ -36,9 +36,10 @@ class Publisher:
         linger_ms: int = 0,
         delivery_timeout_s: float = 60.0,
         schema_age_s: float = SCHEMA_AGE_S,
+        json_events: bool = False,
     ) -> None:
         self.cluster = cluster
-        self.encoder = EventEncoder(registry, schema_age_s)
+        self.encoder = EventEncoder(registry, schema_age_s, json_events=json_events)
         self._sender = cluster.sender(linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)
 
     def publish(

@@ -66,7 +66,7 @@ def test_the_read_that_waits_for_an_event_is_a_command_for_any_key(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Published:
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, *_: object, **__: object) -> None: ...
 
         def publish(self, topic: str, *_: object) -> Positions:
             return Positions.of([(topic, 0, 7)])
