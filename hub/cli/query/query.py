@@ -10,7 +10,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import base_url, who_asks
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
-from hub.client import Hub
+from hub.client import Hub, Page
 from hub.errors import CallerError
 
 _OPERATORS = {">=": ".gte", "<=": ".lte", ">": ".gt", "<": ".lt", "=": ""}
@@ -61,6 +61,10 @@ def query(
             after=after_write,
             timeout_s=timeout_s,
         )
+    _show_page(page, output)
+
+
+def _show_page(page: Page, output: Output) -> None:
     if output is Output.json:
         show_one({"rows": page.rows, "next": page.next}, output)
         return
