@@ -267,9 +267,8 @@ def assess(
             found = partitions.get(each.place)
             position = each.position if place else seen.target.get(each.place)
             if found is None:
-                effects.append(
-                    GroupEffect(seen.group, each.place, each.state, each.reason, position, 0, 0, 0)
-                )
+                unmapped = GroupEffect(seen.group, each.place, each.state, each.reason, position, 0, 0, 0)
+                effects.append(unmapped)
                 continue
             table = found.table
             begin = position if position is not None else table.target_start

@@ -17,6 +17,7 @@ from hub.schema_registry.http.bodies import (
 from hub.schema_registry.http.calls import is_named, schema_id_of, wanted
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import SchemaStored
+from hub.schema_registry.registry.across_contexts import ids_of_guid, listed_versions
 from hub.schema_registry.registry.state_machine import (
     Registry,
     RequestRefused,
@@ -33,7 +34,8 @@ class SchemaRoutes:
     def schemas(self, call: HttpCall) -> HttpAnswer:
         begins = wanted(call)
         found = self._answers.node.read(
-            lambda registry: registry.listed(
+            lambda registry: listed_versions(
+                registry,
                 begins,
                 deleted=call.flag("deleted"),
                 latest=call.flag("latestOnly"),
@@ -108,7 +110,7 @@ class SchemaRoutes:
         """
 
         def every(registry: Registry) -> list[SchemaStored]:
-            return [registry.contexts[context].ids[number] for context, number in registry.ids_of_guid(guid)]
+            return [registry.contexts[context].ids[number] for context, number in ids_of_guid(registry, guid)]
 
         found: list[SchemaStored] = []
         for each in self._answers.node.read(every):

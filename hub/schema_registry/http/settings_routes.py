@@ -12,6 +12,7 @@ from hub.schema_registry.http.asgi import (
 )
 from hub.schema_registry.http.calls import place_in
 from hub.schema_registry.model import subject_names as names
+from hub.schema_registry.registry.across_contexts import context_names
 from hub.schema_registry.registry.state_machine import (
     DEFAULT_MODE,
     DeleteContext,
@@ -93,7 +94,7 @@ class SettingsRoutes:
 
 def _visible_contexts(registry: Registry) -> list[str]:
     """Return the contexts' names; with access control, the default one and those with a visible subject."""
-    found = registry.context_names()
+    found = context_names(registry)
     if CALLER.get() is None:
         return found
     seen = {names.context_of(each) for each in registry.subjects if sees_subject(each)}

@@ -24,7 +24,7 @@ from hub.schema_registry.http.bodies import (
 from hub.schema_registry.http.calls import caller_of, wanted
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.facts import SchemaStored
-from hub.schema_registry.registry.across_contexts import same_name, version_anywhere
+from hub.schema_registry.registry.across_contexts import same_name, version_anywhere, with_metadata
 from hub.schema_registry.registry.state_machine import (
     DeleteSubject,
     DeleteVersion,
@@ -114,7 +114,7 @@ class SubjectRoutes:
         keys, values = call.query.get("key", []), call.query.get("value", [])
         wanted = dict(zip(keys, values, strict=False))
         stored = self._answers.node.read(
-            lambda registry: registry.with_metadata(subject, wanted, deleted=deleted)
+            lambda registry: with_metadata(registry, subject, wanted, deleted=deleted)
         )
         return HttpAnswer.of(described(stored, self._answers.text(call, stored)))
 

@@ -28,6 +28,7 @@ from hub.schema_registry.registry.decide_delete import erasure
 from hub.schema_registry.registry.errors import RequestRefused, invalid_schema, not_permitted, valid_subject
 from hub.schema_registry.registry.preconditions import in_context, writable
 from hub.schema_registry.registry.queries import RegistryQueries
+from hub.schema_registry.registry.questions import answered, compatibility_question, violations
 from hub.schema_registry.registry.state import identity
 
 _IMPORTING = ("IMPORT", "FORWARD")
@@ -136,7 +137,7 @@ def _late_enough(registry: RegistryQueries, command: RegisterSchema, known: Sche
 
 
 def _compatible(registry: RegistryQueries, command: RegisterSchema) -> None:
-    reasons = registry.answered(registry.question(command))
+    reasons = answered(compatibility_question(registry, command))
     if reasons:
         level = registry.level_of(command.subject)
         raise RequestRefused(
@@ -148,7 +149,7 @@ def _compatible(registry: RegistryQueries, command: RegisterSchema) -> None:
 
 
 def _within_rules(registry: RegistryQueries, command: RegisterSchema) -> None:
-    broken = [each for each in registry.violations(command, is_new=True) if each.severity == "block"]
+    broken = [each for each in violations(registry, command, is_new=True) if each.severity == "block"]
     if broken:
         raise RequestRefused(
             422,

@@ -8,24 +8,19 @@ Rules
 from __future__ import annotations
 
 import contextlib
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hub.schema_registry.compat.compatibility import Incompatibility, Question
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import (
     merged_metadata,
     merged_rules,
-    properties_of,
-    rule_types,
     same_metadata,
 )
 from hub.schema_registry.model.facts import Reference, SchemaStored
-from hub.schema_registry.policy.policy_checks import PolicyViolation
 from hub.schema_registry.registry.commands import RegisterSchema
 from hub.schema_registry.registry.errors import (
     RequestRefused,
@@ -44,7 +39,7 @@ from hub.schema_registry.registry.settings import (
     SETTINGS,
     is_subject,
 )
-from hub.schema_registry.registry.state import IndexedState, SubjectIndex, content_of, guid_of
+from hub.schema_registry.registry.state import IndexedState, SubjectIndex, content_of
 
 _DEEPEST_REFERENCE = 16
 # Number of a subject's newest versions that are checked for another spelling of the same schema.
@@ -119,12 +114,11 @@ class RegistryQueries(IndexedState):
         """
         source = self.source(command)
         try:
-            return source.canonical(normalize=self.normalizes(command))
+            return source.canonical(
+                normalize=command.normalize or self.setting(command.subject, "normalize") is True
+            )
         except InvalidSchema as error:
             raise refused_schema(error) from None
-
-    def normalizes(self, command: RegisterSchema) -> bool:
-        return command.normalize or self.setting(command.subject, "normalize") is True
 
     def version(self, subject: str, version: int | str, *, deleted: bool = False) -> SchemaStored:
         """Return one version; "latest" and -1 are the newest live one.
@@ -176,10 +170,7 @@ class RegistryQueries(IndexedState):
         schema_type: str,
         references: tuple[Reference, ...],
     ) -> list[int]:
-        """Return the versions with this schema in another registry's spelling.
-
-        Each text is normalized once.
-        """
+        """Return the versions with this schema in another registry's spelling. Each text is normalized once."""
         return [
             number
             for number in index.numbers[-_MOST_RESPELLED:]
@@ -216,10 +207,8 @@ class RegistryQueries(IndexedState):
         subject = names.normal(command.subject)
         references = self.resolved(command.subject, command.references)
         text = self.canonical(command)
-        asked = [command]
-        if self.has_defaults(subject):  # it may have been registered with metadata or rules of the settings
-            asked.append(self.completed(command))
-        for each in asked:
+        # It may have been registered with metadata or rules of the settings.
+        for each in (command, self.completed(command)) if self.has_defaults(subject) else (command,):
             found = self.find(
                 subject,
                 text,
@@ -232,22 +221,6 @@ class RegistryQueries(IndexedState):
             if found is not None:
                 return found
         return None
-
-    def with_metadata(
-        self, subject: str, wanted: Mapping[str, str], *, deleted: bool = False
-    ) -> SchemaStored:
-        """Return the newest version whose metadata has these properties.
-
-        Raises RequestRefused 40401, 40403.
-        """
-        numbers = self.numbers(subject, deleted=deleted)
-        if not numbers:
-            raise subject_not_found(subject)
-        for number in reversed(numbers):
-            each = self.subjects[subject][number]
-            if wanted.items() <= properties_of(each.metadata).items():
-                return each
-        raise schema_not_found()
 
     # ---- ids
 
@@ -272,10 +245,8 @@ class RegistryQueries(IndexedState):
         return [each for each in every if deleted or not each.deleted]
 
     def _meant(self, schema_id: int, subject: str | None) -> tuple[str, SchemaStored | None]:
-        """Return (context, the subject's newest version with this id).
-
-        A subject without a context is searched in the default one, then in the others, because a consumer
-        does not know where its producer registered.
+        """Return (context, the subject's newest version with this id). A subject without a context is
+        searched in the default one, then in the others: a consumer does not know where it was registered.
         """
         context, name = names.split(subject or "")
         if not name:
@@ -292,32 +263,8 @@ class RegistryQueries(IndexedState):
                     return each, versions[number]
         return context, None
 
-    def ids_of_guid(self, guid: str) -> list[tuple[str, int]]:
-        """Return (context, id) of the schemas with this GUID. Raises RequestRefused 40403."""
-        try:
-            written = uuid.UUID(guid)
-        except ValueError:
-            raise schema_not_found(guid) from None
-        found = [
-            (context, schema_id)
-            for context, space in sorted(self.contexts.items())
-            for schema_id in sorted(
-                {**space.by_identity.get(written.bytes, {}), **space.by_guid.get(str(written), {})}
-            )
-            if guid_of(space.ids[schema_id]) == str(written)
-        ]
-        if not found:
-            raise schema_not_found(guid)
-        return found
-
     def max_id(self, subject: str | None = None) -> int:
         return self.space_of(names.context_of(subject)).highest_id
-
-    def context_names(self) -> list[str]:
-        """Return the default context, then the others, sorted."""
-        used = {name for name, space in self.contexts.items() if space.uses}
-        others = (used | set(self.named_contexts)) - {names.DEFAULT_CONTEXT}
-        return [names.DEFAULT_CONTEXT, *sorted(others)]
 
     # ---- settings
 
@@ -350,44 +297,6 @@ class RegistryQueries(IndexedState):
         own = self.levels.get(names.place(subject))
         alias = own.more.get("alias") if own is not None else None
         return names.beside(subject, alias) if isinstance(alias, str) and alias else subject
-
-    def aliases(self) -> dict[str, list[str]]:
-        """Return the aliases of each subject that has any, sorted."""
-        found: dict[str, list[str]] = {}
-        for place in sorted(each for each in self.levels if is_subject(each)):
-            subject = self.target(place)
-            if subject != place:
-                found.setdefault(subject, []).append(place)
-        return found
-
-    def listed(
-        self,
-        wanted: Callable[[str], bool],
-        *,
-        deleted: bool = False,
-        latest: bool = False,
-        rule_type: str = "",
-        aliases: bool = False,
-    ) -> list[tuple[SchemaStored, list[str]]]:
-        """Return versions of the subjects that ``wanted`` accepts, with their aliases, sorted.
-
-        ``latest``: only the newest of each. ``rule_type``: only those with a rule of this type. ``aliases``:
-        include the subjects that wanted aliases stand for.
-        """
-        named = {
-            subject: found
-            for subject, every in (self.aliases() if aliases else {}).items()
-            if (found := [each for each in every if wanted(each)])
-        }
-        subjects = {each for each in self.subjects if wanted(each)} | (set(named) & set(self.subjects))
-        versions: list[tuple[SchemaStored, list[str]]] = []
-        for subject in sorted(subjects):
-            numbers = self.numbers(subject, deleted=deleted)
-            for number in numbers[-1:] if latest else numbers:
-                stored = self.subjects[subject][number]
-                if not rule_type or rule_type in rule_types(stored.rule_set):
-                    versions.append((stored, named.get(subject, [])))
-        return versions
 
     def level_of(self, subject: str | None) -> str:
         """Return the effective compatibility level.
@@ -435,99 +344,3 @@ class RegistryQueries(IndexedState):
         metadata = merged_metadata(over["defaultMetadata"], metadata, over["overrideMetadata"])
         rules = merged_rules(over["defaultRuleSet"], rules, over["overrideRuleSet"])
         return replace(command, metadata=metadata, rule_set=rules)
-
-    def violations(self, command: RegisterSchema, *, is_new: bool | None = None) -> list[PolicyViolation]:
-        """Return the policies that a registration would violate, warnings included.
-
-        Raises RequestRefused 42201.
-
-        ``is_new``: a version is made, even of a known schema (``"version": -1``); None: if the schema is not
-        known.
-        """
-        subject = names.normal(command.subject)
-        try:
-            is_new = self.lookup(command) is None if is_new is None else is_new
-            return self.rulebook.violations(
-                subject, self.source(command), command.metadata, command.caller, is_new=is_new
-            )
-        except InvalidSchema as error:
-            raise refused_schema(error) from None
-
-    def step(self, command: RegisterSchema) -> tuple[SchemaSource, SchemaSource] | None:
-        """Return (the latest version, the command's schema), or None when they are not comparable.
-
-        That is the case without a latest version of the same format, or when the schema is registered
-        already. Raises RequestRefused 42201.
-        """
-        latest = self.live(names.normal(command.subject))[-1:]
-        if not latest or latest[0].schema_type != command.schema_type or self.lookup(command) is not None:
-            return None
-        return self.source_of(latest[0]), self.source(command)
-
-    def question(self, command: RegisterSchema, version: int | str | None = None) -> Question:
-        """Return the compatibility question with one version, or (version None) with those that the level
-        checks.
-
-        Raises RequestRefused 40402, 42201, 42202.
-        """
-        subject = names.normal(command.subject)
-        level = self.level_of(subject)
-        versions = self.live(subject)
-        if version is not None:
-            number = version_number(version)
-            one = self.at(subject, number, deleted=False)
-            if one is None and number != -1:
-                raise version_not_found(number)
-            versions = [one] if one is not None else []
-        latest = versions[-1] if versions else None
-        reserved = reserved_before = frozenset[str]()
-        if self.setting(subject, "validateFields") is True:
-            reserved = _reserved(command.metadata)
-            reserved_before = _reserved(latest.metadata) if latest is not None else reserved_before
-        group = self.setting(subject, "compatibilityGroup")
-        if group is not None:
-            mine = _property(command.metadata, group)
-            versions = [each for each in versions if _property(each.metadata, group) == mine]
-        if level == "NONE":
-            versions = []
-        elif not level.endswith("_TRANSITIVE"):
-            versions = versions[-1:]
-        return Question(
-            self.source(command),
-            tuple((each.version, self.source_of(each)) for each in versions),
-            level,
-            str(self.setting(subject, "compatibilityPolicy") or "").upper() == "LENIENT",
-            reserved,
-            reserved_before,
-        )
-
-    def incompatibilities(
-        self, subject: str, command: RegisterSchema, version: int | str | None
-    ) -> list[Incompatibility]:
-        """Return why a schema may not follow one version, or (version None) those that the level checks."""
-        return list(self.answered(self.question(replace(command, subject=subject), version)))
-
-    @staticmethod
-    def answered(question: Question) -> tuple[Incompatibility, ...]:
-        """Answer a question. Raises RequestRefused for a schema that cannot be parsed."""
-        try:
-            return question.answer()
-        except InvalidSchema as error:
-            raise refused_schema(error) from None
-
-    def prepared(self, command: RegisterSchema) -> Question | None:
-        """Return the question that a registration will answer, so that it can be answered beforehand."""
-        subject = names.normal(command.subject)
-        if self.mode_of(subject) != "READWRITE" or not command.schema.strip():
-            return None
-        return self.question(self.completed(command))
-
-
-def _property(metadata: Mapping[str, Any] | None, name: str) -> Any:
-    return properties_of(metadata).get(name)
-
-
-def _reserved(metadata: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the reserved fields of metadata, in Confluent's form: names separated by commas."""
-    names_ = str(_property(metadata, "confluent:reserved") or "")
-    return frozenset(filter(None, (each.strip() for each in names_.split(","))))

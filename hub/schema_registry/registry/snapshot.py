@@ -17,6 +17,7 @@ from hub.schema_registry.formats.avro.format import AvroSchema
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import merged_metadata
 from hub.schema_registry.model.facts import Reference
+from hub.schema_registry.registry.across_contexts import aliases_of
 from hub.schema_registry.registry.state_machine import Registry
 
 DEFAULT_LEVEL = "BACKWARD"
@@ -185,7 +186,7 @@ def state_of(registry: Registry) -> RegistryState:
             for subject, versions in sorted(registry.subjects.items())
         },
         registry.level_of(None),
-        {alias: subject for subject, every in registry.aliases().items() for alias in every},
+        {alias: subject for subject, every in aliases_of(registry).items() for alias in every},
     )
 
 

@@ -43,6 +43,7 @@ from hub.schema_registry.model.facts import (
     record_of,
 )
 from hub.schema_registry.policy.policy_checks import PolicyViolation
+from hub.schema_registry.registry import questions
 from hub.schema_registry.registry.decide_register import as_judged, makes_version
 from hub.schema_registry.registry.rulebook import Rulebook, view_of
 from hub.schema_registry.registry.state_machine import (
@@ -203,11 +204,13 @@ class RegistryNode:
     def incompatibilities(
         self, command: RegisterSchema, version: int | str | None
     ) -> tuple[Incompatibility, ...]:
-        """See Registry.incompatibilities.
+        """Return why a schema may not follow one version, or (version None) those that the level checks.
 
         Completes the command as a registration does, for the same result.
         """
-        question = self.read(lambda registry: registry.question(as_judged(registry, command), version))
+        question = self.read(
+            lambda registry: questions.compatibility_question(registry, as_judged(registry, command), version)
+        )
         try:
             question.new.parsed()  # also when there is nothing to compare it with
             return question.answer()
@@ -215,12 +218,12 @@ class RegistryNode:
             raise refused_schema(error) from None
 
     def violations(self, command: RegisterSchema) -> list[PolicyViolation]:
-        """See Registry.violations. Completes the command as a registration does, for the same result."""
+        """See questions.violations. Completes the command as a registration does, for the same result."""
         self._parse(command)
 
         def asked(registry: Registry) -> list[PolicyViolation]:
             is_new = makes_version(registry, command)
-            return registry.violations(as_judged(registry, command), is_new=is_new)
+            return questions.violations(registry, as_judged(registry, command), is_new=is_new)
 
         return self.read(asked)
 
@@ -230,7 +233,7 @@ class RegistryNode:
         Raises RequestRefused 42201.
         """
         self._parse(command)
-        step = self.read(lambda registry: registry.step(command))
+        step = self.read(lambda registry: questions.latest_and_new(registry, command))
         if step is None:
             return []
         try:
@@ -280,7 +283,7 @@ class RegistryNode:
             return
         with contextlib.suppress(RequestRefused, InvalidSchema, InvalidRules):
             self._parse(command)
-            question = self.read(lambda registry: registry.prepared(command))
+            question = self.read(lambda registry: questions.question_beforehand(registry, command))
             if question is not None:
                 question.answer()
 

@@ -27,6 +27,7 @@ from hub.schema_registry.model.facts import (
     fact_of,
     record_of,
 )
+from hub.schema_registry.registry.across_contexts import listed_versions, with_metadata
 from hub.schema_registry.registry.state_machine import DeleteSubject, RegisterSchema, Registry, RequestRefused
 from hub.schema_registry.server.node import RegistryNode
 
@@ -83,8 +84,8 @@ def test_metadata_and_rules_of_other_shapes_are_in_nobodys_way(odd: Any) -> None
     stored = SchemaStored("s", 1, 1, '"int"', metadata={"properties": odd}, rule_set={"domainRules": odd})
     registry.apply(stored)
     with pytest.raises(RequestRefused):
-        registry.with_metadata("s", {"a": "b"})
-    assert registry.listed(lambda _: True, rule_type="CEL") == []
+        with_metadata(registry, "s", {"a": "b"})
+    assert listed_versions(registry, lambda _: True, rule_type="CEL") == []
     again = RegisterSchema("s", '"int"', metadata={"properties": {"a": "b"}})
     assert registry.decide(again).answer.version == 2
 

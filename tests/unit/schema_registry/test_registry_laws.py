@@ -16,6 +16,7 @@ from hub.record import NewRecord, Record
 from hub.schema_registry.model import subject_names as names
 from hub.schema_registry.model.data_contract import merged_metadata, merged_rules
 from hub.schema_registry.model.facts import SCHEMAS_TOPIC, Reference, SchemaStored, fact_of, record_of
+from hub.schema_registry.registry.across_contexts import context_names, ids_of_guid
 from hub.schema_registry.registry.state_machine import (
     Command,
     DeleteContext,
@@ -63,7 +64,7 @@ def known(registry: Registry) -> dict[str, Any]:
     used = {name: context for name, context in registry.contexts.items() if context.highest_id}
     return {
         "subjects": registry.subjects,
-        "settings": (registry.levels, registry.modes, registry.context_names()),
+        "settings": (registry.levels, registry.modes, context_names(registry)),
         "bound": {
             name: {number: identity(stored) for number, stored in context.ids.items()}
             for name, context in used.items()
@@ -181,7 +182,7 @@ class RegistryMachine(RuleBasedStateMachine):
                 for other in every
                 if (names.context_of(other.subject), other.schema_id) == (context, each.schema_id)
             }
-            assert (context, each.schema_id) in registry.ids_of_guid(guid_of(each))
+            assert (context, each.schema_id) in ids_of_guid(registry, guid_of(each))
             assert registry.referenced_by(each.subject, each.version, deleted=True) == sorted(
                 {
                     other.schema_id
