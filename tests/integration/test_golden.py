@@ -12,8 +12,10 @@ import pytest
 from processes import run_hub
 from pyspark.sql import SparkSession
 
+from hub.cli.view.new import source_of, write_new
 from hub.cli.view.schemas_source import schemas_of
 from hub.errors import ConfigError
+from hub.materializers.definition.drafted import draft
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.load import load_views
 from hub.materializers.golden.cases import Case, differences, golden_files, load_golden
@@ -57,6 +59,21 @@ def test_the_tests_of_the_tutorials_pass(spark_session: SparkSession, tmp_path: 
         load_golden(path, {view.name: view for view in load_views(tmp_path)})
         for path in golden_files(tmp_path)
     ]
+    for name, case in file.tests.items():
+        assert differences(case, runs.run(file.view, case)) == [], name
+
+
+def test_a_drafted_view_passes_its_drafted_test(spark_session: SparkSession, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(EXAMPLES / "customer-360", project, ignore=shutil.ignore_patterns("views"))
+    topics = ("crm.customers", "shop.orders", "shop.payments", "support.tickets", "web.visits")
+    made = draft("shop_360", "customer_id", [source_of(project, topic) for topic in topics])
+    write_new(
+        {project / "views/shop_360.yaml": made.view, project / "views/tests/shop_360.yaml": str(made.test)}
+    )
+    runs = runner(spark_session, project, tmp_path)
+    (path,) = golden_files(project)
+    file = load_golden(path, {view.name: view for view in load_views(project)})
     for name, case in file.tests.items():
         assert differences(case, runs.run(file.view, case)) == [], name
 

@@ -83,7 +83,7 @@ def write_project(folder: Path, files: dict[str, str]) -> None:
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
                 f'folder "{folder}" is not empty',
-                hint="name a new folder; `hub new topic` and `hub new view` add to a project",
+                hint="name a new folder; `hub view new` adds a view to a project",
                 code="HUB-1130",
             )
         for name, text in files.items():

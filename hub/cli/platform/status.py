@@ -141,7 +141,7 @@ def _views(overview: Mapping[str, Any]) -> Part:
     if overview["totals"]["views_live"] is None:
         return Part("views", PartState.unknown, "nothing is known of them yet", "hub view ls")
     if not views:
-        return Part("views", PartState.off, "the project has none", "hub new view --help")
+        return Part("views", PartState.off, "the project has none", "hub view new --help")
     waiting = [view for view in views if view["state"] not in RUNNING]
     found = f"{len(views) - len(waiting)} of {len(views)} live"
     if waiting:

@@ -12,6 +12,7 @@ from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
 from hub.cli.view.golden import run_tests
+from hub.cli.view.new import new_view
 from hub.cli.view.schemas_source import schemas_of
 from hub.cli.view.show import in_words, show_view, snapshot_group_summary, stores_in_short, versions_in_short
 from hub.cli.view.verify import verify_view
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from hub.materializers.planning.classified import Classified
 
 app = typer.Typer(
-    help="Views: list, show, check, explain and test their files, prove their stores, swap their versions.",
+    help="Views: draft, list, show, check, explain and test their files, prove their stores, swap their versions.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view test; "
+    epilog="Examples: hub view ls; hub view new orders_360 --from shop.orders; hub view show customer_360; hub view validate; hub view test; "
     "hub view explain late_departures; hub view plan customer_360; hub view rollback customer_360",
 )
 
+app.command("new")(new_view)
 app.command("show")(show_view)
 app.command("verify")(verify_view)
 app.command("test")(run_tests)

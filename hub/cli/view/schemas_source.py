@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,30 +14,42 @@ if TYPE_CHECKING:
     from hub.materializers.definition.sql_view import SqlView
     from hub.schema_registry.compat.resolved_schema import SchemaSource
     from hub.schema_registry.folder.files import Folder, SchemaFile
+    from hub.topics.tree.tree import TopicSpec
 
 
 def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
     """(the schemas of a view's sources: their own, those that topics.yaml names, or that the folder "schemas" has for the
     topic; the sources of which none is known)."""
-    from hub.files import read_text
-    from hub.topics.tree.tree import load, matches
+    schemas: dict[str, Any] = {}
+    topics = _topics(folder)
+    for name, source in view.sources.items():
+        found = source.declared if source.declared is not None else _of_topic(folder, topics, source.topic)
+        if found is not None:
+            schemas[name] = found
+    return schemas, [name for name in view.sources if name not in schemas]
+
+
+def schema_of_topic(folder: Path, topic: str) -> Any:
+    """Return the schema that the project has for a topic's values, as columns (a parsed Avro record); None when it has none."""
+    return _of_topic(folder, _topics(folder), topic)
+
+
+def _topics(folder: Path) -> Sequence[TopicSpec]:
+    from hub.topics.tree.tree import load
     from hub.yaml import is_there
 
     tree_file = folder / "topics.yaml"
-    topics = load(tree_file).topics if is_there(tree_file) else ()
-    schemas: dict[str, Any] = {}
-    for name, source in view.sources.items():
-        if source.declared is not None:
-            schemas[name] = source.declared
-            continue
-        named = [t.schema for t in topics if t.schema is not None and matches(source.topic, t.name)]
-        if named and named[0].suffix not in _OTHERS:
-            schemas[name] = json.loads(read_text(Path(str(named[0]))))
-            continue
-        registered = _of_folder(folder, source.topic)
-        if registered is not None:
-            schemas[name] = registered
-    return schemas, [name for name in view.sources if name not in schemas]
+    return load(tree_file).topics if is_there(tree_file) else ()
+
+
+def _of_topic(folder: Path, topics: Sequence[TopicSpec], topic: str) -> Any:
+    from hub.files import read_text
+    from hub.topics.tree.tree import matches
+
+    named = [each.schema for each in topics if each.schema is not None and matches(topic, each.name)]
+    if named and named[0].suffix not in _OTHERS:
+        return json.loads(read_text(Path(str(named[0]))))
+    return _of_folder(folder, topic)
 
 
 _OTHERS = (".json", ".proto")

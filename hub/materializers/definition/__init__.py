@@ -7,6 +7,7 @@ sql_view.py           a SQL view: one SELECT over topics and other views
 sql_checks.py         its SQL, parsed and checked; by sql_text.py, sql_query.py, sql_columns.py, sql_sources.py
 load.py               YAML files to views, with the Python functions beside them
 python_functions.py   Python functions that views call, read without running them
+drafted.py            a first version of a view and its golden test, from the schemas of its topics
 column_lineage.py     which columns of which topics a column is made of
 schema_impact.py      which views a new schema would break
 """

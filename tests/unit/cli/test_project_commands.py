@@ -199,3 +199,19 @@ def test_processes_that_are_missing_are_named() -> None:
 def test_a_hub_that_does_not_run_is_exit_code_1(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("status") == 1
     assert "hub up" in capsys.readouterr().out
+
+
+def test_a_drafted_view_is_valid_and_never_written_over_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("init", "tea") == 0
+    command = ("--project", "tea", "view", "new", "members", "--from", "tea.members", "--from", "tea.orders")
+    assert run(*command, "--dry-run") == 0
+    assert not (tmp_path / "tea/views/members.yaml").exists()
+    assert run(*command) == 0
+    assert run("--project", "tea", "view", "validate", "--no-spark") == 0
+    capsys.readouterr()
+    assert run(*command) == 1
+    assert "HUB-1130" in capsys.readouterr().err
+    assert run("--project", "tea", "view", "new", "x", "--from", "tea.nothing") == 1
+    assert "HUB-1419" in capsys.readouterr().err
