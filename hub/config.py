@@ -273,8 +273,18 @@ class Settings(BaseSettings):
     connect_urls: list[str] = Field(
         default_factory=list,
         max_length=32,
-        description="REST addresses of Kafka Connect's workers, such as http://connect:8083: shown and alerted on",
+        description="REST addresses of Kafka Connect's workers, such as http://connect:8083: shown, alerted on, and used by "
+        "`hub connector`",
     )
+    embedded_connect: bool | None = Field(
+        None,
+        description="start a worker of Kafka Connect; None: where the project has a connectors.yaml and `connect_urls` names "
+        "no worker",
+    )
+    connect_port: int = Field(
+        8083, description="port of the embedded Kafka Connect's REST API, on 127.0.0.1 alone"
+    )
+    connect_heap_mb: int = Field(512, ge=128, description="Java heap of the embedded Kafka Connect")
 
     canary: bool = Field(
         False, description="send a record a second per partition of `canary_topic` and tell what became of it"
@@ -402,6 +412,19 @@ class Settings(BaseSettings):
         """Base URL of the hub's own server, as this machine reaches it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http_host, self.http_host)
         return f"http://[{host}]:{self.http_port}" if ":" in host else f"http://{host}:{self.http_port}"
+
+    @property
+    def runs_connect(self) -> bool:
+        """Return whether ``hub up`` starts a worker of Kafka Connect."""
+        if self.embedded_connect is not None:
+            return self.embedded_connect
+        return not self.connect_urls and (self.project.expanduser() / "connectors.yaml").exists()
+
+    @property
+    def connect_workers(self) -> list[str]:
+        """Return the REST addresses of all workers of Kafka Connect, the embedded one first."""
+        own = [f"http://127.0.0.1:{self.connect_port}"] if self.runs_connect else []
+        return [*own, *(url for url in self.connect_urls if url not in own)]
 
     @property
     def own_names(self) -> list[str]:

@@ -397,6 +397,20 @@ def running_hub(home: Path) -> RunningHub | None:
     return RunningHub(content["healthy"], alive, content.get("found_by", {}), missing)
 
 
+def environment_of_process(home: Path, name: str) -> Mapping[str, str] | None:
+    """Return the environment variables of a process of the hub that runs on this home; None if it does not run, or
+    is another account's.
+    """
+    hub = running_hub(home)
+    process = None if hub is None else hub.processes.get(name)
+    if process is None:
+        return None
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return None
+
+
 def check_unused(home: Path) -> None:
     """Raise Conflict (HUB-1920) when a hub runs on this home folder."""
     home.mkdir(parents=True, exist_ok=True)

@@ -193,9 +193,8 @@ def is_secret(complaint: Mapping[str, object]) -> bool:
     """
     steps = complaint["loc"]
     last, above = (*reversed(steps), None, None)[:2] if isinstance(steps, tuple) else (None, None)
-    of_channel = isinstance(steps, tuple) and steps[:1] == (
-        "channels",
-    )  # of alerts.yaml: addresses are secrets
+    # Addresses in alerts.yaml are secrets, and settings in connectors.yaml may be.
+    of_channel = isinstance(steps, tuple) and steps[:1] in (("channels",), ("connectors",))
     return (
         complaint["type"] == SECRET_IN_FILE or last in _MAY_HOLD_SECRETS or above in _OF_PEOPLE or of_channel
     )

@@ -1,4 +1,4 @@
-"""A real MirrorMaker 2 (dedicated mode, one node) as a process, from the jars of the lock's set "mirror-maker"."""
+"""A real MirrorMaker 2 (dedicated mode, one node) as a process, from the jars of the lock's sets "connect" and "mirror-maker"."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
 def classpath(settings: Settings) -> str:
-    jars = ensure_jars(settings, ("kafka", "mirror-maker"))
-    return ":".join(map(str, [*jars["mirror-maker"], *jars["kafka"]]))
+    jars = ensure_jars(settings, ("kafka", "connect", "mirror-maker"))
+    return ":".join(map(str, [*jars["mirror-maker"], *jars["connect"], *jars["kafka"]]))
 
 
 def properties(source: str, target: str, topics: str, more: Mapping[str, object] | None = None) -> str:

@@ -36,6 +36,7 @@ class Postgres:
             "initdb", "-D", str(self.folder / "data"), "-U", "hub", "-A", "trust", "-E", "UTF8", "--no-sync"
         )
         self.process: subprocess.Popen[bytes] | None = None
+        self.options: dict[str, str] = {}  # settings of the server, from its next start on
 
     def _command(self, name: str, *arguments: str) -> list[str]:
         return [f"{BINARIES[-1]}/{name}", *arguments]
@@ -67,6 +68,7 @@ class Postgres:
             "127.0.0.1",
             "-k",
             str(self.folder),
+            *(f"--{name}={value}" for name, value in self.options.items()),
         )
         engine = create_engine(self.url("postgres"))
         deadline = time.monotonic() + patient(60)

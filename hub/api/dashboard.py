@@ -82,7 +82,7 @@ def start_measuring(
 ) -> Measurers:
     """Start the components that measure."""
     cluster = own_cluster(settings, KAFKA_TIMEOUT_S)
-    workers = opened.enter_context(ConnectWorkers(settings.connect_urls).running())
+    workers = opened.enter_context(ConnectWorkers(settings.connect_workers).running())
     rules = LagRules.every(settings.lag_sample_s, settings.lag_objective_s)
     collector = Collector(
         cluster,

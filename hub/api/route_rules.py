@@ -157,6 +157,9 @@ ROUTES: Final[Mapping[str, Mapping[str, RouteRule]]] = {
     "/api/cluster": {"GET": _HUB_READ},
     "/connect": {"GET": _HUB_READ},
     "/api/connect": {"GET": _HUB_READ},
+    "/connect/{connector:path}": {"GET": _HUB_READ},
+    "/api/connect/{connector:path}": {"GET": _HUB_READ},
+    "/connect/{connector:path}/{action}": {"POST": _HUB_OPERATED},
     "/mirrors": {"GET": _HUB_READ},
     "/api/mirrors": {"GET": _HUB_READ},
     # alerts on visible objects, silences of objects that the caller may operate: hub/api/visibility.py

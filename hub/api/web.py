@@ -22,6 +22,7 @@ from hub.api.visibility import VisibleAlerts, VisibleTopics, visible_counts, vis
 from hub.caller import CALLER, sees_view
 from hub.completeness.counts_follower import NOT_READ, CountsFollower
 from hub.config import Settings
+from hub.connectors.operations import ConnectOperations
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster, own_cluster
 from hub.materializers.definition.column_lineage import made_of
@@ -144,6 +145,9 @@ def page_sources(
         saved=lambda: _saved(settings.project, parts.store),
         bootstrap=settings.bootstrap,
         alerts=parts.alerts,
+        connectors=ConnectOperations(settings.connect_workers, settings.project)
+        if settings.connect_workers
+        else None,
         health=measurers.health.known,
         processes=measurers.health.processes,
         canary=parts.canary,

@@ -9,7 +9,7 @@ variables, which child processes inherit and ``hub.config`` reads.
     context.py  settings of this call      http.py  the running server     git.py  a folder at a revision
     platform/   hub init, up, down, demo, status, logs, config, doctor, access; the hub's own processes
     topic/      hub topic, dlq, outbox     schema/  hub schema             view/   hub view
-    query/      hub query, sql, watch      mirror/  hub mirror
+    query/      hub query, sql, watch      mirror/  hub mirror             connector/  hub connector
     monitor/    hub lag, latency, lineage, completeness, canary, alert, top
 """
 
@@ -52,6 +52,10 @@ COMMANDS = {
     "outbox": (
         "hub.cli.topic.outbox:app",
         "Events of a database's outbox table to Kafka: set-up, relay, state.",
+    ),
+    "connector": (
+        "hub.cli.connector.commands:app",
+        "Connectors of Kafka Connect: plan, apply, drift, pause, restart, offsets, plugins.",
     ),
     "dlq": ("hub.cli.topic.dlq:app", "Dead letters: list, show, repair, replay."),
     "view": ("hub.cli.view.commands:app", "Views: list, check, test, plan, explain, verify, roll back."),

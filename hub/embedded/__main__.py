@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
-import tempfile
-from pathlib import Path
 
 from hub.config import Settings
 from hub.embedded.class_archive import has_archive, make_archive
-from hub.embedded.jars import ensure_jars, ivy_descriptor, lock_path, missing_jars, run_ivy
+from hub.embedded.jars import ensure_jars, lock_path, missing_jars, resolve_set
 from hub.embedded.java import find_java
 from hub.embedded.lock import Jar, render_lock
 from hub.errors import HubError
@@ -43,11 +40,15 @@ ROOTS = {
         ("org.springframework", "spring-jcl", "5.3.39", False),
         ("org.springframework", "spring-web", "5.3.39", False),
     ],
-    # Tests and benchmarks only: MirrorMaker 2. It runs with the set "kafka", which has some of its jars.
-    "mirror-maker": [
-        ("org.apache.kafka", "connect-mirror", "4.3.1", True),
-        ("org.apache.kafka", "connect-runtime", "4.3.1", True),
-    ],
+    # The embedded Kafka Connect: fetched when a project declares connectors. It runs with the set "kafka", which has
+    # some of its jars.
+    "connect": [("org.apache.kafka", "connect-runtime", "4.3.1", True)],
+    # Plugins of Connect that come with the hub; each is fetched when a connector needs it.
+    "connect-file": [("org.apache.kafka", "connect-file", "4.3.1", False)],
+    "connect-postgres": [("io.debezium", "debezium-connector-postgres", "3.7.0.Final", True)],
+    # Tests and benchmarks only: MirrorMaker 2. It runs with the sets "kafka" and "connect", which have most of its
+    # jars.
+    "mirror-maker": [("org.apache.kafka", "connect-mirror", "4.3.1", True)],
     # Tests only: a broker of the oldest Kafka that mirrors support. It runs with third-party jars of the set
     # "kafka".
     "old-kafka": [
@@ -63,28 +64,10 @@ def resolve(settings: Settings) -> list[Jar]:
     """Return every jar of every set as the repository offers it now."""
     java = find_java(settings)
     jars: list[Jar] = []
-    with tempfile.TemporaryDirectory(prefix="hub-lock-") as name:
-        folder = Path(name)
-        for set_name, roots in ROOTS.items():
-            descriptor = folder / "ivy.xml"
-            descriptor.write_text(ivy_descriptor(roots))
-            out = folder / set_name
-            pattern = "[organisation]/[artifact]/[revision].[ext]"
-            run_ivy(
-                java,
-                descriptor,
-                folder / f"cache-{set_name}",
-                out,
-                lambda: None,
-                pattern,
-            )
-            for path in sorted(out.glob("*/*/*.jar")):
-                group, artifact, version = path.parts[-3], path.parts[-2], path.stem
-                content = path.read_bytes()
-                digest = hashlib.sha256(content).hexdigest()
-                jar = Jar(set_name, group, artifact, version, digest, len(content))
-                if all(jar.file_name != other.file_name for other in jars):  # an earlier set has it
-                    jars.append(jar)
+    for set_name, roots in ROOTS.items():
+        for jar in resolve_set(java, set_name, roots):
+            if all(jar.file_name != other.file_name for other in jars):  # an earlier set has it
+                jars.append(jar)
     return jars
 
 

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,13 +46,16 @@ def ensure_jars(
     settings: Settings,
     sets: Sequence[str] = ("kafka", "spark"),
     progress: Progress | None = None,
+    lock: Path | None = None,
 ) -> dict[str, list[Path]]:
-    """The verified jars of each set, fetching into ``settings.cache/jars`` what is missing.
+    """The verified jars of each set, fetching into ``settings.cache/jars`` what is missing. ``lock``: another
+    lock file than the hub's own.
 
     Two processes that ask at once wait for each other. Raises PeerError (HUB-3018) when the fetch fails,
     HubFault (HUB-5010) when a jar's checksum is not the locked one.
     """
-    wanted = of_sets(parse_lock(lock_path().read_text(), str(lock_path())), sets)
+    path = lock or lock_path()
+    wanted = of_sets(parse_lock(path.read_text(), str(path)), sets)
     folder = settings.cache.expanduser().absolute() / "jars"
     folder.mkdir(parents=True, exist_ok=True)
     with _exclusive(folder / ".lock"):
@@ -61,6 +65,29 @@ def ensure_jars(
         for jar in wanted:
             verify(jar, folder / jar.file_name)
     return {name: [folder / jar.file_name for jar in wanted if jar.set == name] for name in sets}
+
+
+def resolve_set(java: Java, set_name: str, roots: Sequence[tuple[str, str, str, bool]]) -> list[Jar]:
+    """Return the jars that (group, artifact, version, with transitive dependencies) resolve to now, with their
+    checksums. Raises PeerError (HUB-3018)."""
+    with tempfile.TemporaryDirectory(prefix="hub-lock-") as name:
+        folder = Path(name)
+        descriptor, out = folder / "ivy.xml", folder / "out"
+        descriptor.write_text(ivy_descriptor(roots))
+        run_ivy(
+            java,
+            descriptor,
+            folder / "cache",
+            out,
+            lambda: None,
+            "[organisation]/[artifact]/[revision].[ext]",
+        )
+        found = []
+        for path in sorted(out.glob("*/*/*.jar")):
+            content = path.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            found.append(Jar(set_name, path.parts[-3], path.parts[-2], path.stem, digest, len(content)))
+        return found
 
 
 def missing_jars(settings: Settings, sets: Sequence[str] = ("kafka", "spark")) -> list[Jar]:

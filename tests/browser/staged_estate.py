@@ -44,6 +44,7 @@ from hub.topics.browse.browse import Browser
 from hub.topics.browse.describe import PartitionFacts, TopicFacts, TopicSetting
 from hub.topics.tree.tree import Slo, TopicSpec
 
+from .staged_connectors import StagedConnectors
 from .staged_hub import SOURCES, VIEW, StagedHub, customers
 from .staged_ledger import StagedLedger, staged
 
@@ -142,6 +143,7 @@ class StagedEstate(StagedHub):
     node: RegistryNode | None = None
     collector: Collector | None = None
     alerts: StagedAlerts = field(default_factory=StagedAlerts)
+    connectors: StagedConnectors = field(default_factory=StagedConnectors)
     health: Health = field(default_factory=Health)
     processes: tuple[Process, ...] = ()
     canary: Mapping[str, Any] | None = None
@@ -169,6 +171,7 @@ class StagedEstate(StagedHub):
             completeness=lambda: self.ledger.known(),
             saved=lambda: [{"name": "big", "doc": "Big spenders", "sql": "SELECT 1"}],
             alerts=self.alerts,
+            connectors=self.connectors,
             bootstrap="127.0.0.1:9092",
             health=lambda: self.health,
             processes=lambda: self.processes,

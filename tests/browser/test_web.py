@@ -43,6 +43,7 @@ PAGES = {
     "runbook": "/alerts/runbooks/lag",
     "mirrors": "/mirrors",
     "connect": "/connect",
+    "connector": "/connect/orders-search?do=restart-failed",
     "latency": "/latency",
     "cluster": "/cluster",
     "settings": f"/topics/{ORDERS}/settings",

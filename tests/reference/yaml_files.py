@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from hub.access.access_yaml import AccessFile
 from hub.alerts.config.alerts_yaml import QueryAlert
+from hub.connectors.connectors_file import ConnectorsFile
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.sql_view import SqlView
 from hub.materializers.golden.cases import GoldenFile
@@ -34,6 +35,7 @@ FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("views/NAME.yaml, SQL view", SqlView, "[SQL views](sql-views.md)"),
     ("views/tests/NAME.yaml", GoldenFile, "[test a view](../how-to/test-a-view.md)"),
     ("mirrors.yaml", MirrorsFile, "[mirrors](mirrors.md)"),
+    ("connectors.yaml", ConnectorsFile, "[manage connectors](../how-to/manage-connectors.md)"),
     ("policies.yaml", PolicyFile, "[policies](policies.md)"),
     ("access.yaml", AccessFile, "[access](access.md)"),
     ("alerts/NAME.yaml", QueryAlert, "[set up alerts](../how-to/set-up-alerts.md)"),

@@ -19,6 +19,8 @@ from hub.alerts.config.alerts_yaml import load_query_alert
 from hub.alerts.config.live_config import LiveAlerts
 from hub.alerts.config.read_entries import read_alerts
 from hub.cli.context import load_settings
+from hub.connectors.connectors_file import load_connectors
+from hub.connectors.rendering import RenderContext, render
 from hub.errors import HubError
 from hub.materializers.definition.load import files_of, load_view
 from hub.materializers.golden.cases import load_golden
@@ -27,6 +29,7 @@ from hub.schema_registry.folder import load as folder
 from hub.schema_registry.policy.policy import explain, load_policies
 from hub.topics.tree import tree
 from hub.topics.tree.live_rules import LiveRules
+from hub.topics.tree.tree import inherited
 
 # How many documents a loader is given; 5,000 take minutes.
 NUMBER = int(os.environ.get("HUB_YAML_DOCUMENTS", "300"))
@@ -117,6 +120,19 @@ mirrors:
     mask: [{topics: ["nyc.**"], fields: [a.b], with: hash, key: "${K}"}]
     schema_ids: rewrite
 """
+CONNECTORS = """
+connectors:
+  crm:
+    kind: postgres-cdc
+    owner: o
+    topics: [crm.**]
+    tasks: 1
+    config: {database.hostname: db, database.password: "${P}", tombstones: true, max.batch.size: 3}
+    secrets: {P: "file:/run/secrets/a.properties:p"}
+    converter: json
+    state: paused
+  out: {class: io.acme.SinkConnector, topics: [crm.*.x], on_error: stop, config: {url: "http://a:${Q}@b"}}
+"""
 ALERTS = """
 link: https://hub.example
 group: {by: [owner, node], wait: 30s, repeat: 4h}
@@ -198,6 +214,14 @@ def _mirrors(path: Path) -> object:
     return [(file.rule(name), each.rewrites, each.selects("nyc.a")) for name, each in file.mirrors.items()]
 
 
+def _connectors(path: Path) -> object:
+    found = load_connectors(path.parent)
+    topics = RenderContext(
+        (), "http://hub", 1, {p: inherited(None, p) for c in found.by_name.values() for p in c.topics}
+    )
+    return [render(name, each, topics) for name, each in found.by_name.items()]
+
+
 def _view(path: Path) -> object:
     return load_view(path), files_of(path)
 
@@ -225,6 +249,7 @@ LOADERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "topics": ("topics.yaml", TOPICS, _topics),
     "policies": ("policies.yaml", POLICIES, _policies),
     "mirrors": ("mirrors.yaml", MIRRORS, _mirrors),
+    "connectors": ("connectors.yaml", CONNECTORS, _connectors),
     "alerts": ("alerts.yaml", ALERTS, _alerts),
     "query alert": ("alerts/x.yaml", QUERY, load_query_alert),
     "access": ("access.yaml", ACCESS, _access),

@@ -292,14 +292,14 @@ def _alerts(settings: Settings) -> Finding:
 
 
 def _connect(settings: Settings) -> Finding:
-    if not settings.connect_urls:
+    if not settings.connect_workers:
         return Finding(
             "connect", CheckResult.off, "no worker of Kafka Connect is named", "connect_urls in hub.yaml"
         )
     from hub.observability.cluster.connect import ConnectState
     from hub.observability.cluster.connect_workers import ask
 
-    heard = [ask(url) for url in settings.connect_urls]
+    heard = [ask(url) for url in settings.connect_workers]
     connectors = {one.name: one for each in heard for one in each}
     failed = sorted(name for name, one in connectors.items() if one.state is ConnectState.FAILED)
     if failed:

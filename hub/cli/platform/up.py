@@ -5,6 +5,7 @@
     kafka ──▶ server ──▶ prepare (the demo's topics and schemas) ──▶ applier ──▶ materializer ──▶ auditor
                                                                           (──▶ mirror, where there is a mirrors.yaml)
                                                                           (──▶ outbox, where hub.yaml has outbox_database)
+                                                                          (──▶ connect, where there is a connectors.yaml)
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import typer
 from hub.cli.context import environment_of, load_settings, open_home, where_to_find
 from hub.cli.terminal.output import download_bar, note
 from hub.config import Settings
+from hub.connectors.plugins import install_plugins
+from hub.connectors.worker import ConnectWorker
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java, make_archive
 from hub.embedded.class_archive import has_archive
 from hub.embedded.kafka_node import answers_api_versions
@@ -104,6 +107,8 @@ def check_machine(settings: Settings) -> None:
     check_port(settings.http_host, settings.http_port, "the hub's server", way_out)
     if settings.embedded_kafka:
         KafkaNode(settings).check_ports()
+    if settings.runs_connect:
+        ConnectWorker(settings).check_ports()
 
 
 def check_kafka(settings: Settings) -> None:
@@ -124,6 +129,8 @@ def fetch_jars(settings: Settings) -> None:
     find_java(settings)
     with download_bar("Fetching Kafka and Spark's connectors") as progress:
         jars = ensure_jars(settings, progress=progress)
+        if settings.runs_connect:
+            install_plugins(settings, progress)
     if not has_archive(settings, jars["spark"]):
         note("Preparing Spark for quick starts (once, about 30 s) ...")
         if not make_archive(settings, jars["spark"]):
@@ -150,7 +157,13 @@ def children(settings: Settings) -> list[Child]:
         [own("mirror run", "mirror")] if (settings.project.expanduser() / "mirrors.yaml").exists() else []
     )
     outbox = [own("outbox relay", "outbox")] if settings.outbox_database else []
-    return [*kafka, server, *views, own("check-conformance", "auditor"), *mirrors, *outbox]
+    worker = ConnectWorker(settings)
+    connect = (
+        [Child("connect", worker.prepare, worker.ready, ready_timeout_s=limit_s)]
+        if settings.runs_connect
+        else []
+    )
+    return [*kafka, server, *views, own("check-conformance", "auditor"), *mirrors, *outbox, *connect]
 
 
 def answers_health(base_url: str) -> bool:
@@ -177,7 +190,8 @@ def up(
 ) -> None:
     """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all.
 
-    Where the project has a mirrors.yaml, a worker of its mirrors too. A Kafka of yours is used, not started, with
+    Where the project has a mirrors.yaml, a worker of its mirrors too, and where it has a connectors.yaml, one of Kafka
+    Connect. A Kafka of yours is used, not started, with
     embedded_kafka: false, bootstrap, and tls and sasl where it wants them, in hub.yaml
     (docs/how-to/connect-a-secured-kafka.md).
 

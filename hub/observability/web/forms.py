@@ -22,7 +22,7 @@ async def posted(request: Request) -> Mapping[str, str]:
     site, origin, host = (request.headers.get(name, "") for name in ("sec-fetch-site", "origin", "host"))
     if not (site == "same-origin" if site else is_of(origin, host)):
         raise CallerError(
-            "this form was not sent from the hub's own page", hint="open /alerts and send it there"
+            "this form was not sent from the hub's own page", hint="open the page and send it there"
         )
     body = b""
     async for part in request.stream():

@@ -57,6 +57,15 @@ OTHER = "other"
 # words to 100 characters, and numbers to 19 digits.
 _MOST_NAME = 249
 _TIME = re.compile(r"-?\d{1,19}", re.ASCII)
+# Headers of Kafka Connect's queues (KIP-298), by the names of the hub's own.
+_CONNECT = "__connect.errors."
+_OF_CONNECT: Mapping[str, str] = {
+    "topic": "topic",
+    "partition": "partition",
+    "offset": "offset",
+    "view": "connector.name",
+    "reason": "exception.message",
+}
 _PREFIXES: Mapping[Kind, str] = {"view": "hub.dlq.", "audit": "hub.quarantine.", "late": "hub.late."}
 _SUFFIXES: Mapping[Kind, str] = {"view": DLQ_SUFFIX, "audit": QUARANTINE_SUFFIX}
 
@@ -100,20 +109,22 @@ def dead_letter_of(record: Record) -> DeadLetter:
         record.value,
         _timestamp_ms(record, kind, header),
         record.timestamp_ms,
-        tuple(each for each in record.headers if not each[0].startswith(prefix)),
+        tuple(each for each in record.headers if not each[0].startswith((prefix, _CONNECT))),
         None if record.value is None else blake2b(record.value, digest_size=16).digest(),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _HubHeaders:
-    """Headers that the hub added to a dead-letter record, as text."""
+    """Headers that the hub, or Kafka Connect, added to a dead-letter record, as text."""
 
     record: Record
     prefix: str
 
     def get(self, name: str) -> str | None:
         found = self.record.header(self.prefix + name)
+        if found is None and name in _OF_CONNECT:
+            found = self.record.header(_CONNECT + _OF_CONNECT[name])
         return None if found is None else found.decode(errors="replace")
 
 

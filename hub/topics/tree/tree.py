@@ -381,6 +381,28 @@ def _load(path: Path, replication_factor: int) -> TopicTree:
     return tree
 
 
+def inherited(path: Path | None, pattern: str, replication_factor: int = 1) -> TopicSpec:
+    """Return the settings of a topic below ``pattern`` that the tree does not name: those of the nodes above.
+
+    Nodes are followed as far as the pattern's labels are written out. ``path`` None: there is no tree. Raises
+    ConfigError.
+    """
+    file = TreeFile(topics={}) if path is None else load_model(path, TreeFile)
+    settings: dict[str, tuple[object, str]] = {
+        "partitions": (1, _ROOT),
+        "replication_factor": (replication_factor, _ROOT),
+        **{key: (value, FILE_DEFAULTS) for key, value in file.defaults.own_settings().items()},
+    }
+    nodes, name = file.topics, ""
+    for label in pattern.split("."):
+        if (node := nodes.get(label)) is None:
+            break
+        name = f"{name}.{label}" if name else label
+        settings |= {key: (value, name) for key, value in node.own_settings().items()}
+        nodes = node.topics
+    return _spec(pattern, TopicNode(), settings, Path())
+
+
 def reserved_for(name: str) -> tuple[str, str] | None:
     """Return (owner of the topic, hint) for a name that no tree may declare; None for any other.
 

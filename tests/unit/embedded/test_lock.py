@@ -47,6 +47,9 @@ def test_the_committed_lock_has_its_sets_at_the_versions_the_adr_names() -> None
     assert {jar.set for jar in jars} == {
         "kafka",
         "spark",
+        "connect",
+        "connect-file",
+        "connect-postgres",
         "registry-client",
         "mirror-maker",
         "old-kafka",

@@ -67,6 +67,8 @@ PAGES = [
     "/connect",
     "/connect?q=orders&state=FAILED",
     "/connect?q=nothing",
+    "/connect/orders-search",
+    "/connect/orders-search?do=restart-failed",
     "/query?sql=SELECT+1",
     "/search",
     "/search?q=order",
@@ -122,6 +124,8 @@ def test_a_page_is_one_document_with_its_twin_at_its_foot(client: TestClient, pa
         ("/lag?state=SLEEPY", 400, "STALLED"),
         ("/topics?page=many", 400, "page"),
         ("/connect?state=SLEEPY", 400, "RUNNING"),
+        ("/connect/none", 404, "does not exist"),
+        ("/connect/crm?do=delete", 404, "restart-failed"),
         ("/latency?stage=thought", 400, "readable"),
     ],
 )

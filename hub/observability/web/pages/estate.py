@@ -21,6 +21,7 @@ from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.overview.overview import BatchSummary, Overview, TopicLine
 from hub.observability.overview.reports import ViewSource
 from hub.observability.web.pages.monitor.completeness import CountedTopics
+from hub.observability.web.pages.monitor.connector import ConnectorDetail
 from hub.observability.web.pages.monitor.mirrors import MirrorFacts
 from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.registry.errors import RequestRefused
@@ -86,6 +87,15 @@ class HasAlerts(Protocol):
         """End a silence. Raises NotFound, Conflict, PeerError."""
 
 
+class HasConnectors(Protocol):
+    """Connectors of Kafka Connect. Each method raises NotFound, CallerError, PeerError."""
+
+    def detail(self, name: str) -> ConnectorDetail: ...
+
+    def act(self, name: str, action: str, by: str) -> ConnectorDetail:
+        """Carry out an action of ``pages.monitor.connector``; return the connector before it."""
+
+
 @dataclass(frozen=True)
 class PageSources:
     """Sources of all pages.
@@ -110,6 +120,7 @@ class PageSources:
     saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     bootstrap: str = ""
     alerts: HasAlerts | None = None
+    connectors: HasConnectors | None = None
     health: Callable[[], Health] = Health
     processes: Callable[[], Sequence[Process]] = tuple
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None

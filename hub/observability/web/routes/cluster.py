@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from urllib.parse import quote
 
-from hub.caller import sees_topic
-from hub.errors import HubError
-from hub.observability.web.pages.estate import PageSources, ask
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from hub.caller import HUB, Action, done_by, may, sees_topic
+from hub.errors import HubError, NotFound
+from hub.observability.web.forms import posted
+from hub.observability.web.pages.estate import HasConnectors, PageSources, ask
 from hub.observability.web.pages.monitor import cluster, connect, mirrors
+from hub.observability.web.pages.monitor.connector import ConnectorPage, connector_page
 from hub.observability.web.routes.page_router import PageRouter, Text
 
 
@@ -52,7 +58,34 @@ def connect_routes(sources: PageSources) -> APIRouter:
         ``state``. The state is UNKNOWN while its workers do not answer; ``of`` is null before the first answer."""
         return connect.connect_page(sources.topics.overview().connect, q.strip(), state, page)
 
+    add_connector(pages, sources)
     return pages.routes
+
+
+def add_connector(pages: PageRouter, sources: PageSources) -> None:
+    """Add the page of one connector, and the target of the forms that operate it."""
+
+    def known() -> HasConnectors:
+        if sources.connectors is None:
+            raise NotFound("no worker of Kafka Connect is named", hint="connect_urls in hub.yaml")
+        return sources.connectors
+
+    @pages.page("/connect/{connector:path}", "monitor/connector.html")
+    def connector_now(request: Request, connector: str, do: Text = "") -> ConnectorPage:
+        """A connector of Kafka Connect: tasks with their traces, topics, a sink's lag, settings without secrets;
+        with ``do`` the steps of an action: pause, resume, restart, restart-failed."""
+        detail = known().detail(connector)
+        return connector_page(detail, sources.lag(), do, may(Action.operate, HUB))
+
+    @pages.routes.post("/connect/{connector:path}/{action}", include_in_schema=False)
+    async def operate(request: Request, connector: str, action: str) -> Response:
+        try:
+            values = await posted(request)
+            by = done_by(values.get("by", "")[:200])
+            await anyio.to_thread.run_sync(known().act, connector, action, by)
+        except HubError as error:
+            return pages.failed(request, error)
+        return Response(status_code=303, headers={"Location": f"/connect/{quote(connector, safe='')}"})
 
 
 def mirror_routes(sources: PageSources) -> APIRouter:

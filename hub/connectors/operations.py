@@ -1,0 +1,90 @@
+"""[shell] Connectors for the web pages: one in detail, and the actions of operators, each with an entry in the audit log.
+
+The audit log is the logger ``hub.audit``: who did what to which connector, and what it was before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub.connectors.connect_client import ConnectClient
+from hub.connectors.connectors_file import Connectors, load_connectors
+from hub.connectors.plan import ActualConnector, redacted, shown
+from hub.errors import CallerError, ConfigError, HubError
+from hub.observability.web.pages.monitor.connector import ConnectorDetail, ConnectorTask, planned
+
+PAGE_S = 5.0
+_LONGEST_TRACE = 20_000
+audit = logging.getLogger("hub.audit")
+
+
+@dataclass(frozen=True)
+class ConnectOperations:
+    """Reads and acts at Connect for people; bounded by ``PAGE_S`` seconds a request."""
+
+    urls: Sequence[str]
+    project: Path
+
+    def detail(self, name: str) -> ConnectorDetail:
+        """Return one connector. Raises NotFound, PeerError, ConfigError without workers."""
+        connect = self._client()
+        return self._detail(connect, connect.connector(name))
+
+    def act(self, name: str, action: str, by: str) -> ConnectorDetail:
+        """Carry out an action whose steps ``planned`` shows. Raises CallerError if there is nothing to do."""
+        connect = self._client()
+        found = connect.connector(name)
+        detail = self._detail(connect, found)
+        if not planned(action, detail).steps:
+            raise CallerError(f'connector "{name}": there is nothing to {action.replace("-", " ")}')
+        match action:
+            case "pause":
+                connect.set_state(name, "paused")
+            case "resume":
+                connect.set_state(name, "running")
+            case _:
+                connect.restart(name, only_failed=action == "restart-failed")
+        audit.info('connector "%s": %s by %s; it was %s', name, action, by or "somebody", found.state)
+        return detail
+
+    def _client(self) -> ConnectClient:
+        return ConnectClient(self.urls, timeout_s=PAGE_S, rebalance_s=0.0)
+
+    def _detail(self, connect: ConnectClient, found: ActualConnector) -> ConnectorDetail:
+        file = self._declared()
+        spec = file.by_name.get(found.name)
+        secrets = [os.environ.get(name, "") for name in file.variables]
+        try:
+            topics = tuple(connect.topics(found.name))
+        except HubError:  # the worker may not track topics (topic.tracking.enable)
+            topics = ()
+        return ConnectorDetail(
+            found.name,
+            found.config.get("connector.class", ""),
+            found.state,
+            found.worker,
+            redacted(found.trace, secrets)[:_LONGEST_TRACE],
+            tuple(
+                ConnectorTask(id, state, found.worker, redacted(trace, secrets)[:_LONGEST_TRACE])
+                for id, state, trace in found.tasks
+            ),
+            tuple((key, _value(key, value)) for key, value in sorted(found.config.items())),
+            topics,
+            "" if spec is None else spec.owner,
+            "" if spec is None else spec.doc,
+            spec is not None,
+        )
+
+    def _declared(self) -> Connectors:
+        try:
+            return load_connectors(self.project)
+        except ConfigError:
+            return Connectors(self.project, {})
+
+
+def _value(key: str, value: str) -> str:
+    return (shown(key, value) or "").strip('"')
