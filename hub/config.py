@@ -27,6 +27,8 @@ from hub.hosts import checked_host
 from hub.security import Sasl, TlsOrNot
 from hub.yaml import load_mapping
 
+# Default of ``slot_wal_mb``, and what Prometheus's rules have.
+SLOT_WAL_MB = 1024
 # The name of the store that serves by key.
 SERVING = "serving"
 _FILE_OF = {"sqlite": "{}.db", "duckdb": "{}.duckdb", "parquet": "{}"}
@@ -285,6 +287,12 @@ class Settings(BaseSettings):
         8083, description="port of the embedded Kafka Connect's REST API, on 127.0.0.1 alone"
     )
     connect_heap_mb: int = Field(512, ge=128, description="Java heap of the embedded Kafka Connect")
+
+    slot_wal_mb: int = Field(
+        SLOT_WAL_MB,
+        ge=1,
+        description="WAL that the replication slot of a Postgres connector may retain before `slot-retains-wal` fires",
+    )
 
     canary: bool = Field(
         False, description="send a record a second per partition of `canary_topic` and tell what became of it"

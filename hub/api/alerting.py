@@ -33,6 +33,7 @@ from hub.completeness.canary.probes import CanaryRouteRow
 from hub.completeness.counts_follower import CountsFollower
 from hub.completeness.objectives import observe_canaries, observe_completeness
 from hub.config import Settings
+from hub.connectors.postgres.slots import observe_slots
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.applying.view_files import ViewFiles
@@ -204,6 +205,7 @@ class AlertSources:
             self.cluster,
             self.cut_off,
             self.connect,
+            self.slots,
             self.mirrored,
             self.probed,
             self.files,
@@ -256,6 +258,9 @@ class AlertSources:
     def connect(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         known = self.measurers.collector.connect()
         return [] if known is None else observe_connect(known, changes)
+
+    def slots(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
+        return [observe_slots(self.measurers.slots.known(), self.settings.slot_wal_mb, changes)]
 
     def cluster(self, changes: RuleChanges, _now_ms: int) -> list[RuleObservations]:
         return observe_cluster(self.measurers.health.known(), changes)

@@ -21,6 +21,8 @@ from hub.api.visibility import VisibleAlerts, VisibleLag, VisibleTopics
 from hub.api.web import HubParts, Measurers, add_pages
 from hub.caller import reads_all
 from hub.config import SERVING, Settings
+from hub.connectors.postgres.slot_watch import SlotWatch
+from hub.connectors.postgres.slots import slot_series
 from hub.kafka import own_cluster
 from hub.kafka.log_dirs import log_dirs
 from hub.materializers.progress import span_counts
@@ -106,9 +108,10 @@ def start_measuring(
     )
     collector.verdict_on = monitor.verdict_on
     latency = LatencyRecorder(collector, monitor, _event_of, settings.latency_replay_s)
-    for each in (collector, health, monitor, latency):
+    slots = SlotWatch(settings.project)
+    for each in (collector, health, monitor, latency, slots):
         opened.enter_context(each.running())
-    return Measurers(monitor, collector, latency, health)
+    return Measurers(monitor, collector, latency, health, slots)
 
 
 def trace_pushes(watcher: Watcher, measurers: Measurers, opened: AsyncExitStack) -> None:
@@ -127,6 +130,7 @@ def all_families(parts: HubParts, measurers: Measurers) -> Iterable[Metric]:
     return (
         *measurers.latency.families(),
         *health_series.families(measurers.health.known()),
+        *slot_series(measurers.slots.known()),
         *verification_metrics.families(records, wall_clock_ms()),
         contact_series.family(parts.contact.known),
         *parts.families(),

@@ -23,6 +23,7 @@ from hub.caller import CALLER, sees_view
 from hub.completeness.counts_follower import NOT_READ, CountsFollower
 from hub.config import Settings
 from hub.connectors.operations import ConnectOperations
+from hub.connectors.postgres.slot_watch import SlotWatch
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster, own_cluster
 from hub.materializers.definition.column_lineage import made_of
@@ -84,6 +85,7 @@ class Measurers:
     collector: Collector
     latency: LatencyRecorder
     health: HealthWatch
+    slots: SlotWatch
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,10 @@ class ConnectorSpec(BaseModel):
 
     kind: str | None = Field(None, description="a short kind; or write `class`")
     class_name: str | None = Field(
-        None, alias="class", description="the connector's Java class, where no kind names it"
+        None,
+        alias="class",
+        pattern=r"^[A-Za-z_$][A-Za-z0-9_$.]{0,249}$",
+        description="the connector's Java class, where no kind names it",
     )
     owner: str = Field("", description="who answers for it")
     doc: str = ""

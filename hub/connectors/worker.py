@@ -43,6 +43,8 @@ FIXED: Mapping[str, str] = {
     "offset.storage.partitions": "3",
     "status.storage.partitions": "1",
     "exactly.once.source.support": "enabled",
+    # Sinks see nothing of a source's transaction that is aborted.
+    "consumer.isolation.level": "read_committed",
     "offset.flush.interval.ms": "5000",
     # A worker alone in its group: whoever joins is the successor of one that was killed, and nobody else comes back.
     "scheduled.rebalance.max.delay.ms": "0",

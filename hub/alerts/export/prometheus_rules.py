@@ -14,6 +14,7 @@ from typing import Any
 
 from hub.alerts.delivery.payloads import runbook_path
 from hub.alerts.model.rules import FEW_FREE, FILE_RULE, AlertRule, Promise, RuleChanges, Severity
+from hub.config import SLOT_WAL_MB
 from hub.kafka.contact.watchdog import CUT_OFF_S
 from hub.topics.tree.tree import TopicSpec
 
@@ -295,6 +296,11 @@ def _connect(rules: RuleWriter) -> Iterable[dict[str, Any]]:
         "connect-unreachable",
         "hub_connect_up == 0",
         "Kafka Connect at {{ $labels.worker }} does not answer: its connectors are not known",
+    )
+    yield rules.write(
+        "slot-retains-wal",
+        f"hub_postgres_slot_retained_bytes > {SLOT_WAL_MB * (1 << 20)}",
+        "slot {{ $labels.slot }} of connector {{ $labels.connector }} retains {{ $value | humanize1024 }}B of WAL",
     )
 
 

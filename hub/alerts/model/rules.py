@@ -140,6 +140,12 @@ RULES: Mapping[str, AlertRule] = {
         _rule("connect-failed", "A connector of Kafka Connect or one of its tasks failed.", kind="health"),
         _rule("connect-unreachable", "A worker of Kafka Connect does not answer.", kind="health"),
         _rule(
+            "slot-retains-wal",
+            "A replication slot of a connector makes its database keep much WAL, or is lost.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule(
             "mirror-trouble",
             "A mirror, or a part of it, stands still and should not, or no worker carries it.",
             Severity.page,

@@ -33,6 +33,7 @@ from hub.completeness.canary.routes import families as of_canaries
 from hub.completeness.canary.runner import Canaries
 from hub.completeness.counts import Holes
 from hub.completeness.counts_follower import series_of
+from hub.connectors.postgres.slots import slot_series
 from hub.errors import NotFound
 from hub.materializers.verification.metrics import families as of_proofs
 from hub.metrics.histogram import edges_with
@@ -87,6 +88,7 @@ def exposition() -> str:
             *of_proofs({}, 0),
             *canaries,
             contact_series.family(()),
+            *slot_series(()),
         ],
     ).decode()
     staged.node.stop()
