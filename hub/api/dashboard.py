@@ -106,7 +106,7 @@ def start_measuring(
         lambda topic: spec.owner if (spec := tree.find(topic)) is not None else "",
         parts.mirrors.readers,
     )
-    collector.verdict_on = monitor.verdict_on
+    collector.watched_on = monitor.watched_on
     latency = LatencyRecorder(collector, monitor, _event_of, settings.latency_replay_s)
     slots = SlotWatch(settings.project)
     for each in (collector, health, monitor, latency, slots):

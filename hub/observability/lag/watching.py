@@ -1,7 +1,7 @@
 """[core] Fold a consumer's readings into the state that is shown.
 
 A worse state is shown after two readings in a row, a better one after four, so that a single outlier changes
-nothing. The first reading is shown at once: a restarted collector is right from the start. UNKNOWN comes
+nothing. Its cause always belongs to the numbers that are shown with it. The first reading is shown at once: a restarted collector is right from the start. UNKNOWN comes
 after two missed readings and ends with the first one.
 """
 
@@ -60,6 +60,26 @@ def watch(
     return _settled(replace(watched, window=window, moves=moves), proposed, now_ms, rules, sure=sure)
 
 
+def presented(
+    watched: WatchedConsumer, reading: LagReading | None, reader: ReaderState, now_ms: int, rules: LagRules
+) -> LagVerdict:
+    """Return the shown state for a reading that is newer than the watched ones and not one of them. Only a
+    cause that contradicts its numbers is replaced: a newer reading does not know for how long nothing moved.
+    """
+    shown = watched.shown
+    if reading is None or (shown.state is not LagState.OK and reading.records):
+        return shown
+    return _kept(shown, judge((*watched.window, reading), watched.moves, reader, now_ms, rules))
+
+
+def _kept(shown: LagVerdict, proposed: LagVerdict) -> LagVerdict:
+    """Return the shown state, which stays, with the cause and the times of the proposal. Deleted records and
+    missing reports remain the cause while these states are shown."""
+    if LagState.UNKNOWN in (shown.state, proposed.state) or shown.state is LagState.LOST:
+        return shown
+    return replace(proposed, state=shown.state)
+
+
 def _settled(
     watched: WatchedConsumer, proposed: LagVerdict, now_ms: int, rules: LagRules, *, sure: bool = False
 ) -> WatchedConsumer:
@@ -76,7 +96,7 @@ def _settled(
     )
     against = watched.against + 1
     if against < needed:
-        return replace(watched, against=against)
+        return replace(watched, shown=_kept(shown, proposed), against=against)
     return replace(watched, shown=proposed, against=0, since_ms=now_ms)
 
 

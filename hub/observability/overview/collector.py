@@ -23,7 +23,8 @@ from hub.observability.cluster.connect import Connect
 from hub.observability.lag.anchors import LIMIT, Ring, is_due, observed
 from hub.observability.lag.consumers import STALE_MS, LagTopicFacts, measure
 from hub.observability.lag.judge import LagRules
-from hub.observability.lag.states import LagReading, LagVerdict
+from hub.observability.lag.states import LagReading
+from hub.observability.lag.watching import WatchedConsumer
 from hub.observability.overview.overview import (
     BatchSummary,
     CutOff,
@@ -86,8 +87,8 @@ class Collector:
     connect: Callable[[], Connect | None] = lambda: None  # from memory
     cut_off: Callable[[], tuple[CutOff, ...]] = tuple  # from memory
     rules: LagRules = field(default_factory=LagRules)
-    # State of a view on a topic, from memory (hub.observability.overview.monitor.Monitor.verdict_on).
-    verdict_on: Callable[[str, str], LagVerdict | None] = lambda _view, _topic: None
+    # A view on a topic under watch, from memory (hub.observability.overview.monitor.Monitor.watched_on).
+    watched_on: Callable[[str, str], WatchedConsumer | None] = lambda _view, _topic: None
     lock: threading.Lock = field(default_factory=threading.Lock)
     polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -308,7 +309,7 @@ class Collector:
                     view_line(
                         report,
                         readings.get(report.view, {}),
-                        self.verdict_on,
+                        self.watched_on,
                         self.rules,
                         now_ms,
                         rows=rows.get(report.view),

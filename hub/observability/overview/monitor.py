@@ -35,7 +35,7 @@ from hub.observability.lag.consumers import (
     row_of,
 )
 from hub.observability.lag.judge import LagRules
-from hub.observability.lag.states import SEVERITY, LagReading, LagState, LagVerdict, ReaderState
+from hub.observability.lag.states import SEVERITY, LagReading, LagState, ReaderState
 from hub.observability.lag.watching import WatchedConsumer, watch
 from hub.observability.overview.collector import Collector
 from hub.observability.overview.consumer_list import ConsumerList, GroupCluster
@@ -104,10 +104,9 @@ class Monitor:
         """Return one row for each consumer and topic, worst first."""
         return self._rows
 
-    def verdict_on(self, view: str, topic: str) -> LagVerdict | None:
-        """Return the shown state of a view on a topic; None while it was not measured yet."""
-        watched = self.watched.get((ConsumerId("view", view), topic))
-        return None if watched is None else watched.shown
+    def watched_on(self, view: str, topic: str) -> WatchedConsumer | None:
+        """Return a view on a topic under watch, with its shown state; None while it was not measured yet."""
+        return self.watched.get((ConsumerId("view", view), topic))
 
     # ---- a round
 

@@ -15,7 +15,7 @@ from hub.observability.lag.consumers import LagRow
 from hub.observability.lag.judge import LagRules
 from hub.observability.lag.rates import STEPS, history, per_second
 from hub.observability.lag.states import SEVERITY, LagReading, LagState, LagVerdict, worst
-from hub.observability.lag.watching import WatchedConsumer, watch
+from hub.observability.lag.watching import WatchedConsumer, presented, watch
 from hub.observability.overview.reports import ViewReport
 
 DLQ_SUFFIX = ".dlq"
@@ -223,23 +223,25 @@ def topic_line(
 def view_line(
     report: ViewReport,
     readings: Mapping[str, LagReading],
-    verdict_on: Callable[[str, str], LagVerdict | None],
+    watched_on: Callable[[str, str], WatchedConsumer | None],
     rules: LagRules,
     now_ms: int,
     *,
     rows: int | None,
     subscribers: int | None,
 ) -> ViewLine:
-    """Return a view's line. ``readings``: its present lag by topic. ``verdict_on``: the state of a view on a
-    topic as the monitor shows it; None: not measured by it yet, so the present lag is judged alone."""
+    """Return a view's line. ``readings``: its present lag by topic. ``watched_on``: a view on a topic as
+    the monitor watches it; None: not measured by it yet, so the present lag is judged alone."""
 
     reader = report.reader
 
     def verdict(topic: str) -> LagVerdict:
         if reader.silent:  # the view itself is shown as unknown now: its lag must not be shown as known
             return LagVerdict(LagState.UNKNOWN, reader.silent)
-        shown = verdict_on(report.view, topic)
-        return shown or watch(WatchedConsumer(), readings.get(topic), reader, now_ms, rules).shown
+        watched, reading = watched_on(report.view, topic), readings.get(topic)
+        if watched is None:
+            return watch(WatchedConsumer(), reading, reader, now_ms, rules).shown
+        return presented(watched, reading, reader, now_ms, rules)
 
     sources = tuple(_source(topic, readings.get(topic), verdict(topic)) for topic in report.topics)
     return ViewLine(

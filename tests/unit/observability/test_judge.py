@@ -13,7 +13,7 @@ from hub.observability.export.objectives import observe_readers
 from hub.observability.lag.consumers import Consumer, ConsumerId, LagRow, row_of
 from hub.observability.lag.judge import LagRules, judge
 from hub.observability.lag.states import LEVEL, SEVERITY, LagReading, LagState, Level, ReaderState
-from hub.observability.lag.watching import WatchedConsumer
+from hub.observability.lag.watching import WatchedConsumer, watch
 from hub.observability.lineage.live_graph import lineage_of
 from hub.observability.overview.mirror_readers import MirrorStatuses
 from hub.observability.overview.overview import view_line
@@ -117,10 +117,12 @@ def shown(state: LagState) -> WatchedConsumer:
 def test_the_overview_lag_lineage_and_alerts_show_one_state(state: LagState) -> None:
     watched = shown(state)
     row = row_of(Consumer(ConsumerId("view", "v"), {"t": {0: 1_000}}), "t", watched, "")
-    line = view_line(REPORT, READINGS, lambda *_: watched.shown, RULES, NOW, rows=1, subscribers=0)
+    line = view_line(REPORT, READINGS, lambda *_: watched, RULES, NOW, rows=1, subscribers=0)
     (edge,) = lineage_of([line], [row], {}).edges
     assert (row.state, line.sources[0].state, edge.state) == (state, state, state)
-    assert line.lag is not None and (line.lag.state, line.lag.cause) == (state, "as judged")
+    # The reading is late: no cause of an earlier reading that was in time stands beside it.
+    cause = "measured once" if state is LagState.OK else "as judged"
+    assert line.lag is not None and line.lag.state == state and cause in line.lag.cause
     known = state is not LagState.UNKNOWN
     assert (row.records is not None, line.lag.records is not None, edge.seconds is not None) == (known,) * 3
     lag, loss = observe_readers([row], {"t": SPEC}, RuleChanges(), measured=True)
@@ -129,6 +131,33 @@ def test_the_overview_lag_lineage_and_alerts_show_one_state(state: LagState) -> 
     assert loss.observations[0].verdict is (
         Verdict.UNKNOWN if not known else Verdict.BAD if losing else Verdict.GOOD
     )
+
+
+def test_a_cause_belongs_to_the_numbers_beside_it() -> None:
+    """The monitor measures every ten seconds, and a state takes several readings to change; the numbers of the
+    overview are a second old. Both once showed "everything is read" beside records that waited.
+    """
+    watched = watch(WatchedConsumer(), reading(0, 0, ago_s=10), ALIVE, NOW - 10_000, RULES)
+    assert watched.shown.cause == "everything is read"
+    for records, waited_s in ((1, 0.4), (500, 30.0)):
+        now = {"t": reading(records, waited_s)}
+        line = view_line(REPORT, now, lambda *_: watched, RULES, NOW, rows=1, subscribers=0)
+        assert (line.sources[0].state, line.sources[0].records) == (LagState.OK, records)
+        assert line.sources[0].cause != "everything is read"
+    late = watch(watched, reading(500, 30.0), ALIVE, NOW, RULES)  # once: the state stays for now
+    assert late.shown.state is LagState.OK and late.shown.cause == "measured once"
+    late = watch(late, reading(500, 30.0), ALIVE, NOW, RULES)
+    assert late.shown.state is LagState.BEHIND
+    done = watch(late, reading(0, 0), ALIVE, NOW, RULES)
+    assert (done.shown.state, done.shown.cause) == (LagState.BEHIND, "everything is read")
+    line = view_line(REPORT, {"t": reading(0, 0)}, lambda *_: late, RULES, NOW, rows=1, subscribers=0)
+    assert (line.sources[0].state, line.sources[0].cause) == (LagState.BEHIND, "everything is read")
+
+
+def test_deleted_records_remain_the_cause_while_they_are_shown() -> None:
+    lost = watch(WatchedConsumer(), reading(9, 3, lost=5), ALIVE, NOW, RULES)
+    after = watch(lost, reading(0, 0), ALIVE, NOW, RULES)
+    assert after.shown.state is LagState.LOST and "5 records were deleted" in after.shown.cause
 
 
 def test_a_view_that_the_monitor_has_not_measured_yet_is_judged_by_the_same_rules() -> None:
@@ -140,7 +169,7 @@ def test_a_view_that_the_monitor_has_not_measured_yet_is_judged_by_the_same_rule
 
 
 def test_a_view_is_not_ok_while_the_end_of_its_topic_is_unknown() -> None:
-    line = view_line(REPORT, {}, lambda *_: shown(LagState.OK).shown, RULES, NOW, rows=1, subscribers=0)
+    line = view_line(REPORT, {}, lambda *_: shown(LagState.OK), RULES, NOW, rows=1, subscribers=0)
     assert line.sources[0].state is LagState.UNKNOWN and line.sources[0].records is None
 
 
@@ -181,7 +210,7 @@ def test_a_lag_row_keeps_the_json_names() -> None:
 
 def test_the_lag_of_a_view_that_is_unknown_is_unknown_before_the_monitor_measures_again() -> None:
     report = replace(REPORT, state="unknown", reason="not heard for 40 s")
-    line = view_line(report, READINGS, lambda *_: shown(LagState.OK).shown, RULES, NOW, rows=1, subscribers=0)
+    line = view_line(report, READINGS, lambda *_: shown(LagState.OK), RULES, NOW, rows=1, subscribers=0)
     assert line.sources[0].records is None
     assert line.lag is not None and (line.lag.state, line.lag.cause) == (
         LagState.UNKNOWN,
