@@ -16,13 +16,15 @@ from hub.schema_registry.compat.resolved_schema import SchemaSource
 from hub.schema_registry.contracts.runner import RUNNER, has_write_rules
 
 SCHEMA_AGE_S = 30.0
+_MISFIT_S = 1.0
 
 
 class EventEncoder:
     """Encoder of events by the latest schema of the subject ``<topic>-value``. Thread safe.
 
-    ``schema_age_s``: a subject's latest version is looked up again after this time, and for each event that
-    does not fit the known one. While the registry is unreachable, the known version stays in use.
+    ``schema_age_s``: a subject's latest version is looked up again after this time, and for an event that does
+    not fit the known one, at most once a second. While the registry is unreachable, the known version stays in
+    use.
 
     ``json_events``: events hold JSON values, so a time is a text such as "2026-01-01T09:00:00Z", as at the gateway.
     Otherwise they hold Python's values.
@@ -35,6 +37,7 @@ class EventEncoder:
         self.schema_age_s = schema_age_s
         self.json_events = json_events
         self._schemas: dict[str, tuple[_Schema, float]] = {}
+        self._misfits: dict[str, tuple[int, float]] = {}
 
     def encoded(self, topic: str, event: Mapping[str, Any]) -> bytes:
         """Encode an event in the wire format. One that does not fit is tried again if a newer version was
@@ -44,7 +47,11 @@ class EventEncoder:
         try:
             return self._encoded(topic, schema, event)
         except CallerError:
+            now_s, before = time.monotonic(), self._misfits.get(topic)
+            if before is not None and before[0] == schema.id and now_s - before[1] < _MISFIT_S:
+                raise
             self.registry.catch_up()
+            self._misfits[topic] = schema.id, now_s
             newer = self._schema(topic, age_s=0.0)
             if newer.id == schema.id:
                 raise

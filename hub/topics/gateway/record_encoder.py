@@ -2,14 +2,15 @@
 
 A request sees one state of the registry: ``RequestEncoder`` looks up each subject once. When a record does
 not fit, another node may have registered a newer version a moment ago. The registry then catches up with its
-log, once per request, and the record is encoded again before it is refused.
+log, and the record is encoded again before it is refused. That happens once per request, and at most once a
+second for the same versions: records that never fit must not keep the registry and Kafka busy.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Lock
 
 from hub.errors import CallerError, NotFound
@@ -25,6 +26,7 @@ from hub.topics.gateway.produce_request import FORMATS, Data, RecordRequest, Unp
 
 _MOST_KNOWN = 2_000
 _MISSING_S = 2.0
+_MISFIT_S = 1.0
 
 
 class GatewaySchemas:
@@ -40,6 +42,7 @@ class GatewaySchemas:
         self._now_s = now_s
         self._lock = Lock()
         self._missing: dict[str, float] = {}
+        self._misfits: dict[frozenset[tuple[str, int | None]], float] = {}
         self._encoders: OrderedDict[int, tuple[Encoder, str]] = OrderedDict()
 
     def latest_id(self, subject: str) -> int | None:
@@ -53,6 +56,21 @@ class GatewaySchemas:
                     self._missing.clear()
                 self._missing[subject] = now_s
         return None if found is None else found.id
+
+    def catch_up(self, latest: Mapping[str, int | None]) -> bool:
+        """Catch up with the registry's log for a record that does not fit the ``latest`` schema ids of its
+        subjects. Returns False without doing so if that was done for the same ids within the last second.
+        Raises PeerError; then the next call tries again.
+        """
+        versions, now_s = frozenset(latest.items()), self._now_s()
+        if now_s - self._misfits.get(versions, float("-inf")) < _MISFIT_S:
+            return False
+        self.registry.catch_up()
+        with self._lock:
+            if len(self._misfits) >= _MOST_KNOWN:
+                self._misfits.clear()
+            self._misfits[versions] = now_s
+        return True
 
     def encoder(self, schema_id: int) -> tuple[Encoder, str]:
         """Return (encoder, schema type). Raises NotFound, CallerError, PeerError."""
@@ -87,10 +105,9 @@ class RequestEncoder:
         try:
             return self._encoded(asked)
         except CallerError:
-            if self._caught_up:
+            if self._caught_up or not self.schemas.catch_up(self._latest):
                 raise
         self._caught_up = True
-        self.schemas.registry.catch_up()
         self._latest.clear()
         return self._encoded(asked)
 

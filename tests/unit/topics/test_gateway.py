@@ -28,6 +28,7 @@ from hub.topics.gateway.produce_request import (
     RecordRequest,
     TooLarge,
 )
+from hub.topics.gateway.producer import Publisher
 from hub.topics.gateway.record_encoder import GatewaySchemas, RequestEncoder
 
 
@@ -140,6 +141,63 @@ def test_a_version_of_another_node_is_used_before_a_record_is_refused() -> None:
         with pytest.raises(CallerError):
             encoder.encoded(record(8))
     assert registry.caught_up == caught_up
+
+
+def test_records_that_never_fit_are_sought_in_the_log_once_a_second() -> None:
+    now = [0.0]
+    registry = Versions({"t-value": 1}, {})
+    schemas = GatewaySchemas(cast(Any, registry), lambda: now[0])
+
+    def refused(requests: int) -> int:
+        before = registry.caught_up
+        for _ in range(requests):
+            with pytest.raises(CallerError):
+                RequestEncoder(schemas, "t", 1, 5).encoded(record("seven"))
+        return registry.caught_up - before
+
+    refused(1)  # it also asks for the subject of keys, which is bounded by itself
+    assert refused(50) == 0
+    now[0] = 1.1
+    assert refused(50) == 1
+    registry.own["t-value"] = 2  # this node reads of a version that fits: it is used at once
+    assert RequestEncoder(schemas, "t", 1, 5).encoded(record("seven"))[1] == 2
+    with pytest.raises(CallerError):  # a misfit of another version is sought by itself
+        RequestEncoder(schemas, "t", 1, 5).encoded(record(7))
+    assert registry.caught_up == 3
+
+
+def test_events_that_never_fit_do_not_ask_the_registry_each_time() -> None:
+    class Latest(Versions):
+        def latest(self, subject: str) -> RegisteredSchema:
+            return RegisteredSchema(self.own[subject], 1, '{"type":"record","name":"R","fields":[]}', "JSON")
+
+        def source(self, schema_id: int) -> SchemaSource:
+            kind = "string" if schema_id == 1 else "integer"
+            return SchemaSource.of("JSON", json.dumps({"properties": {"n": {"type": kind}}}))
+
+    registry = Latest({"t-value": 1}, {})
+    publisher = Publisher(cast(Any, Acknowledged()), cast(Any, registry), schema_age_s=0.0)
+    for _ in range(50):
+        with pytest.raises(CallerError):
+            publisher.publish("t", "k", {"n": 7})
+    assert registry.caught_up == 1
+    registry.own["t-value"] = 2
+    publisher.publish("t", "k", {"n": 7})
+
+
+def test_a_log_that_cannot_be_read_is_asked_again_for_the_next_record() -> None:
+    registry = Versions({"t-value": 1}, {"t-value": 2})
+    schemas = GatewaySchemas(cast(Any, registry), lambda: 0.0)
+    answers = registry.catch_up
+
+    def silent() -> None:
+        raise PeerError("Kafka does not answer")
+
+    registry.catch_up = silent  # type: ignore[method-assign]
+    with pytest.raises(PeerError):
+        RequestEncoder(schemas, "t", 1, 5).encoded(record("seven"))
+    registry.catch_up = answers  # type: ignore[method-assign]
+    assert RequestEncoder(schemas, "t", 1, 5).encoded(record("seven"))[1] == 2
 
 
 def test_the_first_version_of_another_node_is_used() -> None:
