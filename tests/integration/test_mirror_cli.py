@@ -25,6 +25,7 @@ from hub.kafka.protocol.broker_client import EARLIEST, BrokerCluster, ClusterAcc
 from hub.observability.web.pages.monitor.mirrors import mirror
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters.control_state import STATUS_TOPIC
+from hub.topics.tree.apply_lock import one_apply
 
 
 @pytest.fixture
@@ -52,6 +53,10 @@ def test_declare_apply_run_status_verify(world: World) -> None:
     said, _ = world.process("plan", world.name, "-o", "json", ok=2)
     (planned,) = json.loads(said)
     assert any(step.startswith(f"+ topic {chat}  partitions=2") for step in planned["steps"])
+    with one_apply(world.clusters["lon"], "hub topic apply", replication_factor=1):
+        _, refused = world.process("apply", world.name, ok=1)
+        assert "`hub topic apply` of" in refused and "is under way since" in refused
+        assert chat not in world.clusters["lon"].topics()
     _, remarks = world.process("apply", world.name)
     assert f"+ topic {chat}" in remarks
     assert world.json("plan", world.name)[0]["steps"] == []

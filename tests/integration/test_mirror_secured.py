@@ -115,7 +115,8 @@ def test_every_way_in_on_either_side(
     declare(world, sides, ways, token_url, mask=mask)
     (planned,) = world.json("plan", ok=(2,))
     assert planned["refusals"] == [] and len(planned["topics"]) == 3
-    world.process("apply")
+    _, remarks = world.process("apply")
+    assert "! Other applies at lon are not kept apart from this one: " in remarks  # no right on the lock
     world.start_worker()
     world.caught_up({dense: 2_000, tiny: 12, masked: 20})
     found = world.until(lambda each: well(each) and len(each["groups"]) == 1)

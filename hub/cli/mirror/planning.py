@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +24,7 @@ from hub.cli.mirror.context import (
     open_world,
 )
 from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
-from hub.errors import HubError
+from hub.errors import HubError, PeerError
 
 if TYPE_CHECKING:
     from hub.replication.clusters.apply_plan import LinkPlan
@@ -97,34 +98,17 @@ def apply(
     Workers do the same all the time for what comes later.
 
     A refused topic has no steps and is not mirrored; the others are done. Exit code 1 when one is refused or fails.
+    While another apply is under way at a target, this one is refused.
 
     Example: hub mirror apply
     """
-    from hub.replication.clusters.apply_plan import carry_out, make_own, record_rights
-    from hub.replication.planning.plan import Remember
-
     world = open_world(file)
-    done = _rules_from_now(world, names) if from_now else []
-    failed: dict[str, HubError] = {}
-    plans = _plans(world, names)
-    for each in plans:
-        for caution in each.made.cautions:
-            note(str(caution))
-        total = len(each.changes)
-        make_own(each.own, world.clusters)
-        mine = [f"+ topic {step.topic} at {where}" for where, step in each.own]
-        for number, line in enumerate(mine, 1):
-            note(f"[{number}/{total}] {line}")
-
-        def say(step: Any, mine: list[str] = mine, total: int = total) -> None:
-            if not isinstance(step, Remember):
-                mine.append(str(step))
-                note(f"[{len(mine)}/{total}] {step}")
-
-        source, target = world.clusters[each.link.source], world.clusters[each.link.target]
-        record_rights(each, target)
-        failed |= carry_out(each.made.steps, source, target, say)
-        done += mine
+    with _one_apply(world, names) as check:
+        done = _rules_from_now(world, names) if from_now else []
+        failed: dict[str, HubError] = {}
+        plans = _plans(world, names)
+        for each in plans:
+            failed |= _carry_out(each, world, done, check)
     refusals = [refusal for each in plans for refusal in each.made.refusals]
     if output is Output.json:
         refused = [{"topic": r.topic, "reason": r.reason, "hint": r.hint} for r in refusals]
@@ -138,6 +122,70 @@ def apply(
     note(f"{len(done)} changed." if done else "Nothing to change.")
     if refusals or failed:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _carry_out(
+    each: LinkPlan, world: World, done: list[str], check: Callable[[], None]
+) -> dict[str, HubError]:
+    """Carry out the plan of one link, and add a line for each step to ``done``. Returns the topics that
+    failed. ``check`` is called before each step, and raises when another apply took over.
+    """
+    from hub.replication.clusters.apply_plan import carry_out, make_own, record_rights
+    from hub.replication.planning.plan import Remember
+
+    for caution in each.made.cautions:
+        note(str(caution))
+    total = len(each.changes)
+    check()
+    make_own(each.own, world.clusters)
+    mine = [f"+ topic {step.topic} at {where}" for where, step in each.own]
+    for number, line in enumerate(mine, 1):
+        note(f"[{number}/{total}] {line}")
+
+    def say(step: Any) -> None:
+        if not isinstance(step, Remember):
+            mine.append(str(step))
+            note(f"[{len(mine)}/{total}] {step}")
+        check()
+
+    source, target = world.clusters[each.link.source], world.clusters[each.link.target]
+    record_rights(each, target)
+    check()
+    failed = carry_out(each.made.steps, source, target, say)
+    done += mine
+    return failed
+
+
+@contextmanager
+def _one_apply(world: World, names: Sequence[str] | None) -> Iterator[Callable[[], None]]:
+    """Hold the lock of applies of each target. Yields a function that raises Conflict when another apply took
+    over. A target where the mirror's user may not write the lock is not locked, with a message.
+    """
+    from hub.replication.clusters.clusters import REFUSED, default_replicas
+    from hub.topics.tree.apply_lock import one_apply
+
+    held = []
+    with ExitStack() as opened:
+        for name in sorted({link.target for link in world.chosen(names)}):
+            kafka = world.clusters[name].kafka
+            lock = one_apply(
+                kafka,
+                "hub mirror apply",
+                replication_factor=default_replicas(world.clusters[name]),
+                say=note,
+            )
+            try:
+                held.append(opened.enter_context(lock))
+            except PeerError as error:
+                if error.code != REFUSED:
+                    raise
+                note(f"! Other applies at {name} are not kept apart from this one: {error.message}")
+
+        def check() -> None:
+            for hold in held:
+                hold.check()
+
+        yield check
 
 
 def _rules_from_now(world: World, names: Sequence[str] | None) -> list[str]:

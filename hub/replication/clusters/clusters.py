@@ -271,11 +271,15 @@ def rule_of(acl: Acl) -> AccessRule:
 
 def own_topics(reached: ClusterHandle, names: Sequence[str] = tuple(_OWN)) -> list[CreateTargetTopic]:
     """Return the steps that create those of the mirrors' own topics that the cluster lacks."""
-    there = reached.kafka.topics()
-    replicas = min(_MOST_REPLICAS, len(reached.kafka.brokers()))
+    there, replicas = reached.kafka.topics(), default_replicas(reached)
     return [
         CreateTargetTopic(name, _OWN[name][0], replicas, _OWN[name][1]) for name in names if name not in there
     ]
+
+
+def default_replicas(reached: ClusterHandle) -> int:
+    """Return the replication factor of the hub's own topics in a cluster."""
+    return min(_MOST_REPLICAS, len(reached.kafka.brokers()))
 
 
 def keep_short(reached: ClusterHandle) -> None:

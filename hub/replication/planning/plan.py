@@ -528,32 +528,34 @@ class _TopicSides:
                 "it was deleted and made again at the source",
                 "say `on_recreate: continue` to append the new topic's records, or drop the copy and start anew",
             )
-        for mark in self.marks:
-            if mark.generation != newest:
-                continue
-            if there is None and not mark.target_topic_id and not mark.target_next:
-                continue  # nothing was mirrored: see operations/never_mirrored.py
-            if there is None:
-                yield _refusal(
-                    self.name,
-                    "the target's topic is gone, but there is a checkpoint",
-                    "`hub mirror drop` forgets the checkpoint, then it is mirrored from its start",
-                )
-                return
-            if mark.target_topic_id and mark.target_topic_id != there.topic_id:
-                yield _refusal(
-                    self.name,
-                    "the target's topic was deleted and made again since the last checkpoint",
-                    "`hub mirror drop` forgets the checkpoint, then it is mirrored from its start",
-                )
-                return
-            end = self.target.ends.offsets.get(TopicPartition(self.name, mark.partition))
-            if end is not None and end < mark.target_next:
-                yield _refusal(
-                    self.name,
-                    f"partition {mark.partition} ends at {end} at the target, but {mark.target_next} were written",
-                    "the target lost records it had acknowledged: `hub mirror verify` says which",
-                )
+        refused = [self._other_copy(mark) for mark in self.marks if mark.generation == newest]
+        yield from dict.fromkeys(each for each in refused if each is not None)
+
+    def _other_copy(self, mark: Checkpoint) -> TreeRefusal | None:
+        """Return why the target's topic is not the copy of a checkpoint."""
+        there, again = (
+            self.there,
+            "`hub mirror drop` forgets the checkpoint, then it is mirrored from its start",
+        )
+        if there is None:
+            # Without an id and an offset, nothing was mirrored: see operations/never_mirrored.py.
+            if not mark.target_topic_id and not mark.target_next:
+                return None
+            return _refusal(self.name, "the target's topic is gone, but there is a checkpoint", again)
+        if mark.target_topic_id and mark.target_topic_id != there.topic_id:
+            return _refusal(
+                self.name,
+                "the target's topic was deleted and made again since the last checkpoint",
+                again,
+            )
+        end = self.target.ends.offsets.get(TopicPartition(self.name, mark.partition))
+        if end is None or end >= mark.target_next:
+            return None
+        return _refusal(
+            self.name,
+            f"partition {mark.partition} ends at {end} at the target, but {mark.target_next} were written",
+            "the target lost records it had acknowledged: `hub mirror verify` says which",
+        )
 
     def _limits(self, there: TopicDescription) -> Iterator[TreeRefusal]:
         """Refuse limits that a person set at the target and that the source's records would exceed."""
