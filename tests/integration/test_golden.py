@@ -387,18 +387,25 @@ fields: {op: c.op}
     (tmp_path / "views" / "by_group.yaml").write_text("""
 view: by_group
 sources: {o: {topic: o}}
-sql: SELECT g, sum(amt) AS total, count(*) AS n FROM o GROUP BY g
+sql: SELECT g, sum(amt) AS total, count(*) AS n, min(amt + 1) AS more, max(-2 - amt) AS less, min(amt * 2) AS twice FROM o GROUP BY g
+""")
+    (tmp_path / "views" / "each.yaml").write_text("""
+view: each
+sources: {o: {topic: o}}
+key: id
+sql: SELECT coalesce(id, 'none') AS id, amt + 1 AS more, -2 - amt AS less, amt * 2 AS twice FROM o
 """)
     (tmp_path / "views" / "by_group_d.yaml").write_text("""
 view: by_group_d
 sources: {o: {topic: o}}
-sql: SELECT g, sum(amt) AS total, count(*) AS n FROM o GROUP BY g HAVING count(*) > 0
+sql: SELECT g, sum(amt) AS total, count(*) AS n, min(amt + 1) AS more, max(-2 - amt) AS less, min(amt * 2) AS twice FROM o GROUP BY g HAVING count(*) > 0
 """)
     order = {"type": "record", "name": "O", "fields": [
         {"name": "id", "type": ["null", "string"]}, {"name": "g", "type": "string"}, {"name": "amt", "type": "long"}]}  # fmt: skip
     change = {"type": "record", "name": "C", "fields": [{"name": "id", "type": "string"}, {"name": "op", "type": "string"}]}  # fmt: skip
     schemas = {
         "totals": {"o": order, "p": order}, "customers": {"c": change}, "changes": {"c": change}, "names": {"c": change}, "by_group": {"o": order}, "by_group_d": {"o": order},
+        "each": {"o": order},
     }  # fmt: skip
     runs = GoldenRunner(spark_session, {each.name: each for each in load_views(tmp_path)}, schemas, tmp_path)
 
@@ -424,6 +431,15 @@ sql: SELECT g, sum(amt) AS total, count(*) AS n FROM o GROUP BY g HAVING count(*
             "a": (25, 4),
             "b": (None, 2),
         }
+        assert {key: (row["more"], row["less"], row["twice"]) for key, row in totals.rows.items()} == {
+            "a": (6, -7, 10),
+            "b": (2, -3, 2),
+        }
+    live = [{**each, "value": {**each["value"], "id": str(n)}} for n, each in enumerate(live)]
+    alone = runs.run("each", Case.model_validate({"events": live, "rows": {}})).rows.values()
+    assert {(row["more"], row["less"], row["twice"]) for row in alone} == {
+        (6, -7, 10), (8, -9, 14), (9, -10, 16), (None, None, None), (2, -3, 2),
+    }  # fmt: skip
 
     def changed(key: str, op: str | None, record_key: str | None = None) -> dict[str, Any]:
         value = None if op is None else {"id": key, "op": op}

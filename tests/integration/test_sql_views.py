@@ -161,7 +161,7 @@ def test_stateless_rows_nested_exploded_enriched_and_bad_events(shop: Shop, pipe
         "large",
         {"o": orders},
         "SELECT order_id, address.city AS city, cents / 100 AS euros, size(items) AS n -- the large ones\n"
-        "FROM o WHERE cents >= 5000",
+        ", cents * 9000000000000000 AS beyond FROM o WHERE cents >= 5000",
         ["order_id"],
     )
     lines = shop.declare(
@@ -203,6 +203,7 @@ def test_stateless_rows_nested_exploded_enriched_and_bad_events(shop: Shop, pipe
             "city": e["address"]["city"],
             "euros": e["cents"] / 100,
             "n": len(e["items"]),
+            "beyond": None,  # it does not wrap
         }
         for e in events
         if e["cents"] >= 5000

@@ -66,8 +66,8 @@ _SQL_TYPES: Mapping[Kind, str] = {
 # Version of the rules that give a view's file its meaning. It is noted with a version's checkpoint, and the
 # version keeps the rules that it began with. 0: an event whose unique_by is null counts nowhere; sums and
 # arithmetic of whole numbers wrap; tombstones may leave a row of nulls. 1: such an event counts by itself; a
-# result beyond BIGINT is null; a row of nulls is deleted.
-RULES = 1
+# result beyond BIGINT is null; a row of nulls is deleted. 2: so is that of `+`, `-` and `*` in a SQL view.
+RULES = 2
 
 # Least number of fraction digits that a sum of decimals keeps.
 _SCALE = 9

@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parser import Parser
 
 from hub.errors import ConfigError
 from hub.materializers.definition.sql_view import SqlView
@@ -49,12 +50,14 @@ def start_of(node: exp.Expr | Token | None) -> int | None:
     return min(starts, default=None)
 
 
-def trees_of(sql: str) -> list[exp.Expr]:
-    """Parse the statements of a text in Spark SQL. Raises SqlglotError."""
-    return _trees(SPARK.tokenize(sql), sql)
+def trees_of(sql: str, parser: Parser | None = None) -> list[exp.Expr]:
+    """Parse the statements of a text in Spark SQL, with a parser of the caller's if given. Raises
+    SqlglotError.
+    """
+    return _trees(SPARK.tokenize(sql), sql, parser)
 
 
-def _trees(tokens: list[Token], sql: str) -> list[exp.Expr]:
+def _trees(tokens: list[Token], sql: str, parser: Parser | None = None) -> list[exp.Expr]:
     """Parse the statements of a text that has these tokens. Raises SqlglotError.
 
     All parsing goes through here: sqlglot by itself takes ``GROUP BY window(…)`` for the clause ``WINDOW w AS
@@ -63,7 +66,7 @@ def _trees(tokens: list[Token], sql: str) -> list[exp.Expr]:
     for token, following in pairwise(tokens):
         if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
             token.token_type = TokenType.VAR
-    return [tree for tree in SPARK.parser().parse(tokens, sql) if tree is not None]
+    return [tree for tree in (parser or SPARK.parser()).parse(tokens, sql) if tree is not None]
 
 
 def parsed_select(view: SqlView) -> tuple[list[Token], exp.Query]:

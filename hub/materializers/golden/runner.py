@@ -37,7 +37,7 @@ from hub.materializers.golden.frames import (
     write_batches,
 )
 from hub.materializers.golden.values import Encode, encoder_of
-from hub.materializers.planning import exact_sums
+from hub.materializers.planning import exact_numbers
 from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.classify import classify
 from hub.materializers.spark import dataframes, delta_stream, sql_rows, sql_stream
@@ -149,7 +149,7 @@ class GoldenRunner:
             schema = spark.row_schema(self._own(view), compiled, inputs)
             return PreparedView(view, inputs, compiled, schema, encoders)
         query = checked(view, latest)
-        found = exact_sums.of_classified(classify(query))
+        found = exact_numbers.of_classified(classify(query))
         inputs = sql_stream.inputs_of(
             query,
             {name: ((view.sources[name].topic,), numbered[name], latest[name]) for name in view.sources},
@@ -330,7 +330,7 @@ class GoldenRunner:
                     typed[given.name], given.source, table, many_topics
                 )
                 delta_stream.standing(typed[given.name], table).createOrReplaceTempView(given.name)
-        frame = own.sql(exact_sums.exact(view.sql))
+        frame = own.sql(exact_numbers.exact(view.sql))
         found = frame.select(*key_and_row(frame, how)).collect()
         rows = {row["_key"]: row["_row"] for row in found}
         return outcome_of(tuple(how.query.columns), rows, dead_events(typed, events))

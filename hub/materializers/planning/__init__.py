@@ -3,7 +3,8 @@
 ``classify.py`` picks the cheapest engine that can: stateless, aggregate, session, join, or incremental. It looks at
 the query (``query_shapes.py``, ``join_shapes.py``, ``select_parts.py``), its key (``row_keys.py``) and the columns that
 the hub adds (``row_versions.py``); ``classified.py`` has the result as values. ``real_time.py``
-checks what Spark's real-time mode supports. ``exact_sums.py`` rewrites sums so that they give null instead of wrapping.
+checks what Spark's real-time mode supports. ``exact_numbers.py`` rewrites sums and arithmetic so that they give null
+instead of wrapping.
 
 The incremental engine: ``delta_planner.py`` derives which rows a change can touch and which input rows they need,
 ``delta/`` reads SQL as relations and pushes

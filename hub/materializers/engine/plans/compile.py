@@ -17,7 +17,7 @@ from hub.materializers.engine.parts import EngineParts
 from hub.materializers.engine.plans.fingerprints import entity_fingerprint, sql_fingerprint, with_functions
 from hub.materializers.engine.plans.source_schemas import SchemaReader
 from hub.materializers.engine.plans.topics import ensure_topic
-from hub.materializers.planning import exact_sums
+from hub.materializers.planning import exact_numbers
 from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.classify import classify
 from hub.materializers.planning.delta_plan import DeltaPlan
@@ -105,13 +105,13 @@ class ViewCompiler:
         found = self._schemas.of_view(view, topics, pinned)
         query = checked(view, {name: latest for name, (_, _, latest) in found.items()})
         classified, inputs = classify(query), sql_stream.inputs_of(query, found)
-        classified = exact_sums.of_classified(classified) if rules else classified
+        classified = exact_numbers.of_classified(classified, rules)
         if view.mode == "realtime":
             _check_realtime(view, inputs)
         delta: DeltaPlan | None = None
         if not classified.native:
             delta, schema = delta_stream.planned(self.session, view, classified, inputs)
-            delta = exact_sums.of_plan(delta) if rules else delta
+            delta = exact_numbers.of_plan(delta, rules)
         fingerprint = with_functions(sql_fingerprint(classified, inputs, delta, rules), view)
         if delta is None:
             schema = self._cached_schema(

@@ -14,7 +14,7 @@ from hub.materializers.definition.entity_plan import EntityPlan
 from hub.materializers.definition.entity_view import View
 from hub.materializers.definition.python_functions import digest
 from hub.materializers.definition.sql_view import SqlSource, SqlView
-from hub.materializers.planning import delta_inputs, exact_sums
+from hub.materializers.planning import delta_inputs, exact_numbers
 from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.spark.dataframes import Input
@@ -71,8 +71,8 @@ def sql_fingerprint(
         for name, source in view.sources.items()
     }
     body: list[Any] = [tokens, sources, classified.key, used]
-    if rules and exact_sums.has_sums(classified):
-        body.append(rules)
+    if made_by := exact_numbers.rules_of(view.sql, rules):
+        body.append(made_by)
     if resolved := _resolved_columns(inputs):
         body.append(resolved)
     if delta is not None:
