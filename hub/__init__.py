@@ -17,3 +17,23 @@ Packages import downwards only::
     record metrics tracing caller csv_cells    values and small tools that every package may use
     errors                                 [core] the one error tree
 """
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command line. Exit code 1, with the way out, where packages of the server are missing."""
+    import sys
+
+    try:
+        from hub.cli import main as run
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "hub":
+            raise
+        print(
+            f"Error: the command line needs the package {error.name}, which is not installed\n"
+            "Hint: pip install 'event-hub[all]'; without extras only the Python client is installed",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    run()

@@ -20,11 +20,15 @@ UV = ROOT / ".cache/uv/bin/uv"
 Run = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 
+def uv() -> str:
+    """Path of the installer that ``./run`` fetched, else the one on the path."""
+    return str(UV) if UV.is_file() else "uv"
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the programs of an environment that has the wheel and its locked packages, nothing of this checkout."""
     folder = tmp_path_factory.mktemp("installed")
-    (uv,) = [str(each) for each in (UV, ROOT / ".cache/uv/uv") if each.is_file()][:1] or ["uv"]
     dist, venv = folder / "dist", folder / "venv"
     locks = [word for name in ("runtime", "java") for word in ("-r", str(ROOT / f"locks/{name}.txt"))]
     for arguments in (
@@ -32,11 +36,44 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("venv", "--python", sys.executable, str(venv)),
         ("pip", "install", "--python", f"{venv}/bin/python", "--require-hashes", *locks),
     ):
-        subprocess.run([uv, *arguments, "--quiet"], check=True, timeout=patient(600))
+        subprocess.run([uv(), *arguments, "--quiet"], check=True, timeout=patient(600))
     (wheel,) = dist.glob("*.whl")
-    install = [uv, "pip", "install", "--quiet", "--python", f"{venv}/bin/python", "--no-deps", str(wheel)]
+    install = [uv(), "pip", "install", "--quiet", "--python", f"{venv}/bin/python", "--no-deps", str(wheel)]
     subprocess.run(install, check=True, timeout=patient(60))
     return venv / "bin"
+
+
+def test_the_client_alone_is_small_and_the_command_line_names_what_is_missing(
+    installed: Path, tmp_path: Path
+) -> None:
+    (wheel,) = (installed.parents[1] / "dist").glob("*.whl")
+    constraints = tmp_path / "constraints.txt"
+    locked = (ROOT / "locks/runtime.txt").read_text()
+    constraints.write_text("\n".join(re.findall(r"^[a-z0-9-]+==[^ ;\\\n]+", locked, re.MULTILINE)))
+    venv = tmp_path / "venv"
+    for arguments in (
+        ("venv", "--python", sys.executable, str(venv)),
+        ("pip", "install", "--python", f"{venv}/bin/python", "-c", str(constraints), str(wheel)),
+    ):
+        subprocess.run([uv(), *arguments, "--quiet"], check=True, timeout=patient(120))
+    packages = venv / f"lib/python3.{sys.version_info.minor}/site-packages"
+    mb = (
+        sum(each.stat().st_size for each in packages.rglob("*") if each.suffix != ".pyc" and each.is_file())
+        / 1e6
+    )
+    assert mb < 20, sorted(each.name for each in packages.iterdir())
+    client = [
+        f"{venv}/bin/python",
+        "-c",
+        "from hub.client import Hub; Hub('http://127.0.0.1:9', retry=False).get('v', 'k')",
+    ]
+    refused = subprocess.run(client, capture_output=True, text=True, timeout=patient(60), check=False)
+    assert "does not answer" in refused.stderr or "PeerError" in refused.stderr, refused.stderr
+    command = subprocess.run(
+        [f"{venv}/bin/hub", "status"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert command.returncode == 1
+    assert "event-hub[all]" in command.stderr
 
 
 @pytest.fixture
