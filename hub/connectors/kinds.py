@@ -118,3 +118,20 @@ def plugin_of(class_name: str) -> str | None:
     """Return the coordinates by which a class of a short kind is added; None if unknown or with the hub."""
     found = (each.plugin for each in KINDS.values() if each.class_name == class_name and each.plugin)
     return next(found, None)
+
+
+def system_of(class_name: str, config: Mapping[str, object]) -> str:
+    """Return a name of the external system at a connector's other end, without credentials: for the lineage.
+
+    >>> system_of("io.acme.Sink", {"connection.url": "jdbc:postgresql://u:p@db:5432/crm?x=1"}), system_of("a.FooSink", {})
+    ('db:5432/crm', 'FooSink')
+    """
+    if "database.hostname" in config:
+        return f"{config['database.hostname']}/{config.get('database.dbname', '')}".rstrip("/")
+    for key in ("connection.url", "http.url", "url"):
+        if (found := re.search(r"://(?:[^/@\s]*@)?([^?\s]+)", str(config.get(key, "")))) is not None:
+            return found[1].rstrip("/")
+    for key in ("file", "aws.s3.bucket.name", "s3.bucket.name"):
+        if key in config:
+            return str(config[key])
+    return class_name.rpartition(".")[2]

@@ -13,9 +13,13 @@ from pathlib import Path
 
 from hub.connectors.connect_client import ConnectClient
 from hub.connectors.connectors_file import Connectors, load_connectors
+from hub.connectors.kinds import system_of
 from hub.connectors.plan import ActualConnector, redacted, shown
+from hub.connectors.rendering import covers
 from hub.errors import CallerError, ConfigError, HubError
+from hub.observability.lineage.live_graph import ConnectorFlow
 from hub.observability.web.pages.monitor.connector import ConnectorDetail, ConnectorTask, planned
+from hub.topics.dead_letters.record_format import kind_of
 
 PAGE_S = 5.0
 _LONGEST_TRACE = 20_000
@@ -50,6 +54,19 @@ class ConnectOperations:
                 connect.restart(name, only_failed=action == "restart-failed")
         audit.info('connector "%s": %s by %s; it was %s', name, action, by or "somebody", found.state)
         return detail
+
+    def flows(self, topics: Sequence[str]) -> Sequence[ConnectorFlow]:
+        """Return the declared connectors with their topics and systems, from the file alone."""
+        return [
+            ConnectorFlow(
+                name,
+                spec.direction == "source",
+                system_of(spec.java_class, spec.config),
+                tuple(each for each in topics if covers(spec.topics, each) and kind_of(each) is None),
+                spec.owner,
+            )
+            for name, spec in self._declared().by_name.items()
+        ]
 
     def _client(self) -> ConnectClient:
         return ConnectClient(self.urls, timeout_s=PAGE_S, rebalance_s=0.0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hub.errors import CallerError, NotFound
+from hub.observability.lineage.live_graph import ConnectorFlow
 from hub.observability.web.pages.monitor.connector import ConnectorDetail, ConnectorTask, planned
 
 TRACE = "org.apache.kafka.connect.errors.ConnectException: <b>no</b> index\n\tat a.B.c(B.java:1)"
@@ -46,6 +48,10 @@ class StagedConnectors:
         if name not in self.known:
             raise NotFound(f'connector "{name}" does not exist')
         return self.known[name]
+
+    def flows(self, topics: Sequence[str]) -> Sequence[ConnectorFlow]:
+        there = tuple(each for each in topics if each == "shop.orders")
+        return [ConnectorFlow("orders-search", False, "search:9200", there, "web")]
 
     def act(self, name: str, action: str, by: str) -> ConnectorDetail:
         before = self.detail(name)

@@ -33,7 +33,7 @@ def lineage(
     of: Annotated[
         str,
         typer.Argument(
-            help="A topic, view, store, mirror or group; its id (view:NAME) where names are shared."
+            help="A topic, view, store, mirror, connector or group; its id (view:NAME) where names are shared."
         ),
     ] = "",
     steps: Annotated[int, typer.Option("--steps", min=1, max=9, help="So many steps each way.")] = 3,

@@ -1,4 +1,4 @@
-"""[core] Graph of topics, mirrors, views, stores and readers, with the live lag on each edge.
+"""[core] Graph of topics, mirrors, views, stores, connectors and readers, with the live lag on each edge.
 
 A topic of another cluster has the cluster's name after an @; a mirror is one node per topic, since each topic
 has its own lag. ``why_late`` walks upstream from a node along the slowest path and names its slowest hop.
@@ -13,7 +13,7 @@ from functools import cached_property
 
 from hub.errors import CallerError, NotFound, nearest
 
-KINDS = ("topic", "mirror", "view", "store", "group")
+KINDS = ("system", "connector", "topic", "mirror", "view", "store", "group")
 _NAMED = 10
 
 

@@ -32,18 +32,39 @@ class ViewStorage:
     stores: Sequence[Mapping[str, object]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectorFlow:
+    """A declared connector: the topics that it writes (``source``) or reads, and the external system at its other end."""
+
+    name: str
+    source: bool
+    system: str
+    topics: tuple[str, ...]
+    owner: str = ""
+
+    @property
+    def group(self) -> str:
+        """Consumer group of a sink, as Kafka Connect names it."""
+        return f"connect-{self.name}"
+
+
 def lineage_of(
     views: Iterable[ViewLine],
-    rows: Iterable[LagRow],
+    rows: Sequence[LagRow],
     kept: Mapping[str, ViewStorage],
     mirrored: MirrorStatuses | None = None,
     now_ms: int = 0,
+    flows: Sequence[ConnectorFlow] = (),
 ) -> Lineage:
-    """Return the graph of this moment. ``rows``: all measured readers. ``kept``: storage by view."""
-    measured = list(rows)
+    """Return the graph of this moment. ``rows``: all measured readers. ``kept``: storage by view. A sink among
+    ``flows`` takes the place of its consumer group."""
+    sinks = {flow.group for flow in flows if not flow.source}
+    reads = {(row.name, row.topic): row for row in rows if row.kind == "group" and row.name in sinks}
+    measured = [row for row in rows if row.kind != "group" or row.name not in sinks]
     graph = _Builder()
     graph.add_views(views, kept, {row.name: row for row in measured if row.kind == "applier"})
     graph.add_groups(row for row in measured if row.kind == "group")
+    graph.add_connectors(flows, reads)
     if mirrored is not None:
         carried = {(row.name, row.topic): row for row in measured if row.kind == "mirror"}
         graph.add_mirrors(mirrored, carried, now_ms)
@@ -93,6 +114,26 @@ class _Builder:
             if row.topic is not None:
                 group = self.put("group", row.name, row.owner)
                 self.join(_read(self.put("topic", row.topic), group, row))
+
+    def add_connectors(
+        self, flows: Iterable[ConnectorFlow], reads: Mapping[tuple[str, str | None], LagRow]
+    ) -> None:
+        """Add connectors between their topics and external systems. The lag of a source is not known."""
+        for flow in flows:
+            connector, system = self.put("connector", flow.name, flow.owner), self.put("system", flow.system)
+            if flow.source:
+                why = "how late a source is, Kafka Connect does not tell"
+                self.join(LineageEdge(system, connector, False, "UNKNOWN", why))
+            else:
+                self.join(LineageEdge(connector, system, write=True))
+            for name in flow.topics:
+                topic, row = self.put("topic", name), reads.get((flow.group, name))
+                if flow.source:
+                    self.join(LineageEdge(connector, topic, write=True))
+                elif row is not None:
+                    self.join(_read(topic, connector, row))
+                else:
+                    self.join(LineageEdge(topic, connector, False, "UNKNOWN", "it has not read yet"))
 
     def add_mirrors(
         self, mirrored: MirrorStatuses, measured: Mapping[tuple[str, str | None], LagRow], now_ms: int

@@ -15,7 +15,7 @@ from hub.errors import CallerError, NotFound
 from hub.observability.lag.states import LagState
 from hub.observability.lineage.drawing import drawn
 from hub.observability.lineage.graph import Lineage, LineageEdge, LineageNode
-from hub.observability.lineage.live_graph import ViewStorage, lineage_of
+from hub.observability.lineage.live_graph import ConnectorFlow, ViewStorage, lineage_of
 from hub.observability.lineage.open_lineage import open_lineage
 from hub.observability.overview.mirror_readers import MirrorStatuses
 from hub.observability.overview.overview import SourceLag, ViewLine
@@ -330,3 +330,32 @@ def test_a_line_of_the_table_has_dashes_for_what_is_not_known() -> None:
     }
     assert line(read)["lag"] == "–" and line(read)["state"] == "UNKNOWN"
     assert line({**read, "write": True})["lag"] == ""
+
+
+def test_connectors_stand_between_topics_and_systems() -> None:
+    """A sink takes the place of its consumer group, with the group's lag; a source's lag is unknown, not zero."""
+    flows = [
+        ConnectorFlow("crm", True, "db/crm", ("crm.orders",), "crm-team"),
+        ConnectorFlow("search", False, "search:9200", ("crm.orders", "crm.new")),
+    ]
+    rows = [
+        lag_row("connect-search", "crm.orders", "BEHIND", seconds=40.0),
+        lag_row("connect-other", "x", "OK"),
+    ]
+    graph = lineage_of([], rows, {}, flows=flows)
+    edges = {(edge.source, edge.target): (edge.seconds, edge.state, edge.write) for edge in graph.edges}
+    assert edges == {
+        ("system:db/crm", "connector:crm"): (None, "UNKNOWN", False),
+        ("connector:crm", "topic:crm.orders"): (None, None, True),
+        ("topic:crm.orders", "connector:search"): (40.0, "BEHIND", False),
+        ("topic:crm.new", "connector:search"): (None, "UNKNOWN", False),
+        ("connector:search", "system:search:9200"): (None, None, True),
+        ("topic:x", "group:connect-other"): (41.0, "OK", False),
+    }
+    late = graph.why_late("system:search:9200")
+    assert late.seconds == 40.0 and [edge.source for edge in late.unknown] == [
+        "system:db/crm",
+        "topic:crm.new",
+    ]
+    assert home_of(graph.nodes["connector:crm"]) == "/connect/crm"
+    assert drawn(graph).boxes

@@ -9,13 +9,13 @@ from typing import Any, Protocol, TypeVar
 from hub.alerts.model.alert_state import Silence
 from hub.alerts.model.matching import Matchers
 from hub.alerts.snapshot import AlertSnapshot as KnownAlerts
-from hub.caller import sees_schema, sees_subject
+from hub.caller import HUB, Action, may, sees_schema, sees_subject
 from hub.errors import HubError, NotFound, PeerError
 from hub.observability.cluster.health import Health
 from hub.observability.cluster.processes import Process
 from hub.observability.lag.consumers import LagRow
 from hub.observability.latency.latency import LatencyRow
-from hub.observability.lineage.live_graph import ViewStorage
+from hub.observability.lineage.live_graph import ConnectorFlow, ViewStorage
 from hub.observability.lineage.open_lineage import Columns
 from hub.observability.overview.collector import wall_clock_ms
 from hub.observability.overview.overview import BatchSummary, Overview, TopicLine
@@ -92,6 +92,9 @@ class HasConnectors(Protocol):
 
     def detail(self, name: str) -> ConnectorDetail: ...
 
+    def flows(self, topics: Sequence[str]) -> Sequence[ConnectorFlow]:
+        """Return the declared connectors with those of ``topics`` that each writes or reads."""
+
     def act(self, name: str, action: str, by: str) -> ConnectorDetail:
         """Carry out an action of ``pages.monitor.connector``; return the connector before it."""
 
@@ -126,6 +129,12 @@ class PageSources:
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None
     latency: Callable[[], Sequence[LatencyRow]] = tuple
     now_ms: Callable[[], int] = wall_clock_ms
+
+    def connector_flows(self) -> Sequence[ConnectorFlow]:
+        """Return the connectors of the lineage, for callers who may read the hub: systems are named."""
+        if self.connectors is None or not may(Action.read, HUB):
+            return ()
+        return self.connectors.flows(self.topics.names())
 
     def columns_of(self, views: Collection[str]) -> Mapping[str, Columns]:
         """Return ``views.made_of``; nothing while it is unknown."""

@@ -70,7 +70,8 @@ def graph(sources: PageSources, wait_s: float = 0.0) -> Graph:
     missing += lineage.unreported_mirrors(facts)
     mirrored = MirrorStatuses(facts.mirrors, facts.here, facts.clusters, facts.asked_at_ms)
     views = sources.topics.overview().views
-    whole = lineage_of(views, sources.lag(), storage, mirrored, sources.now_ms())
+    flows = sources.connector_flows()
+    whole = lineage_of(views, sources.lag(), storage, mirrored, sources.now_ms(), flows)
     return visible_lineage(whole), missing, mirrored
 
 
