@@ -102,6 +102,12 @@ def test_the_expression_of_a_pattern_is_the_pattern(pattern: str, topic: str) ->
     assert bool(re.fullmatch(topics_regex([pattern]), topic)) == covers([pattern], topic)
 
 
+@pytest.mark.parametrize("queue", ["shop.orders.dlq", "shop.orders.quarantine", "shop.dlq"])
+def test_a_sink_of_a_pattern_reads_no_dead_letters(queue: str) -> None:
+    assert re.fullmatch(topics_regex(["shop.**"]), "shop.orders")
+    assert not re.fullmatch(topics_regex(["shop.**"]), queue)
+
+
 def actual(name: str, config: dict[str, str], state: str = "RUNNING") -> ActualConnector:
     return ActualConnector(name, config, state)
 
