@@ -33,8 +33,10 @@ def added_plugins(project: Path) -> list[Path]:
     return sorted((project / FOLDER).glob("*.toml"))
 
 
-def install_plugins(settings: Settings, progress: Progress | None = None) -> tuple[list[Path], Path]:
-    """Return the worker's class path and its ``plugin.path``; fetch what is missing and link each plugin's jars.
+def fetch_plugins(
+    settings: Settings, progress: Progress | None = None
+) -> tuple[list[Path], dict[str, list[Path]]]:
+    """Return the worker's class path, and the verified jars of each plugin; fetch what is missing.
 
     Raises ConfigError (HUB-1111), PeerError (HUB-3018), HubFault (HUB-5010).
     """
@@ -43,6 +45,13 @@ def install_plugins(settings: Settings, progress: Progress | None = None) -> tup
     for lock in added_plugins(settings.project.expanduser()):
         sets = sorted({jar.set for jar in parse_lock(lock.read_text(), str(lock))})
         plugins |= ensure_jars(settings, sets, progress, lock)
+    return [file for name in WORKER_SETS for file in jars[name]], plugins
+
+
+def install_plugins(settings: Settings, progress: Progress | None = None) -> tuple[list[Path], Path]:
+    """Return the worker's class path and its ``plugin.path``, with a folder of links for each plugin. No worker of
+    this home may run. Raises as ``fetch_plugins`` does."""
+    classpath, plugins = fetch_plugins(settings, progress)
     path = settings.home.absolute() / "connect" / "plugins"
     shutil.rmtree(path, ignore_errors=True)
     for name, files in plugins.items():
@@ -50,7 +59,7 @@ def install_plugins(settings: Settings, progress: Progress | None = None) -> tup
         folder.mkdir(parents=True)
         for each in files:
             (folder / each.name).symlink_to(each)
-    return [file for name in WORKER_SETS for file in jars[name]], path
+    return classpath, path
 
 
 def add_plugin(settings: Settings, coordinate: str) -> tuple[Path, Sequence[Jar]]:

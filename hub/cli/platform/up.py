@@ -26,7 +26,7 @@ import typer
 from hub.cli.context import environment_of, load_settings, open_home, where_to_find
 from hub.cli.terminal.output import download_bar, note
 from hub.config import Settings
-from hub.connectors.plugins import install_plugins
+from hub.connectors.plugins import fetch_plugins
 from hub.connectors.worker import ConnectWorker
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java, make_archive
 from hub.embedded.class_archive import has_archive
@@ -130,7 +130,7 @@ def fetch_jars(settings: Settings) -> None:
     with download_bar("Fetching Kafka and Spark's connectors") as progress:
         jars = ensure_jars(settings, progress=progress)
         if settings.runs_connect:
-            install_plugins(settings, progress)
+            fetch_plugins(settings, progress)
     if not has_archive(settings, jars["spark"]):
         note("Preparing Spark for quick starts (once, about 30 s) ...")
         if not make_archive(settings, jars["spark"]):
