@@ -70,7 +70,7 @@ def add_plugin(settings: Settings, coordinate: str) -> tuple[Path, Sequence[Jar]
     if not _COORDINATE.fullmatch(coordinate):
         raise ConfigError(
             f'"{coordinate[:100]}" is no coordinate',
-            hint="write GROUP:ARTIFACT:VERSION, such as io.debezium:debezium-connector-jdbc:3.7.0.Final",
+            hint="write GROUP:ARTIFACT:VERSION, such as io.debezium:debezium-connector-mysql:3.6.1.Final",
             code="HUB-1459",
         )
     group, artifact, version = coordinate.split(":")
@@ -86,7 +86,7 @@ def add_plugin(settings: Settings, coordinate: str) -> tuple[Path, Sequence[Jar]
         ) from None
     jars = _own(found, parse_lock(lock_path().read_text(), str(lock_path())))
     file = settings.project.expanduser() / FOLDER / f"{artifact}.toml"
-    _write(file, render_lock(jars))
+    _write(file, render_lock(jars, f"hub connector add-plugin {coordinate}"))
     return file, jars
 
 

@@ -73,9 +73,9 @@ def parse_lock(text: str, where: str = "locks/jars.toml") -> list[Jar]:
     return jars
 
 
-def render_lock(jars: Iterable[Jar]) -> str:
+def render_lock(jars: Iterable[Jar], made_by: str = "python -m hub.embedded lock") -> str:
     """Return the lock file's text, sorted so that a new lock is a small diff."""
-    head = "# Made by `python -m hub.embedded lock`; read by hub/embedded/lock.py. Do not edit by hand.\n"
+    head = f"# Made by `{made_by}`; read by hub/embedded/lock.py. Do not edit by hand.\n"
     return head + "".join(
         f'\n[[jar]]\nset = "{jar.set}"\ngroup = "{jar.group}"\nartifact = "{jar.artifact}"\n'
         f'version = "{jar.version}"\nsha256 = "{jar.sha256}"\nsize = {jar.size}\n'

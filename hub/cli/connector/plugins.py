@@ -33,7 +33,7 @@ def add_plugin(
     """Lock a plugin with its dependencies and their checksums, for the embedded worker.
 
     It writes connect-plugins/ARTIFACT.toml, which belongs into git; the worker loads it at its next start.
-    Example: hub connector add-plugin io.debezium:debezium-connector-jdbc:3.7.0.Final
+    Example: hub connector add-plugin io.debezium:debezium-connector-mysql:3.6.1.Final
     """
     from hub.connectors.plugins import add_plugin as add
 
