@@ -122,6 +122,7 @@ def test_the_first_tutorial_works_line_by_line_with_the_installed_wheel(run: Run
         if "topic publish tea.orders" in line and "paid" in line:
             paid(run)
             assert states(run)["views"] == "OK", states(run)
+            assert "falling behind" not in run("hub logs materializer -n 1000").stdout
     assert "Ada" in last
     assert "no hub runs" in run("hub status").stdout
     assert not (tmp_path / ".hub/hub.pid").read_text()

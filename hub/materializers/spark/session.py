@@ -14,6 +14,7 @@ import threading
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -74,6 +75,9 @@ class ViewPlan:
         return sorted({topic for each in self.inputs for topic in each.topics})
 
 
+_SLOW_BATCHES = "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
+
+
 def open_session(
     settings: Settings, slots: Slots, log: Path | None = None
 ) -> tuple[SparkSession, SparkGateway]:
@@ -116,7 +120,7 @@ def open_session(
             hint="its log says why; the cluster needs the same version of Spark as the hub, and workers that run",
             code="HUB-3058",
         ) from error
-    session.sparkContext.setLogLevel("WARN")
+    _log_warnings(session)
     kafka_source.let_ask_for_tokens(session, settings)
     if slots.most is None:
         await_executor(session, settings)
@@ -144,7 +148,7 @@ def wider_session(session: SparkSession, slots: Slots) -> SparkSession:
     """Open the next session of the same JVM with ``slots.wanted`` slots. No query may be running."""
     session.stop()
     wider: SparkSession = SparkSession.builder.appName("hub").master(f"local[{slots.widen()}]").getOrCreate()
-    wider.sparkContext.setLogLevel("WARN")
+    _log_warnings(wider)
     return wider
 
 
@@ -413,3 +417,12 @@ def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
         for topic, by_partition in parsed.items()
         for partition, offset in by_partition.items()
     )
+
+
+def _log_warnings(session: SparkSession) -> None:
+    """Have Spark log warnings, but not that a batch took longer than ``trigger_ms``: the next one begins at once then, and
+    the hub measures lag itself.
+    """
+    session.sparkContext.setLogLevel("WARN")
+    log4j: Any = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    log4j.core.config.Configurator.setLevel(_SLOW_BATCHES, log4j.Level.ERROR)
