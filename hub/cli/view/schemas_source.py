@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
     """(the schemas of a view's sources: their own, those that topics.yaml names, or that the folder "schemas" has for the
     topic; the sources of which none is known)."""
+    from hub.materializers.types.cdc import NotAnEnvelope, not_an_envelope
+
     schemas: dict[str, Any] = {}
     topics = _topics(folder)
     for name, source in view.sources.items():
-        found = source.declared if source.declared is not None else _of_topic(folder, topics, source.topic)
-        if found is not None:
-            schemas[name] = found
+        if source.declared is not None:
+            schemas[name] = source.declared
+        elif (found := _of_topic(folder, topics, source.topic)) is not None:
+            try:
+                schemas[name] = source.seen(found)
+            except NotAnEnvelope as error:
+                raise not_an_envelope(view.name, name, error) from None
     return schemas, [name for name in view.sources if name not in schemas]
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 from hub.errors import nearest
 from hub.materializers.definition import python_functions as transforms
 from hub.materializers.definition.python_functions import Function
+from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import PROOF, AvroType, Kind
 from hub.materializers.types.ddl import TYPE_NAMES, UnknownType, of_ddl
 from hub.materializers.types.source_formats import declared
@@ -155,22 +156,45 @@ ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
 ColumnType = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_type)]
 
 
+class ChangeEvents(BaseModel):
+    """Change events of a database that a source reads as rows of their table.
+
+    ``times``: unit of a time that an event without a schema has as a number: Debezium writes microseconds for
+    Postgres' ``timestamp`` (``time.precision.mode: adaptive``), milliseconds with ``connect``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["debezium"]
+    times: cdc.Times = "micros"
+
+
 class EventFormat(BaseModel):
     """Format of a source's events.
 
     Without ``format``, the registry defines it by the schema id in each event (Avro, JSON Schema, Protobuf).
     With ``format``, events have no schema id, and ``schema`` lists the columns with Spark's types, for CSV in
-    the order of the line.
+    the order of the line. With ``cdc``, events are changes of a table's rows, and the view sees the rows; the
+    ``schema`` of JSON then lists the columns of a row.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal["json", "csv"] | None = None
+    cdc: ChangeEvents | None = None
     columns: dict[ColumnName, ColumnType] = Field(default_factory=dict, alias="schema", max_length=2_000)
     csv: Csv | None = None
 
+    @field_validator("cdc", mode="before")
+    @classmethod
+    def _short_cdc(cls, given: object) -> object:
+        """``cdc: debezium`` is short for ``cdc: {format: debezium}``."""
+        return {"format": given} if isinstance(given, str) else given
+
     @model_validator(mode="after")
     def _whole_format(self) -> Self:
+        if self.cdc is not None and self.format == "csv":
+            raise ValueError("`cdc` reads Avro, Protobuf and JSON: a line of CSV holds no change event")
         if self.format is None:
             if self.columns or self.csv is not None:
                 raise ValueError(
@@ -199,8 +223,14 @@ class EventFormat(BaseModel):
         """The schema of the source's events as declared in the file; None if the registry defines it."""
         if self.format is None:
             return None
+        if self.cdc is not None:
+            return cdc.declared_rows(self.columns, self.cdc.times)
         how = self.csv or Csv()
         return declared(self.format, self.columns, separator=how.separator, null=how.null)
+
+    def seen(self, schema: AvroType) -> AvroType:
+        """Return the schema that the view sees of a topic's registered schema. Raises NotAnEnvelope."""
+        return schema if self.cdc is None else cdc.unwrapped(schema)
 
 
 class Transforms(BaseModel):

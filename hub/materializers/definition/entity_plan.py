@@ -46,6 +46,7 @@ from hub.materializers.definition.python_functions import called, misused
 from hub.materializers.sql_rules.checks import kinds, problem_in
 from hub.materializers.sql_rules.determinism import refused
 from hub.materializers.sql_rules.nesting import MOST_BRACKETS, MOST_LEVELS, deep_node, deep_token, shortened
+from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import AvroType, Kind, field_types, has_map, kind
 from hub.materializers.types.spark_text import quoted
 
@@ -104,6 +105,10 @@ class SourcePlan:
     unique: str | None
     where: str | None
     entries: tuple[UnionColumn, ...] = ()
+    # Of change events: columns that keep their value while an update leaves it out (an unchanged TOAST value),
+    # and columns that an event must have.
+    kept: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
 
     @property
     def tag(self) -> str:
@@ -141,13 +146,24 @@ class EntityPlan:
     expired: str | None = None
 
 
+def has_value(column: str) -> str:
+    """Return the name of the mark that an event has a column's value; null: it was left out."""
+    return f"_has_{column}"
+
+
+def _kept(source: str, column: str) -> str:
+    return f"t_{source}_{column}"
+
+
 def shape(view: View, schemas: Mapping[str, AvroType], rules: int = RULES) -> EntityPlan:
     """Compile a view against its sources' event schemas, given by source name, with the given version of the
     rules.
 
     Raises ConfigError that names the view, the field, the problem and the nearest valid name.
     """
-    return _EntityCompiler(view, {name: field_types(schemas[name]) for name in view.sources}, rules).shape()
+    types = {name: field_types(schemas[name]) for name in view.sources}
+    left_out = {name: cdc.may_be_unavailable(schemas[name]) for name in view.sources}
+    return _EntityCompiler(view, types, rules, left_out).shape()
 
 
 @dataclass
@@ -155,6 +171,9 @@ class _EntityCompiler:
     view: View
     types: Mapping[str, Mapping[str, AvroType]]
     rules: int = RULES
+    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    kept: dict[str, dict[str, None]] = field(default_factory=dict)
+    on_edges: dict[str, dict[str, None]] = field(default_factory=dict)
     used: dict[str, dict[str, None]] = field(default_factory=dict)
     latest: dict[str, dict[str, None]] = field(default_factory=dict)
     in_sets: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -164,6 +183,9 @@ class _EntityCompiler:
     def shape(self) -> EntityPlan:
         for name in self.view.sources:
             self.used[name], self.latest[name], self.in_sets[name], self.in_natives[name] = {}, {}, {}, {}
+            self.kept[name], self.on_edges[name] = {}, {}
+            if self.view.sources[name].cdc is not None:
+                self.in_sets[name]["_deleted"] = None
             if self.rules:
                 self.latest[name]["_deleted"] = None
         edges = {name: self._edge_expressions(name) for name in self.view.sources}
@@ -196,18 +218,28 @@ class _EntityCompiler:
         """
         if not self.rules:
             return None
-        gone = " AND ".join(f"COALESCE({source.latest}._deleted, TRUE)" for source in sources)
+        gone = " AND ".join(self._gone(source) for source in sources)
         if self.view.delete_when is not None:
             return gone
         nulls = " AND ".join(f"{quoted(name)} IS NULL" for name, _ in outputs)
         return f"{gone} AND (NOT _live OR {nulls})"
+
+    def _gone(self, source: SourcePlan) -> str:
+        """Return the condition that a source has nothing for a key: its latest event is a tombstone. Of rows
+        with an identity each one has a deletion of its own.
+        """
+        if source.unique is not None and self.view.sources[source.name].cdc is not None:
+            return f"NOT EXISTS(r_{source.name}, _e -> NOT _e._deleted)"
+        return f"COALESCE({source.latest}._deleted, TRUE)"
 
     # ---- per source: key, order, unique_by read the event itself
 
     def _edge_expressions(self, name: str) -> tuple[str, str | None, bool, str | None, str | None]:
         source = self.view.sources[name]
         key = self._over_event(name, "key", source.key)
-        order = self._over_event(name, "order", source.order) if source.order else None
+        # Of a row's changes the later one is further on in the database's log.
+        by = source.order or (cdc.LSN if source.cdc is not None else None)
+        order = self._over_event(name, "order", by) if by else None
         unique = self._over_event(name, "unique_by", source.unique_by) if source.unique_by else None
         order_type = self._type_of(name, source.order) if source.order else None
         return (
@@ -245,6 +277,7 @@ class _EntityCompiler:
             if len(parts) > 1 and parts[0] == name and parts[0] not in self.types[name]:
                 parts = parts[1:]
             self._known_column(where, name, parts[0])
+            self.on_edges[name][parts[0]] = None
             return _path([parts[0]] if parts[0] in META else [f"e_{name}", parts[0]], parts[1:])
 
         return self._written(_replaced(tree, exp.Column, rewritten))
@@ -291,6 +324,9 @@ class _EntityCompiler:
             parts = [part.name for part in column.parts]
             if parts[0] in self.view.sources and len(parts) > 1:
                 self._known_column(where, parts[0], parts[1])
+                if parts[1] in self.left_out.get(parts[0], ()):
+                    self.kept[parts[0]][parts[1]] = None
+                    return _path([_kept(parts[0], parts[1]), parts[1]], parts[2:])
                 self.latest[parts[0]][parts[1]] = None
                 return _path([f"l_{parts[0]}", parts[1]], parts[2:])
             if parts[0] in earlier:
@@ -426,7 +462,14 @@ class _EntityCompiler:
             entries.append(UnionColumn(_identified(source), kept, "_unique"))
         if self.in_natives[name]:
             entries.append(UnionColumn(source.tag, tuple(self.in_natives[name])))
-        return replace(source, entries=tuple(entries))
+        entries += [
+            UnionColumn(_kept(name, each), (*rank, each), has_value(each)) for each in self.kept[name]
+        ]
+        read = self.left_out.get(name, frozenset())
+        whole = read & {*self.on_edges[name], *self.in_sets[name], *self.in_natives[name]}
+        return replace(
+            source, entries=tuple(entries), kept=tuple(self.kept[name]), whole=tuple(sorted(whole))
+        )
 
     def _aggregates(self, sources: Iterable[SourcePlan]) -> Iterable[tuple[str, str]]:
         for source in sources:
@@ -437,6 +480,8 @@ class _EntityCompiler:
                 yield source.latest, f"MAX_BY({newest}, STRUCT({rank})) FILTER (WHERE {newest} IS NOT NULL)"
             else:
                 yield source.latest, f"MAX({newest})"
+            for each in source.kept:
+                yield _kept(source.name, each), f"MAX({_kept(source.name, each)})"
             if source.unique is not None:
                 # A list is enough: no event comes twice, and a set would compare each of them.
                 yield f"u_{source.name}", f"COLLECT_LIST({_identified(source)})"

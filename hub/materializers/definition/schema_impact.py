@@ -21,6 +21,7 @@ from hub.materializers.definition.declared import META
 from hub.materializers.definition.entity_view import EntitySource, View
 from hub.materializers.definition.sql_checks import query_of
 from hub.materializers.definition.sql_view import SqlView
+from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import kind
 from hub.schema_registry.describe import SchemaField, SchemaView, describe
 from hub.schema_registry.folder.avro_diff import type_text
@@ -84,7 +85,7 @@ def impacts(
             if not matches(source.topic, topic):
                 continue
             for path in sorted(read[name]):
-                for inner, what in breaks.of(path):
+                for inner, what in breaks.of(path if source.cdc is None else cdc.in_envelope(path)):
                     column = ".".join((name, *inner))
                     found[ColumnImpact(view.name, column, f"version {version} {what}")] = None
     return list(found)

@@ -100,6 +100,13 @@ class SqlSource(EventFormat):
             raise ValueError('name a topic ("topic: nyc.*.departures") or a view ("view: customer_360")')
         if self.view is not None and self.format is not None:
             raise ValueError("the rows of a view have its schema already: leave `format` out")
+        if self.cdc is not None and self.view is not None:
+            raise ValueError("the rows of a view are no change events: leave `cdc` out")
+        if self.cdc is not None and self.read_as == "stream":
+            raise ValueError(
+                "change events are rows of a table: write table: {key: id}, or as: static; "
+                "a stream would keep rows that the database has deleted"
+            )
         if self.table is not None and self.as_ not in (None, "table"):
             raise ValueError(
                 f"as: {self.as_} and table: contradict each other; "

@@ -46,6 +46,7 @@ from hub.materializers.spark.dataframes import VERSION_HEADER, Input, SchemaAnsw
 from hub.materializers.spark.python_udfs import failure, register
 from hub.materializers.spark.session_settings import code_settings
 from hub.materializers.types.avro_types import AvroType
+from hub.materializers.types.cdc import wire_schema
 from hub.record import Positions
 from hub.schema_registry.codecs.misfit import Unfit
 
@@ -136,10 +137,10 @@ class GoldenRunner:
         sources = view.all_sources
         latest = {name: self._schema(view, name, asked) for name in sources}
         numbered = {
-            name: (WriterSchema(number, latest[name]),) if sources[name].declared is None else ()
+            name: (WriterSchema(number, wire_schema(latest[name])),) if sources[name].declared is None else ()
             for number, name in enumerate(sources, 1)
         }
-        encoders = {name: encoder_of(schema) for name, schema in latest.items()}
+        encoders = {name: encoder_of(wire_schema(schema)) for name, schema in latest.items()}
         if isinstance(view, View):
             compiled = shape(view, latest)
             inputs = tuple(

@@ -22,7 +22,7 @@ twice the offset, so that a replay comes directly after its original and before 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 from pyspark.sql import Column, DataFrame
@@ -30,8 +30,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from hub.materializers.definition.declared import CHANGELOG_PREFIX, META
-from hub.materializers.definition.entity_plan import ORIGIN, EntityPlan, SourcePlan, UnionColumn, steps
-from hub.materializers.spark.formats import event_formats
+from hub.materializers.definition.entity_plan import (
+    ORIGIN,
+    EntityPlan,
+    SourcePlan,
+    UnionColumn,
+    has_value,
+    steps,
+)
+from hub.materializers.spark.formats import change_events, event_formats
 from hub.materializers.types.avro_types import (
     PROOF,
     AvroType,
@@ -40,6 +47,7 @@ from hub.materializers.types.avro_types import (
     projected,
     united,
 )
+from hub.materializers.types.cdc import envelope_of, unavailable_sql, wire_schema
 from hub.materializers.types.source_formats import ValueReading, reading_of
 from hub.materializers.types.spark_text import first_of, literal, one_of, quoted, struct
 from hub.record import UNREAD_HEADER, Positions
@@ -85,7 +93,20 @@ class Input:
     @property
     def reading(self) -> ValueReading | None:
         """Reading of its events; None: as Avro."""
-        return reading_of(self.latest)
+        return reading_of(wire_schema(self.latest))
+
+    @property
+    def is_cdc(self) -> bool:
+        """True if its events are changes of rows."""
+        return envelope_of(self.latest) is not None
+
+    @property
+    def wire(self) -> Input:
+        """The input as its events are decoded: of changes, their envelope."""
+        if not self.is_cdc:
+            return self
+        source = change_events.decoded_source(self.source, self.latest)
+        return replace(self, source=source, latest=wire_schema(self.latest))
 
     @property
     def framed(self) -> bool:
@@ -162,6 +183,10 @@ def judged(
         f"{_place(events)} AS _at",
         f"{'headers' if 'headers' in events.columns else f'CAST(NULL AS {_HEADERS})'} AS _headers",
     )
+    changes = [each for each in inputs if each.is_cdc]
+    for each in changes:  # the deletion before a tombstone is the change
+        framed = framed.where(f"NOT ({_is_from(each)} AND _deleted AND NOT ({_IS_UNREAD}))")
+    inputs = [each.wire for each in inputs]
     avro = [each for each in inputs if each.reading is None]
     others = [each for each in inputs if each.reading is not None]
     if avro:
@@ -172,15 +197,25 @@ def judged(
             said = event_formats.once(said)
         framed = framed.withColumn(event_formats.parser_of(each.source), said)
     decoded = framed.selectExpr("*", *(f"{_event(each, avro)} AS {each.source.event}" for each in inputs))
-    return decoded.selectExpr("*", f"{_reason(inputs, answered)} AS _why")
+    found = decoded.selectExpr("*", f"{_reason(inputs, answered)} AS _why")
+    for each in changes:
+        found = change_events.as_rows(found, each.source, each.latest, _is_from(each))
+    return found
 
 
 def decode(events: DataFrame, inputs: Sequence[Input], answered: SchemaAnswers) -> DataFrame:
     """Return the tagged union (_k, _bad, and the union columns of each source)."""
     entity = first_of((_is_from(each), _fields(each)["_entity"]) for each in inputs)
-    taken = judged(events, inputs, answered).selectExpr("*", f"{entity} AS _entity")
+    taken = judged(events, inputs, answered)
+    changes = [(each.source, _is_from(each)) for each in inputs if each.is_cdc]
+    for source, mine in changes:
+        if source.where is not None:  # a row that no longer meets it is gone
+            taken = taken.withColumn("_deleted", F.expr(change_events.left_out(source, mine)))
+    taken = taken.selectExpr("*", f"{entity} AS _entity")
+    if changes:
+        taken = change_events.with_former_keys(taken, changes, entity)
     for each in inputs:
-        if each.source.where is not None:
+        if each.source.where is not None and not each.is_cdc:
             kept = f"_deleted OR coalesce({each.source.where}, FALSE)"
             taken = taken.where(f"_why IS NOT NULL OR NOT ({_is_from(each)}) OR {kept}")
     fits = "_why IS NULL AND _entity IS NOT NULL"
@@ -248,6 +283,8 @@ def _fields(given: Input) -> Mapping[str, str]:
     """
     source = given.source
     found = {name: f"{source.event}.{quoted(name)}" for name in source.columns}
+    if given.is_cdc:
+        return _change_fields(given, found)
     found["_entity"] = f"IF(_deleted, _key, {source.key})"
     if source.order is not None:
         found["_order"] = (
@@ -256,6 +293,21 @@ def _fields(given: Input) -> Mapping[str, str]:
     if source.unique is not None:
         found["_unique"] = f"({source.unique})"
     return found | {name: name for name in ("_at", *META)}
+
+
+def _change_fields(given: Input, found: Mapping[str, str]) -> Mapping[str, str]:
+    """``_fields()`` of a row's change: a deletion has key, order and identity of the row as it was, and no
+    other columns.
+    """
+    source = given.source
+    fields = {name: f"IF(_deleted, NULL, {of})" for name, of in found.items()}
+    fields["_entity"], fields["_order"] = source.key, f"({source.order})"
+    if source.unique is not None:
+        fields["_unique"] = f"({source.unique})"
+    for name in source.kept:
+        left_out = unavailable_sql(given.latest, name, found[name])
+        fields[has_value(name)] = f"IF(NOT _deleted AND coalesce({left_out}, FALSE), NULL, TRUE)"
+    return fields | {name: name for name in ("_at", *META)}
 
 
 def _entry(entry: UnionColumn, given: Input, fits: str) -> str:

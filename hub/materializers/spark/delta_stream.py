@@ -340,10 +340,11 @@ def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: 
     """Return events as changes of a table: its columns, key, ``_deleted``, ``_order``, and ``_why`` an event
     is refused."""
     why = F.col(WHY)
-    tombstone = F.col("_deleted")
-    gone = tombstone
+    gone = F.col("_deleted")
+    # The deletion of a change event has its key in its columns.
+    tombstone = gone if source.cdc is None else F.lit(False)
     if source.table is not None and source.table.delete_when is not None:
-        gone = tombstone | F.coalesce(F.expr(source.table.delete_when).cast("boolean"), F.lit(False))
+        gone = gone | F.coalesce(F.expr(source.table.delete_when).cast("boolean"), F.lit(False))
     keys = {name: F.col(name) for name in table.key}
     order: Column = F.col("_offset")
     if table.kind == "table":

@@ -68,6 +68,7 @@ from hub.materializers.spark.sql_rows import (
     too_late,
     typed,
 )
+from hub.materializers.types import cdc
 from hub.materializers.types.avro_types import AvroType, changelog_schema
 from hub.record import Positions, lag_records
 
@@ -120,13 +121,14 @@ def inputs_of(
 ) -> tuple[Input, ...]:
     """Return the sources of a SQL view as inputs. ``found``: by source, its topics, writer schemas and newest
     schema."""
-    return tuple(
-        Input(
-            SourcePlan(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
-            *found[name],
-        )
-        for name, source in query.view.sources.items()
-    )
+    inputs = []
+    for name, source in query.view.sources.items():
+        used = tuple(sorted(query.used[name]))
+        plan = SourcePlan(name, source.topic, used, "", None, False, None, None)
+        # A table has no earlier value to keep.
+        whole = cdc.may_be_unavailable(found[name][2]) & query.used[name].keys()
+        inputs.append(Input(replace(plan, whole=tuple(sorted(whole))), *found[name]))
+    return tuple(inputs)
 
 
 def row_schema(

@@ -19,6 +19,7 @@ from hub.materializers.planning.classified import Classified
 from hub.materializers.planning.delta_plan import DeltaPlan
 from hub.materializers.spark.dataframes import Input
 from hub.materializers.types.avro_types import field_types
+from hub.materializers.types.cdc import conversions
 
 
 def entity_fingerprint(compiled: EntityPlan, inputs: tuple[Input, ...]) -> str:
@@ -45,6 +46,10 @@ def entity_fingerprint(compiled: EntityPlan, inputs: tuple[Input, ...]) -> str:
     declared = {each.source.name: how for each in inputs if (how := _declared_reading(each)) is not None}
     if declared:
         body.append(declared)
+    if converted := {
+        each.source.name: conversions(each.latest, each.source.columns) for each in inputs if each.is_cdc
+    }:
+        body.append(converted)
     return _hash_of(body)
 
 
@@ -116,4 +121,4 @@ def _declared_reading(given: Input) -> list[Any] | None:
 def _unset_fields(source: SqlSource) -> set[str]:
     """Return the fields that a source leaves unset and that were added later: they must not change its
     fingerprint."""
-    return {name for name in ("table", "format", "columns", "csv") if not getattr(source, name)}
+    return {name for name in ("table", "format", "columns", "csv", "cdc") if not getattr(source, name)}

@@ -17,6 +17,7 @@ from hub.materializers.engine.plans.schema_watch import SchemaWatch
 from hub.materializers.engine.plans.topics import feeds
 from hub.materializers.spark.dataframes import WriterSchema
 from hub.materializers.types.avro_types import AvroType, field_types
+from hub.materializers.types.cdc import NotAnEnvelope, not_an_envelope
 from hub.materializers.types.source_formats import of_registry
 from hub.schema_registry.client.port import RegisteredSchema
 from hub.schema_registry.client.registry_client import RegistryClient
@@ -67,7 +68,8 @@ class SchemaReader:
                 if of_view is not None:
                     raise self._waits(view, of_view) from None
                 raise
-            found[name] = (names, writers, latest if pinned is None else pinned["latest"][name])
+            seen = self._seen(view, name, latest) if pinned is None else pinned["latest"][name]
+            found[name] = (names, writers, seen)
         return found
 
     def _waits(self, view: View | SqlView, other: str) -> HubError:
@@ -119,6 +121,12 @@ class SchemaReader:
             if extra is not None:
                 writers[schema_id] = WriterSchema(schema_id, extra)
         return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id)), latest
+
+    def _seen(self, view: View | SqlView, source: str, latest: AvroType) -> AvroType:
+        try:
+            return view.all_sources[source].seen(latest)
+        except NotAnEnvelope as error:
+            raise not_an_envelope(view.name, source, error) from None
 
     def _as_columns(self, view: View | SqlView, source: str, schema_id: int) -> AvroType:
         try:
