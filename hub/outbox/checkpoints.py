@@ -35,7 +35,7 @@ class RefusedEvent:
 
 @dataclass
 class StoredOutbox:
-    """What the topic holds for one outbox. ``position`` None: no relay has written yet."""
+    """Contents of the topic for one outbox. ``position`` None: no relay has written yet."""
 
     outbox: str
     position: Position | None = None

@@ -30,12 +30,15 @@ CREATE_TABLE = """CREATE TABLE IF NOT EXISTS {table} (
   created_at timestamptz NOT NULL DEFAULT now()
 )"""
 CREATE_PUBLICATION = "CREATE PUBLICATION {publication} FOR TABLE {table} WITH (publish = 'insert')"
+ADD_TO_PUBLICATION = "ALTER PUBLICATION {publication} ADD TABLE {table}"
 CREATE_SLOT = "SELECT pg_create_logical_replication_slot({slot}, 'pgoutput')"
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """What the checks look at. ``free_slots`` and ``free_senders``: how many more may be opened."""
+    """Facts of a database that the checks judge. ``free_slots`` and ``free_senders``: how many more may be opened.
+    ``publishes``: the publication has the table.
+    """
 
     version: int
     in_recovery: bool
@@ -48,6 +51,7 @@ class DatabaseFacts:
     database: str
     table: bool
     publication: bool
+    publishes: bool
     slot: bool
 
 
@@ -160,8 +164,10 @@ class OutboxDatabase:
                 coalesce((SELECT setting::int FROM pg_settings WHERE name = 'max_slot_wal_keep_size'), -1),
                 current_user, current_database(), to_regclass(%s) IS NOT NULL,
                 EXISTS (SELECT FROM pg_publication WHERE pubname = %s),
+                EXISTS (SELECT FROM pg_publication_tables WHERE pubname = %s
+                        AND to_regclass(format('%%I.%%I', schemaname, tablename)) = to_regclass(%s)),
                 EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = %s)""",
-                (self.table, PUBLICATION, self.slot),
+                (self.table, PUBLICATION, PUBLICATION, self.table, self.slot),
             )
         return DatabaseFacts(*row)
 
@@ -169,7 +175,7 @@ class OutboxDatabase:
         """Return the SQL that is still to run, in order: a slot sees publications that were made before it."""
         wanted = (
             (facts.table, CREATE_TABLE),
-            (facts.publication, CREATE_PUBLICATION),
+            (facts.publishes, ADD_TO_PUBLICATION if facts.publication else CREATE_PUBLICATION),
             (facts.slot, CREATE_SLOT),
         )
         names = {**self._names, "slot": sql.Literal(self.slot)}

@@ -98,7 +98,7 @@ class Relay:
             Session(self, database, source, writer, stored).run(stop)
 
     def working(self, stored: StoredOutbox, lag_s: float, measured: SlotState | None) -> None:
-        """Tell that events flow."""
+        """Report that events are relayed."""
         if self._said:
             log.info("the outbox is relayed again")
             self._said = ""

@@ -257,6 +257,16 @@ def _status(shop: Shop) -> dict[str, dict[str, str]]:
     return found
 
 
+def test_a_second_table_joins_the_publication(shop: Shop) -> None:
+    second = shop.settings.model_copy(update={"outbox_table": "public.second_outbox"})
+    made = call_hub(second, "outbox", "init")
+    assert made.returncode == 0, made.stderr
+    assert 'done: ALTER PUBLICATION "hub_outbox" ADD TABLE "public"."second_outbox"' in made.stderr
+    assert "done:" not in call_hub(second, "outbox", "init").stderr
+    with psycopg.connect(plain_url(shop.url)) as connection:
+        connection.execute("DROP TABLE second_outbox")
+
+
 def test_an_event_and_its_effect_are_one_commit(shop: Shop) -> None:
     inbox = Inbox(f"billing-{shop.topic}")
     with Session(shop.engine) as session, session.begin():

@@ -188,7 +188,7 @@ def test_a_restored_database_is_found() -> None:
         check_position(Position(6, 0), 5)
 
 
-READY = DatabaseFacts(160_000, False, "logical", True, 3, 3, 1024, "app", "shop", False, False, False)
+READY = DatabaseFacts(160_000, False, "logical", True, 3, 3, 1024, "app", "shop", False, False, False, False)
 
 
 @pytest.mark.parametrize(
