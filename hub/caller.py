@@ -1,4 +1,4 @@
-"""[core] The caller of the current request, and what it may see and do.
+"""[core] The caller of the current request, and its permissions.
 
 The guard of the server (hub/api/guard.py) sets it. None is the hub itself: its own threads, and every request
 while access is not controlled. Threads and tasks that answer requests inherit the caller.

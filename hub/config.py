@@ -111,7 +111,7 @@ class Settings(BaseSettings):
         description="who asks the hub's server and `registry_url`: a token, or user:password; None: by the key in `home`",
     )
     require_access: bool = Field(
-        False, description="without access.yaml nobody gets in, instead of everybody"
+        False, description="refuse everybody while access.yaml is missing, instead of admitting everybody"
     )
     metrics_open: bool = Field(
         False, description="GET /metrics for everybody, also where access is controlled"
@@ -119,14 +119,14 @@ class Settings(BaseSettings):
     allowed_hosts: list[str] = Field(
         default_factory=list,
         max_length=100,
-        description="names under which browsers reach the server, such as hub.example.com or *.example.com, besides addresses, "
-        "localhost, `http_host`, this machine's name and that of `registry_url`; others are answered 421. With access.yaml "
-        "only where names are said here",
+        description="names under which browsers reach the server, such as hub.example.com or *.example.com, in addition to addresses, "
+        "localhost, `http_host`, this machine's name and that of `registry_url`; others are answered 421. "
+        "With access.yaml, names are checked only if this list is not empty",
     )
     proxy_header: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9-]{1,100}$",
-        description="the header in which a proxy in front says who is signed in, such as X-Forwarded-User",
+        description="header in which an authenticating proxy names the user, such as X-Forwarded-User",
     )
     proxy_addresses: list[str] = Field(
         default_factory=list,
@@ -166,7 +166,7 @@ class Settings(BaseSettings):
     spark_off_heap_mb: int = Field(
         512,
         ge=0,
-        description="memory beside the heap in which an embedded Spark sorts and groups; what does not fit is spilled. 0: in the heap",
+        description="memory outside Java's heap in which an embedded Spark sorts and groups; larger data is spilled. 0: in the heap",
     )
     isolated_processes: int = Field(
         2,
@@ -188,7 +188,7 @@ class Settings(BaseSettings):
     damaged_rebuilds: int = Field(
         3,
         ge=0,
-        description="a view whose checkpoint is found damaged so often within an hour is not built anew before the hour is over: a disk that damages all it is given would have it built for ever. 0: always",
+        description="a view whose checkpoint was corrupt this many times within an hour is not rebuilt before the hour is over, because a faulty disk would cause endless rebuilds. 0: no limit",
     )
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
     transforms: bool = Field(
@@ -198,7 +198,7 @@ class Settings(BaseSettings):
         10.0, gt=0.0, description="pause between two looks for rows that are older than their view's `ttl`"
     )
     expiry_rows_per_s: int = Field(
-        1_000, ge=1, le=100_000, description="most rows of a view that are said to be over in a second"
+        1_000, ge=1, le=100_000, description="most rows of a view that expire in a second"
     )
     trigger_ms: int = Field(
         50,
@@ -226,15 +226,15 @@ class Settings(BaseSettings):
         description="live batches of a realtime view before its first: they compile what it runs",
     )
     spark_slots_most: int = Field(
-        128, ge=1, description="most task slots of a local Spark; realtime views hold theirs for ever"
+        128, ge=1, description="most task slots of a local Spark; realtime views occupy theirs permanently"
     )
     delta_events_per_batch: int = Field(
         200_000,
         ge=1,
-        description="events of a batch of a view of class D, which this process holds in memory",
+        description="events of a batch of an incremental view, which this process holds in memory",
     )
     delta_memory_mb: int = Field(
-        256, ge=64, description="most memory of DuckDB for a view of class D; what does not fit is spilled"
+        256, ge=64, description="most memory of DuckDB for an incremental view; larger data is spilled"
     )
     audit_core_share: float = Field(
         0.1, gt=0.0, le=1.0, description="of one processor core that the auditor of topics may take"
@@ -295,7 +295,8 @@ class Settings(BaseSettings):
     )
 
     canary: bool = Field(
-        False, description="send a record a second per partition of `canary_topic` and tell what became of it"
+        False,
+        description="send a record per second to each partition of `canary_topic` and report its arrival",
     )
     canary_topic: str = Field(
         "_hub.canary",
@@ -309,11 +310,10 @@ class Settings(BaseSettings):
     otlp_endpoint: str | None = Field(
         None,
         pattern=r"^https?://",
-        description="base URL of an OpenTelemetry collector (OTLP over HTTP): traces are sent there; None: as "
-        "OTEL_EXPORTER_OTLP_ENDPOINT says, and without it nowhere",
+        description="base URL of an OpenTelemetry collector (OTLP over HTTP): the destination of traces. None: the value of OTEL_EXPORTER_OTLP_ENDPOINT, and without it no traces",
     )
     alerts: bool = Field(
-        True, description="judge what is promised and tell of it (docs/how-to/set-up-alerts.md)"
+        True, description="evaluate objectives and send notifications (docs/how-to/set-up-alerts.md)"
     )
     alert_every_s: float = Field(5.0, gt=0.0, description="pause between two looks at all that may alert")
 
@@ -327,8 +327,7 @@ class Settings(BaseSettings):
         64,
         ge=0,
         le=2_000,
-        description="largest batch of records that a reader unpacks, in MiB once unpacked; a larger one is a dead-letter record, "
-        "by its place and size. 0: there is no bound, and a batch of a few kB may take a process's memory",
+        description="largest batch of records that a reader unpacks, in MiB once unpacked; a larger one becomes a dead-letter record with its position and size. 0: no limit, and a batch of a few kB may exhaust a process's memory",
     )
     largest_record_mb: int = Field(
         16, ge=1, le=2_000, description="the same of a single record: Spark holds several copies of it"
@@ -345,7 +344,7 @@ class Settings(BaseSettings):
         90.0,
         gt=0.0,
         le=3_600.0,
-        description="how long each process may take to start before `hub up` goes on without it; it is tried on",
+        description="how long `hub up` waits for each process to start before it continues without it; the process is tried further",
     )
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 
@@ -370,7 +369,7 @@ class Settings(BaseSettings):
         for url in urls:
             if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", url):
                 shown = url.rpartition("@")[2][:100]
-                raise ValueError(f'connect_urls: "{shown}" is no address such as http://connect:8083')
+                raise ValueError(f'connect_urls: "{shown}" is not an address such as http://connect:8083')
         return urls
 
     @field_validator("allowed_hosts")

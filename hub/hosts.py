@@ -33,7 +33,7 @@ def checked_host(pattern: str) -> str:
     found = pattern.strip().lower().rstrip(".")
     if not _PATTERN.fullmatch(found):
         raise ValueError(
-            f'"{pattern[:100]}" is no host name: write hub.example.com, *.example.com, or * for any, without a port'
+            f'"{pattern[:100]}" is not a host name: write hub.example.com, *.example.com, or * for any, without a port'
         )
     return found
 

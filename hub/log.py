@@ -32,7 +32,7 @@ class Unreadable(PeerError):
     code = "HUB-3021"
 
     def __init__(self, message: str, place: TopicPartition, offset: int) -> None:
-        super().__init__(message, hint=f"to go on without it, read from offset {offset + 1}")
+        super().__init__(message, hint=f"to skip it, read from offset {offset + 1}")
         self.place, self.offset = place, offset
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hub.errors import CallerError
 
 UNREAD_HEADER = "hub.unread"
-"""In the record that a reader is given in the place of a batch that nobody may unpack: why, in half a sentence."""
+"""Header of the record that replaces a batch above the size limits: the reason."""
 
 # As Kafka has them: a header may have a name and no value.
 Headers = tuple[tuple[str, bytes | None], ...]

@@ -205,7 +205,7 @@ class Supervisor:
     def start(self, child: Child, stop: threading.Event | None = None) -> bool:
         """Start the child and wait until it is ready, at most ``ready_timeout_s``; report its progress
         meanwhile. Returns False if it is not ready by then; it is supervised all the same. Raises
-        KeyboardInterrupt if ``stop`` is set meanwhile, and HubError if there is no command to start it.
+        KeyboardInterrupt if ``stop`` is set meanwhile, and HubError without a command to start it.
         """
         running = _Running(child, self._spawn(child), Backoff(), time.monotonic())
         self._running[child.name] = running
@@ -327,8 +327,8 @@ class Supervisor:
             self._write_pids()
 
     def _say(self, text: str) -> None:
-        """Report to the terminal; ignore errors such as a full disk or a closed terminal, so that supervision
-        goes on.
+        """Report to the terminal; ignore errors such as a full disk or a closed terminal, so that
+        supervision continues.
         """
         with contextlib.suppress(OSError):
             self._tell(text)

@@ -41,7 +41,7 @@ _PROTOCOLS: Mapping[tuple[bool, bool], Protocol] = {
 def _secret(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
         raise PydanticCustomError(
-            SECRET_IN_FILE, "a secret does not stand in the file: write ${NAME} and set the variable NAME"
+            SECRET_IN_FILE, "a secret must not be in the file: write ${NAME} and set the variable NAME"
         )
     return text
 

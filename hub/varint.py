@@ -1,4 +1,5 @@
-"""[core] Variable-length integers: seven bits a byte, the lowest first; the high bit says that more follow.
+"""[core] Variable-length integers: seven bits a byte, the lowest first; the high bit marks that more bytes
+follow.
 
 Avro and the records of Kafka write signed numbers in zigzag order (0, -1, 1, -2 …), so that small ones of
 either sign are short. Kafka's compact lengths, and Protobuf's tags, are unsigned.

@@ -1,5 +1,4 @@
-"""[edge] YAML files that people write, loaded so that every error has file, line, column and what was
-expected.
+"""[edge] YAML files, loaded so that every error has file, line, column and the expected value.
 
 Loading any file gives a value or a ConfigError, in bounded time and memory: safe tags only, names as keys, no
 duplicate keys, no aliases (a file of a few hundred bytes must not grow to gigabytes), limits on size, depth
@@ -137,7 +136,7 @@ def kept_to(path: Path) -> Iterator[None]:
     except HubError:
         raise
     except Exception as error:
-        log.exception("%s: no check foresaw what stands in this file", path)
+        log.exception("%s: the content of this file is not covered by any check", path)
         raise ConfigError(
             f"cannot be used: {type(error).__name__}: {str(error)[:200]}",
             where=f"{path}",
@@ -227,7 +226,7 @@ def _read(path: Path) -> str:
         content = read_bytes(path, _MOST_BYTES + 1)
     except (NotRegular, IsADirectoryError):
         raise UnreadableFile(
-            "this is no file", where=f"{path}", hint="a folder, a pipe or a device is not read"
+            "this is not a file", where=f"{path}", hint="a folder, a pipe or a device is not read"
         ) from None
     except FileNotFoundError:
         raise ConfigError(
@@ -296,7 +295,7 @@ class _Values:
             self._scalar(key_node)
             if key in made:
                 raise ConfigError(
-                    f'"{key[:_MOST_SHOWN]}" stands twice',
+                    f'"{key[:_MOST_SHOWN]}" occurs twice',
                     where=_where(self._path, key_node.start_mark),
                     hint="keep one of the two",
                     code="HUB-1103",
@@ -317,7 +316,7 @@ class _Values:
             if _SURROGATES.search(value):
                 raise self._refused(
                     node,
-                    "half of a surrogate pair is no character",
+                    "half of a surrogate pair is not a character",
                     'write "\\U0001F600" instead of "\\ud83d\\ude00"',
                 )
         return value

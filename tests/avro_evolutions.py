@@ -123,9 +123,9 @@ EVOLUTIONS = [
     ),
     _one(
         "an unknown symbol without a default", enum("OPEN", "GONE"), enum("OPEN", "PAID"), "GONE", NO,
-        "f: GONE is no symbol of shop.State, which has no default",
+        "f: GONE is not a symbol of shop.State, which has no default",
     ),
-    _one("a known symbol where another is unknown", enum("OPEN", "GONE"), enum("OPEN", "PAID"), "OPEN", "OPEN", "f: GONE is no symbol"),
+    _one("a known symbol where another is unknown", enum("OPEN", "GONE"), enum("OPEN", "PAID"), "OPEN", "OPEN", "f: GONE is not a symbol"),
     _one("string to long", "string", "long", "5", NO, "f: string is not long"),
     _one("long to int", "long", "int", 5, NO, "f: long is not int"),
     _one("double to long", "double", ["null", "long"], 5.0, NO, "f: double is not null or long"),

@@ -148,7 +148,7 @@ class World:
             assert common.why
             return None
         ((_, events),) = common.at
-        assert (of_a, of_b) == (events, events), "this is no cut"
+        assert (of_a, of_b) == (events, events), "this is not a cut"
         return events
 
     def close(self) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from prose_report import private
+
 ROOT = Path(__file__).resolve().parents[1]
 MOST_FILES, MOST_LINES, MOST_OF_FUNCTION, MOST_OF_CLASS = 15, 400, 50, 300
 MUTATIONS = ROOT / ".cache" / "mutations.json"
@@ -214,6 +216,7 @@ def report(found: Measures, in_circle: list[str], habits: Habits) -> list[str]:
         f"private members of other objects in tests: {len(habits.private)}",
         f"sleeps in tests: {len(habits.sleeps)}",
         f"mutations: {mutations()}",
+        f"private words: {', '.join(f'{kind} {count}' for kind, count in sorted(private().items()))}",
         f"circle of imports: {' → '.join(in_circle) or 'none'}",
     ]
 

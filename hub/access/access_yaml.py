@@ -65,7 +65,7 @@ class GrantNode(_AccessModel):
     @model_validator(mode="after")
     def _over_something(self) -> Self:
         if not (self.topics or self.views or self.hub):
-            raise ValueError('a grant is over something: say topics: ["shop.**"], views: [...] or hub: true')
+            raise ValueError('a grant needs a scope: write topics: ["shop.**"], views: [...] or hub: true')
         return self
 
     def grant(self) -> Grant:
@@ -125,7 +125,7 @@ def load_access(path: Path) -> AccessFile:
         if name not in file.groups:
             guess = nearest(name, file.groups)
             raise ConfigError(
-                f'there is no group "{name}"',
+                f'group "{name}" does not exist',
                 where=place(path, *steps),
                 hint=f'did you mean "{guess}"?' if guess else f"groups: {', '.join(file.groups) or 'none'}",
                 code="HUB-1711",

@@ -160,7 +160,7 @@ class Authenticator:
             self.ended.end(session, ends_at_s(session), self.now_s())
         except OSError as error:
             raise PeerError(
-                f"the session is over on this server only: {error.strerror}",
+                f"the session ended on this server only: {error.strerror}",
                 hint="the hub's home cannot be written; sign out again when it can",
                 code="HUB-3073",
             ) from None

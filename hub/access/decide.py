@@ -94,7 +94,7 @@ def decide(policy: AccessPolicy, who: Principal, action: Action, what: Resource)
     for source, grant in policy.grants(who):
         if needed in ROLES[grant.role] and any(_covers(grant, each) for each in names):
             return Decision(True, f"{source} has {grant.role} over {grant_text(grant)}")
-    whom = who.name or "nobody signed in"
+    whom = who.name or "not signed in"
     roles = " or ".join(role for role, actions in ROLES.items() if needed in actions)
     over = missing_over(names[-1])
     return Decision(

@@ -118,7 +118,7 @@ class LiveAccess:
             self._failed(
                 ConfigError(
                     f'"{self.path}" does not exist',
-                    hint="put it back; without control of access the hub has to be started anew"
+                    hint="restore the file; to run without access control, restart the hub"
                     if self.rules is not None
                     else "write it (docs/how-to/control-access.md), or set require_access to false",
                     code="HUB-1713",
@@ -132,9 +132,9 @@ class LiveAccess:
             return
         if self.rules is None:
             self.rules = AccessRules.of(AccessFile())
-            log.error("nobody gets in, access.yaml cannot be used: %s", error)
+            log.error("access is refused to everybody: access.yaml cannot be used: %s", error)
         else:
-            log.error("access stays as it was, access.yaml cannot be used: %s", error)
+            log.error("the previous access.yaml stays in force: the new one cannot be used: %s", error)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:

@@ -66,7 +66,9 @@ class EndedSessions:
             return
         except OSError as error:
             log.error(
-                "%s cannot be read: sessions that were ended elsewhere go on here: %s", self._path, error
+                "%s cannot be read: sessions that were signed out elsewhere remain valid here: %s",
+                self._path,
+                error,
             )
             return
         whole = text[: text.rfind(b"\n") + 1]

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_SILENCE_MS = 366 * 86_400_000
 MOST_SILENCES = 1_000
-_READING = "what was told before is being read"
+_READING = "the earlier notifications are being read"
 _BUSY_SHARE = 0.2
 
 
@@ -89,7 +89,7 @@ class AlertManager:
                 self.step,
                 name="alerts",
                 pause_s=lambda took_s: max(self.every_s - took_s, took_s / _BUSY_SHARE - took_s, 0.1),
-                failed="alerts could not be judged",
+                failed="alerts could not be evaluated",
             ):
                 yield self
         finally:
@@ -112,7 +112,7 @@ class AlertManager:
         try:
             self._first()
         except HubError as error:
-            self.error = f"what was told before cannot be read: {error.message}"
+            self.error = f"the earlier notifications cannot be read: {error.message}"
             return
         self._use_files()
         now_ms = self.now_ms()
@@ -194,7 +194,7 @@ class AlertManager:
         """Write pending records. Return True if this server is still active."""
         active = self.log.write()
         if not active:
-            self.error = "another server of the hub watches now: this one tells nobody anything"
+            self.error = "another server of the hub watches now: this one sends no notifications"
         return active
 
     def _use_files(self) -> None:
@@ -279,7 +279,7 @@ class AlertManager:
         if channel not in channels and channel not in self.live.reading.unusable:
             guess = nearest(channel, channels)
             raise NotFound(
-                f'there is no channel "{channel[:80]}"',
+                f'channel "{channel[:80]}" does not exist',
                 hint=f'did you mean "{guess}"?'
                 if guess
                 else f"alerts.yaml has {', '.join(channels) or 'none'}",

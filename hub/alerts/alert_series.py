@@ -16,7 +16,9 @@ MOST_SERIES = 200
 
 def families(known: AlertSnapshot, notifications: int = 0) -> Iterator[Metric]:
     """Yield all series. While nothing is evaluated, the series of alerts have no samples."""
-    evaluated = GaugeMetricFamily("hub_alerts_watched", "1 while this server judges alerts and tells of them")
+    evaluated = GaugeMetricFamily(
+        "hub_alerts_watched", "1 while this server evaluates alerts and sends notifications"
+    )
     evaluated.add_metric([], 0.0 if known.error else 1.0)
     yield evaluated
     wrong = GaugeMetricFamily("hub_alert_file_errors", "Errors in alerts.yaml and alerts/*.yaml")
@@ -33,7 +35,7 @@ def _of_rules(known: AlertSnapshot) -> tuple[Metric, Metric]:
         "hub_alerts_firing", "Alerts that fire, by rule and severity", labels=["alertname", "severity"]
     )
     objects = GaugeMetricFamily(
-        "hub_alert_objects", "Objects that a rule looks at, by what is seen", labels=["alertname", "state"]
+        "hub_alert_objects", "Objects that a rule watches, by observation", labels=["alertname", "state"]
     )
     for each in known.rules if known.error is None else ():
         if each.rule.kind == "slo" and each.rule.name not in RULES:
@@ -49,7 +51,7 @@ def _of_alerts(known: AlertSnapshot) -> Metric:
     """Return the series of the alerts that have fired for longest."""
     found = GaugeMetricFamily(
         "hub_alert_firing",
-        "1 for an alert that fires; silenced says whether somebody is told",
+        "1 for a firing alert; the label silenced shows whether a silence suppresses its notifications",
         labels=["alertname", "severity", "owner", "object", "silenced"],
     )
     if known.error is None:

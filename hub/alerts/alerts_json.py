@@ -121,8 +121,8 @@ def matchers_from(texts: Iterable[str]) -> Matchers:
         name, said, values = text.strip().partition("=")
         options = tuple(each.strip() for each in values.split("|") if each.strip())
         if not said or not name.strip().isidentifier() or not options:
-            raise ValueError(f'"{text[:80]}" is no LABEL=VALUE such as severity=info or topic=shop.**')
+            raise ValueError(f'"{text[:80]}" is not LABEL=VALUE such as severity=info or topic=shop.**')
         if name.strip() in found:
-            raise ValueError(f'label "{name.strip()[:60]}" stands twice: write {name.strip()[:60]}=one|other')
+            raise ValueError(f'label "{name.strip()[:60]}" occurs twice: write {name.strip()[:60]}=one|other')
         found[name.strip()] = options
     return tuple(sorted(found.items()))

@@ -58,13 +58,15 @@ def create_router(desk: HasAlertManager) -> APIRouter:
             Literal["firing", "pending"] | None, Query(description="Only what fires, or is pending.")
         ] = None,
         severity: Annotated[str | None, Query(description="page, warning or info.")] = None,
-        owner: Annotated[str | None, Query(description="Only what belongs to it.")] = None,
+        owner: Annotated[str | None, Query(description="Only objects of this owner.")] = None,
         name: Annotated[str | None, Query(description="Only of this rule.")] = None,
         silenced: Annotated[bool | None, Query(description="Only silenced ones, or only the others.")] = None,
-        limit: Annotated[int, Query(ge=1, description="At most so many open ones, the worst.")] = MOST_ALERTS,
+        limit: Annotated[
+            int, Query(ge=1, description="Most open alerts to return, the worst first.")
+        ] = MOST_ALERTS,
     ) -> Response:
-        """What fires or is pending, what is over, silences, rules and channels. ``firing`` null: nothing is
-        watched now.
+        """List firing, pending and past alerts, silences, rules and channels. ``firing`` is null while
+        nothing is watched.
         """
 
         def fits(each: ListedAlert) -> bool:
@@ -87,7 +89,7 @@ def create_router(desk: HasAlertManager) -> APIRouter:
 
     @router.post("/api/alerts/channels/{channel}/test")
     def test(channel: str) -> Response:
-        """Send a test notification over a channel, once, and say what came of it."""
+        """Send one test notification over a channel, and return the result."""
         desk.test(channel)
         return _json({"channel": channel, "sent": True})
 
@@ -104,7 +106,7 @@ def add_silences(router: APIRouter, desk: HasAlertManager) -> None:
 
     @router.post("/api/alerts/silences", status_code=201)
     def silence(said: Annotated[SilenceBody, Body()]) -> Response:
-        """Tell nobody of alerts with these labels until it ends."""
+        """Suppress notifications of alerts with these labels until the silence ends."""
         now_ms = time.time_ns() // 1_000_000
         made = desk.silence(
             matchers_of(said.matchers), said.reason, done_by(said.by), end_of(said.lasts, said.until, now_ms)

@@ -41,7 +41,7 @@ def runbook(name: str) -> tuple[RunbookBlock, ...]:
     if name not in names():
         guess = nearest(name, names())
         raise NotFound(
-            f'there is no runbook "{name[:60]}"',
+            f'runbook "{name[:60]}" does not exist',
             hint=f'did you mean "{guess}"?' if guess else f"there are: {', '.join(names())}",
         )
     return tuple(blocks((folder() / f"{name}.md").read_text(encoding="utf-8")))

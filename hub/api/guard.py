@@ -131,8 +131,7 @@ class Guard:
             ASKER.reset(share)
 
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request while there is no access.yaml: refuse only cross-site requests that browsers
-        are made to send."""
+        """Handle a request without an access.yaml: refuse only forged cross-site requests of browsers."""
         try:
             if method_of(scope) not in _SAFE:
                 _sent_here(auth_request_of(scope), NOBODY.way)
@@ -142,7 +141,7 @@ class Guard:
         try:
             await self.app(scope, receive, self._until_controlled(send, scope))
         except _StreamRevoked:
-            log.info("a stream of nobody known was ended: there is an access.yaml now")
+            log.info("an anonymous stream was ended: access.yaml exists now")
         finally:
             ASKER.reset(share)
 

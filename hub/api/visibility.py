@@ -177,7 +177,7 @@ def may_silence(matchers: Matchers) -> None:
             continue
         if any("*" in value for value in values):
             raise CallerError(
-                f'a pattern ("{label}={"|".join(values)}") silences what is not yours, too',
+                f'a pattern ("{label}={"|".join(values)}") would also silence objects that are not yours',
                 hint=f"name each {label} by itself, with | between them",
                 code="HUB-1715",
             )

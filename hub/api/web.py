@@ -263,7 +263,7 @@ class Mirrors:
         if now.error is not None or now.asked_at_ms is None:
             return now.error
         age_ms = wall_clock_ms() - now.asked_at_ms
-        return None if age_ms < MEASURED_FOR_MS else f"the clusters were last heard {age_ms // 1000} s ago"
+        return None if age_ms < MEASURED_FOR_MS else f"the clusters last reported {age_ms // 1000} s ago"
 
     def _ask(self) -> None:
         try:

@@ -89,7 +89,7 @@ class WriteGuard(threading.Thread):
             return PeerError(
                 f'whether records of "{topic}" may be written here is not known yet: mirrors.yaml has another address of '
                 "this cluster, and its clusters are being asked which one it is",
-                hint=f"try again in a moment; with {self.own.bootstrap} in mirrors.yaml nobody needs to be asked",
+                hint=f"try again in a moment; with {self.own.bootstrap} in mirrors.yaml no other cluster needs to be asked",
             )
         if place is None or home_of(place.file, topic) is None:
             return None
@@ -117,7 +117,7 @@ class WriteGuard(threading.Thread):
         try:
             file = checked(load(self.path))
         except (HubError, OSError) as error:
-            log.error("%s: who may write what is not known from it: %s", self.path, error)
+            log.error("%s: the ownership of topics cannot be read from it: %s", self.path, error)
             return
         here = name_by_address(file, self.own)
         self._ask_at_s = None

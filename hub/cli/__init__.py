@@ -32,7 +32,7 @@ COMMANDS = {
     "init": ("hub.cli.platform.init:init", "Make a project: topics, schemas, views, tests."),
     "demo": (
         "hub.cli.platform.demo:app",
-        "See live events become a view: start everything with sample data.",
+        "Start everything with sample data, and watch live events become a view.",
     ),
     "up": ("hub.cli.platform.up:up", "Start Kafka, the server and the materializers for a project."),
     "down": ("hub.cli.platform.up:down", "Stop what up or demo started, and nothing else."),
@@ -57,7 +57,7 @@ COMMANDS = {
         "hub.cli.connector.commands:app",
         "Connectors of Kafka Connect: plan, apply, drift, pause, restart, offsets, plugins.",
     ),
-    "dlq": ("hub.cli.topic.dlq:app", "Dead letters: list, show, repair, replay."),
+    "dlq": ("hub.cli.topic.dlq:app", "Dead-letter records: list, show, repair, replay."),
     "view": ("hub.cli.view.commands:app", "Views: list, check, test, plan, explain, verify, roll back."),
     "query": ("hub.cli.query.query:app", "Read rows of a view by key or by an indexed field."),
     "sql": ("hub.cli.query.sql:app", "SQL over views and recent events: a shell, or a statement."),
@@ -153,8 +153,7 @@ def options(
     project: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with hub.yaml, topics.yaml, schemas/ and views/. Default: this folder; where it is none, that of "
-            "the hub that runs on --home, which is asked at its ports."
+            help="Folder with hub.yaml, topics.yaml, schemas/ and views/. Default: this folder; if it is not a project folder, the project of the hub that runs on --home, whose ports are used."
         ),
     ] = None,
     home: Annotated[Path | None, typer.Option(help="Folder of the hub's state. Default: .hub")] = None,

@@ -108,7 +108,7 @@ def _read(project: Path, given: Mapping[str, Any], running: Mapping[str, str]) -
         raise _explained(error, file) from None  # pydantic's own text shows the values, including secrets
     except SettingsError as error:
         raise ConfigError(
-            f"{error}: it is no JSON",
+            f"{error}: it is not JSON",
             hint='write it as in HUB_STORES=\'{"history": "duckdb"}\'',
             code="HUB-1101",
         ) from None
@@ -128,7 +128,7 @@ def _tell_misnamed(project: Path) -> None:
     if named:
         more = f" and {len(named) - 5} more" if len(named) > 5 else ""
         note(
-            f"not read, for the hub reads .yaml only: {', '.join(named[:5])}{more}. Rename to .yaml what is meant for it"
+            f"not read, for the hub reads .yaml only: {', '.join(named[:5])}{more}. Rename the files that it should read to .yaml"
         )
 
 

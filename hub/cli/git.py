@@ -81,7 +81,7 @@ def _commit(folder: Path, revision: str) -> str:
         )
     except ConfigError:
         raise CallerError(
-            f'"{revision}" is no revision of the repository',
+            f'"{revision}" is not a revision of the repository',
             hint="name a branch, tag or commit that is fetched: in CI, check out with its history (fetch-depth: 0)",
         ) from None
 

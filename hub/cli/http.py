@@ -87,7 +87,7 @@ def answer_body(answer: httpx2.Response) -> Any:
     except ValueError:
         host = answer.request.url.copy_with(userinfo=b"", path="/", query=None)
         raise PeerError(
-            f'what answers at "{host}" is no hub', hint="is another program at its port?"
+            f'the server at "{host}" is not a hub', hint="is another program at its port?"
         ) from None
 
 

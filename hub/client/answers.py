@@ -74,7 +74,7 @@ def read_reply(reply: Reply, read: Callable[[Any], T]) -> T:
     try:
         return read(orjson.loads(reply.body))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise Unreachable("what answers is no hub", hint="is a proxy in between?") from None
+        raise Unreachable("the server there is not a hub", hint="is a proxy in between?") from None
 
 
 def result_of(body: Any) -> Result:

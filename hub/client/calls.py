@@ -329,7 +329,7 @@ class Calls:
             attempt += 1
 
     def _pause(self, attempt: int, budget: Budget, failure: HubError, retry_after: str | None) -> Call[None]:
-        """Pause before the next try. Raises the failure when there is no time for one."""
+        """Pause before the next attempt. Raises the failure if no time is left for one."""
         seconds = pause_s(attempt, self.chance(), _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         if retry_after is not None and retry_after.isdecimal():
             seconds = max(seconds, min(float(retry_after), _LONGEST_PAUSE_S) * (0.5 + self.chance() / 2))

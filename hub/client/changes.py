@@ -134,7 +134,7 @@ class SseDecoder:
             try:
                 told = self._line(line.removesuffix(b"\r").decode())
             except UnicodeDecodeError as error:
-                raise ConnectionBroken(f"an event is no UTF-8: {error}") from None
+                raise ConnectionBroken(f"an event is not UTF-8: {error}") from None
             if told is not None:
                 self._size = 0
                 yield told
@@ -148,7 +148,7 @@ class SseDecoder:
             try:
                 return StreamEvent(name, mark, orjson.loads("\n".join(data)))
             except orjson.JSONDecodeError as error:
-                raise ConnectionBroken(f"an event is no JSON: {error}") from None
+                raise ConnectionBroken(f"an event is not JSON: {error}") from None
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
@@ -166,7 +166,7 @@ def stream_event_of(text: str | bytes) -> StreamEvent:
         body = orjson.loads(text)
         return StreamEvent(str(body["event"]), body.get("id"), body.get("data"))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ConnectionBroken(f"a message is no event: {error}") from None
+        raise ConnectionBroken(f"a message is not an event: {error}") from None
 
 
 def change_of(told: StreamEvent) -> Change | None:

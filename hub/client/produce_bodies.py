@@ -57,7 +57,7 @@ def _event_line(event: Event) -> bytes:
     more = event.headers or event.partition is not None or event.timestamp is not None or event.type
     if more or not isinstance(event.value, Mapping):
         raise CallerError(
-            "produce: headers, partition, timestamp, type and values that are no object want a key",
+            "produce: headers, partition, timestamp, type and values that are not objects need a key",
             hint="say key=…, or key=None for no key",
         )
     return json_of(event.value, "produce: the event")

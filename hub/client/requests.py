@@ -83,7 +83,7 @@ def header(name: str, value: str) -> tuple[str, str]:
     """
     if not (value.isascii() and value.isprintable()):
         raise CallerError(
-            f"{name} {value[:80]!r} cannot be said in a header", hint="letters, digits and signs of ASCII"
+            f"{name} {value[:80]!r} cannot be sent in a header", hint="letters, digits and signs of ASCII"
         )
     return name, value
 
@@ -136,7 +136,7 @@ def json_of(value: Any, what: str) -> bytes:
     try:
         return orjson.dumps(value, default=_unusual)
     except TypeError as error:
-        raise CallerError(f"{what} cannot be said in JSON: {error}") from None
+        raise CallerError(f"{what} cannot be encoded as JSON: {error}") from None
 
 
 def _unusual(value: Any) -> Any:

@@ -176,7 +176,7 @@ def _check_line(url: str, answer: httpx.Response) -> None:
     would pass for a silent stream.
     """
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-        raise ConnectionBroken(f"{url}: what answers is no hub")
+        raise ConnectionBroken(f"{url}: the server there is not a hub")
 
 
 def _reply(answer: httpx.Response) -> Reply:

@@ -291,7 +291,7 @@ def _balance_text(
 
 
 def dropped_text(receipts: int) -> str:
-    return f"{receipts:,} receipts were dropped: there was no room for them"
+    return f"{receipts:,} receipts were dropped: the buffer was full"
 
 
 def _worst(
@@ -303,7 +303,7 @@ def _worst(
     if holes.unexplained:
         return (
             CompletenessState.UNEXPLAINED,
-            f"{holes.unexplained:,} offsets hold nothing, and nothing says why",
+            f"{holes.unexplained:,} offsets contain no record for an unknown reason",
         )
     if stuck:
         return CompletenessState.UNKNOWN, f"partition {stuck[0].partition} is not read on: {stuck[0].why}"
@@ -314,6 +314,6 @@ def _worst(
     if worst is None:
         return (
             CompletenessState.UNKNOWN,
-            "nobody to compare with: no producer keeps receipts, and no mirror carries it",
+            "nothing to compare with: no producer sends receipts, and no mirror carries it",
         )
     return CompletenessState.BALANCED, "every tier has the same records"

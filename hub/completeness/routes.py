@@ -48,7 +48,7 @@ class Minute(_ReceiptModel):
 
 
 class Receipt(_ReceiptModel):
-    """What of one partition was acknowledged: ``runs`` of offsets (first, count), ascending, and their
+    """Acknowledged records of one partition: ``runs`` of offsets (first, count), ascending, and their
     minutes.
     """
 
@@ -58,7 +58,9 @@ class Receipt(_ReceiptModel):
         Field(min_length=1, max_length=MOST_RUNS)
     )
     minutes: list[Minute] = Field(min_length=1, max_length=1_500)
-    dropped: int = Field(0, ge=0, le=_MOST, description="acknowledged records that there was no room for")
+    dropped: int = Field(
+        0, ge=0, le=_MOST, description="acknowledged records that did not fit into the buffer"
+    )
 
 
 class ReceiptsBody(_ReceiptModel):
@@ -78,8 +80,8 @@ def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
         topic: Annotated[str | None, Query(description="Only this topic, with its minutes.")] = None,
         state: Annotated[list[CompletenessState] | None, Query(description="Only these states.")] = None,
     ) -> Response:
-        """Each audited topic, the worst first: its log, and every producer, mirror and store compared with
-        it.
+        """List the audited topics, the worst first: the log, and every producer, mirror and store compared
+        with it.
         """
         known = follower.known()
         rows = [
@@ -102,7 +104,7 @@ def create_router(follower: HasCounts, keep: ReceiptSink) -> APIRouter:
 
     @router.post("/api/audit/receipts", status_code=204)
     def receipts(said: Annotated[ReceiptsBody, Body()]) -> Response:
-        """A producer's own counts: what it was told is in the log. Sent again, they replace themselves."""
+        """Accept a producer's own counts of acknowledged records. Idempotent."""
         for each in said.receipts:
             require(Action.write, Resource(Kind.topic, each.topic))
         keep([_entry(said, each) for each in said.receipts])

@@ -1,4 +1,4 @@
-"""``python -m hub.embedded lock``: resolve the roots below anew and write ``locks/jars.toml``.
+"""``python -m hub.embedded lock``: resolve the roots below again and write ``locks/jars.toml``.
 
 ``python -m hub.embedded fetch`` fetches what is locked and prepares quick starts (for images and for test machines).
 """

@@ -103,7 +103,7 @@ def verify(jar: Jar, path: Path) -> None:
         got = hashlib.file_digest(file, "sha256").hexdigest()
     if got != jar.sha256:
         raise HubFault(
-            f'jar "{jar.coordinate}" in {path}: its sha256 is {got}, the lock says {jar.sha256}; it is not used',
+            f'jar "{jar.coordinate}" in {path}: its sha256 is {got}, the lock requires {jar.sha256}; it is not used',
             hint=f"remove it and start again: rm '{path}'; if it differs again, do not trust the repository it came from",
             code="HUB-5010",
         )

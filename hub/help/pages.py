@@ -46,7 +46,7 @@ class Section:
 
 
 def folder() -> Path:
-    """Return the folder of the pages: beside this module in an installed hub, else docs of the checkout."""
+    """Return the folder of the pages: next to this module in an installed hub, else docs of the checkout."""
     packaged = Path(__file__).with_name("pages")
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "docs"
 
@@ -76,7 +76,7 @@ def page(name: str) -> HelpPage:
     if name not in known:
         guess = nearest(name, known)
         raise NotFound(
-            f'there is no help page "{name[:100]}"',
+            f'help page "{name[:100]}" does not exist',
             hint=f'did you mean "/help/{guess}"?' if guess else "/help lists all pages",
         )
     path = folder() / f"{name}.md"
@@ -88,7 +88,7 @@ def image(name: str) -> bytes:
     """Return a picture of ``docs/images``. Raises NotFound."""
     path = folder() / "images" / name
     if not re.fullmatch(r"[a-z0-9-]+\.png", name) or not path.is_file():
-        raise NotFound(f'there is no picture "{name[:100]}"')
+        raise NotFound(f'picture "{name[:100]}" does not exist')
     return path.read_bytes()
 
 

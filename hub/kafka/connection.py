@@ -246,7 +246,7 @@ class Connection:
             return self.barred(doing, heard)
         return PeerError(
             f'Kafka at "{self.bootstrap}" does not answer ({doing}: {error})',
-            hint="is it running? hub doctor tells; the hub goes on by itself when it is back",
+            hint="check it with hub doctor; the hub resumes by itself when Kafka answers",
             code=AWAY,
         )
 
@@ -391,7 +391,7 @@ def made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
     except KafkaException as error:
         said = error.args[0].str().partition(": ")[2] or error.args[0].str()
         raise ConfigError(
-            f"what is said of Kafka's TLS and SASL cannot be used: {said}",
+            f"the settings for Kafka's TLS and SASL cannot be used: {said}",
             hint="ssl.ca.location is `tls.ca`, ssl.certificate.location and ssl.key.location are `tls.certificate` and `tls.key`:"
             " PEM files that belong together, and key_password the key's",
             code="HUB-1603",

@@ -120,7 +120,7 @@ def _key(connection: ClusterConnection) -> str:
     found = _PKCS8.search(text)
     if found is None:
         raise ConfigError(
-            f'tls: key: file "{path}" is no PKCS#8 key in PEM, which Spark\'s client of Kafka wants',
+            f'tls: key: file "{path}" is not a PKCS#8 key in PEM, which Spark\'s Kafka client requires',
             hint=f"make one, and name it as the key: openssl pkcs8 -topk8 -nocrypt -in {path} -out {made}",
             code="HUB-1603",
         )

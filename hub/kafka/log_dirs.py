@@ -23,7 +23,7 @@ _MOST_BYTES = 64 << 20
 _MOST_DIRS = 1_000
 _MAY_NOT = 31  # CLUSTER_AUTHORIZATION_FAILED; before version 3 the answer has no folders instead
 _NOT_ALLOWED = "this user may not Describe the cluster"
-_HINT = "the hub's user needs Describe on the cluster for it; kafka-log-dirs tells the same"
+_HINT = "the hub's user needs Describe on the cluster; kafka-log-dirs shows the same data"
 
 Connect = Callable[[str, int, float], socket.socket]
 
@@ -38,7 +38,7 @@ def log_dirs(host: str, port: int, timeout_s: float, connect: Connect = plain) -
         return _dirs(answer, disks=True)
     except (OSError, struct.error, IndexError, ValueError, PeerError) as error:
         raise PeerError(
-            f"{host}:{port} does not tell its folders ({error or type(error).__name__})",
+            f"{host}:{port} does not report its log folders ({error or type(error).__name__})",
             hint=_HINT,
             code="HUB-3015",
         ) from None
@@ -59,7 +59,7 @@ def log_sizes(
             found = _sizes(answer, topic)
         except (OSError, struct.error, IndexError, ValueError, PeerError) as error:
             raise PeerError(
-                f"broker {broker} at {host}:{port} does not tell its log sizes"
+                f"broker {broker} at {host}:{port} does not report its log sizes"
                 f" ({error or type(error).__name__})",
                 hint=_HINT,
                 code="HUB-3015",

@@ -32,7 +32,7 @@ _POLL = 5_000
 
 
 def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[Record]]:
-    """Yield the records from the reader's position until ``end``, as they arrive. There is no time limit
+    """Yield the records from the reader's position until ``end``, as they arrive. It does not time out
     while the position moves. Also yields empty batches, so that the caller can stop. Raises the errors of
     ``poll``, and PeerError when nothing arrived for ``silent_s``.
     """
@@ -186,7 +186,7 @@ class KafkaReader:
             headers = tuple(_headers_of(message) or ())
         except SystemError:  # the client returns none of the record's headers in this case
             self._failed = self._stopped[tp] = Unreadable(
-                f'topic "{topic}" partition {partition} offset {offset}: a header there has a name that is no UTF-8',
+                f'topic "{topic}" partition {partition} offset {offset}: a header there has a name that is not UTF-8',
                 tp,
                 offset,
             )
@@ -231,12 +231,12 @@ class KafkaReader:
             if position < begin:
                 return HubError(
                     f"{where}: the log begins at {begin}; offsets [{position}, {begin}) are gone",
-                    hint="raise the topic's retention, and rebuild what is fed from it",
+                    hint="raise the topic's retention, and rebuild everything derived from it",
                     code="HUB-3020",
                 )
             return HubError(
                 f"{where}: the log ends at {end}",
-                hint="was the topic made anew, or a broker restored from a copy? Rebuild what is fed from it",
+                hint="check whether the topic was recreated or a broker restored from a backup; rebuild everything derived from the topic",
                 code="HUB-3020",
             )
         if error.code() in (KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG):

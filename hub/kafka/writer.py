@@ -249,7 +249,9 @@ class KafkaSender:
                 if failed is None and (offset is None or offset < 0):
                     # The broker took it for a duplicate. It is one when the answer to a first try was lost; where the
                     # topic was made again meanwhile it is not, and the record is nowhere.
-                    failed = self.cluster.down("append", f"{tp}: no offset was told; the outcome is unknown")
+                    failed = self.cluster.down(
+                        "append", f"{tp}: no offset was reported; the outcome is unknown"
+                    )
                 acknowledged(tp, offset or 0, failed)
             elif failed is not None:
                 self._failed.append(failed)

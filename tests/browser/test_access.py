@@ -49,7 +49,7 @@ def browser() -> Iterator[Browser]:
     if path is None:
         pytest.fail("no Chromium: apt-get install -y chromium, or set HUB_CHROMIUM")
     with sync_playwright() as playwright:
-        # A name that is no localhost: there browsers send no Sec-Fetch-Site over plain http.
+        # A name that is not localhost: there browsers send no Sec-Fetch-Site over plain http.
         flags = [*FLAGS, "--host-resolver-rules=MAP hub.test 127.0.0.1"]
         opened = playwright.chromium.launch(executable_path=path, args=flags)
         yield opened
@@ -84,7 +84,7 @@ def test_in_and_out(page: tuple[Page, str]) -> None:
 
     opened.goto(f"{url}/mirrors")
     refused = opened.get_by_test_id("refused")
-    expect(refused).to_contain_text("This is not granted to you")
+    expect(refused).to_contain_text("You have no access to this")
     expect(refused).to_contain_text("hub: true")
     expect(refused).to_contain_text("#data-platform")
     assert not [each for each in Axe().run(opened).response["violations"] if each["impact"] != "minor"]

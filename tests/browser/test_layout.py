@@ -99,7 +99,7 @@ def test_brokers_that_are_away_are_named_apart_from_their_number(
     site: StagedEstate, open_page: Opener
 ) -> None:
     page = open_page(f"{site.url}/cluster")
-    away = page.get_by_test_id("counts").locator("div", has_text="Brokers away")
+    away = page.get_by_test_id("counts").locator("div", has_text="Brokers unreachable")
     expect(away).to_contain_text("1 broker 3")
 
 

@@ -146,7 +146,7 @@ def test_each_page_shows_what_is_granted_or_says_which_grant_it_takes(
         assert answer is not None and answer.status == 403, path
         # A subject is told apart from a program's address behind the door: there it is an error within the frame.
         refused = page.locator("[data-testid=refused], [data-testid=error]")
-        expect(refused).to_contain_text("This is not granted to you")
+        expect(refused).to_contain_text("You have no access to this")
         expect(refused).to_contain_text(words)
         expect(refused).to_contain_text("#data-platform")
         expect(page.get_by_test_id("who")).to_have_text("ana")
@@ -159,7 +159,7 @@ def test_who_sees_nothing_is_told_that_it_may_be_for_want_of_grants(chromium: Br
     page = signed_in(chromium, site, "nil")
     for path in ("/topics", "/views", "/lag", "/latency", "/completeness", "/schemas"):
         page.goto(site.url + path)
-        expect(page.get_by_test_id("left-out"), path).to_contain_text("not granted to nil")
+        expect(page.get_by_test_id("left-out"), path).to_contain_text("without a grant for nil")
         text = page.content()
         assert not [name for name in (*NAMES, SEEN) if name in text], path
     page.context.close()

@@ -155,7 +155,7 @@ def test_pages_of_a_hub_where_nothing_is_yet_fit_too(open_page: Opener, width: i
         judge("/cluster", "Asking Kafka where everything is")
         judge("/connect", "No worker of Kafka Connect is named")
         judge("/completeness", "hub completeness run")
-        judge("/alerts", "Every promise that can be judged is kept", "Nobody is told")
+        judge("/alerts", "Every objective that can be evaluated is met", "Nobody is notified")
         judge("/mirrors", "Asking the clusters")
         judge("/query", "No view has rows yet")
         judge("/search?q=nothing", "Nothing has all of")
@@ -383,7 +383,7 @@ def test_the_map_is_filtered_and_ranged_by_its_address(site: StagedEstate, open_
     page.get_by_role("link", name="older").click()
     expect(page.get_by_test_id("heat-crm.consent").locator("[data-state=GAP]")).to_have_count(0)
     page.get_by_test_id("heat-crm.consent").get_by_role("link", name="trouble at").click()
-    expect(page.get_by_test_id("cell")).to_contain_text("5 offsets hold nothing")
+    expect(page.get_by_test_id("cell")).to_contain_text("5 offsets contain no record")
     page.goto(f"{site.url}/completeness?topics=nothing.like.it")
     expect(page.get_by_test_id("none-fit")).to_be_visible()
 
@@ -400,7 +400,9 @@ def test_the_map_says_when_it_is_not_read_away_or_empty(site: StagedEstate, open
         before.error = "Kafka does not answer"
         site.ledger = before
         page.reload()
-        expect(page.get_by_test_id("trouble")).to_contain_text("Kafka does not answer. What is shown is what")
+        expect(page.get_by_test_id("trouble")).to_contain_text(
+            "Kafka does not answer. The page shows the last known state"
+        )
         expect(page.get_by_test_id(f"heat-{ORDERS}")).to_be_visible()
     finally:
         before.error, site.ledger = None, before
@@ -482,11 +484,11 @@ def test_alerts_that_are_not_watched_or_nothing_wrong(site: StagedEstate, open_p
     before = site.alerts.state, site.alerts.channels
     page = open_page(f"{site.url}/alerts")
     site.alerts.state, site.alerts.channels = AlertingState(), ()
-    expect(page.get_by_test_id("none-open")).to_contain_text("Every promise that can be judged is kept")
+    expect(page.get_by_test_id("none-open")).to_contain_text("Every objective that can be evaluated is met")
     expect(page.get_by_test_id("no-channels")).to_contain_text("alerts.yaml")
     expect(page.get_by_test_id("no-silences")).to_be_visible()
     expect(page.get_by_test_id("no-past")).to_be_visible()
-    site.alerts.error = "what was told before cannot be read: Kafka is away"
+    site.alerts.error = "the earlier notifications cannot be read: Kafka is away"
     expect(page.get_by_test_id("not-watched")).to_contain_text("Kafka is away")
     expect(page.get_by_test_id("loading")).to_be_visible()
     expect(page.get_by_test_id("total")).to_have_text("not watched")

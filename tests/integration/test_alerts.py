@@ -155,7 +155,7 @@ def test_a_group_falls_behind_and_people_are_told_once(hub: Hub, hook: Webhook) 
     assert "billing on shop.orders" in hub.cli("alert", "ls")
     assert "s3cret" not in str(hub.alerts())
 
-    # Killed and started again: the alert is there, and nobody is told a second time.
+    # Killed and started again: the alert is there, and nobody is notified a second time.
     hub.kill()
     hub.start()
     until(lambda: any(r["bad"] for r in hub.alerts()["rules"]), 60, lambda: str(hub.alerts()))
@@ -239,7 +239,7 @@ def test_a_form_of_another_site_is_refused(hub: Hub) -> None:
         answer = httpx2.post(
             f"{hub.url}/alerts/silences", content=body, headers={**kind, **headers}, timeout=30
         )
-        # The guard refuses what says that it is another site's, the form itself what does not say where it is from.
+        # The guard refuses what says that it is another site's, the form itself what does not name its origin.
         assert answer.status_code == (403 if headers else 400)
     before = len(hub.alerts()["silences"])
     answer = httpx2.post(
@@ -293,7 +293,7 @@ def test_a_query_on_a_view_is_an_alert(hub: Hub, hook: Webhook) -> None:
     }
     file.unlink()
     third = hook.wait(told + 3)[told + 2]
-    assert third["alerts"][0]["annotations"]["ended"] == "there is no such rule any more"
+    assert third["alerts"][0]["annotations"]["ended"] == "the rule no longer exists"
     store.close()
 
 
@@ -330,20 +330,18 @@ def test_a_bad_channel_is_told_and_stops_no_other(hub: Hub, hook: Webhook) -> No
         assert alert["labels"]["part"] == "channels.shop"
         assert f"{file}:6:23" in alert["annotations"]["summary"]
         until(lambda: any(r["alert"] == "nobody" for r in hub.alerts()["alerts"]), 60)
-        until(lambda: "has nobody to tell" in hub.cli("alert", "ls"), 60, lambda: str(hub.alerts()))
+        until(lambda: "reaches nobody" in hub.cli("alert", "ls"), 60, lambda: str(hub.alerts()))
         body = hub.alerts()
         shop = next(each for each in body["channels"] if each["name"] == "shop")
         assert (shop["kind"], shop["waiting"] > 0) == ("unusable", True) and "${NAME}" in shop["error"]
-        assert "unspoken" not in str(body) and "route owner=billing has nobody to tell" in str(
-            body["troubles"]
-        )
+        assert "unspoken" not in str(body) and "route owner=billing reaches nobody" in str(body["troubles"])
         tried = httpx2.post(f"{hub.url}/api/alerts/channels/shop/test", timeout=30)
         assert tried.status_code == 400 and f"{file}:6:23" in tried.text
         doctor = CliRunner().invoke(app, ["doctor"], env=environment_of(hub.settings))
-        assert doctor.exit_code == 1 and "has nobody to tell" in " ".join(doctor.output.split())
+        assert doctor.exit_code == 1 and "reaches nobody" in " ".join(doctor.output.split())
         assert f"{file}:6:23" in (hub.settings.logs / "server.log").read_text()
         page = httpx2.get(f"{hub.url}/alerts", headers={"Accept": "text/html"}, timeout=30).text
-        assert "has nobody to tell" in page and "unspoken" not in page
+        assert "reaches nobody" in page and "unspoken" not in page
 
         # The channel is right: what waited for it is sent.
         file.write_text(BAD_CHANNEL.format(url=hook.url, shop=f'{{webhook: {{url: "{hook.url}"}}}}'))

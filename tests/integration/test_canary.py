@@ -136,7 +136,7 @@ def test_the_server_sends_them_when_the_settings_say_so(
                 body.update(client.get("/api/canary").json())
                 return bool(
                     {row["way"] for row in body["ways"] if row["state"] == "OK"} == {"ack", "read"}
-                    and all(row["cause"] != "nobody reads yet" for row in body["ways"])
+                    and all(row["cause"] != "no reader yet" for row in body["ways"])
                 )
 
             await anyio.to_thread.run_sync(lambda: wait_until(told, PATIENCE_S, lambda: str(body)))

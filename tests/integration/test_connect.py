@@ -82,7 +82,7 @@ def test_what_runs_what_failed_and_what_nobody_can_tell(
         assert one["kind"] == "source" and one["class_name"].endswith("MirrorHeartbeatConnector")
         assert one["worker"].endswith(connect.url.rpartition(":")[2]) and one["tasks"][0]["worker"]
 
-        # A heartbeat is no number: its only task dies of the first record, and Connect starts it no more.
+        # A heartbeat is not a number: its only task dies of the first record, and Connect starts it no more.
         connect.heartbeats("broken", "lon", value_converter=INTEGERS)
         until({"broken": ["FAILED", "FAILED"], "steady": ["RUNNING", "RUNNING"]})
         reason = found["connectors"][0]["reason"]
@@ -175,8 +175,8 @@ def odd() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("html", "is no Kafka Connect"),
-        ("list", "is no Kafka Connect"),
+        ("html", "is not a Kafka Connect"),
+        ("list", "is not a Kafka Connect"),
         ("busy", "HTTP 409 (it rebalances)"),
         ("away", "HTTP 302"),
         ("drip", "longer than"),

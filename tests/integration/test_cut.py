@@ -40,7 +40,7 @@ VIEWS: dict[str, dict[str, Any]] = {
         "sources": SOURCES,
         "sql": "SELECT city, count(*) AS orders, sum(cents) AS cents FROM o GROUP BY city",
     },
-    "bazaar_prices": {  # by the delta operator
+    "bazaar_prices": {  # by the incremental engine
         "sources": SOURCES,
         "sql": "SELECT o.cents % 7 AS digit, count(DISTINCT order_id) AS orders, sum(o.cents) AS cents FROM o GROUP BY o.cents % 7",
         "key": "digit",

@@ -48,7 +48,7 @@ SHOP = {
     "sources": {"s": {"topic": "till.sales"}},
     "sql": "SELECT shop, count(*) AS sales, sum(cents) AS cents FROM s GROUP BY shop",
 }
-# Rows that go again: only the delta operator takes them back.
+# Rows that go again: only the incremental engine takes them back.
 FEW = {
     "sources": {"s": {"topic": "till.sales"}},
     "sql": "SELECT shop, count(*) AS sales, sum(cents) AS cents FROM s GROUP BY shop HAVING count(*) > 0",
@@ -281,17 +281,17 @@ def test_damage_in_every_place_is_told_and_built_anew_beside_the_rows(hub: Till)
         assert hub.rows(view) == hub.expected(DAMAGE[name].view), view
         assert min(seen[view]) >= len(before[view]), f"{view} had gaps"
         (why,) = [each["why"] for each in hub.versions(view) if each["number"] == 2]
-        assert why.startswith("its checkpoint is damaged: ") and DAMAGE[name].said in why, (view, why)
+        assert why.startswith("its checkpoint is corrupt: ") and DAMAGE[name].said in why, (view, why)
         kept = hub.settings.checkpoints / f"{view}.damaged"
         assert str(kept) in why and (kept / "hub.damage").exists() and len(list(kept.iterdir())) > 1
         proven = call_hub(hub.settings, "view", "verify", view)
         assert proven.returncode == 0, (view, proven.stdout, proven.stderr)
     shown = call_hub(hub.settings, "view", "show", names["cut_offsets"])
-    assert "its checkpoint is damaged: offsets/" in shown.stderr, shown
+    assert "its checkpoint is corrupt: offsets/" in shown.stderr, shown
     page = httpx2.get(
         f"{hub.pipeline.url}/views/{names['cut_offsets']}", headers={"Accept": "text/html"}, timeout=60.0
     )
-    assert "its checkpoint is damaged: offsets/" in page.text
+    assert "its checkpoint is corrupt: offsets/" in page.text
 
     # Once more, of one that runs now: killed in the middle of its batches, and harmed then.
     again = DAMAGE["realtime_state"]

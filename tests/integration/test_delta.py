@@ -1,4 +1,4 @@
-"""The delta operator's law: whatever changes, what it emitted folds to what the SQL says of the tables now."""
+"""The incremental engine's law: whatever changes, what it emitted folds to what the SQL says of the tables now."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
         ("SELECT window(at, '12 hours', '6 hours').start AS began, count(*) AS n FROM orders "
         "GROUP BY window(at, '12 hours', '6 hours') HAVING count(*) > 1"),
     ),
-    # Their length is no multiple of their slide: an order is in two of them or in three.
+    # Their length is not a multiple of their slide: an order is in two of them or in three.
     "distinct by product and windows that overlap at odd times": (
         ["product", "began", "ended"],
         ("SELECT product, window.start AS began, window.end AS ended, count(DISTINCT customer_id) AS n FROM orders "

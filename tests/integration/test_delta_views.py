@@ -1,4 +1,4 @@
-"""Views of class D on real Kafka and real Spark: tables joined, ranked, counted, built on each other, killed in the middle;
+"""Incremental views on real Kafka and real Spark: tables joined, ranked, counted, built on each other, killed in the middle;
 always what plain Python makes of the same tables."""
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
     reasons = {(each.header("hub.dlq.reason") or b"").decode(): each for each in dead if each.header("hub.dlq.view") == name.encode()}  # fmt: skip
     assert set(reasons) == {
         "the table's key (orderid) is null in this event",
-        "a tombstone's record key is no (orderid): no number",
+        "a tombstone's record key does not fit (orderid): no number",
         "not in the Confluent wire format (no magic byte 0 and schema id)",
     }
     assert {dead_letter_of(each).reason for each in reasons.values()} == {"null_key", "tombstone", "framing"}

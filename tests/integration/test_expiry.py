@@ -1,4 +1,4 @@
-"""A view with a ttl on real Kafka, Spark and stores: rows that are over go from every store, and a replay has the same rows."""
+"""A view with a ttl on real Kafka, Spark and stores: expired rows go from every store, and a replay has the same rows."""
 
 from __future__ import annotations
 

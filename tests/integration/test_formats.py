@@ -1,4 +1,4 @@
-"""Events that are no Avro, by Spark's own parsers and through a whole hub: rows, dead letters, functions, versions."""
+"""Events that are not Avro, by Spark's own parsers and through a whole hub: rows, dead letters, functions, versions."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ JSON: list[tuple[bytes, dict[str, Any] | str]] = [
     (b'{"A": 1}', {}),
     (b'{"a": 1, "a": 2}', {"a": 2}),
     (b'{"a": 9223372036854775807, "i": -5}', {"a": 2**63 - 1, "i": -5}),
-    (b'{"a": 9223372036854775808}', "its a is no bigint"),
-    (b'{"i": 3000000000}', "its i is no int"),
-    (b'{"a": "1"}', "its a is no bigint"),
-    (b'{"a": 1.5}', "its a is no bigint"),
-    (b'{"a": true}', "its a is no bigint"),
+    (b'{"a": 9223372036854775808}', "its a is not a valid bigint"),
+    (b'{"i": 3000000000}', "its i is not a valid int"),
+    (b'{"a": "1"}', "its a is not a valid bigint"),
+    (b'{"a": 1.5}', "its a is not a valid bigint"),
+    (b'{"a": true}', "its a is not a valid bigint"),
     (b'{"s": 5}', {"s": "5"}),
     (b'{"s": {"x": [1, "y"]}}', {"s": '{"x":[1,"y"]}'}),
     (b'{"s": true}', {"s": "true"}),
     (b'{"d": 1}', {"d": 1.0}),
-    (b'{"d": "1.5"}', "its d is no double"),
+    (b'{"d": "1.5"}', "its d is not a valid double"),
     (b'{"n": 1.255}', {"n": "1.26"}),
     (b'{"n": "1.25"}', {"n": "1.25"}),
-    (b'{"n": 123456789012.5}', "its n is no decimal(10,2)"),
+    (b'{"n": 123456789012.5}', "its n is not a valid decimal(10,2)"),
     (b'{"n": 125e-2, "s": "1e20240"}', {"n": "1.25", "s": "1e20240"}),
     (b'{"n": 1, "s": " \\"n\\": 1e20240, "}', {"n": "1.00", "s": ' "n": 1e20240, '}),
     (b'{"n" : 1e100000000}', NO_OBJECT),
@@ -58,15 +58,15 @@ JSON: list[tuple[bytes, dict[str, Any] | str]] = [
     (b'{"ns": [1, 1e100000000]}', NO_OBJECT),
     (b'{"t": "2024-01-01T10:00:00.123456+02:00"}', {"t": "2024-01-01 08:00:00.123456"}),
     (b'{"t": 1700000000}', {"t": "2023-11-14 22:13:20"}),
-    (b'{"t": "soon"}', "its t is no timestamp"),
+    (b'{"t": "soon"}', "its t is not a valid timestamp"),
     (b'{"day": "2024-01-01"}', {"day": "2024-01-01"}),
-    (b'{"day": 19000}', "its day is no date"),
-    (b'{"bo": "true"}', "its bo is no boolean"),
+    (b'{"day": 19000}', "its day is not a valid date"),
+    (b'{"bo": "true"}', "its bo is not a valid boolean"),
     (b'{"b": "aGk="}', {"b": "hi"}),
     (b'{"o": {"c": "x", "z": 1}, "l": ["a", null], "m": {"k": 1}}', {"o": ["x"], "l": ["a", None], "m": {"k": 1}}),
-    (b'{"o": "x"}', "its o is no struct<`c`:string>"),
-    (b'{"l": "x"}', "its l is no array<string>"),
-    (b'{"m": {"k": "x"}}', "its m is no map<string,bigint>"),
+    (b'{"o": "x"}', "its o is not a valid struct<`c`:string>"),
+    (b'{"l": "x"}', "its l is not a valid array<string>"),
+    (b'{"m": {"k": "x"}}', "its m is not a valid map<string,bigint>"),
     (b'{"a": 1} {"a": 2}', NO_OBJECT),
     (b'{"a": 1}, {"a": 2}', NO_OBJECT),
     (b'{"a": 1} rest', NO_OBJECT),
@@ -232,12 +232,12 @@ def test_four_formats_make_one_row_and_what_does_not_fit_is_kept(pipeline: Pipel
     assert {**row, "balance": f"{float(row['balance']):.2f}"} == wanted
     refused = {topic: letters(pipeline, topic) for topic in names.values()}
     assert refused["fmt.orders"] == [
-        (framed(crm, b"{}"), f"its schema id {crm} is no record schema of the registry"),
+        (framed(crm, b"{}"), f"its schema id {crm} is not a record schema of the registry"),
         (bad, f"it does not fit its schema id {orders}: {refused['fmt.orders'][1][1].partition(': ')[2]}"),
         (framed(orders, b"\x02\x02"), f"it does not fit its schema id {orders}: it is message [1] of its file; the view reads shop.Order, the file's first message"),
     ]  # fmt: skip
     assert [reason for _, reason in refused["fmt.customers"]] == [
-        f"it does not fit its schema id {crm}: its customer_id is no bigint",
+        f"it does not fit its schema id {crm}: its customer_id is not a valid bigint",
         "not in the Confluent wire format (no magic byte 0 and schema id)",
     ]
     assert refused["fmt.clicks"] == [(b"[]", "no JSON object of its columns"), (b"{", "no JSON object of its columns")]  # fmt: skip

@@ -113,7 +113,7 @@ def test_no_reader_unpacks_more_than_it_may_hold(pipeline: Pipeline) -> None:
     many = shop.write(*[b"" for _ in range(1_000_000)], codec="zstd")
     within = shop.write(
         *[bytes(10 * MIB) for _ in range(5)], codec="zstd"
-    )  # dead for another reason: it is no Avro
+    )  # dead for another reason: it is not Avro
     shop.write(shop.event(1), shop.event(1), codec="zstd")
     assert shop.row(entity) == {"sum": 7, "count": 7}
     row = shop.row(sql)

@@ -972,7 +972,7 @@ def test_a_source_that_was_cut_and_has_grown_again_is_noticed(
         running.close()
     assert errors[1] is None
     assert errors[0] is not None and errors[0].code == "HUB-3606"
-    assert "mirrored up to 30, but of that the source has only what is before 20" in errors[0].message
+    assert "mirrored up to 30, but the source has only the records before 20" in errors[0].message
     next_one = topic.engine()
     try:
         found = done(next_one)

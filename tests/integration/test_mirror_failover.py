@@ -86,7 +86,7 @@ def test_what_a_dead_source_had_is_unknown_until_it_is_back(
     assert (rehearsed["lost"], rehearsed["lost_at_least"]) == (None, drilled["lost_at_least"])
     assert world.json("drill", world.name)["steps"] == drilled["steps"]  # a dry run changes nothing
     _, asked = world.process("failover", world.name, ok=1)  # the name is not typed
-    assert "Lost: unknown, at least 4" in asked and "nyc does not answer; it was last heard" in asked
+    assert "Lost: unknown, at least 4" in asked and "nyc does not answer; its last report was" in asked
     assert "0 offsets would be lost" not in asked
 
     failed = world.json("failover", world.name, "--name", world.name)
@@ -158,7 +158,7 @@ def test_writers_are_let_in_where_ownership_goes_and_kept_out_where_it_was(
     world.json("failback", world.name)
     wait_until(lambda: may_write(sides["nyc"], topic, "app", "app.1"), 60.0, str)
     assert not may_write(sides["lon"], topic, "app") and not_reading(world) == own
-    # What the hub denied for a while is no rule of the source's: it was not copied.
+    # What the hub denied for a while is not a rule of the source's: it was not copied.
     assert not [rule for rule in world.clusters["lon"].access_rules() or () if rule.permission == "DENY"]
 
     world.until(well)

@@ -68,7 +68,7 @@ def _told_at_the_source(own: Settings, url: str, world: World, topic: str) -> No
         return row.get("state") == "STOPPED"
 
     wait_until(stopped, 90.0, lambda: str(row))
-    assert row["records"] == 40 and row["cause"].endswith("nobody mirrors it now: hub mirror run")
+    assert row["records"] == 40 and row["cause"].endswith("no worker mirrors it now: hub mirror run")
     assert row["seconds"] > 0 and row["error_s"] is not None
     done = CliRunner().invoke(
         app, ["lag", "--kind", "mirror"], env=environment_of(own), catch_exceptions=False

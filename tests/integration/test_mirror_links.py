@@ -199,7 +199,7 @@ def test_a_half_open_link_is_told_and_a_worker_that_hears_nobody_takes_nothing(
         target.link.heal()  # what was open stays dead, and new ones are well
         log = one.workers[0].log
         wait_until(
-            lambda: "its own heartbeats are not heard" in log.read_text(),
+            lambda: "its own heartbeats do not arrive" in log.read_text(),
             60.0,
             lambda: one.logs() + two.logs(),
         )

@@ -212,7 +212,7 @@ def test_what_cannot_be_masked_stops_and_nothing_of_it_leaves(
     world.start_worker()
     found = world.until(lambda each: any(row["state"] == "stopped" for row in each["partitions"]))
     (row,) = found["partitions"]
-    assert "offset 1: its value cannot be masked: it is no JSON" in row["reason"] and "drop" in row["reason"]
+    assert "offset 1: its value cannot be masked: it is not JSON" in row["reason"] and "drop" in row["reason"]
     assert "secret" not in row["reason"] and world.values(topic, "lon") == []
 
     declare(world, sides, mask=mask, on_unreadable="drop")

@@ -152,7 +152,7 @@ def test_folders_and_sizes_are_told_over_every_way_in(
     assert folder.bytes is not None and folder.total_bytes is not None and not folder.error
     sizes = log_sizes({broker: where}, topic, [0, 1], 20.0, kafka.socket_to)
     assert all(sizes[partition][broker] > 0 for partition in (0, 1))
-    with pytest.raises(PeerError, match="does not tell its folders"):
+    with pytest.raises(PeerError, match="does not report its log folders"):
         log_dirs(*where, 5.0)  # over a plain connection
 
 
@@ -232,7 +232,7 @@ def test_a_right_that_is_missing_stops_its_topic_and_no_other(
 
     give(sides[side].bootstrap, denied)
     try:
-        if right != "WRITE":  # of which nobody is told until something is to be written
+        if right != "WRITE":  # of which nobody is notified until something is to be written
             world.until(told)
         for topic in (closed, open_):
             world.produce(topic, 100, mark="more")

@@ -170,7 +170,7 @@ def prometheus(hub: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """Prometheus with the files of deploy/: as they are, but for the target, the pauses, and how long a rule waits."""
     folder = tmp_path_factory.mktemp("prometheus")
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    # A scrape may take no longer than the pause between two: that a machine is busy is no fault of what is told.
+    # A scrape may take no longer than the pause between two: that a machine is busy is not a fault of what is told.
     config["global"] = {"scrape_interval": "3s", "evaluation_interval": "1s"}
     (scrape,) = config["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["server:8088"]}]

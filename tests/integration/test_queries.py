@@ -233,7 +233,7 @@ def departures(settings: Settings, hub_server: str) -> str:
     cluster, registry = KafkaCluster(settings.bootstrap), RegistryClient(hub_server)
     schema_id = registry.register(f"{TOPIC}-value", json.dumps(DEPARTURE))
     cluster.create_topic(TOPIC, partitions=2, config={}, replication_factor=1)
-    writer = cluster.writer("queries-test")  # transactional: control records take offsets and are no events
+    writer = cluster.writer("queries-test")  # transactional: control records take offsets and are not events
     for start in (0, 10):
         writer.append(
             [

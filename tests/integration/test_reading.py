@@ -55,7 +55,7 @@ def test_query_waits_for_a_write_or_tells_how_far_it_is(server: Server) -> None:
     [
         (("vv", "k1"), 'did you mean "v"?'),
         (("v", "nobody"), "does not exist"),
-        (("v", "--where", "city"), "is no condition"),
+        (("v", "--where", "city"), "is not a condition"),
         (("v", "--where", "cty=Oslo"), 'did you mean "city"?'),
         (("v", "k1", "--where", "city=Oslo"), "do not go together"),
     ],

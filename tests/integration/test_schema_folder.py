@@ -94,7 +94,7 @@ def test_from_a_folder_to_the_registry_and_on(
 
     code, out, _ = run("diff", f"{topic}-value")
     assert code == 0 and 'field `note` (string, default "") is added' in out
-    assert "Consumers with the old schema can read what was written with the new one." in out
+    assert "Consumers with the old schema can read data written with the new one." in out
     assert json.loads(run("diff", f"{topic}-value", "1", "2", "-o", "json")[1])["new_reads_old"] is True
     code, _, err = run("diff", f"{topic}-valeu")
     assert code == 1 and f'did you mean "{topic}-value"?' in err
@@ -237,4 +237,4 @@ def test_the_listing_and_explain_over_a_real_server(run: Run, settings: Settings
     assert {each["subject"]: (each["id"], each["compatibility"]) for each in rows} == expected
     assert expected[subject][1] == "FULL"
     code, _, err = run("explain", subject, "--registered")
-    assert code == 0 and "Judged: version 1 of the registry." in err, err
+    assert code == 0 and "Checked: version 1 of the registry." in err, err

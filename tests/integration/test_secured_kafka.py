@@ -291,12 +291,15 @@ def test_no_secret_is_anywhere(filled: Pipeline, monkeypatch: pytest.MonkeyPatch
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a plain client at a TLS port": ({"tls": None, "sasl": None}, "it speaks TLS at this port"),
-    "a password in the open at a TLS port": ({"tls": None}, "it speaks TLS at this port"),
-    "nobody said who comes": ({"sasl": None}, "it wants to know who comes"),
+    "a plain client at a TLS port": ({"tls": None, "sasl": None}, "this port requires TLS"),
+    "a password in the open at a TLS port": ({"tls": None}, "this port requires TLS"),
+    "nobody said who comes": ({"sasl": None}, "it requires SASL authentication"),
     "another authority": ({"tls": {"ca": "mirror.pem"}}, "its certificate is not trusted"),
     "TLS at a plain port": ({"bootstrap": "port", "sasl": None}, "it does not speak TLS"),
-    "a name at an open port": ({"bootstrap": "port", "tls": None}, "it asks nobody for a name"),
+    "a name at an open port": (
+        {"bootstrap": "port", "tls": None},
+        "this port does not offer SASL authentication",
+    ),
     "no certificate of its own": (
         {"bootstrap": "tls_port", "sasl": None},
         "does not take the hub's certificate",

@@ -275,7 +275,7 @@ def test_many_events_are_sent_in_order_and_flushed(project: Project) -> None:
     ("event", "said"),
     [
         ({"order_id": "o1"}, 'field "cents" is missing and has no default'),
-        ({"order_id": "o1", "cents": "5"}, "field \"cents\": '5' is no long"),
+        ({"order_id": "o1", "cents": "5"}, "field \"cents\": '5' is not a valid long"),
         ({"order_id": "o1", "cents": 5, "nota": "x"}, 'no field "nota"\nHint: did you mean "note"?'),
     ],
 )
@@ -439,7 +439,7 @@ def test_an_apply_that_fails_says_what_is_done_and_what_is_left(project: Project
     assert stopped.returncode == 1
     told = json.loads(stopped.stdout)
     assert [len(told["done"]), len(told["left"])] == [1, 1]
-    assert "Done: 1 (they stand). Left: 1" in stopped.stderr
+    assert "Done: 1 (these steps stay). Left: 1" in stopped.stderr
     assert project.topic in project.cluster.topics()
     assert project.apply() == ["RegisterSchema"]
 

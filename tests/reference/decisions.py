@@ -7,8 +7,8 @@ from pathlib import Path
 
 _INTRO = """# Decision records
 
-A decision that binds others has a page: the problem, the decision, the alternatives, the consequences, and how we would notice
-that it is wrong.
+A decision that binds others has a page: its context, the decision, the alternatives, the consequences, and the observations that
+would make us revisit it.
 """
 
 

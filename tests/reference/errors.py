@@ -1,4 +1,4 @@
-"""The error catalog: errors.yaml, and what the code's number says."""
+"""The error catalog: errors.yaml, and the meaning of code ranges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GROUPS = (
     ("2", "View definitions"),
     ("30", "Kafka, stores, views and other systems"),
     ("36", "Mirrors: other clusters"),
-    ("5", "Defects and damaged data"),
+    ("5", "Defects and corrupt data"),
 )
 _HEADS = ("code", "meaning", "way out")
 _INTRO = """# Error catalog
@@ -34,7 +34,7 @@ Each error has a stable code, a message that names the object, and a hint with t
 |---|---|---|---|
 | HUB-1xxx, HUB-2xxx | the request, a file or a setting | fails again | 400; 404 not found, 409 conflict, 401, 403, 421, 422, 429 |
 | HUB-3xxx | Kafka, a database or another server | may succeed | 503 |
-| HUB-5xxx | the hub itself, or damaged data | needs a person | 500 |
+| HUB-5xxx | the hub itself, or corrupt data | needs a person | 500 |
 
 The codes of Confluent's registry API (40401, 42201, …) are in the [HTTP API](http-api.md).
 """

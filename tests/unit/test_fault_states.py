@@ -13,17 +13,17 @@ sys.path.append(str(Path(__file__).parents[1]))
 from fault_suite.model import CHECKED
 from fault_suite.states import LIMITS_S, Part, States, violations
 
-_SILENT = "the materializer's reports in _hub.progress have not been heard for 42 s"
+_SILENT = "the materializer's reports in _hub.progress have been missing for 42 s"
 _FROZEN = (
     f"{_SILENT}; Kafka answers; the materializer process gives no sign of life: it runs (pid 7) and has written "
-    "nothing for 30 s: it stands still, or its disk is full; it was live when it was last heard"
+    "nothing for 30 s: it hangs, or its disk is full; it was live in its last report"
 )
 _NO_KAFKA = (
     f"{_SILENT}; Kafka does not answer: list topics: timed out; the materializer process is alive (pid 7) and cut off "
     "from Kafka: materializer: no answer for 40 s (reader at kafka:9092: all of its connections are down)"
 )
 _STORES = (("serving", "live", None), ("warehouse", "live", None))
-_SILENT = "the applier's reports in _hub.progress have not been heard for 45 s; Kafka answers"
+_SILENT = "the applier's reports in _hub.progress have been missing for 45 s; Kafka answers"
 _UNKNOWN_STORES = (("serving", "unknown", _SILENT), ("warehouse", "unknown", _SILENT))
 MIRRORING = {"mirror": "home-away", "state": "mirroring", "reason": "", "ok": True}
 
@@ -55,7 +55,7 @@ RIGHT: list[tuple[Part, States]] = [
     ("applier", states(lag="STALLED", stores=_UNKNOWN_STORES)),
     ("home Kafka", states("unknown", _NO_KAFKA, lag="UNKNOWN", mirror={"state": "trouble", "ok": False})),
     ("away Kafka", states(mirror={"state": "unknown", "reason": "b:1 does not answer", "ok": False})),
-    ("mirror", states(mirror={"state": "no worker", "reason": "last heard of 20 s ago", "ok": False})),
+    ("mirror", states(mirror={"state": "no worker", "reason": "last reported 20 s ago", "ok": False})),
     ("Postgres", states(stores=(("serving", "live", None), ("warehouse", "down", None)))),
 ]
 

@@ -187,7 +187,7 @@ def test_too_many_requests_before_an_answer(connection: socket.socket) -> None:
         b"CONNECT here:443 HTTP/1.1\r\nhost: here\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",
     ],
-    ids=["no host", "two hosts", "two lengths", "NUL", "CONNECT", "TLS"],
+    ids=["not a host", "two hosts", "two lengths", "NUL", "CONNECT", "TLS"],
 )
 def test_what_is_no_request(connection: socket.socket, head: bytes) -> None:
     connection.sendall(head)

@@ -103,7 +103,7 @@ def test_a_child_gets_the_names_of_the_secrets_and_never_the_secrets(
         ("password:", "pasword:", 'setting "sasl.pasword" is not known\nHint: did you mean "password"'),
         ("sasl:", "sasi:", 'setting "sasi" is not known\nHint: did you mean "sasl"'),
         ("{ca:", "{authority:", 'setting "tls.authority" is not known.*known are: ca, certificate'),
-        ('"${KAFKA_PASSWORD}"', "hunter2", "sasl.password.*does not stand in the file: write .{NAME}"),
+        ('"${KAFKA_PASSWORD}"', "hunter2", "sasl.password.*must not be in the file: write .{NAME}"),
         ('"${KAFKA_PASSWORD}"', "4711", "sasl.password.*valid string"),
         (", username: hub", "", 'setting "sasl": SCRAM-SHA-512 needs username'),
         ("SCRAM-SHA-512", "GSSAPI", "sasl.mechanism.*'PLAIN'"),

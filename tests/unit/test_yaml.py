@@ -59,7 +59,7 @@ def test_a_good_file_becomes_its_model(write: Path) -> None:
         ("name: x\nsources:\n  a: {order: o}\n", "3:6", '"sources.a.topic" is missing', 'add "topic"'),
         ("name: x\ncount: 0\n", "2:8", "count: Input should be greater than or equal to 1", "found 0"),
         ("name: x\ncount: many\n", "2:8", "valid integer", "found 'many'"),
-        ("name: x\nname: y\n", "2:1", '"name" stands twice', "keep one"),
+        ("name: x\nname: y\n", "2:1", '"name" occurs twice', "keep one"),
         ("name: &a x\n", "1:7", "anchors and aliases", "write the value out"),
         ("name: x\nsources: {a: [}\n", "2:15", "no valid YAML", "line above"),
         ("name: x\n  sources: 1\n", "2:10", "no valid YAML", "line above"),

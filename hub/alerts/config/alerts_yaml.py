@@ -69,7 +69,7 @@ def _name(text: str) -> str:
 
 def _secret(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
-        raise ValueError("a secret does not stand in the file: write ${NAME} and set the variable NAME")
+        raise ValueError("a secret must not be in the file: write ${NAME} and set the variable NAME")
     return text
 
 
@@ -83,7 +83,7 @@ def _url(text: str) -> str:
 
 def _address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
-        raise ValueError(f'"{text[:100]}" is no e-mail address')
+        raise ValueError(f'"{text[:100]}" is not an e-mail address')
     return text
 
 
@@ -95,7 +95,7 @@ def _rule_name(text: str) -> str:
     if text not in RULES:
         guess = nearest(text, RULES)
         raise ValueError(
-            f'there is no rule "{text[:60]}"'
+            f'rule "{text[:60]}" does not exist'
             + (f'; did you mean "{guess}"?' if guess else f": {', '.join(RULES)}")
         )
     return text
@@ -104,7 +104,7 @@ def _rule_name(text: str) -> str:
 def _label(text: str) -> str:
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", text):
         raise ValueError(
-            f'"{text[:60]}" is no label; alerts have {", ".join(LABELS)}, and columns named by `by`'
+            f'"{text[:60]}" is not a label; alerts have {", ".join(LABELS)}, and columns named by `by`'
         )
     return text
 
@@ -240,7 +240,7 @@ class AlertsFile(_AlertsModel):
             if each.limit is not None and name not in having:
                 raise ValueError(
                     f'rule "{name}" has no limit of its own; {" and ".join(having)} have one,'
-                    " for the others a promise stands in topics.yaml or in the view"
+                    " for the others the objective is in topics.yaml or in the view"
                 )
         return given
 

@@ -73,7 +73,7 @@ class LiveAlerts:
         return [
             *(text_of(error) for error in self.errors.values()),
             *(
-                text_of(error) + ("; what it said before holds" if part in held else "")
+                text_of(error) + ("; the previous content stays in force" if part in held else "")
                 for part, error in self.reading.faults.items()
             ),
             *self.reading.without_readers(),

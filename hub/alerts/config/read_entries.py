@@ -63,7 +63,7 @@ class ParsedEntries:
         """Describe the routes without a usable channel."""
         unusable = self.unusable
         return [
-            f"route {_matchers_text(route.matchers)} has nobody to tell: {_names(route.channels)} cannot be used"
+            f"route {_matchers_text(route.matchers)} reaches nobody: {_names(route.channels)} cannot be used"
             for route in self.routes()[1:]
             if unusable.keys() >= set(route.channels)
         ]
@@ -95,7 +95,7 @@ def read_alerts(path: Path) -> ParsedEntries:
             if name not in known:
                 guess = nearest(name, known)
                 faults[("routes", index, "to", at)] = ConfigError(
-                    f'there is no channel "{name}"',
+                    f'channel "{name}" does not exist',
                     where=place(path, "routes", index, "to", at),
                     hint=f'did you mean "{guess}"?'
                     if guess

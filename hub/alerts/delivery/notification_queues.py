@@ -100,9 +100,7 @@ class NotificationQueues:
                 lost += self._workers.pop(name).queue
             self._changed.notify_all()
         for each in lost:
-            log.warning(
-                'notification %s is given up: there is no channel "%s" any more', each.id, each.channel
-            )
+            log.warning('notification %s is given up: channel "%s" no longer exists', each.id, each.channel)
             self._done(each)
 
     def put(self, notification: Notification) -> None:

@@ -12,7 +12,13 @@ Panel = tuple[str, str, str, str, Sequence[tuple[str, str]]]
 PANELS: Sequence[Panel] = (
     ("stat", "Alerts firing", "By rule.", "short", (("sum(hub_alerts_firing)", "firing"),)),
     ("stat", "Kafka answers", "1 while it does.", "short", (("hub_kafka_up", "up"),)),
-    ("stat", "Alerts are judged", "0: nobody watches.", "short", (("max(hub_alerts_watched)", "watched"),)),
+    (
+        "stat",
+        "Alerts are evaluated",
+        "0: no server watches.",
+        "short",
+        (("max(hub_alerts_watched)", "watched"),),
+    ),
     (
         "stat",
         "Events per second",
@@ -137,7 +143,10 @@ PANELS: Sequence[Panel] = (
         "Tasks of Kafka Connect",
         "By state; UNKNOWN: their workers do not answer.",
         "short",
-        (('hub_connect_tasks{state!="RUNNING"}', "{{state}}"), ("hub_connect_up == 0", "{{worker}} is away")),
+        (
+            ('hub_connect_tasks{state!="RUNNING"}', "{{state}}"),
+            ("hub_connect_up == 0", "{{worker}} is unreachable"),
+        ),
     ),
     (
         "timeseries",

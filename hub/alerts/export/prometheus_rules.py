@@ -25,7 +25,7 @@ OUTSIDE: Mapping[str, AlertRule] = {
         AlertRule(
             "not-watched",
             "outside",
-            "No server of the hub judges alerts.",
+            "No server of the hub evaluates alerts.",
             Severity.page,
             120_000,
             runbook="not-watched",
@@ -134,7 +134,7 @@ def _outside(rules: RuleWriter) -> Iterable[dict[str, Any]]:
     yield rules.write(
         OUTSIDE["not-watched"],
         "absent(hub_alerts_watched) or max by (job) (hub_alerts_watched) == 0",
-        "No server of the hub judges alerts: what is broken is told to nobody.",
+        "No server of the hub evaluates alerts: faults are not reported.",
     )
     yield rules.write(
         OUTSIDE["channel-dead"],
@@ -233,13 +233,13 @@ def _verification_rules(rules: RuleWriter) -> Iterable[dict[str, Any]]:
     yield rules.write(
         "view-differs",
         "hub_view_state_match == 0 or hub_view_recomputed_match == 0",
-        "view {{ $labels.view }} is not what its "
-        "{{ with $labels.store }}changelog says, in store {{ . }}{{ else }}sources say{{ end }}",
+        "view {{ $labels.view }} differs from its {{ with $labels.store }}changelog, in store {{ . }}{{ "
+        "else }}sources{{ end }}",
     )
     yield rules.write(
         "view-unproved",
         "hub_view_state_unproved == 1",
-        "nothing shows that store {{ $labels.store }} of view {{ $labels.view }} is what its changelog says",
+        "store {{ $labels.store }} of view {{ $labels.view }} has not been compared with its changelog",
     )
 
 
@@ -254,12 +254,12 @@ def _cluster(rules: RuleWriter) -> Iterable[dict[str, Any]]:
         (
             "partitions-offline",
             "max by (job) (hub_kafka_offline_partitions) > 0",
-            "{{ $value }} partitions have no leader: nobody can write or read them",
+            "{{ $value }} partitions have no leader: they can be neither written nor read",
         ),
         (
             "under-replicated",
             "max by (job) (hub_kafka_under_replicated_partitions) > 0 or max by (job) (hub_kafka_missing_brokers) > 0",
-            "{{ $value }} partitions have too few replicas in sync, or brokers are away",
+            "{{ $value }} partitions have too few replicas in sync, or brokers are unreachable",
         ),
         (
             "disk-full",
@@ -309,12 +309,12 @@ def _mirrors(topics: Sequence[TopicSpec], rules: RuleWriter) -> Iterable[dict[st
     yield rules.write(
         "mirror-trouble",
         "hub_mirror_standing == 1",
-        "mirror {{ $labels.mirror }} or a part of it stands still, or no worker carries it",
+        "mirror {{ $labels.mirror }} or a part of it is stopped, or no worker runs it",
     )
     yield rules.write(
         "mirror-unknown",
         'hub_mirror_state{state=~"starting|unknown"} == 1 or hub_mirror_known == 0',
-        "nobody can tell how {{ with $labels.mirror }}mirror {{ . }} goes{{ else }}mirrors go{{ end }}",
+        "the state of {{ with $labels.mirror }}mirror {{ . }}{{ else }}mirrors{{ end }} is unknown",
     )
     late = rules.changes.rule("mirror-lag")
     promised = _by(topics, lambda spec: spec.slo.lag_ms, "slo.lag")

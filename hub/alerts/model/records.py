@@ -100,7 +100,7 @@ class StoredAlerts:
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise HubFault(
                 f"{record.topic}, partition {record.partition}, offset {record.offset}: not what alerts write ({error!r})",
-                hint=f"something else writes to {ALERTS_TOPIC}; delete the topic to begin anew: silences are gone then",
+                hint=f"another program writes to {ALERTS_TOPIC}; delete the topic to start again, which also deletes all silences",
                 code="HUB-5701",
             ) from None
 

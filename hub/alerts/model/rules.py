@@ -92,7 +92,7 @@ RULES: Mapping[str, AlertRule] = {
         # It is compared twice before it is reported, and only another comparison ends it.
         _rule(
             "view-differs",
-            "A store is not what its view's changelog says, or a view not what its sources say.",
+            "A store differs from its view's changelog, or a view differs from its sources.",
             Severity.page,
             0,
             "health",
@@ -101,7 +101,7 @@ RULES: Mapping[str, AlertRule] = {
         # comparison is not.
         _rule(
             "view-unproved",
-            "For long nothing has shown whether a store is what its view's changelog says.",
+            "A store has not been compared with its view's changelog for a long time.",
             for_ms=3_600_000,
             kind="health",
         ),
@@ -120,14 +120,14 @@ RULES: Mapping[str, AlertRule] = {
         ),
         _rule(
             "partitions-offline",
-            "Partitions have no leader: nobody can write or read them.",
+            "Partitions have no leader: they can be neither written nor read.",
             Severity.page,
             30_000,
             "health",
         ),
         _rule(
             "under-replicated",
-            "A broker is away, or partitions have fewer replicas in sync than they should.",
+            "A broker is unreachable, or partitions have fewer replicas in sync than they should.",
             for_ms=300_000,
             kind="health",
         ),
@@ -147,11 +147,11 @@ RULES: Mapping[str, AlertRule] = {
         ),
         _rule(
             "mirror-trouble",
-            "A mirror, or a part of it, stands still and should not, or no worker carries it.",
+            "A mirror, or a part of it, is stopped and should not be, or no worker runs it.",
             Severity.page,
             kind="health",
         ),
-        _rule("mirror-unknown", "Nobody can tell how a mirror goes.", for_ms=300_000, kind="health"),
+        _rule("mirror-unknown", "The state of a mirror is unknown.", for_ms=300_000, kind="health"),
         _rule(
             "mirror-lag",
             "A mirror is later than slo.lag of a topic, or than the limit where none is promised.",

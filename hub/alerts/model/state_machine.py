@@ -98,7 +98,7 @@ def _judged(
             keep(_absent(each, alert, now_ms))
     for rest in by_rule.values():
         for alert in rest:
-            keep(_over(alert, "there is no such rule any more", now_ms))
+            keep(_over(alert, "the rule no longer exists", now_ms))
     return alerts, past, left_out
 
 

@@ -48,7 +48,7 @@ WaitOption = Annotated[float, typer.Option(min=1, help="Longest wait for one ste
 
 
 TypedNameOption = Annotated[
-    str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    str | None, typer.Option("--name", metavar="MIRROR", help="Confirm with the name instead of typing it")
 ]
 
 
@@ -92,13 +92,13 @@ class World:
             if back:
                 return found[name]
             raise CallerError(
-                f'"{name}" is the way back of mirror "{found[name].declared}", and goes where that goes',
-                hint=f"say {found[name].declared}; hub mirror status and verify take the way back, too",
+                f'"{name}" is the failback copy of mirror "{found[name].declared}", and goes where that goes',
+                hint=f"use {found[name].declared}; hub mirror status and verify accept the failback copy, too",
             )
         if name not in self.file.mirrors:
             near = nearest(name, self.file.mirrors)
             raise NotFound(
-                f'there is no mirror "{name}" in {self.path}',
+                f'mirror "{name}" does not exist in {self.path}',
                 hint=f'did you mean "{near}"?'
                 if near
                 else f"known: {', '.join(self.file.mirrors) or 'none'}",
@@ -149,7 +149,7 @@ def confirm_name(name: str, typed: str | None, what: str) -> None:
     if typed is None:
         if not sys.stdin.isatty():
             raise CallerError(f"this would {what}: say the name again with --name {name}", code="HUB-1606")
-        typed = typer.prompt(f"This would {what}. Type the mirror's name to go on", err=True)
+        typed = typer.prompt(f"This would {what}. Type the mirror's name to continue", err=True)
     if typed != name:
         raise CallerError(f'"{typed}" is not "{name}": nothing was done', code="HUB-1606")
 

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 def pause(name: NameArgument, file: FileOption = None) -> None:
-    """Let a mirror stand still.
+    """Pause a mirror.
 
-    Workers obey within a second or two, at the end of a transaction.
+    Workers pause within a second or two, at the end of a transaction.
 
     Example: hub mirror pause nyc-lon
     """
     world = open_world(file)
     _wish(world, world.link(name), paused=True)
-    note(f"{name} is paused. Go on: hub mirror resume {name}")
+    note(f"{name} is paused. Continue with: hub mirror resume {name}")
 
 
 def resume(
@@ -43,15 +43,15 @@ def resume(
     abort: Annotated[
         bool,
         typer.Option(
-            "--abort", help="Undo a change of hands that is under way, while ownership is as it was"
+            "--abort", help="Undo a change of ownership that is in progress, while ownership has not moved"
         ),
     ] = False,
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Let what is paused, stopped or cut short go on.
+    """Resume a mirror, a stopped partition or an interrupted operation.
 
-    A paused mirror, partitions that stopped, and a change of hands that was not finished.
+    It continues a paused mirror, stopped partitions, and an incomplete change of ownership.
 
     Example: hub mirror resume nyc-lon
     """
@@ -61,11 +61,13 @@ def resume(
     running = operator.world.control().running(link.source)
     if running is None and operator.remind(link.source):
         note(
-            f"A cluster that was down knows now who acts for {link.source}, and that no change is under way."
+            f"A cluster that was down now knows the owner of {link.source}'s topics, and that no ownership change is in progress."
         )
     if abort:
         if running is None:
-            raise Conflict(f"no change of hands of {link.source} is under way", hint="hub mirror status")
+            raise Conflict(
+                f"no change of ownership of {link.source} is in progress", hint="hub mirror status"
+            )
         operator.abort(running)
         note(f'{running.kind} "{running.id}" is undone.')
         return
@@ -73,7 +75,7 @@ def resume(
     if running is not None:
         finish(operator, running, output)
     else:
-        note(f"{name} goes on.")
+        note(f"{name} continues.")
 
 
 def _wish(world: World, link: Link, *, paused: bool) -> None:
@@ -96,7 +98,7 @@ def drop(
     file: FileOption = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", help="Forget only this topic (may stand several times)"),
+        typer.Option("--topic", "-t", help="Forget only this topic (repeatable)"),
     ] = None,
     delete_copies: Annotated[
         bool,
@@ -107,9 +109,9 @@ def drop(
 ) -> None:
     """Forget a mirror: its checkpoints, maps and gaps.
 
-    The copies at the target stay, unless told otherwise.
+    The copies at the target are kept, except with --delete-copies.
 
-    A topic that is in the file afterwards is mirrored anew, from the source's start, once its copy is gone: delete it
+    A topic that is still in the file is mirrored again from the source's start, once its copy is deleted:
     here (--delete-copies), or later by hand. Pause the mirror first.
 
     Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
@@ -128,7 +130,7 @@ def drop(
     acting = world.control().owner(link.source).acting
     if acting != link.source:
         raise Conflict(
-            f"{acting} acts for {link.source}: its way back needs what would be forgotten",
+            f"{acting} serves the topics of {link.source}: the failback needs the records that would be deleted",
             hint=f"give it back first (hub mirror failback {name}); when it shall stay so, take the mirror out of the file",
             code="HUB-1969",
         )

@@ -26,19 +26,19 @@ def drill(
     name: NameArgument,
     file: FileOption = None,
     kind: Annotated[
-        str, typer.Option(help="What is rehearsed: failover, switchover, failback or promote")
+        str, typer.Option(help="Operation to rehearse: failover, switchover, failback or promote")
     ] = "failover",
     output: OutputOption = Output.table,
 ) -> None:
-    """Rehearse a change of hands. Changes nothing.
+    """Rehearse a change of ownership. Changes nothing.
 
-    Its steps, what it would lose, and what each group would read again.
+    Shows its steps, the records that it would lose, and those that each group would read again.
 
     Example: hub mirror drill nyc-lon --kind switchover -o json
     """
     kinds: dict[str, Kind] = {each: each for each in ("failover", "switchover", "failback", "promote")}
     if kind not in kinds:
-        raise CallerError(f'"{kind}" is no change of hands', hint=f"one of: {', '.join(kinds)}")
+        raise CallerError(f'"{kind}" is not a change of ownership', hint=f"one of: {', '.join(kinds)}")
     world = open_world(file)
     rehearse(world, world.link(name), kinds[kind], output)
 
@@ -50,11 +50,12 @@ def switchover(
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Both sides are up: the target takes over.
+    """Move ownership to the target while both sides are up.
 
-    What the source owns goes to the target; nothing is lost, nothing read twice.
+    The target owns the source's topics afterwards. No record is lost or read twice.
 
-    Stop the writers at the source, and the groups there, before or when it says so: it waits until all is quiet.
+    Stop the writers and groups at the source before, or when the command asks for it: it waits until all
+    of them are idle.
 
     Example: hub mirror switchover nyc-lon
     """
@@ -69,10 +70,11 @@ def failover(
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """The source is gone: the target takes over now.
+    """Move ownership to the target now, because the source is gone.
 
-    What was not mirrored is counted, and stays behind. While the source does not answer, the number is unknown: shown are
-    a lower bound and when the source was last heard. Once it is back, `hub mirror left-behind` shows the records.
+    Records that were not mirrored are counted and stay at the source. While the source does not answer,
+    the number is unknown: a lower bound and the time of its last report are shown. Once the source is
+    back, `hub mirror left-behind` shows the records.
 
     Example: hub mirror failover nyc-lon --dry-run
     """
@@ -84,17 +86,15 @@ def failback(
     file: FileOption = None,
     tail: Annotated[
         str,
-        typer.Option(
-            help="Records that the source had and nobody mirrored: replay (carry them over), or discard"
-        ),
+        typer.Option(help="Records of the source that were not mirrored: replay (append them), or discard"),
     ] = "replay",
     dry_run: DryRunOption = False,
     wait: WaitOption = 300.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """The source is back: give it back what it owns.
+    """Return the topics to the source, which is back.
 
-    What was born at the target goes home first, then the source takes over again.
+    Records written at the target are copied to the source first; then the source owns its topics again.
 
     Example: hub mirror failback nyc-lon --tail replay
     """
@@ -111,9 +111,9 @@ def promote(
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """As switchover, and for good: the mirror is forgotten.
+    """Switch over permanently and remove the mirror.
 
-    Take it out of the file then.
+    Remove it from the file afterwards.
 
     Example: hub mirror promote nyc-lon --name nyc-lon
     """
@@ -124,7 +124,7 @@ def left_behind(
     name: NameArgument,
     file: FileOption = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", help="Only this topic (may stand several times)")
+        list[str] | None, typer.Option("--topic", "-t", help="Only this topic (repeatable)")
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, metavar="N", help="The first N records")
@@ -135,7 +135,7 @@ def left_behind(
 
     The source must answer again. They are counted exactly, and the first are shown with offset, key and value.
 
-    Exit code 0: shown, or there are none. 1: the source does not answer, so it is unknown.
+    Exit code 0: shown, or none. 1: the source does not answer, so the records are unknown.
 
     Example: hub mirror left-behind nyc-lon --limit 1000 -o json
     """
@@ -155,7 +155,7 @@ def left_behind(
     if losses is None:
         raise PeerError(
             f"what stayed at {link.source} is unknown: it does not answer",
-            hint=f"start it again; nothing of it is lost by that ({link.target} acts for it)",
+            hint=f"start it again; nothing is lost by that ({link.target} serves its topics)",
             code="HUB-3617",
         )
     chosen = [each for each in losses if not topic or each.place.topic in topic]
@@ -177,7 +177,7 @@ def left_behind(
         return
     note(
         f"Only {link.source} has these {total:,} offsets; {len(rows):,} records are shown.\n"
-        f"To carry them over behind what was written at {link.target} since: hub mirror failback {name} --tail replay\n"
+        f"To append them after the records written at {link.target} since: hub mirror failback {name} --tail replay\n"
         f"To declare them lost: hub mirror failback {name} --tail discard"
     )
 

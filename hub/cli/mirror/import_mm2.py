@@ -46,13 +46,15 @@ def import_copies(
     from_mm2: Annotated[
         bool,
         typer.Option(
-            "--from-mm2", help="The copies at the target are MirrorMaker 2's, which is stopped for good"
+            "--from-mm2", help="The copies at the target are MirrorMaker 2's, which is stopped permanently"
         ),
     ] = False,
     file: FileOption = None,
     source_alias: Annotated[
         str | None,
-        typer.Option(metavar="ALIAS", help="What MirrorMaker calls the source. Default: as the file does"),
+        typer.Option(
+            metavar="ALIAS", help="MirrorMaker's alias of the source. Default: its name in the file"
+        ),
     ] = None,
     offset_syncs_topic: Annotated[
         str | None,
@@ -70,20 +72,19 @@ def import_copies(
     ] = None,
     quiet: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="MirrorMaker must have written nothing for so long"),
+        typer.Option(min=0, metavar="SECONDS", help="Time in which MirrorMaker must have written nothing"),
     ] = 15.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, change nothing")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, change nothing")] = False,
     typed: TypedNameOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Go on where MirrorMaker 2 stopped, in the copies it made. Once, for a migration.
+    """Continue the copies of MirrorMaker 2 from where it stopped. Run it once, for a migration.
 
-    Both sides are read and compared record by record: where the mirror goes on is proven, or that topic is refused
-    with the way out. Stop MirrorMaker first. What has a checkpoint of this mirror is left alone.
+    Both sides are read and compared record by record: the position where the mirror continues is proven,
+    or the topic is refused with a solution. Stop MirrorMaker first. Partitions with a checkpoint of this
+    mirror are unchanged.
 
-    Exit code 0: all is taken over (or could be). 1: a topic is refused; the others were done.
+    Exit code 0: all topics are imported (or could be). 1: a topic is refused; the others are imported.
 
     Example: hub mirror import nyc-lon --from-mm2 --dry-run
     """
@@ -150,7 +151,8 @@ def take_over(
             raise _runs(moved)
         if not dry_run and (found.ready or _commits(found)):
             confirm(
-                f"take over {len(found.ready)} partitions at {link.target} from MirrorMaker 2, which must never be started"
+                f"import {len(found.ready)} partitions at {link.target} from MirrorMaker 2, which must "
+                f"never be started"
                 " again for this pair"
             )
             if moved := importer.moved(told, 0.0):
@@ -235,15 +237,15 @@ def _tell(
     if not told.checkpoints_topic:
         note("! MirrorMaker wrote no checkpoints of groups; the mirror carries groups by itself.")
     if moved:
-        note(f"! {_runs(moved).message}: until that stops, nothing is taken over.")
+        note(f"! {_runs(moved).message}: nothing is imported until that stops.")
     if not places:
-        note(f"{link.target} has no copy that {link.name} would go on in.")
+        note(f"{link.target} has no copy that {link.name} could continue.")
     elif dry_run:
         note(
-            f"{len(found.ready)} partitions could be taken over, {len(found.refused)} could not. Nothing was changed."
+            f"{len(found.ready)} partitions could be imported, {len(found.refused)} could not. Nothing was changed."
         )
     else:
         note(
-            f"{len(found.ready)} partitions taken over, {len(found.refused)} refused."
+            f"{len(found.ready)} partitions imported, {len(found.refused)} refused."
             f" Next: hub mirror plan {link.name}, hub mirror run, hub mirror verify {link.name}"
         )

@@ -107,8 +107,8 @@ def change_ownership(
 def _print_masked(topics: Sequence[str], link: Link) -> None:
     for topic in topics:
         note(
-            f"! {topic}: its copy at {link.target} is masked: what is born of it there is never carried to"
-            f" {link.source}, where it would overwrite originals"
+            f"! {topic}: its copy at {link.target} is masked: records written there are never copied to "
+            f"{link.source}, where they would overwrite originals"
         )
 
 
@@ -120,7 +120,9 @@ def finish(operator: Operator, operation: OwnershipChange, output: Output) -> No
     try:
         done = operator.carry_on(operation)
     except (HubError, KeyboardInterrupt):
-        note(f"{operation.kind} is not over. Go on: hub mirror resume {operation.mirror} (or --abort)")
+        note(
+            f"{operation.kind} is not complete. Continue with: hub mirror resume {operation.mirror} (or --abort)"
+        )
         raise
     loss = before if operation.kind == "failover" else None
     if output is Output.json:
@@ -128,7 +130,7 @@ def finish(operator: Operator, operation: OwnershipChange, output: Output) -> No
         show_one({**said, "steps": list(done.done), **(_as_json(loss, now_ms) if loss else {})}, output)
     elif loss is not None:
         _show_report(loss, done.old, now_ms)
-    note(f"{done.new} acts for {done.home} now (epoch {done.epoch}).")
+    note(f"{done.new} serves the topics of {done.home} now (epoch {done.epoch}).")
     if loss is not None and (loss.lost_at_least or not loss.is_exact):
         note(
             f"Once {done.old} is back: hub mirror left-behind {done.mirror} shows the records that only it has, and hub mirror"

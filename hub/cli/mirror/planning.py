@@ -1,4 +1,5 @@
-"""[edge] ``hub mirror ls``, ``plan`` and ``apply``: what the file says, and what the targets need for it."""
+"""[edge] ``hub mirror ls``, ``plan`` and ``apply``: the mirrors of the file, and the changes that their
+targets need."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -> None:
-    """The mirrors of the file, and what the rule of each is. Needs no Kafka.
+    """List the mirrors of the file with their rules. Needs no Kafka.
 
-    Exit code 1: two of them would send a record round in a circle, or write one topic twice.
+    Exit code 1: two of them would send a record in a cycle, or write one topic twice.
 
     Example: hub mirror ls -f examples/mirrors/mirrors.yaml
     """
@@ -66,9 +67,10 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
 def plan(names: NamesArgument = None, file: FileOption = None, output: OutputOption = Output.table) -> None:
     """Show what `apply` would change at the targets.
 
-    Schemas, topics, settings, rules; and what is refused, with the way out.
+    Lists schemas, topics, settings and rules, and refusals with a solution.
 
-    Exit code 0: nothing to do. 2: there are changes. 1: a topic is refused (or it failed); the others can go on.
+    Exit code 0: nothing to do. 2: there are changes. 1: a topic is refused, or the command failed; other
+    topics can continue.
 
     Example: hub mirror plan nyc-lon -o json
     """
@@ -88,17 +90,17 @@ def apply(
         bool,
         typer.Option(
             "--from-now",
-            help="Rules (only, mask, schema_ids) that were changed hold from here on; what is mirrored stays as it is",
+            help="Changed rules (only, mask, schema_ids) apply from here on; mirrored records are unchanged",
         ),
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Make the targets ready: schemas, topics, settings, rules.
+    """Prepare the targets: schemas, topics, settings, rules.
 
-    Workers do the same all the time for what comes later.
+    Workers do the same continuously for later changes.
 
-    A refused topic has no steps and is not mirrored; the others are done. Exit code 1 when one is refused or fails.
-    While another apply is under way at a target, this one is refused.
+    A refused topic is not mirrored; all others are prepared. Exit code 1: a topic is refused or fails.
+    While another apply is in progress at a target, this one is refused.
 
     Example: hub mirror apply
     """

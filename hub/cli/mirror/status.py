@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def run(file: FileOption = None) -> None:
-    """A worker: mirrors until it is stopped. Start as many as you like, anywhere; they share the work.
+    """Run a worker until it is stopped. Any number of workers on any machines share the work.
 
-    `hub up` starts one where the project has a mirrors.yaml.
+    `hub up` starts one if the project has a mirrors.yaml.
 
     Example: hub mirror run -f mirrors.yaml
     """
@@ -48,13 +48,13 @@ def status(
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
 ) -> None:
-    """How mirrors go: partitions, lag, gaps, groups.
+    """Show the state of mirrors: partitions, lag, gaps, groups.
 
-    Out of what stands in their targets, so it needs no worker; what a failover would cost each group, and what the last
-    one left behind.
+    Reads the targets, so it needs no worker. Shows the costs of a failover for each group, and the records
+    that the last one left behind.
 
-    With a name: every partition and group of it. Exit code 0: all goes well. 1: something stands still that should not, or
-    nobody reports it. Lag is by the source's ends of now, where it answers.
+    With a name: every partition and group of it. Exit code 0: no problems. 1: a part is stopped that
+    should run, or is not reported. Lag is measured against the source's current ends if it answers.
 
     Example: hub mirror status nyc-lon --watch
     """
@@ -98,7 +98,7 @@ def _status(world: World, link: Link, asker: SourceEndsReader) -> dict[str, Any]
 
 
 def _way_back(world: World, forward: Mapping[str, Any], asker: SourceEndsReader) -> dict[str, Any] | None:
-    """Return the status of a mirror's way back while its target acts for its source; None if there is nothing
+    """Return the status of a mirror's failback copy while its target serves its source; None if there is nothing
     to report.
     """
     from hub.replication.ownership.links import BACK, links
@@ -183,12 +183,12 @@ def _note_trouble(each: Mapping[str, Any]) -> None:
         note(f"{each['mirror']}: {each['reason']}")
     for one in each.get("operations", ()):
         note(
-            f"! {each['mirror']}: a {one['kind']} of what {one['home']} owns is under way, next: {one['next']}."
-            f" Go on: hub mirror resume {each['mirror']} (or --abort)"
+            f"! {each['mirror']}: a {one['kind']} of what {one['home']} owns is in progress, next: "
+            f"{one['next']}. Continue with: hub mirror resume {each['mirror']} (or --abort)"
         )
     for home, acting in each.get("acting", {}).items():
         if home in (each["source"], each["target"]) and each["state"] != "handed over":
-            note(f"{each['mirror']}: {acting} acts for {home}")
+            note(f"{each['mirror']}: {acting} serves the topics of {home}")
     for caution in each.get("cautions", ()):
         note(f"! {each['mirror']}, {caution}")
     for topic, why in each.get("trouble", {}).items():
@@ -223,4 +223,4 @@ def _note_details(each: Mapping[str, Any]) -> None:
             )
     rules = {row["topic"]: row["engine_why"] for row in each["partitions"] if row["engine_why"]}
     for topic, why in rules.items():
-        note(f"{each['mirror']}, {topic}: its records are written anew: {why}")
+        note(f"{each['mirror']}, {topic}: its records are re-encoded: {why}")

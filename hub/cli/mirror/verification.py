@@ -25,22 +25,24 @@ def verify(
     name: NameArgument,
     file: FileOption = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", help="Only this topic (may stand several times)")
+        list[str] | None, typer.Option("--topic", "-t", help="Only this topic (repeatable)")
     ] = None,
     newest: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Only the newest N offsets of each partition")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=100_000, help="List so many differences at most")
+        int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most differences to list")
     ] = 100,
     output: OutputOption = Output.table,
 ) -> None:
-    """Read both sides and compare them. Changes nothing but what `hub mirror status` tells of it.
+    """Read both sides and compare them. Changes nothing but the result in `hub mirror status`.
 
     Digests of ranges are compared, then the records of the ranges that differ. Every difference is listed, up to --limit: records
-    that differ, records that are missing at the target, and records that somebody else wrote into the copy.
+    that differ, records that are missing at the target, and records that another producer wrote into the
+    copy.
 
-    Compared is what was mirrored by now and both sides still have. Exit code 0: equal. 1: different, or not comparable.
+    The comparison covers mirrored records that both sides still have. Exit code 0: equal. 1: different, or
+    not comparable.
 
     Example: hub mirror verify nyc-lon --topic nyc.chat --newest 100000 --limit 500
     """
@@ -168,4 +170,4 @@ def _tell_verified(
     try:
         append(target, [each.record() for each in said])
     except HubError as error:
-        note(f"! not told in hub mirror status: {error.message}")
+        note(f"! not reported in hub mirror status: {error.message}")

@@ -21,7 +21,7 @@ TIMEOUT_S = 15.0
 COLUMNS = ("alert", "severity", "state", "object", "since", "owner", "summary")
 
 app = typer.Typer(
-    help="Alerts: what topics and views promise (slo) and queries in alerts/ ask, watched by the server.",
+    help="Alerts: objectives (slo) of topics and views, and queries in alerts/, evaluated by the server.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Example: hub alert ls --watch; hub alert silence topic=shop.** --for 2h --reason deploy",
@@ -40,14 +40,14 @@ class RulesFormat(StrEnum):
 @app.command("ls")
 def ls(
     severity: Annotated[str | None, typer.Option("--severity", help="page, warning or info.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Only what belongs to this owner.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only objects of this owner.")] = None,
     rule: Annotated[str | None, typer.Option("--rule", "-r", help="Only of this rule.")] = None,
-    past: Annotated[bool, typer.Option("--past", help="What is over, instead of what is open")] = False,
+    past: Annotated[bool, typer.Option("--past", help="Past alerts instead of open ones")] = False,
     silences: Annotated[bool, typer.Option("--silences", help="Silences, instead of alerts")] = False,
     output: OutputOption = Output.table,
     watch: WatchOption = False,
 ) -> None:
-    """What fires or is pending, the worst first.
+    """List firing and pending alerts, the worst first.
 
     Example: hub alert ls --severity page --watch
     """
@@ -70,7 +70,7 @@ def show_(
     output: OutputOption = Output.table,
     watch: WatchOption = False,
 ) -> None:
-    """One alert, closely: labels, since when, why, what to do.
+    """Show one alert: labels, start, cause, solution.
 
     Example: hub alert show 3fa1 --watch
     """
@@ -106,7 +106,7 @@ def try_channel(
     channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="As alerts.yaml names it.")],
     output: OutputOption = Output.table,
 ) -> None:
-    """Send a test over a channel, once, and say what came of it.
+    """Send one test notification over a channel, and print the result.
 
     Example: hub alert test ops
     """
@@ -129,7 +129,7 @@ def silence(
     by: Annotated[str | None, typer.Option("--by", help="Who; the user of this machine by default.")] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Tell nobody of these alerts for a while. They are still watched and shown.
+    """Suppress notifications of these alerts for a time. They are still evaluated and shown.
 
     Example: hub alert silence alertname=lag consumer=billing --for 2h --reason "moves to new machines"
     """
@@ -168,7 +168,7 @@ def rules(
     ] = RulesFormat.table,
     watch: WatchOption = False,
 ) -> None:
-    """Every rule and what it sees; or the same rules for Prometheus, and a dashboard for Grafana.
+    """List the rules with their observations; or print them for Prometheus, or a dashboard for Grafana.
 
     Example: hub alert rules --watch; hub alert rules -o prometheus > rules.yaml; hub alert rules -o grafana > hub.json
     """
@@ -207,7 +207,7 @@ def _rules(found: list[dict[str, Any]], output: Output) -> None:
             "severity": row["severity"] if row["on"] else "off",
             "for": format.seconds(row["for_s"]),
             **{name: format.count(row[name]) for name in ("good", "bad", "unknown", "firing")},
-            "about": ("has nobody to tell: " if row.get("nobody") else "") + (row["error"] or row["doc"]),
+            "about": ("reaches nobody: " if row.get("nobody") else "") + (row["error"] or row["doc"]),
         }
         for row in found
     ]
@@ -265,7 +265,7 @@ def line(row: dict[str, Any]) -> dict[str, object]:
         **{name: row[name] for name in ("alert", "severity", "object", "owner", "summary")},
         "state": state
         + (", not seen now" if row["unknown"] else "")
-        + (", has nobody to tell" if row.get("nobody") else ""),
+        + (", reaches nobody" if row.get("nobody") else ""),
         "since": _moment(row["fired_at_ms"] or row["since_ms"]),
         "until": _moment(row["ended_at_ms"]),
         "why": row["ended"],
@@ -298,7 +298,7 @@ def _print(
         more = ("until", "why") if past else ()
         show([line(row) for row in rows], output, (*COLUMNS[:5], *more, *COLUMNS[5:]))
     else:
-        note("nothing is over" if past else "nothing fires" + (" that fits" if asked else ""))
+        note("no past alerts" if past else "nothing fires" + (" that fits" if asked else ""))
     if body["error"]:
         note(f"nothing is watched now: {body['error']}")
     for trouble in body["troubles"]:

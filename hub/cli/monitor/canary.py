@@ -30,7 +30,7 @@ def canary(
     output: OutputOption = Output.table,
     watch: WatchOption = False,
 ) -> None:
-    """What became of the canaries, by way. They are sent when hub.yaml says `canary: true`.
+    """Show the arrival of canaries by path. They are sent if hub.yaml has `canary: true`.
 
     Exit code 0: they come, or it is not known; 1: they fail or are lost.
 

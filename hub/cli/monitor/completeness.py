@@ -52,11 +52,12 @@ def run(
     watch: WatchOption = False,
     interval: IntervalOption = 60.0,
 ) -> None:
-    """Read what is new of a topic and of its copies, count it, and write it to the ledger. Reads each record once.
+    """Read new records of a topic and its copies, count them, and write the counts to the ledger. Reads
+    each record once.
 
-    A topic that cannot be read, or not to its end, is said; the others are audited.
+    Topics that cannot be read to their end are reported; the others are audited.
 
-    Exit code 0: nothing is missing as far as it can be told; 1: something is, or was not read.
+    Exit code 0: nothing is known to be missing; 1: records are missing, or a topic was not read.
 
     Example: hub completeness run shop.orders views.customer_360
     """
@@ -246,7 +247,7 @@ def _of_stores(settings: Settings, topic: str) -> list[CountEntry]:
                 raise
             # It may be a topic of anybody's that is only called like a changelog; or this is not the view's project.
             note(
-                f'! {topic}: no rows are compared: there is no view "{view}" in {settings.project} ({error.message})'
+                f'! {topic}: no rows are compared: view "{view}" does not exist in {settings.project} ({error.message})'
             )
             return []
         end = max(1, sum(offset for _, offset in verdict.positions))

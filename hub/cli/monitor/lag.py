@@ -38,14 +38,17 @@ def lag(
             "--state", "-s", case_sensitive=False, help="Only this state; may be given several times."
         ),
     ] = None,
-    owner: Annotated[str | None, typer.Option(help="Only what belongs to this owner.")] = None,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Only topics that begin so.")] = "",
+    owner: Annotated[str | None, typer.Option(help="Only objects of this owner.")] = None,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only topics with this prefix.")] = "",
     kind: Annotated[ReaderKind | None, typer.Option(help="Only groups, views, appliers or mirrors.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the worst.")] = 1_000,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Most rows to return, the worst first.")
+    ] = 1_000,
     output: OutputOption = Output.table,
     watch: WatchOption = False,
 ) -> None:
-    """How late every consumer is, worst first: records and seconds with the error bound, why, and the time to catch up.
+    """Show the lag of every consumer, worst first: records, seconds with the error bound, cause, and time
+    to catch up.
 
     Example: hub lag --state stopped --state falling_behind --topic shop. --watch
     """
@@ -95,8 +98,9 @@ def _print(rows: list[dict[str, Any]], output: Output, *, filtered: bool) -> Non
     elif rows:
         show([line(row) for row in rows], output, COLUMNS)
     elif filtered:
-        note("nobody like that (hub lag shows all)")
+        note("no such reader (hub lag shows all)")
     else:
         note(
-            "nobody is known to read: no view runs and no group has committed anything, or none was looked at yet (hub doctor)"
+            "no readers are known: no view runs and no group has committed anything, or none was measured "
+            "yet (hub doctor)"
         )

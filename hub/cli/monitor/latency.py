@@ -36,7 +36,8 @@ def latency(
     output: OutputOption = Output.table,
     watch: WatchOption = False,
 ) -> None:
-    """How long events of the last minutes took from their own time until readers could see them, and how fresh views are.
+    """Show the latency of recent events from their own time until readers could see them, and the
+    freshness of views.
 
     Example: hub latency customer_360 --watch
     """

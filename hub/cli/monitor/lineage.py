@@ -36,14 +36,16 @@ def lineage(
             help="A topic, view, store, mirror, connector or group; its id (view:NAME) where names are shared."
         ),
     ] = "",
-    steps: Annotated[int, typer.Option("--steps", min=1, max=9, help="So many steps each way.")] = 3,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, max=9, help="Number of steps in each direction.")
+    ] = 3,
     output: Annotated[
         LineageFormat, typer.Option("--output", "-o", help="table, json or openlineage.")
     ] = LineageFormat.table,
     watch: WatchOption = False,
 ) -> None:
-    """What events go through, from topics over mirrors and views to stores and readers, with the live lag of each step; and of one
-    place why it is late, and what its columns are made of.
+    """Show the path of events from topics through mirrors and views to stores and readers, with the live
+    lag of each step. For one node: the cause of its lag, and the origin of its columns.
 
     Example: hub lineage customer_360 --watch
     """

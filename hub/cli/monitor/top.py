@@ -34,16 +34,15 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("top")
 def top(
     interval: IntervalOption = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="One look, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Update once, then end.")] = False,
     output: OutputOption = Output.table,
     watch: Annotated[
         bool,
-        typer.Option(
-            "--watch", "-w", help="Again and again, also with -o json or where there is no terminal."
-        ),
+        typer.Option("--watch", "-w", help="Update continuously, also with -o json or without a terminal."),
     ] = False,
 ) -> None:
-    """Rates, the worst lags, the views' freshness, the cluster, and processor and memory of the hub's processes; Ctrl-C ends it.
+    """Show rates, the worst lags, freshness of views, the cluster, and CPU and memory of the hub's
+    processes; Ctrl-C ends it.
 
     Example: hub top --once -o json; hub top --watch -o json
     """

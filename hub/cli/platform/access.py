@@ -21,7 +21,7 @@ from hub.errors import CallerError, NotFound, nearest
 LEAST_PASSWORD = 10
 
 app = typer.Typer(
-    help="Who may do what: access.yaml in the project folder (docs/how-to/control-access.md).",
+    help="Access control: access.yaml in the project folder (docs/how-to/control-access.md).",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Example: hub access ls; hub access check alice read shop.orders; hub access hash --token",
@@ -38,7 +38,7 @@ def make_hash(
     """
     if token:
         made = token_of(secrets.token_bytes(TOKEN_BYTES))
-        note("The token, shown this once; its service says it as HUB_TOKEN, or as a bearer token:")
+        note("The token, shown only once. Its service sends it as HUB_TOKEN, or as a bearer token:")
         print(made)
         note("The line for access.yaml, below `tokens: NAME:`")
         print(f'token: "{hash_of_token(made)}"')
@@ -50,7 +50,7 @@ def make_hash(
     if len(password) < LEAST_PASSWORD:
         raise CallerError(
             f"the password has {len(password)} characters, {LEAST_PASSWORD} are the least",
-            hint="a few words are easy to remember",
+            hint="a sequence of words is easy to remember",
             code="HUB-1716",
         )
     note("The line for access.yaml, below `users: NAME:`")
@@ -59,17 +59,15 @@ def make_hash(
 
 @app.command()
 def check(
-    user: Annotated[str, typer.Argument(help="A user or token of access.yaml; anonymous: nobody signed in.")],
-    action: Annotated[Action, typer.Argument(help="What is to be done.")],
+    user: Annotated[str, typer.Argument(help="A user or token of access.yaml; anonymous: not signed in.")],
+    action: Annotated[Action, typer.Argument(help="The action to check.")],
     resource: Annotated[
         str,
-        typer.Argument(
-            help="A topic (shop.orders), view:NAME, subject:NAME, or hub: what belongs to no topic."
-        ),
+        typer.Argument(help="A topic (shop.orders), view:NAME, subject:NAME, or hub (the hub itself)."),
     ],
     output: OutputOption = Output.table,
 ) -> None:
-    """Print whether somebody may do something, and why. Exit code 1: no.
+    """Print whether a user or token may do an action, and why. Exit code 1: no.
 
     Example: hub access check alice read shop.orders
     """
@@ -85,7 +83,7 @@ def check(
 
 @app.command("ls")
 def ls(output: OutputOption = Output.table) -> None:
-    """List users, tokens and groups, and what is granted to each.
+    """List users, tokens and groups with their grants.
 
     Example: hub access ls -o json
     """
@@ -161,7 +159,7 @@ def _principal(file: AccessFile, name: str) -> Principal:
         return Principal(name, "token", frozenset(file.tokens[name].groups))
     guess = nearest(name, [*file.users, *file.tokens])
     raise NotFound(
-        f'there is no user and no token "{name[:100]}"',
+        f'user or token "{name[:100]}" does not exist',
         hint=f'did you mean "{guess}"?' if guess else "hub access ls lists them",
         code="HUB-1714",
     )

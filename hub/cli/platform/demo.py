@@ -30,7 +30,7 @@ EXAMPLES = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).resolve().paren
 _PROGRESS_EVERY_S = 10.0
 
 app = typer.Typer(
-    help="See live events become a view: start everything with sample data.",
+    help="Start everything with sample data, and watch live events become a view.",
     invoke_without_command=True,
     rich_markup_mode=None,
     epilog="Examples: hub demo; hub demo --customers 500 --rate 20; hub demo flights; hub demo flights --speed 3600",
@@ -50,7 +50,8 @@ def demo(
     port: PortOption = None,
     kafka_port: KafkaPortOption = None,
 ) -> None:
-    """Seven systems of a shop become the live view customer_360. Ctrl-C stops everything; the next start goes on."""
+    """Turn seven systems of a shop into the live view customer_360. Ctrl-C stops everything; the next
+    start continues."""
     if context.invoked_subcommand is not None:
         return
     from hub.demo import customers as shop
@@ -69,7 +70,7 @@ def demo(
         feed,
         port,
         kafka_port,
-        f"{rate:g} events a second go on arriving.",
+        f"{rate:g} events a second continue to arrive.",
     )
 
 
@@ -83,7 +84,7 @@ def flights(
     port: PortOption = None,
     kafka_port: KafkaPortOption = None,
 ) -> None:
-    """A year of real flights (New York, 2013) becomes the view aircraft_360.
+    """Turn a year of real flights (New York, 2013) into the view aircraft_360.
 
     Example: hub demo flights --speed 3600
     """
@@ -152,7 +153,7 @@ def _run(
                 feeding.join(5.0)
             supervisor.stop()
     except KeyboardInterrupt:
-        note("Stopped before the first rows; the next start goes on from there.")
+        note("Stopped before the first rows; the next start continues from there.")
         raise
 
 
@@ -165,7 +166,7 @@ def _rest(steps: Iterator[None], stop: threading.Event) -> None:
             pass
     except HubError as error:
         if not stop.is_set():
-            note(f"No more sample events: {error.message}. The next start goes on where they stopped.")
+            note(f"No more sample events: {error.message}. The next start continues where they stopped.")
 
 
 def _prepare(settings: Settings) -> None:

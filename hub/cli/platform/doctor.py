@@ -169,7 +169,8 @@ def _their_kafka(settings: Settings) -> Finding:
         return Finding(
             "kafka",
             CheckResult.warn,
-            f"{found}: whoever sees the network reads the {'password' if sasl.mechanism == 'PLAIN' else 'token'}",
+            f"{found}: everyone with access to the network can read the "
+            f"{'password' if sasl.mechanism == 'PLAIN' else 'token'}",
             "tls in hub.yaml, where the brokers have a listener with TLS (docs/how-to/connect-a-secured-kafka.md)",
         )
     return Finding("kafka", CheckResult.ok, found)
@@ -183,7 +184,7 @@ def _contact(settings: Settings) -> Finding:
     cut_off = [each for note in found for each in [worst(note)] if is_cut_off(each)]
     if cut_off:
         said = "; ".join(in_words(each) for each in cut_off)
-        fix = "each tries a fresh client every 2 s and goes on by itself; is Kafka well, and does its advertised.listeners lead to it?"
+        fix = "each tries a fresh client every 2 s and resumes by itself; check that Kafka works and that advertised.listeners leads to it"
         return Finding("contact", CheckResult.fail, said, fix)
     if not found:
         return Finding("contact", CheckResult.off, f"no process of the hub runs on {settings.home}", "hub up")
@@ -255,7 +256,7 @@ def _access(settings: Settings) -> Finding:
             return Finding(
                 "access",
                 CheckResult.fail,
-                f"{path} does not exist: nobody gets in",
+                f"{path} does not exist: access is refused to everybody",
                 "docs/how-to/control-access.md",
             )
         return Finding(
@@ -285,7 +286,7 @@ def _alerts(settings: Settings) -> Finding:
         return Finding(
             "alerts",
             CheckResult.off,
-            "nobody is told",
+            "nobody is notified",
             f"name channels in {path} (docs/how-to/set-up-alerts.md)",
         )
     return Finding("alerts", CheckResult.ok, f"channels: {', '.join(live.file.channels)}")

@@ -73,7 +73,7 @@ def start(
             _start_one(supervisor, child, stop, say)
         if supervisor.missing:
             say(
-                f"Running without {', '.join(sorted(supervisor.missing))}, which starts on. hub doctor tells more."
+                f"Running without {', '.join(sorted(supervisor.missing))}, which is still starting. Check it with hub doctor."
             )
         else:
             say(f"All processes run, after {time.monotonic() - began_at:.1f} s.")
@@ -190,9 +190,8 @@ def up(
 ) -> None:
     """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all.
 
-    Where the project has a mirrors.yaml, a worker of its mirrors too, and where it has a connectors.yaml, one of Kafka
-    Connect. A Kafka of yours is used, not started, with
-    embedded_kafka: false, bootstrap, and tls and sasl where it wants them, in hub.yaml
+    If the project has a mirrors.yaml, it also starts a worker of its mirrors, and with a connectors.yaml one of Kafka
+    Connect. To use your own Kafka, set embedded_kafka: false, bootstrap, and tls and sasl if required, in hub.yaml
     (docs/how-to/connect-a-secured-kafka.md).
 
     Example: hub up --detach
@@ -213,7 +212,7 @@ def up(
 
 
 def down() -> None:
-    """Stop what up or demo started on this home folder, and nothing else.
+    """Stop all processes that up or demo started in this home folder, and no others.
 
     Example: hub down
     """
@@ -259,7 +258,7 @@ def start_detached(settings: Settings) -> None:
                 raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1123")
             time.sleep(0.1)
     except KeyboardInterrupt:
-        note("Stopping what was started ...")  # a session of its own: no Ctrl-C reaches it
+        note("Stopping all started processes ...")  # a session of its own: no Ctrl-C reaches it
         end(process, _STOPPED_S)
         raise
     without = (
@@ -267,7 +266,7 @@ def start_detached(settings: Settings) -> None:
     )
     raise PeerError(
         f"the hub {without} (pid {process.pid})",
-        hint=f"it goes on starting: hub doctor tells what is missing, hub down stops it; the log: {log}",
+        hint=f"it continues to start; check it with hub doctor, stop it with hub down; its log: {log}",
         code="HUB-3019",
     )
 

@@ -79,7 +79,7 @@ def condition(text: str) -> tuple[str, str]:
     found = _CONDITION.match(text)
     if found is None:
         raise CallerError(
-            f'--where "{text}" is no condition', hint="write field=value, field>=value, field<value …"
+            f'--where "{text}" is not a condition', hint="write field=value, field>=value, field<value …"
         )
     name, sign, value = found.groups()
     return name + _OPERATORS[sign], value

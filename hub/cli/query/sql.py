@@ -36,9 +36,7 @@ def sql(
     ] = None,
     cut: Annotated[
         bool,
-        typer.Option(
-            "--cut", help="All views at one place of the log (views with the same `cut`), or an error"
-        ),
+        typer.Option("--cut", help="All views at one position of the log (a snapshot group), or an error"),
     ] = False,
     output: Annotated[RowFormat | None, typer.Option("--output", "-o", help="table, json or csv")] = None,
 ) -> None:
@@ -94,7 +92,7 @@ def _given(parameters: list[str] | tuple[()]) -> dict[str, str]:
     for each in parameters:
         name, sign, value = each.partition("=")
         if not sign or not name.isidentifier():
-            raise CallerError(f'--parameter "{each}" is no parameter', hint="write name=value")
+            raise CallerError(f'--parameter "{each}" is not a parameter', hint="write name=value")
         found[name] = value
     return found
 

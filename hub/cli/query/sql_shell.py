@@ -307,7 +307,9 @@ class Shell:
                 self._say(f"{name} = {cell(value)}")
             return
         if not words[0].isidentifier():
-            raise CallerError(f'"{words[0]}" is no name of a parameter', hint=r"\set city Oslo, then :city")
+            raise CallerError(
+                f'"{words[0]}" is not a name of a parameter', hint=r"\set city Oslo, then :city"
+            )
         self.parameters[words[0]] = " ".join(words[1:])
 
     def _unset(self, words: list[str]) -> None:
@@ -316,11 +318,11 @@ class Shell:
 
     def _watch(self, words: list[str]) -> None:
         if self.last is None:
-            raise CallerError(r"\watch: there is no query yet", hint="run one, then watch it")
+            raise CallerError(r"\watch: run a query first", hint="run one, then watch it")
         try:
             seconds = max(_SHORTEST_WATCH_S, float(words[0]) if words else 2.0)
         except ValueError:
-            raise CallerError(f'\\watch: "{words[0]}" is no number of seconds') from None
+            raise CallerError(f'\\watch: "{words[0]}" is not a number of seconds') from None
         while True:
             self._say(f"{time.strftime('%a %H:%M:%S')} (every {seconds:g} s; Ctrl-C ends)")
             self.run(self.last)

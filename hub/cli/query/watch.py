@@ -27,7 +27,7 @@ def watch(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Follow a view: `+` a field that came, `~` one that changed, `-` one that went, and deleted rows. Ctrl-C ends.
+    """Follow a view: `+` a new field, `~` a changed one, `-` a removed one, and deleted rows. Ctrl-C ends.
 
     Examples: hub watch customer_360 --key C-00001      hub watch customer_360 --where city=Oslo
     """
@@ -43,7 +43,7 @@ def watch(
             match change:
                 case Reset():
                     rows.clear()
-                    note("The view was built anew: a new snapshot follows.")
+                    note("The view was rebuilt: a new snapshot follows.")
                 case Synced():
                     note(f"{len(rows)} rows; waiting for changes. Ctrl-C ends.")
                 case Behind(coalesced=int(states)):

@@ -47,7 +47,7 @@ def diff(
     second: Annotated[int | None, typer.Argument(metavar="[V2]", help="Default: the latest")] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """What changed between two versions, in words, and who can still read whom.
+    """Describe the changes between two versions, and whether their readers and writers are compatible.
 
     Examples: hub schema diff shop.orders-value; hub schema diff shop.orders-value 1 4
     """
@@ -86,7 +86,7 @@ def diff(
     for change in changes:
         print(f"  {change}")
     if not changes:
-        print("  the schema says the same")
+        print("the schema has the same meaning")
     for line in told.lines():
         print(line)
 
@@ -107,7 +107,7 @@ def search(
     from hub.schema_registry.folder.search import search as searched
 
     if not words and owner is None and tag is None and field is None:
-        raise CallerError("what is to be found?", hint="hub schema search WORDS, --owner, --tag or --field")
+        raise CallerError("nothing to search for", hint="hub schema search WORDS, --owner, --tag or --field")
     with closing(_registry()) as registry:
         found = searched(registry.latest(), " ".join(words or ()), owner=owner, tag=tag, field=field)
     rows = [
@@ -131,15 +131,17 @@ def infer(
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", help="Take the last events of this topic instead")
     ] = None,
-    sample: Annotated[int, typer.Option(min=1, max=100_000, help="With --topic: so many a partition")] = 500,
+    sample: Annotated[
+        int, typer.Option(min=1, max=100_000, help="With --topic: number of events per partition")
+    ] = 500,
     kind: Annotated[SampleFormat | None, typer.Option("--format", help="Default: by the file's name")] = None,
     name: Annotated[str | None, typer.Option(help="The record's name, such as shop.Order")] = None,
     proposal: Annotated[
         Proposal,
-        typer.Option("--output", "-o", help="avro, json-schema, or report: a JSON of what speaks for it"),
+        typer.Option("--output", "-o", help="avro, json-schema, or report: JSON with the evidence"),
     ] = Proposal.avro,
 ) -> None:
-    """Propose a schema from samples, with what speaks for each field (on standard error). Registers nothing.
+    """Propose a schema from samples, with the evidence for each field (on standard error). Registers nothing.
 
     Examples: hub schema infer orders.jsonl --name shop.Order > schemas/shop.orders-value.avsc
     hub schema infer --topic legacy.orders -o json-schema
@@ -214,7 +216,7 @@ def _format(path: Path, given: SampleFormat | None) -> str:
     found = given.value if given is not None else format_of(path.name)
     if found is None:
         raise CallerError(
-            f'file "{path}": its name does not tell its format', hint="--format json, jsonl, csv or xml"
+            f'file "{path}": its name does not show its format', hint="--format json, jsonl, csv or xml"
         )
     return found
 

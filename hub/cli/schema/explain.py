@@ -32,15 +32,16 @@ def explain(
         Path | None, typer.Option("--file", "-f", help="The rules. Default: policies.yaml of the project")
     ] = None,
     level: Annotated[
-        str | None, typer.Option(help="The subject's own level. Default: what topics.yaml says of the topic")
+        str | None,
+        typer.Option(help="The subject's own level. Default: the level of the topic in topics.yaml"),
     ] = None,
     registered: Annotated[
-        bool, typer.Option("--registered", help="Judge the registry's latest version, not the project's file")
+        bool, typer.Option("--registered", help="Check the registry's latest version, not the project's file")
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Every rule that holds for SUBJECT, the node that set it, what the nodes above said, and what the subject's
-    schema in the project breaks (! warns, x blocks). Needs no server.
+    """Show every rule that applies to SUBJECT, the node that set it, the values of the nodes above, and
+    the violations of the subject's schema in the project (! warns, x blocks). Needs no server.
 
     Example: hub schema explain retail.orders-value
     """
@@ -65,7 +66,7 @@ def explain(
     if own is not None and own not in LEVELS:
         guess = nearest(own, LEVELS)
         raise ConfigError(
-            f'"{level}" is no compatibility level',
+            f'"{level}" is not a compatibility level',
             hint=f'did you mean "{guess}"?' if guess else f"known: {', '.join(LEVELS)}",
         )
     topic = tree.find(effective.topic) if tree is not None else None
@@ -123,7 +124,7 @@ def _registered(settings: Settings, subjects: Sequence[str]) -> tuple[SchemaFile
         subject = next((each for each in subjects[:-1] if _is_in(registry, each)), subjects[-1])
         latest = registry.version(subject, registry.numbers(subject)[-1])
         parsed = registry.parsed(latest)
-    note(f"Judged: version {latest.version} of the registry.")
+    note(f"Checked: version {latest.version} of the registry.")
     file = SchemaFile("", "", subject, latest.schema_type, latest.text, metadata=latest.metadata)
     return file, parsed
 
@@ -148,7 +149,7 @@ def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, Pars
     subject = next((each for each in subjects if whole is not None and whole.find(each) is not None), None)
     if whole is None or subject is None:
         which = " or ".join(subjects)
-        note(f"No schema is judged: the project has none of {which}; --registered judges the registry's.")
+        note(f"No schema is checked: the project has none of {which}; --registered checks the registry's.")
         return None
     wanted, left = set(), [subject]
     while left:  # the subject and its references
@@ -160,7 +161,7 @@ def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, Pars
     part = replace(whole, files=tuple(each for each in whole.files if each.subject in wanted))
     item = next(each for each in plan(part, RegistryState()).items if each.subject == subject)
     if item.new is None or item.file is None:
-        note(f"No schema is judged: {'; '.join(each.what for each in item.reasons)}")
+        note(f"No schema is checked: {'; '.join(each.what for each in item.reasons)}")
         return None
     note(f"Judged: {item.file.where}")
     return item.file, item.new

@@ -34,7 +34,7 @@ DataOption = Annotated[
     bool, typer.Option("--data", help="Also read the topics' stored events with the new schemas")
 ]
 SampleOption = Annotated[
-    int, typer.Option(min=1, max=10_000_000, help="With --data: so many of the last events a partition")
+    int, typer.Option(min=1, max=10_000_000, help="With --data: number of the latest events per partition")
 ]
 ReadersOption = Annotated[
     bool, typer.Option(help="Ask Kafka which consumer groups read the topics that change")
@@ -56,8 +56,8 @@ def plan(
     readers: ReadersOption = True,
     output: OutputOption = Output.table,
 ) -> None:
-    """What `apply` would register, what is refused and why, which views and saved queries would break, and which
-    consumer groups read the topics. Changes nothing.
+    """Show what `apply` would register, refusals with reasons, views and saved queries that would break,
+    and consumer groups that read the topics. Changes nothing.
 
     Exit code 0: nothing to do; 2: changes; 1: something is refused. Example: hub schema plan schemas --data
     """
@@ -73,10 +73,11 @@ def plan(
 def apply(
     folder: FolderArgument = None, readers: ReadersOption = True, output: OutputOption = Output.table
 ) -> None:
-    """Make the registry like the folder: register what is new or changed, set levels. Deletes nothing.
+    """Bring the registry to the state of the folder: register new and changed schemas, set levels. Deletes
+    nothing.
 
-    Those that others refer to go first. The first failure ends it; the next apply does the rest. While another apply is under
-    way on the hub's cluster, this one is refused.
+    Referenced schemas go first. The first failure ends it; the next apply does the rest. While another
+    apply is in progress on the hub's cluster, this one is refused.
     Example: hub schema apply schemas
     """
     from hub.schema_registry.folder.apply import apply as carry_out
@@ -148,7 +149,8 @@ def check(
         bool, typer.Option("--offline", help="Compare with nothing: files and references only")
     ] = False,
     annotations: Annotated[
-        Annotations | None, typer.Option(help="Print remarks as a CI system shows them in the file")
+        Annotations | None,
+        typer.Option(help="Print findings in the format that a CI system shows in the file"),
     ] = None,
     data: DataOption = False,
     sample: SampleOption = 200,
@@ -156,7 +158,8 @@ def check(
     readers: ReadersOption = True,
     output: OutputOption = Output.table,
 ) -> None:
-    """Check whether the schemas may follow the registered ones. For CI: exit code 1 when one is refused, else 0.
+    """Check whether the schemas are compatible with the registered ones. For CI: exit code 1 if one is
+    refused, else 0.
 
     Examples: hub schema check      hub schema check shop.orders-value new.avsc
     Without a registry: hub schema check --against-git origin/main --annotations github
@@ -334,8 +337,7 @@ def _check_one(settings: Settings, subject: str, file: Path) -> None:
     if reasons:
         raise Conflict(
             f'subject "{subject}": the registry would not take the schema:\n  ' + "\n  ".join(reasons),
-            hint="make the change that the fix says; the level can be changed (hub schema level), and hub schema explain says who"
-            " set a rule",
+            hint="make the suggested change; hub schema level changes the level, and hub schema explain shows who set a rule",
         )
     note(f'It may follow the versions of "{subject}".')
 

@@ -26,7 +26,7 @@ def rebuild(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Make the tables registry_schemas, _versions, _settings and _fields what the log says now, all or nothing.
+    """Rebuild the tables registry_schemas, _versions, _settings and _fields from the log in one transaction.
 
     For search and joins by other tools; the hub itself reads none of them. Needs Kafka, and no server. The same log
     gives the same tables. Example: hub schema rebuild --store postgresql://hub@db/hub
@@ -49,7 +49,7 @@ def rebuild(
             )
         if rebuilt.unreadable or rebuilt.conflicts:
             note(
-                f"The log has {rebuilt.unreadable} records that are no facts and {rebuilt.conflicts} that contradict "
+                f"The log has {rebuilt.unreadable} records that are not facts and {rebuilt.conflicts} that contradict "
                 "earlier ones; both are left out, as in the registry."
             )
         show_one({"store": tables.store, **asdict(rebuilt)}, output)

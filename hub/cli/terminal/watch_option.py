@@ -17,7 +17,7 @@ from hub.errors import PeerError
 REFRESH_S = 1.0
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")]
 IntervalOption = Annotated[
-    float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.2, help="Pause between two looks.")
+    float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.2, help="Pause between two updates.")
 ]
 
 T = TypeVar("T")

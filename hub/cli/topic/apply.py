@@ -37,13 +37,13 @@ DestroyOption = Annotated[
     typer.Option(
         "--destroy",
         metavar="NAME",
-        help="Delete this topic and all its events. Only one that the tree does not name; may stand several times",
+        help="Delete this topic, which the tree must not name, and all its events (repeatable)",
     ),
 ]
 DurabilityOption = Annotated[
     bool,
     typer.Option(
-        "--allow-lower-durability", help="Allow settings by which the log keeps less, or less safely"
+        "--allow-lower-durability", help="Allow settings that make the log keep less, or less safely"
     ),
 ]
 
@@ -57,7 +57,7 @@ def plan(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show what `apply` would change: topics, settings, schemas; and what is refused, with the way out.
+    """Show what `apply` would change: topics, settings, schemas; and refusals with a solution.
 
     Exit code 0: nothing to do. 2: there are changes. 1: something is refused (or failed).
     Example: hub topic plan --save next.json && hub topic apply next.json
@@ -86,10 +86,11 @@ def apply(
     allow_lower_durability: DurabilityOption = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Make the cluster and the registry like the tree. Nothing is done while something is refused.
+    """Bring the cluster and the registry to the state of the tree. A single refusal prevents all steps.
 
-    It stops at the first failure and says what is done and what is left; the next apply goes on there. Topics that the
-    tree does not name are kept, but for those named by --destroy. A saved plan is carried out as it was shown, or
+    It stops at the first failure and prints completed and remaining steps; the next apply continues there.
+    Topics that the tree does not name are kept, except those named by --destroy. A saved plan is carried
+    out as it was shown, or
     refused when the cluster has changed since. While another apply is under way on this cluster, this one is refused.
     Example: hub topic apply --destroy shop.orders-old
     """
@@ -150,10 +151,10 @@ def _carry_out(
 
 
 def _note_left(done: int, left: Sequence[Step]) -> None:
-    note(f"Stopped. Done: {done} (they stand). Left: {len(left)}; the first of them:")
+    note(f"Stopped. Done: {done} (these steps stay). Left: {len(left)}; the first of them:")
     for step in left[:FEW]:
         note(f"  {step}")
-    note("The next `hub topic apply` goes on there.")
+    note("The next `hub topic apply` continues there.")
 
 
 @contextmanager

@@ -18,10 +18,10 @@ def conformance(
     output: OutputOption = Output.table,
     fail: Annotated[
         bool,
-        typer.Option("--fail", help="Exit code 1 when there are violations, or what cannot be read (for CI)"),
+        typer.Option("--fail", help="Exit code 1 if there are violations or unreadable records (for CI)"),
     ] = False,
 ) -> None:
-    """Count the records that violate their topic's schema, by topic, reason and producer, as the auditor found them.
+    """Count the records that violate their topic's schema, by topic, reason and producer.
 
     Example: hub topic conformance shop.orders -o json
     """
@@ -32,7 +32,7 @@ def conformance(
         show([line(row) for row in rows], output, COLUMNS)
         for row in rows:
             for why in row["unread"].values():
-                note(f"! not judged from there on: {why}")
+                note(f"! not checked from there on: {why}")
     else:
         note("no topic is audited yet (those with a registered schema are, a moment after: hub up)")
     if fail and any(row["violations"] or row["unread"] for row in rows):

@@ -28,9 +28,9 @@ def describe(
     everything: Annotated[bool, typer.Option("--all", help="Also settings that are Kafka's default")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """One topic: partitions, replicas, sizes, settings and where each is from, owner, SLO, schemas, readers.
+    """Show one topic: partitions, replicas, sizes, settings with their origin, owner, SLO, schemas, readers.
 
-    What does not come within the wait is left out, and said so.
+    Facts that do not arrive in time are marked as missing.
     Example: hub topic describe shop.orders --all
     """
     from hub.kafka import own_cluster
@@ -48,7 +48,7 @@ def describe(
     else:
         _show_facts(facts, everything)
     for each in facts.missing:
-        note(f"Not told: {each}")
+        note(f"Not available: {each}")
 
 
 def _spec_if_any(

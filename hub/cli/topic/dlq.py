@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 
 _MOST_LISTED_BYTES = 64 << 20
 app = typer.Typer(
-    help="Dead letters: events that could not be taken, as they were written.",
+    help="Dead-letter records: events that were rejected, as they were written.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Examples: hub dlq ls; hub dlq show shop.orders.dlq 0; "
     "hub dlq repair shop.orders.dlq 0 --set cents=100 --dry-run; hub dlq replay shop.orders.dlq 0",
 )
 TopicArgument = Annotated[
-    str, typer.Argument(help="A dead-letter topic, or the topic or view whose letters are meant")
+    str, typer.Argument(help="A dead-letter topic, or a topic or view with dead-letter records")
 ]
 PartitionOption = Annotated[
     int | None,
     typer.Option(
         "--partition",
         "-p",
-        help="Partition of the dead-letter topic. Default: the one that has a letter at the offset; without offsets, all",
+        help="Partition of the dead-letter topic. Default: the one with a record at the offset; without offsets, all",
     ),
 ]
 ByOption = Annotated[str | None, typer.Option(help="Who does this, for the record. Default: the user")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing")]
-ReasonOption = Annotated[str | None, typer.Option(help="Letters of this reason, as hub dlq ls names it")]
+ReasonOption = Annotated[str | None, typer.Option(help="Records with this reason, as hub dlq ls names it")]
 OffsetsArgument = Annotated[
-    list[int] | None, typer.Argument(metavar="[OFFSET…]", help="Offsets of dead letters")
+    list[int] | None, typer.Argument(metavar="[OFFSET…]", help="Offsets of dead-letter records")
 ]
 
 
@@ -61,17 +61,21 @@ OffsetsArgument = Annotated[
 def list_letters(
     topic: Annotated[str | None, typer.Argument(help="Only of this topic or view")] = None,
     letters: Annotated[
-        bool, typer.Option("--letters", "-l", help="One line a letter that is not closed; also with --reason")
+        bool,
+        typer.Option("--letters", "-l", help="One line per record that is not closed; also with --reason"),
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="One line a letter, closed ones too")] = False,
+    every: Annotated[bool, typer.Option("--all", help="One line per record, including closed ones")] = False,
     reason: ReasonOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Lines at most")] = 100,
     after: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="Go on behind it, as the list before says at its end")
+        str | None,
+        typer.Option(
+            metavar="PLACE", help="Continue after this record; the previous list prints the value at its end"
+        ),
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Count dead letters by topic, state, reason, producer and age; or list them.
+    """Count dead-letter records by topic, state, reason, producer and age; or list them.
 
     Examples: hub dlq ls; hub dlq ls shop.orders -l --reason undecodable
     """
@@ -88,7 +92,7 @@ def list_letters(
         elif rows:
             show([topic_row(row) for row in rows], output, COLUMNS)
         else:
-            note("no dead letters")
+            note("no dead-letter records")
         return
     there = found.reader.topics()
     names = found.resolved(topic) if topic is not None else list(there)
@@ -112,7 +116,7 @@ def list_letters(
 def show_letter(
     topic: TopicArgument, offset: int, partition: PartitionOption = None, output: OutputOption = Output.table
 ) -> None:
-    """One dead letter: why, the bytes that are wrong and the field they are in, what could be read, as JSON.
+    """Show one dead-letter record: the reason, the invalid bytes and their field, the readable part as JSON.
 
     Example: hub dlq show shop.orders.dlq 0 -o json
     """
@@ -128,25 +132,28 @@ def repair(
     partition: PartitionOption = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Set a field; may stand several times"),
+        typer.Option("--set", metavar="FIELD=VALUE", help="Set a field (repeatable)"),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="The whole event, as JSON in this file")
     ] = None,
-    schema_id: Annotated[int | None, typer.Option(help="The bytes are right, and of this schema")] = None,
+    schema_id: Annotated[
+        int | None, typer.Option(help="The bytes are right and belong to this schema")
+    ] = None,
     with_: Annotated[
         Path | None,
-        typer.Option("--with", metavar="SCRIPT.py", help="Its repair(event, letter) returns the event"),
+        typer.Option("--with", metavar="SCRIPT.py", help="Its repair(event, record) returns the event"),
     ] = None,
     key: Annotated[str | None, typer.Option(help="The record's key; its partition stays")] = None,
     reason: ReasonOption = None,
     why: Annotated[str | None, typer.Option(help="A remark, for the record")] = None,
-    replay_too: Annotated[bool, typer.Option("--replay", help="Replay what was repaired")] = False,
+    replay_too: Annotated[bool, typer.Option("--replay", help="Replay the repaired events")] = False,
     dry_run: DryOption = False,
     by: ByOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Make events right. All are made and judged by the topic's schema and tree before the first is written.
+    """Repair events. All are built, and checked against the topic's schema and tree, before the first is
+    written.
 
     Examples: hub dlq repair shop.orders.dlq 0 --set cents=100 --dry-run
     hub dlq repair shop.orders.dlq --reason framing --with fix.py
@@ -155,9 +162,7 @@ def repair(
 
     change = _change(set_ or [], json_file, with_)
     if change is None and schema_id is None and key is None:
-        raise CallerError(
-            "nothing says what is to be repaired", hint="--set, --json, --schema-id, --with or --key"
-        )
+        raise CallerError("the repair is missing", hint="--set, --json, --schema-id, --with or --key")
     found = _open()
     places = _chosen(found, topic, partition, offsets, reason, {"open", "repaired"})
     how = Repair(change, schema_id, key)
@@ -184,14 +189,14 @@ def replay(
         bool,
         typer.Option(
             "--as-is",
-            help="Also what its view refused and nobody repaired: the view has been changed, and retention has taken the event",
+            help="Include unrepaired events: the view was changed, and retention has deleted the event",
         ),
     ] = False,
     dry_run: DryOption = False,
     by: ByOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Append events again to the topic that they are from: same partition, key and time, once however often it is run.
+    """Append events to their original topic with the same partition, key and time. Idempotent.
 
     Without offsets: every repaired one, or with --reason every one of that reason that is not closed.
     Example: hub dlq replay shop.orders.dlq --dry-run && hub dlq replay shop.orders.dlq
@@ -209,11 +214,11 @@ def dismiss(
     partition: PartitionOption = None,
     reason: ReasonOption = None,
     why: Annotated[str | None, typer.Option(help="A remark, for the record")] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take dismissals back")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Reopen dismissed records")] = False,
     by: ByOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Say that nothing is to be done about letters. Their bytes stay.
+    """Close dead-letter records without a replay. Their bytes are kept.
 
     Example: hub dlq dismiss shop.orders.dlq 3 4 --why "test events"
     """
@@ -250,7 +255,9 @@ def _open() -> DeadLetters:
 def _one(found: DeadLetters, topic: str) -> str:
     names = found.resolved(topic)
     if len(names) > 1:
-        raise CallerError(f'"{topic}" has dead letters in {" and ".join(names)}', hint="name one of these")
+        raise CallerError(
+            f'"{topic}" has dead-letter records in {" and ".join(names)}', hint="name one of these"
+        )
     return names[0]
 
 
@@ -269,7 +276,7 @@ def _places(found: DeadLetters, topic: str, partition: int | None, offsets: list
         if len(here) > 1:
             partitions = " and ".join(str(place.partition) for place in here)
             raise CallerError(
-                f'topic "{topic}" has a dead letter at offset {offset} in each of the partitions {partitions}',
+                f'topic "{topic}" has a dead-letter record at offset {offset} in each of the partitions {partitions}',
                 hint=f"say which: -p {here[0].partition}",
             )
         places += here
@@ -292,10 +299,10 @@ def _chosen(
     name = _one(found, topic)
     if offsets:
         if reason is not None:
-            raise CallerError("offsets and --reason both say which letters are meant", hint="say one of them")
+            raise CallerError("offsets and --reason exclude each other", hint="say one of them")
         return _places(found, name, partition, list(dict.fromkeys(offsets)))
     if reason is None and not every:
-        raise CallerError("nothing says which letters are meant", hint="name offsets, or --reason")
+        raise CallerError("no dead-letter records are selected", hint="name offsets, or --reason")
     read = found.letters([name])
     note_incomplete(read.complete)
     there = [
@@ -308,11 +315,9 @@ def _chosen(
         known = sorted({letter.reason for letter in there})
         where = f'topic "{name}"' + ("" if partition is None else f" partition {partition}")
         raise NotFound(
-            f"{where} has no such letters ({' or '.join(sorted(states))}"
+            f"{where} has no such dead-letter records ({' or '.join(sorted(states))}"
             + (f', reason "{reason}")' if reason else ")"),
-            hint=f"there are those of reason {', '.join(known)}"
-            if known
-            else "hub dlq ls tells what there is",
+            hint=f"there are those of reason {', '.join(known)}" if known else "hub dlq ls lists them",
         )
     return places
 
@@ -334,11 +339,11 @@ def _change(assignments: list[str], json_file: Path | None, script: Path | None)
 
 
 def _scripted(script: Path) -> Change:
-    """Load ``repair(event, letter)`` from the user's file. Its errors name the dead-letter record."""
+    """Load ``repair(event, record)`` from the user's file. Its errors name the dead-letter record."""
     spec = importlib.util.spec_from_file_location("hub_dlq_repair", script)
     if spec is None or spec.loader is None or not script.exists():
         raise NotFound(
-            f'script "{script}" does not exist', hint="a Python file with: def repair(event, letter)"
+            f'script "{script}" does not exist', hint="a Python file with: def repair(event, record)"
         )
     module = importlib.util.module_from_spec(spec)
     try:
@@ -348,7 +353,7 @@ def _scripted(script: Path) -> Change:
     function = getattr(module, "repair", None)
     if not callable(function):
         raise CallerError(
-            f'script "{script}" has no function repair', hint="def repair(event, letter): return event"
+            f'script "{script}" has no function repair', hint="def repair(event, record): return event"
         )
 
     def change(value: Any, letter: Any) -> Any:
@@ -356,8 +361,8 @@ def _scripted(script: Path) -> Change:
             return function(deepcopy(value), letter)
         except Exception as error:
             raise CallerError(
-                f'script "{script}": dead letter {letter.at}: {type(error).__name__}: {error}',
-                hint="nothing was written; return None to leave a letter as it is",
+                f'script "{script}": dead-letter record {letter.at}: {type(error).__name__}: {error}',
+                hint="nothing was written; return None to leave a record unchanged",
             ) from error
 
     return change

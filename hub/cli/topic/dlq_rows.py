@@ -34,7 +34,7 @@ def letter_row(found: TrackedDeadLetter, now_ms: int) -> dict[str, Any]:
 
 def note_incomplete(complete: bool) -> None:
     if not complete:
-        note("! not all letters were read in the time and number allowed: the counts are too small")
+        note("! not all records were read within the limits of time and number: the counts are too small")
 
 
 def topic_row(row: Mapping[str, Any]) -> dict[str, object]:
@@ -87,7 +87,7 @@ def show_replayed(rows: list[dict[str, Any]], output: Output, dry_run: bool) -> 
     )
     if any(row.get("later", {}).get("events") for row in rows):
         note(
-            "Entity views fold a replayed event at the place of its original. For everything else it is the newest event "
+            "Entity views fold a replayed event at the position of its original. For everything else it is the newest event "
             'of its key: see docs/how-to/repair-dead-letters.md, "Order".'
         )
 

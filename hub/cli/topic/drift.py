@@ -32,10 +32,10 @@ def drift(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """What differs between the tree and the cluster, line by line, and who is right.
+    """List the differences between the tree and the cluster, and which side to change.
 
-    "tree": apply makes the cluster so. "cluster": Kafka cannot do what the tree says, so the tree has to change.
-    "decide": a person has to say. Exit code 0: no difference. 2: there are some. 1: it could not be told.
+    "tree": apply changes the cluster. "cluster": Kafka does not support the tree's value, so change the "
+    "tree. "decide": a person must decide. Exit code 0: no difference. 2: differences. 1: unknown.
     Example: hub topic drift --watch --interval 60      hub topic drift --under "shop.**"
     """
     settings = load_settings()
@@ -82,4 +82,4 @@ def _show_drift(found: Sequence[SettingDrift], output: Output) -> None:
     rows = [asdict(line) for line in found]
     if rows or output is Output.json:
         show(rows, output, ("topic", "setting", "tree", "cluster", "set_by", "right", "way"))
-    note(f"{len(rows)} differences." if rows else "The cluster is as the tree says.")
+    note(f"{len(rows)} differences." if rows else "The cluster matches the tree.")

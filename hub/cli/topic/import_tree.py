@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def import_topics(
     file: FileOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Write the cluster's topics as a tree, what siblings have in common stated once at their parent.
+    """Write the cluster's topics as a tree; common settings of siblings are written once at their parent.
 
     A plan right after it has nothing to do. `-f -` prints the tree. Owners, docs, SLOs and schemas are for you to add:
     a cluster does not know them.

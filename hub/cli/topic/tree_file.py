@@ -1,4 +1,4 @@
-"""[edge] What the commands of ``hub topic`` share: the tree's file, the clients, options, exit codes."""
+"""[edge] Shared parts of the commands of ``hub topic``: the tree's file, the clients, options, exit codes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hub.materializers.planning.classified import Classified
 
 app = typer.Typer(
-    help="Views: draft, list, show, check, explain and test their files, prove their stores, swap their versions.",
+    help="Views: draft, list, show, validate, explain and test their files, verify their stores, swap their versions.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Examples: hub view ls; hub view new orders_360 --from shop.orders; hub view show customer_360; hub view validate; hub view test; "
@@ -48,7 +48,7 @@ app.command("recompute")(recompute)
 
 @app.command("ls")
 def list_views(output: OutputOption = Output.table) -> None:
-    """List the views: what the engine does, the rows that are served, the stores, and why a view does not run.
+    """List the views: engine state, served rows, stores, and why a view does not run.
 
     Example: hub view ls -o json
     """
@@ -122,7 +122,7 @@ def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView)
         found = classify(query)
         if not found.native and not unknown:
             planned(found, schemas)
-        said = f"fine; class {found.name}" + ("" if found.native else ", by the delta operator")
+        said = f"fine; {found.name}" + ("" if found.native else ", by the incremental engine")
         _check_columns(folder, query)
         for pattern in slow_patterns(query.tree):
             note(
@@ -178,7 +178,7 @@ def _analyzed(folder: Path, settings: Settings, views: list[View | SqlView]) -> 
                 if error.code != UNKNOWN_SOURCE:
                     raise
             else:
-                said[name] = ", as Spark's analyzer says"
+                said[name] = ", by Spark's analyzer"
     return said
 
 
@@ -190,7 +190,7 @@ def explain(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """How a view is kept, and why: its class, its sources, its key. Needs no Kafka.
+    """Explain how a view is maintained: its kind, its sources, its key. Needs no Kafka.
 
     Example: hub view explain late_departures
     """
@@ -215,7 +215,7 @@ def explain(
         within = found.counted_within
         told = {
             "view": found.name,
-            "class": "entity",
+            "kind": "entity",
             "why": "folds the events of its sources by key: one native aggregation, one row of state a key",
             "mode": "update",
             "key": list(dict.fromkeys(source.key for source in found.sources.values())),
@@ -236,7 +236,9 @@ def explain(
     if isinstance(found, SqlView):
         told |= _grouped(folder, found)
     if found.proof.recompute is not None:
-        told["recomputed"] = f"every {found.proof.recompute} from its sources, beside, and all rows compared"
+        told["recomputed"] = (
+            f"every {found.proof.recompute} from its sources as a check, and all rows are compared"
+        )
     if unknown:
         told["not checked"] = _unchecked(folder, found, unknown)
     plan = told.get("plan")
@@ -258,7 +260,7 @@ def replay_late(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Events that came behind the view's watermark, by window, and the way to have them in its rows. Writes nothing.
+    """Count late events of a view by window, and show how to include them. Writes nothing.
 
     Example: hub view replay-late departures_by_hour
     """
@@ -306,7 +308,7 @@ def replay_late(
         tp.topic for tp, offset in cluster.beginning_offsets(sorted({e.topic for e in events})) if offset
     ]
     note(
-        "The way out: write that watermark into the view's file. The hub then computes the view again from the start of its "
+        "To accept them, write that watermark into the view's file. The hub then computes the view again from the start of its "
         "log, and its rows replace these."
     )
     if begins:
@@ -350,13 +352,13 @@ def _view_report(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]
     from hub.materializers.planning.classify import classify
 
     found = classify(checked(view, schemas))
-    told: dict[str, object] = {"view": view.name, "class": found.name, "why": found.reason}
+    told: dict[str, object] = {"view": view.name, "kind": found.name, "why": found.reason}
     if found.nearest:
         told["nearest native form" if not found.native else "note"] = found.nearest
     if not found.native:
         told |= _delta(found, schemas)
     told |= {
-        "engine": f"Spark, {found.mode} mode" if found.native else "the delta operator",
+        "engine": f"Spark, {found.mode} mode" if found.native else "the incremental engine",
         "real time": _in_real_time(found),
         "key": list(found.key),
         "key from": found.key_from,
@@ -382,13 +384,13 @@ def _in_real_time(found: Classified) -> str:
     from hub.materializers.planning.real_time import refused
 
     if found.query.view.mode == "realtime":
-        return "yes: its file says so"
+        return "yes, by its file"
     no = refused(found.query, found.name, found.reason, found.nearest)
     return "possible: mode: realtime" if no is None else f"no: {no[0]}"
 
 
 def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
-    """Return how the delta operator maintains a view: its plan and its state."""
+    """Return how the incremental engine maintains a view: its plan and its state."""
     from hub.materializers.planning.delta_inputs import planned
 
     sources = found.query.view.sources
@@ -396,7 +398,9 @@ def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
     streams = [name for name, source in sources.items() if source.read_as == "stream"]
     told: dict[str, object] = {}
     if unknown:
-        told["plan"] = f"depends on the types of {', '.join(unknown)}: the hub says when it starts the view"
+        told["plan"] = (
+            f"depends on the types of {', '.join(unknown)}: the hub checks this when it starts the view"
+        )
     else:
         told["plan"] = planned(found, schemas).explain()
     told["keeps"] = "the current rows of every input and of the view" + (
@@ -422,7 +426,7 @@ def _unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
             guess = nearest(source.view, known)
             asked = f"; did you mean {guess}?" if guess else ""
             said.append(
-                f"{name}: there is no views/{source.view}.yaml here, and it waits for that view{asked}"
+                f"{name}: views/{source.view}.yaml does not exist here, and it waits for that view{asked}"
             )
     return ", ".join(said)
 

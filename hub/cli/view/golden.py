@@ -33,12 +33,13 @@ def run_tests(
     project: Annotated[
         Path | None, typer.Option(help="The project folder. Default: the current project")
     ] = None,
-    only: Annotated[str, typer.Option("--only", help="Only cases whose name has this in it")] = "",
+    only: Annotated[str, typer.Option("--only", help="Only cases whose name contains this")] = "",
     output: OutputOption = Output.table,
 ) -> None:
     """Run the golden tests of a project's views: events in, exactly these rows out. Needs Java, no Kafka, no hub.
 
-    They are in views/tests/*.yaml. Exit code 0: all pass; 1: at least one does not, and what differs is listed. A file that cannot
+    They are in views/tests/*.yaml. Exit code 0: all pass; 1: at least one fails, and the differences are
+    listed. A file that cannot
     be used is listed, the tests of the others run, and the exit code is 1.
 
     Example: hub view test customer_360 --only cancelled
@@ -86,7 +87,7 @@ def run_tests(
     ]
     if not cases:
         raise NotFound(
-            "there are no such tests",
+            "no test has that name",
             hint=f'a test is a file in "{folder / "views" / "tests"}": docs/how-to/test-a-view.md shows one',
             code="HUB-1416",
         )

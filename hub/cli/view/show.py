@@ -21,7 +21,7 @@ from hub.record import Positions
 def show_view(
     view: Annotated[str, typer.Argument(help="The view's name")], output: OutputOption = Output.table
 ) -> None:
-    """One view: its sources, fields, positions, last batch, and how far each of its stores is.
+    """Show one view: its sources, fields, positions, last batch, and the position of each store.
 
     Example: hub view show customer_360
     """
@@ -138,7 +138,7 @@ def _by_topic(positions: str | None) -> Iterator[str]:
 
 
 def _batch(batch: Mapping[str, Any] | None, now_ms: int) -> str | None:
-    """Return a summary such as ``live: 12 events in 0.53 s, 3 s ago; 1 to dead letters``."""
+    """Return a summary such as ``live: 12 events in 0.53 s, 3 s ago; 1 to the dead-letter topic``."""
     if not batch:
         return None
     events, ms = batch["input_rows"], batch["batch_ms"]
@@ -147,7 +147,9 @@ def _batch(batch: Mapping[str, Any] | None, now_ms: int) -> str | None:
     )
     said += format.ago(batch["committed_at_ms"], now_ms)
     dead, late = batch["dead_records"], batch["late_records"]
-    return said + (f"; {dead} to dead letters" if dead else "") + (f"; {late} too late" if late else "")
+    return (
+        said + (f"; {dead} to the dead-letter topic" if dead else "") + (f"; {late} too late" if late else "")
+    )
 
 
 def _store(store: Mapping[str, Any], now_ms: int) -> str:

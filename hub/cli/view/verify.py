@@ -1,4 +1,5 @@
-"""[edge] ``hub view verify``: compare stores with the changelog of a view, anew or as the applier does continuously."""
+"""[edge] ``hub view verify``: compare stores with the changelog of a view, now or continuously in the
+applier."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def _print_verifications(rows: Sequence[Mapping[str, Any]], output: Output) -> N
             for key in each["differing"]:
                 note(f'{each["view"]} in {each["store"]}: key "{key["key"]}": {key["why"]}')
     else:
-        note("no view is proved: none runs, the applier has not told yet, or `proof_core_share` is 0")
+        note("no view is verified: none runs, the applier has not reported yet, or `proof_core_share` is 0")
 
 
 def _verify_now(

@@ -23,8 +23,8 @@ Timeout = Annotated[
 
 
 def plan_view(view: ViewName, output: OutputOption = Output.table) -> None:
-    """What a change of the view's file does: how it differs from what is served, which version is built for it, how
-    far that is, and how its rows compare. Changes nothing.
+    """Show the effect of a change of the view's file: the difference from the served version, the version
+    that is built, its progress, and the comparison of rows. Changes nothing.
 
     Example: hub view plan customer_360
     """
@@ -57,8 +57,8 @@ def plan_view(view: ViewName, output: OutputOption = Output.table) -> None:
 
 
 def apply_version(view: ViewName, timeout_s: Timeout = 30.0, output: OutputOption = Output.table) -> None:
-    """Serve the newest version, which is complete and waits: its file says ``swap: manual``, its comparison broke an
-    expectation, or it was rolled back.
+    """Serve the newest version, which is complete and waits because of ``swap: manual``, a failed
+    comparison, or a rollback.
 
     Example: hub view apply customer_360
     """
@@ -66,8 +66,9 @@ def apply_version(view: ViewName, timeout_s: Timeout = 30.0, output: OutputOptio
 
 
 def rollback(view: ViewName, timeout_s: Timeout = 30.0, output: OutputOption = Output.table) -> None:
-    """Serve the former version again, at once: it was kept up to date meanwhile. What is built for a newer one is given
-    up; the file does not bring the other version back until it is changed, or ``hub view apply`` does.
+    """Serve the previous version again at once; it was kept up to date. A newer version that is being
+    built is dropped. The file starts the other version again only when it is changed, or by ``hub view
+    apply``.
 
     Example: hub view rollback customer_360
     """
@@ -91,7 +92,7 @@ def drop_version(
 
 
 def rewind(view: ViewName, timeout_s: Timeout = 30.0, output: OutputOption = Output.table) -> None:
-    """Compute the view again from the start of its log, as a new version beside the one that is served.
+    """Compute the view again from the start of its log, as a new version, while the current one serves.
 
     Example: hub view rewind customer_360
     """
@@ -103,8 +104,9 @@ def recompute(
     timeout_s: Timeout = 30.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """A second opinion: compute the view again from its sources beside the one that serves, compare all rows, and keep what was found. It
-    is never served; hub view show tells the outcome. `proof: {recompute: 24h}` in the view's file does it by itself.
+    """Verify a view: compute it again from its sources, compare all rows with the served version, and
+    store the result, which `hub view show` prints. The computed version is never served. `proof:
+    {recompute: 24h}` in the view's file repeats this automatically.
 
     Example: hub view recompute customer_360
     """
@@ -154,7 +156,7 @@ def _command(view: str, action: str, version: int | None, timeout_s: float, outp
         if time.monotonic() >= deadline:
             raise PeerError(
                 f'view "{view}": {action} was not answered within {timeout_s:g} s',
-                hint="it is carried out when the materializer runs; hub view plan tells",
+                hint="the materializer carries it out when it runs; check with hub view plan",
             )
         time.sleep(_ASK_S)
     if told["refusal"] is not None:
@@ -209,7 +211,7 @@ def _of_file(text: str | None, told: dict[str, Any], served: dict[str, Any]) -> 
         return "there is none"
     if text == served["text"]:
         return "as it is served"
-    return "differs from what is served" if text == told["judged"] else "changed, not looked at yet"
+    return "differs from the served version" if text == told["judged"] else "changed, not looked at yet"
 
 
 def _next(coming: dict[str, Any] | None, served: dict[str, Any]) -> str:
@@ -217,7 +219,7 @@ def _next(coming: dict[str, Any] | None, served: dict[str, Any]) -> str:
         return f"nothing: version {served['number']} is served"
     if coming["state"] == "building":
         return f"version {coming['number']} is served when it has caught up" + (
-            "" if coming["swap"] == "auto" else " and hub view apply says so"
+            "" if coming["swap"] == "auto" else " and hub view apply is called"
         )
     if coming["held"]:
         return f"hub view apply serves version {coming['number']}; it waits because of: {coming['held']}"

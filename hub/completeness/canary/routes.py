@@ -19,7 +19,7 @@ def create_router(canaries: Canaries | None) -> APIRouter:
 
     @router.get("/api/canary")
     def canary() -> Response:
-        """What became of the records that are sent each second, by way: the worst first. null: not known."""
+        """Show the arrival of canaries by path, the worst first. null: unknown."""
         return Response(orjson.dumps(body_of(canaries)), media_type="application/json")
 
     return router

@@ -84,7 +84,7 @@ class Canaries:
         now_s = time.monotonic()
         self.canary = Canary(self.run, now_s)
         for name in ("read", *(f"mirror:{each}" for each in self.mirrors), *(["view"] if self.row else [])):
-            self.canary.way(name, now_s).blind("nobody reads yet")
+            self.canary.way(name, now_s).blind("no reader yet")
         for name, why in self.closed.items():
             self.canary.way(f"mirror:{name}", now_s).blind(why)
 

@@ -44,32 +44,32 @@ class ConnectDiagnosis(NamedTuple):
 
 _NO_TLS = ConnectDiagnosis(
     "it does not speak TLS at this port",
-    "take `tls` away, or name the port of its TLS listener in `bootstrap`",
+    "remove `tls`, or name the port of its TLS listener in `bootstrap`",
 )
 _ONLY_TLS = ConnectDiagnosis(
-    "it speaks TLS at this port, and the hub was not told to",
+    "this port requires TLS, which is not configured",
     "say `tls: true`, or `tls: {ca: FILE}` with the authority that signed its certificate",
 )
 _ONLY_SASL = ConnectDiagnosis(
-    "it wants to know who comes",
+    "it requires SASL authentication",
     "say `sasl`: mechanism, username and password, as its administrators gave them",
 )
 _NO_SASL = ConnectDiagnosis(
-    "it asks nobody for a name at this port",
-    "take `sasl` away, or name the port of its SASL listener in `bootstrap`",
+    "this port does not offer SASL authentication",
+    "remove `sasl`, or name the port of its SASL listener in `bootstrap`",
 )
 _NOT_TRUSTED = ConnectDiagnosis(
     "its certificate is not trusted",
-    "`tls.ca` has to be a file with the authority that signed the brokers' certificates, and `bootstrap` a name that stands in "
-    "them (verify_hostname: false where that cannot be)",
+    "set `tls.ca` to a file with the authority that signed the brokers' certificates, and use a name in "
+    "`bootstrap` that they contain (or verify_hostname: false)",
 )
 _OTHER_NAME = ConnectDiagnosis(
     "its certificate is for another name than the one in `bootstrap`",
-    "write the name that stands in the certificate, or say verify_hostname: false",
+    "use a name that the certificate contains, or set verify_hostname: false",
 )
 _NOT_OURS = ConnectDiagnosis(
     "it does not take the hub's certificate",
-    "it wants one that it trusts: `tls.certificate` and `tls.key`",
+    "set `tls.certificate` and `tls.key` to a certificate that it trusts",
 )
 _WRONG_PASSWORD = "look at the user's name, and at the variable that the password is taken from"
 _NO_TOKEN = "look at token_url, client_id, and the variable that client_secret is taken from"
@@ -129,7 +129,7 @@ def diagnose(code: int, said: str) -> ConnectDiagnosis | None:
         if offer := _OFFERED.search(text):
             return _not_offered(offer[1], offer[2])
         if token := _TOKEN.search(text):
-            return ConnectDiagnosis(f"there is no token for it ({token[1][:200]})", _NO_TOKEN)
+            return ConnectDiagnosis(f"no token could be obtained for it ({token[1][:200]})", _NO_TOKEN)
         reason = refusal[1] if (refusal := _REFUSED.search(text)) else text
         return unknown(reason)
     if code == KafkaError._SSL:
@@ -140,14 +140,14 @@ def diagnose(code: int, said: str) -> ConnectDiagnosis | None:
 def unknown(reason: str) -> ConnectDiagnosis:
     """Return the diagnosis for a refused name or credential."""
     return ConnectDiagnosis(
-        f"who comes is not known to it, or the password is wrong ({reason[:200]})", _WRONG_PASSWORD
+        f"it does not know the user, or the password is wrong ({reason[:200]})", _WRONG_PASSWORD
     )
 
 
 def _not_offered(wanted: str, offered: str) -> ConnectDiagnosis:
     return ConnectDiagnosis(
         f"it does not offer {wanted}",
-        f"`sasl.mechanism` has to be one of what it offers: {offered or 'nothing'}",
+        f"set `sasl.mechanism` to one that it offers: {offered or 'nothing'}",
     )
 
 
@@ -205,7 +205,7 @@ class _Probe(NamedTuple):
         except AuthenticationFailed as error:
             return unknown(str(error))
         except HubError as error:
-            return ConnectDiagnosis(f"there is no token for it ({error.message})", _NO_TOKEN)
+            return ConnectDiagnosis(f"no token could be obtained for it ({error.message})", _NO_TOKEN)
         except OSError as error:
             return self._at_first_word(made, error)
         return None

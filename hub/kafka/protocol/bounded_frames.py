@@ -133,7 +133,7 @@ def bounded(
     unchanged.
 
     Of each partition no more is passed on than unpacks to ``bounds.batch_bytes``, or its first batch: the reader asks for the
-    rest. Raises CorruptBatch for bytes that are no batches.
+    rest. Raises CorruptBatch for bytes that are not batches.
     """
     view = memoryview(frame)
     pieces: list[bytes | memoryview] = []

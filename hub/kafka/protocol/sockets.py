@@ -148,7 +148,7 @@ def log_in(connection: Pipe, host: str, login: SaslLogin) -> int:
     """Authenticate with SASL and return the session's lifetime in milliseconds, 0 for no end (KIP-368).
 
     Raises OSError, including MechanismNotOffered, SaslNotExpected and AuthenticationFailed; PeerError if there
-    is no token.
+    is not a token.
     """
     mechanisms_of(connection, login.mechanism)
     try:
@@ -164,7 +164,7 @@ def mechanisms_of(connection: Pipe, wanted: str) -> list[str]:
     answer = _asked(connection, SASL_HANDSHAKE, text(wanted))
     error = answer.take(">h")
     if error == _NO_SASL_HERE:
-        raise SaslNotExpected("it asks nobody for a name at this port")
+        raise SaslNotExpected("this port does not offer SASL authentication")
     offered = [answer.text() for _ in range(min(answer.count(), _MOST_MECHANISMS))]
     if error:
         raise MechanismNotOffered(wanted, offered)

@@ -25,7 +25,7 @@ Followed = Mapping[str, AppliedView]
 
 class GroupGate:
     """Barriers of one store's groups. ``paused``: views of which no more is read, as too many of their rows
-    wait. ``records``: what the step writes to the store beside rows."""
+    wait. ``records``: what the step writes to the store in addition to rows."""
 
     def __init__(self, wait_s: float, most_waiting: int) -> None:
         self._wait_s, self._most_waiting = wait_s, most_waiting

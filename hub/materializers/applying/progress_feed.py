@@ -1,4 +1,4 @@
-"""[shell] Records of ``_hub.progress`` for a store: the newest of each key, and what they mean."""
+"""[shell] Records of ``_hub.progress`` for a store: the newest of each key, and their interpretation."""
 
 from __future__ import annotations
 

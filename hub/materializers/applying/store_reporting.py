@@ -1,4 +1,5 @@
-"""[shell] Report each store's position, lag and latencies, and compare versions, beside the appliers' steps."""
+"""[shell] Report each store's position, lag and latencies, and compare versions, between the appliers'
+steps."""
 
 from __future__ import annotations
 
@@ -121,7 +122,7 @@ class LatencySampler:
                         tell_at = time.monotonic() + _LATENCY_S
                         self.tell()
                 except HubError as error:
-                    log.debug("not told how long events took: %s", error.message)
+                    log.debug("latencies were not reported: %s", error.message)
                 except Exception:  # an internal error must not end the thread
                     log.exception("latency")
         finally:
@@ -164,7 +165,7 @@ class LagReporter:
                 try:
                     self.step()
                 except HubError as error:
-                    log.debug("not told how far the stores are: %s", error.message)
+                    log.debug("positions of the stores were not reported: %s", error.message)
         finally:
             if self.writer is not None:
                 self.writer.close()

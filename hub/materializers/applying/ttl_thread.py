@@ -66,9 +66,9 @@ class Expirer:
                 try:
                     self.step(time.time_ns() // 1_000_000)
                 except HubError as error:
-                    log.warning("rows that are over, tried again: %s", error.message)
+                    log.warning("the check for expired rows failed and is repeated: %s", error.message)
                 except Exception:  # an internal error must not end the thread
-                    log.exception("rows that are over")
+                    log.exception("expired rows")
         finally:
             if self.writer is not None:
                 self.writer.close()

@@ -66,7 +66,7 @@ class ViewTables:
             self.store.apply([], {f"state:{view.table}": stop_view(followed, error.message)})
             return followed
         at = start if fresh else start.advanced(self.store.positions(view.table, "changelog"))
-        log.info("view %s: applied from %s%s", view.table, at, " (table made anew)" if fresh else "")
+        log.info("view %s: applied from %s%s", view.table, at, "(table recreated)" if fresh else "")
         generation = 0 if fresh else self.store.newest_version(view.table) >> GENERATION_SHIFT
         return AppliedView(view, at, topic_id, {latest.id}, generation)
 
@@ -85,7 +85,7 @@ class ViewTables:
             raise unreadable(records[0], f"its table cannot be made for it: {error.message}") from None
         if fresh:
             raise PeerError(
-                f"view {view.name}: a column changed its type; its table is filled anew", code="HUB-3051"
+                f"view {view.name}: a column changed its type; its table is filled again", code="HUB-3051"
             )
         followed.schema_ids |= ids
 

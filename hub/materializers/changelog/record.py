@@ -22,4 +22,4 @@ def key_of(record: Record) -> str:
     try:
         return (record.key or b"").decode()
     except UnicodeDecodeError:
-        raise unreadable(record, "its key is no UTF-8 text") from None
+        raise unreadable(record, "its key is not UTF-8 text") from None

@@ -132,7 +132,7 @@ def provenance(record: Record) -> dict[str, Any] | None:
     try:
         origins = orjson.loads(told) if told is not None else None
     except ValueError:
-        raise unreadable(record, f"its header {SOURCES_HEADER} is no JSON") from None
+        raise unreadable(record, f"its header {SOURCES_HEADER} is not JSON") from None
     return origins if isinstance(origins, dict) else None
 
 
@@ -140,7 +140,7 @@ def unreadable(record: Record, why: str) -> HubFault:
     """Return the error for a record that is not a changelog row."""
     return HubFault(
         f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no changelog row: {why}',
-        hint="who wrote there? Delete the changelog topic and the view's checkpoint to build the view anew",
+        hint="find the other writer; delete the changelog topic and the view's checkpoint to rebuild the view",
         code="HUB-5020",
     )
 

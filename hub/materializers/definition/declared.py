@@ -203,15 +203,13 @@ class EventFormat(BaseModel):
                 )
             return self
         if not self.columns:
-            raise ValueError(f"format: {self.format} wants a schema: its columns and their types")
+            raise ValueError(f"format: {self.format} requires a schema: its columns and their types")
         if self.csv is not None and self.format != "csv":
-            raise ValueError("`csv` says how lines are written: it belongs to format: csv")
+            raise ValueError("`csv` describes lines: it belongs to format: csv")
         lower = [name.lower() for name in self.columns]
         for name, text in self.columns.items():
             if lower.count(name.lower()) > 1:
-                raise ValueError(
-                    f'two columns are called "{name.lower()}": SQL does not tell apart upper and lower case'
-                )
+                raise ValueError(f'two columns are called "{name.lower()}": SQL ignores the case of names')
             if name in _RESERVED:
                 raise ValueError(f'a column "{name}" is the hub\'s own: every event has it, or must not')
             if self.format == "csv" and "<" in text:
@@ -261,7 +259,7 @@ def _ttl_ms(text: str) -> int:
         instead = (
             f"{worded[1]}{worded[2][0].lower()}" if worded else "a number and its unit, such as 12h or 30d"
         )
-        raise ValueError(f'"{text}" is no ttl: write {instead}') from None
+        raise ValueError(f'"{text}" is not a ttl: write {instead}') from None
     if found < _SHORTEST_TTL_MS:
         raise ValueError(f'a ttl of "{text}" is too short: at least 1s')
     return found

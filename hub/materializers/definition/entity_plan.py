@@ -350,7 +350,7 @@ class _EntityCompiler:
             if node.find(exp.ArrayAgg, exp.ArrayUniqueAgg):
                 raise self._wrong(
                     where,
-                    f"`{_sql(node)}` would collect every event for ever",
+                    f"`{_sql(node)}` would collect every event forever",
                     f'declare `unique_by` on source "{source}": then one entry an identity is kept',
                     code="HUB-2103",
                 )
@@ -515,7 +515,7 @@ class _EntityCompiler:
             why = str(first.get("description", error)).splitlines()[0].rstrip(".")
             raise self._wrong(
                 where,
-                f"`{shortened(text)}` is no SQL expression: {why}{at}",
+                f"`{shortened(text)}` is not a SQL expression: {why}{at}",
                 "see docs/reference/view-files.md",
             ) from None
         if tree is None or deep_node(tree) is not None:

@@ -69,7 +69,7 @@ class View(ViewDeclaration):
             if index not in self.columns:
                 guess = nearest(index, self.columns)
                 raise ValueError(
-                    f'index "{index}" is no field of the view'
+                    f'index "{index}" is not a field of the view'
                     + (f'; did you mean "{guess}"?' if guess else "")
                 )
         return self

@@ -64,7 +64,7 @@ def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
         raise ConfigError(
             f"longer than {python_functions.MOST_CHARACTERS} characters",
             where=str(file),
-            hint="import a package for what is large",
+            hint="import a package for large code",
             code="HUB-2151",
         )
     python_functions.functions(text, str(file))

@@ -100,7 +100,10 @@ def _wrong(file: str, node: ast.AST, what: str, hint: str) -> ConfigError:
 def _function(node: ast.FunctionDef, file: str) -> Function:
     if not node.name.islower() or not node.name.isidentifier():
         raise _wrong(
-            file, node, "has a name that SQL does not tell apart", "use lower-case letters, digits and _"
+            file,
+            node,
+            "has a name that differs only in case from another, which SQL ignores",
+            "use lower-case letters, digits and _",
         )
     if node.name.upper() in _SQL_HAS:
         raise _wrong(file, node, "is called like a function of SQL", f"rename it, such as own_{node.name}")

@@ -266,7 +266,7 @@ def _changed(
 
 
 def _avro_field(node: AvroNode, name: str) -> AvroNode | None:
-    """Return the type of a record's field, through a union with null; None when there is no such field."""
+    """Return the type of a record's field, through a union with null; None if the field does not exist."""
     return next((each.type for each in _value(node).fields if each.name == name), None)
 
 

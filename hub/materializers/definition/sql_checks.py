@@ -51,7 +51,7 @@ def query_of(view: SqlView) -> Query:
 def checked(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     """Parse the view's SQL and check it against the schemas of its sources' events, given by source name.
 
-    Raises ConfigError when a column does not exist or an event time is no timestamp.
+    Raises ConfigError when a column does not exist or an event time is not a timestamp.
     """
     known = tuple(sorted((name, orjson.dumps(schema).decode()) for name, schema in schemas.items()))
     return _cached(view.model_dump_json(by_alias=True), known)
@@ -127,7 +127,7 @@ def _check_columns(query: Query) -> None:
                 guess = nearest(name, query.columns)
                 raise wrong(
                     view,
-                    f'{what} "{name}" is no column of the SELECT',
+                    f'{what} "{name}" is not a column of the SELECT',
                     f'did you mean "{guess}"?' if guess else f"it has {', '.join(query.columns)}",
                     None,
                     "HUB-2113",

@@ -133,7 +133,7 @@ class ColumnResolver:
             return
         if not isinstance(table, exp.Table) or isinstance(table.this, exp.Func):
             raise self.query.error(
-                f"`{table.sql('spark')[:60]}` is no source",
+                f"`{table.sql('spark')[:60]}` is not a source",
                 f"FROM reads the view's sources: {', '.join(view.sources)}",
                 table,
                 "HUB-2111",
@@ -152,7 +152,7 @@ class ColumnResolver:
             written = ".".join(part.name for part in table.parts)
             guess = nearest(name, [*view.sources, *ctes])
             raise self.query.error(
-                f'there is no source "{written}"',
+                f'source "{written}" does not exist',
                 f'did you mean "{guess}"?'
                 if guess
                 else f"declare it under sources: {', '.join(view.sources)}",
@@ -211,7 +211,7 @@ class ColumnResolver:
         aliases = [each.alias for each in scope.relations if each.alias]
         guess = nearest(parts[0], [*known, *aliases, *projections])
         raise self.query.error(
-            f'there is no column "{".".join(parts)}"',
+            f'column "{".".join(parts)}" does not exist',
             f'did you mean "{guess}"?' if guess else f"there are {', '.join(sorted(known - set(META)))}",
             column,
             "HUB-2101",

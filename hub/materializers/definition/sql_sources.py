@@ -37,7 +37,7 @@ def check_event_time(
         raise _no_column(view, name, "event_time", column, types)
     if kind(types[column]) != "timestamp":
         raise ConfigError(
-            f'view "{view.name}": source "{name}": event_time: column "{column}" is no timestamp',
+            f'view "{view.name}": source "{name}": event_time: column "{column}" is not a timestamp',
             hint="name a column with logicalType timestamp-millis or timestamp-micros, or _timestamp, the broker's time",
             code="HUB-2101",
         )
@@ -56,7 +56,7 @@ def check_table(view: SqlView, name: str, source: SqlSource, types: Mapping[str,
                 raise _no_column(view, name, f"table {what}", column, types)
             if what == "key" and kind(types[column]) in ("floating", "other"):
                 raise ConfigError(
-                    f'view "{view.name}": source "{name}": table key: column "{column}" is no value that tells rows apart',
+                    f'view "{view.name}": source "{name}": table key: column "{column}" cannot identify rows',
                     hint="a key is text, a whole or decimal number, a boolean, a date or a time; or leave `key` out: "
                     "the record's own key",
                     code="HUB-2101",
@@ -92,7 +92,7 @@ def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) ->
         ) from None
     except SqlglotError as error:
         raise ConfigError(
-            f"{where}: this is no SQL: {str(error).splitlines()[0]}",
+            f"{where}: this is not SQL: {str(error).splitlines()[0]}",
             hint="an expression over the event's columns, such as status = 'deleted'",
             code="HUB-2110",
         ) from None
@@ -100,7 +100,7 @@ def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) ->
     never = None if whole is None else whole.find(exp.Query, exp.AggFunc, exp.Window, exp.Star)
     if whole is None or never is not None or isinstance(whole, exp.Alias) or refused(tokens, whole):
         raise ConfigError(
-            f"{where}: `{text[:60]}` is no expression over one event",
+            f"{where}: `{text[:60]}` is not an expression over one event",
             hint="compare the event's own columns, such as status = 'deleted'",
             code="HUB-2112",
         )

@@ -74,7 +74,7 @@ def parsed_select(view: SqlView) -> tuple[list[Token], exp.Query]:
         tokens = SPARK.tokenize(view.sql)
     except SqlglotError as error:
         raise wrong(
-            view, f"this is no SQL: {str(error).splitlines()[0]}", "is a quote not closed?", None, "HUB-2110"
+            view, f"this is not SQL: {str(error).splitlines()[0]}", "is a quote not closed?", None, "HUB-2110"
         ) from None
     deep = deep_token(tokens)
     if deep is not None:

@@ -23,7 +23,7 @@ def duration_ms(text: str) -> int:
     """Parse a duration such as ``10 minutes`` into milliseconds. Raises ValueError."""
     found = _DURATION.match(text.strip())
     if found is None:
-        raise ValueError(f'"{text}" is no duration: write a number and a unit, such as "10 minutes"')
+        raise ValueError(f'"{text}" is not a duration: write a number and a unit, such as "10 minutes"')
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -145,9 +145,9 @@ class SqlView(ViewDeclaration):
     def _lasts_as_said(cls, ttl: str | None) -> str | None:
         if ttl is not None:
             raise ValueError(
-                "the rows of a SQL view are what its SELECT says of its sources, so none is over by itself; write the ttl on an "
-                "entity view (`fields:`) and read that one here (`{view: NAME}`): what it deletes goes from these rows too; "
-                "or say in WHERE which events count"
+                "the rows of a SQL view follow from its SELECT only, so none expires by itself; set the "
+                "ttl on an entity view (`fields:`) and read that view here (`{view: NAME}`): rows that it "
+                "deletes disappear here, too; or restrict the events in WHERE"
             )
         return ttl
 
@@ -158,8 +158,8 @@ class SqlView(ViewDeclaration):
         for name, source in self.sources.items():
             if source.read_as == "static":
                 raise ValueError(
-                    f'source "{name}" is static: it is read as it stands when a batch looks, so nobody can say what of it is '
-                    "before a cut. Write `table: {key: ...}`, or leave `cut` out"
+                    f'source "{name}" is static: each batch reads its current state, so no position divides '
+                    "its content. Write `table: {key: ...}`, or remove `cut`"
                 )
         return self
 

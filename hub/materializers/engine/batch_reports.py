@@ -197,7 +197,6 @@ def check_retained(reached: Positions, begin: Positions) -> None:
         )
         raise HubError(
             f"retention has taken offsets that the view has not read: {stretches}",
-            hint="raise the topic's retention; to have the view of what is left, "
-            "remove its folder under checkpoints",
+            hint="raise the topic's retention; to rebuild the view from the remaining events, remove its folder under checkpoints",
             code="HUB-3020",
         )

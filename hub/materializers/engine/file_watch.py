@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hub.materializers.definition.load import view_files
 
-_LIST_S = 1.0  # a folder's time is no finer than the kernel's clock
+_LIST_S = 1.0  # the resolution of a folder's time is that of the kernel's clock
 _LOOK_S = 0.5  # even without a change: the query may have ended, or may report an earlier batch
 _SOON_S = 0.5  # Spark reports a batch some milliseconds after it has committed it
 

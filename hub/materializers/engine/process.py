@@ -186,7 +186,7 @@ class EngineProcess:
     def _look(self) -> bool:
         """Look after Spark and the threads. Return False when versions must be decided elsewhere."""
         if spark.is_stopped(self.parts.session):
-            log.error("Spark has stopped itself, in a JVM that goes on: its log says why")
+            log.error("Spark has stopped itself while its JVM still runs; the reason is in its log")
             os._exit(1)
         if any(thread.undecided for thread in self.threads.values()):
             return False

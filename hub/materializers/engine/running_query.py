@@ -205,7 +205,7 @@ class ViewQuery:
         return events
 
     def _report(self, query: StreamingQuery) -> bool:
-        """Report the last batch. Return False if there is no new one."""
+        """Report the last batch. Return False if no batch is new."""
         batch = self._reports.last_batch(self._plan, query, self._reported)
         if batch is None:
             return False
@@ -237,7 +237,7 @@ class ViewQuery:
         return {name: each for name, each in found.items() if each is not None}
 
     def _end(self, query: StreamingQuery) -> None:
-        """Report the last batch of a query that has ended. Raises what it failed with."""
+        """Report the last batch of a query that has ended. Raises the query's failure."""
         failure = (self._delta.failure if self._delta is not None else None) or query.exception()
         if failure is None and self._delta is not None:
             self._delta.finish()

@@ -16,7 +16,7 @@ from hub.materializers.isolation.processes import ThreadMarks
 from hub.materializers.progress.records import Mode
 from hub.materializers.spark import session as spark
 
-# Factor on the stall limit for work that shows no progress: planning, and computing in the delta operator.
+# Factor on the stall limit for work that shows no progress: planning, and computing in the incremental engine.
 _BLIND_PATIENCE = 4
 
 
@@ -78,7 +78,7 @@ class StallWatch:
 def limit_s(settings: Settings, mode: Mode, *, delta: bool) -> float:
     """Return how long a batch may show no progress, in seconds; 0: no limit.
 
-    Real-time mode commits only at its checkpoints, and the delta operator computes outside Spark.
+    Real-time mode commits only at its checkpoints, and the incremental engine computes outside Spark.
     """
     most_s = settings.stalled_batch_s
     if not most_s or mode != "realtime":

@@ -139,7 +139,7 @@ class ViewThread:
         self._stopping.set()
 
     def stop(self, timeout_s: float = 20.0) -> None:
-        """Stop the thread and wait for it. What it still reports after ``timeout_s`` is ignored."""
+        """Stop the thread and wait for it. Its reports after ``timeout_s`` are ignored."""
         self.request_stop()
         self._thread.join(timeout_s)
         self._replaced = self._reports.closed = True
@@ -195,7 +195,7 @@ class ViewThread:
         self._events.append(ViewFailed(failure_of(error, about), committed))
 
     def _stop_query(self) -> None:
-        """Stop the query, if one runs. What it has told and is not handled yet is void."""
+        """Stop the query, if one runs. Its unhandled reports are discarded."""
         query, self._query = self._query, None
         self._events.clear()
         if query is not None:

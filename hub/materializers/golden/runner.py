@@ -3,7 +3,7 @@
 The plan is the one of production: the same decoding of Avro bytes, the same fold, the same SQL. Entity views
 fold the case's events at once. Native SQL views run as streams, one micro-batch per batch of the case, so
 that watermarks move as on a hub. Views of the incremental engine run their SQL over the final state of the
-tables, which the delta operator's result must equal.
+tables, which the incremental engine's result must equal.
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ class SharedProcess:
         seen = {table: self.marks.see(table) for table in watched}
         self.journal = isolation.after_progress(journal, seen, now_ms)
         for table in journal.isolated.keys() - self.journal.isolated.keys():
-            log.info("view %s: it has passed what it was isolated for, and returns", table)
+            log.info("view %s: it has committed the batch that it was isolated for, and returns", table)
         if self.journal != before:
             self._write(running=True)
 
@@ -477,7 +477,7 @@ class IsolatedProcess:
 
 
 def isolation_message(entry: IsolatedVersion, now: str) -> str:
-    """Return the message about an isolated version: the cause, what it does now, and how to return it."""
+    """Return the message about an isolated version: the cause, its current activity, and how to return it."""
     return f"{entry.cause}, so it runs in a process of its own; {now}. Change its file to have it tried again at once"
 
 

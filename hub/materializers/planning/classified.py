@@ -1,4 +1,4 @@
-"""[core] Classification of a SQL view, as values: class, mode, key, and rules for late events."""
+"""[core] Classification of a SQL view, as values: kind, mode, key, and rules for late events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from hub.materializers.definition.sql_query import Query
 
-Class = Literal["A", "B", "B-session", "C", "D"]
+PlanKind = Literal["stateless", "aggregate", "session", "join", "incremental"]
 Mode = Literal["append", "update"]
 
 
@@ -27,15 +27,15 @@ class LateRule:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """Classification of a SQL view: class, SQL for Spark, key and late rules.
+    """Classification of a SQL view: kind, SQL for Spark, key and late rules.
 
-    ``sql``: what Spark runs, the author's text with the column ``_hub_version``; empty for class D, whose
-    operator has its own. ``traced``: for class A the same with ``_hub_from``, the event that made the row.
+    ``sql``: what Spark runs, the author's text with the column ``_hub_version``; empty for an incremental view, whose
+    engine has its own. ``traced``: for a stateless view the same with ``_hub_from``, the event that made the row.
     ``nearest``: the nearest native form, if there is one.
     """
 
     query: Query
-    name: Class
+    name: PlanKind
     reason: str
     nearest: str
     mode: Mode | None
@@ -47,7 +47,7 @@ class Classified:
 
     @property
     def native(self) -> bool:
-        return self.name != "D"
+        return self.name != "incremental"
 
     @property
     def has_state(self) -> bool:
@@ -74,7 +74,7 @@ class Classified:
 class QueryShape:
     """Result of classifying a query, from the inside out. ``static``: no stream event makes a row of it."""
 
-    name: Class
+    name: PlanKind
     reason: str
     nearest: str = ""
     late: tuple[LateRule, ...] = ()
@@ -82,4 +82,4 @@ class QueryShape:
     bounded_join: bool = False
 
 
-STATIC = QueryShape("A", "a static table", static=True)
+STATIC = QueryShape("stateless", "a static table", static=True)

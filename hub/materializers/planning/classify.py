@@ -3,17 +3,18 @@
 Spark's streams never retract a row. So a query runs natively when each row it writes either stays (append) or
 is replaced by a later state of the same key (update):
 
-=========  ======  ==================================================================================
-class      mode    what
-=========  ======  ==================================================================================
-A          append  stateless: filter, projection, explode, UNION ALL
-B          update  one aggregation by key or window; SELECT DISTINCT
-B-session  append  a session, written when the watermark has closed it
-C          append  two streams joined within an interval; a stream enriched by a static table;
-                   a window over an inner interval join
-D          delta   all that must take rows back: joins of tables, aggregates over views and tables, HAVING,
-                   count(DISTINCT), OVER (…), chained aggregates. The delta operator recomputes affected keys
-=========  ======  ==================================================================================
+===========  ===========  ==============================================================================
+kind         mode         queries
+===========  ===========  ==============================================================================
+stateless    append       filter, projection, explode, UNION ALL
+aggregate    update       one aggregation by key or window; SELECT DISTINCT
+session      append       a session, written when the watermark has closed it
+join         append       two streams joined within an interval; a stream enriched by a static table;
+                          a window over an inner interval join
+incremental  none         all that must retract rows: joins of tables, aggregates over views and tables,
+                          HAVING, count(DISTINCT), OVER (…), chained aggregates. The incremental engine
+                          recomputes affected keys
+===========  ===========  ==============================================================================
 
 Queries that no engine can maintain are refused, with the nearest form that works. The rules follow the
 behavior of Spark 4.3 (the shapes that its append and update modes accept); the reason is part of the result.
@@ -44,9 +45,9 @@ def classify(query: Query) -> Classified:
         real_time.check(query, shape.name, shape.reason, shape.nearest)
     key, key_from = row_key(query, shape)
     shape = _with_note(query, shape)
-    versions = version_columns(query) if shape.name != "D" else {}
+    versions = version_columns(query) if shape.name != "incremental" else {}
     sql = with_columns(query, versions) if versions else ""
-    traced = with_columns(query, origin_columns(query, versions)) if shape.name == "A" else ""
+    traced = with_columns(query, origin_columns(query, versions)) if shape.name == "stateless" else ""
     anew = [_UNDROPPED] if _was_dropped(query, shape) else []
     if any(_is_fine(query, query.tree, query.columns.index(name)) for name in key):
         anew.append(_FINER)
@@ -55,7 +56,7 @@ def classify(query: Query) -> Classified:
         shape.name,
         shape.reason,
         shape.nearest,
-        None if shape.name == "D" else "update" if shape.name == "B" else "append",
+        None if shape.name == "incremental" else "update" if shape.name == "aggregate" else "append",
         key,
         key_from,
         sql,
@@ -82,7 +83,7 @@ def _was_dropped(query: Query, shape: QueryShape) -> bool:
     True when an event time, or a column of a subquery that may be one, is in the groups.
     """
     times = _event_times(query)
-    if shape.name != "B" or shape.late or not times:
+    if shape.name != "aggregate" or shape.late or not times:
         return False
     assert isinstance(query.tree, exp.Select)
     select = row_select(query, query.tree)
@@ -134,7 +135,7 @@ def _with_note(query: Query, shape: QueryShape) -> QueryShape:
     """Add a note to a native view about the watermarks that have no effect on it."""
     told = {late.source for late in shape.late}
     idle = [name for name, source in query.view.sources.items() if source.watermark and name not in told]
-    if shape.name == "D" or shape.nearest or not idle:
+    if shape.name == "incremental" or shape.nearest or not idle:
         return shape
     return replace(
         shape,

@@ -1,4 +1,4 @@
-"""[core] Sources of a class D view as tables of the delta operator: columns, key, and order of changes.
+"""[core] Sources of an incremental view as tables of the incremental engine: columns, key, and order of changes.
 
 A *stream* keeps every event, keyed by its coordinates. A *table* keeps the latest event of each key: the
 columns of ``table: {key: …}``, or else the record's own key (``_key``), which is also the key of another
@@ -48,7 +48,7 @@ def tables(query: Query, types: Mapping[str, Mapping[str, str]]) -> list[Table]:
         if "_deleted" in query.seen[name]:
             raise ConfigError(
                 f'view "{query.view.name}": source "{name}": a row that is kept is never `_deleted`',
-                hint="leave the condition out: tombstones take rows away, or make none",
+                hint="remove the condition: tombstones delete rows, or make none",
                 code="HUB-2114",
             )
         key = key_of(source)

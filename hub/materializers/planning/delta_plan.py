@@ -1,4 +1,4 @@
-"""[core] Plan of the delta operator as values: tables, and stages whose leaves are bound to their result
+"""[core] Plan of the incremental engine as values: tables, and stages whose leaves are bound to their result
 rows.
 
 ``delta_planner.plan`` makes it (and defines bound), ``spark/delta_engine.py`` executes it.

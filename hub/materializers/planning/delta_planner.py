@@ -1,8 +1,8 @@
-"""[core] Plan of the delta operator: which rows of a SQL view a change can affect, and which input rows they
+"""[core] Plan of the incremental engine: which rows of a SQL view a change can affect, and which input rows they
 need.
 
 Spark's streams have no retractions, so joins of tables, HAVING, top-n, distinct counts and aggregates of
-aggregates are not streaming queries. The delta operator (``spark/delta_engine.py``) keeps the inputs as
+aggregates are not streaming queries. The incremental engine (``spark/delta_engine.py``) keeps the inputs as
 tables, recomputes *the same SQL text* for the rows that a batch can have affected, and emits the difference.
 Everything that has to be right about "can have affected" is here and in ``delta/selections.py``, as pure
 functions over sqlglot's tree. It rests on one relation:
@@ -154,7 +154,7 @@ class _Planning:
         missing = [each for each in key if each not in names]
         if missing:
             raise self.refuse(
-                f'its key "{missing[0]}" is no column of its SQL',
+                f'its key "{missing[0]}" is not a column of its SQL',
                 f"it has: {', '.join(names)}",
                 "HUB-2131",
             )
@@ -213,9 +213,9 @@ class _Planning:
         said = ", ".join(f'"{table}"' for table in dict.fromkeys(best))
         found = next(filter(None, (obstacle(root, each) for each in key)), None)
         if found is not None:
-            return self.refuse(f"a change of {said} can touch every row: {found[0]}", found[1], "HUB-2132")
+            return self.refuse(f"a change of {said} can affect every row: {found[0]}", found[1], "HUB-2132")
         return self.refuse(
-            f"a change of {said} can touch every row: nothing ties its rows to the view's", form, "HUB-2132"
+            f"a change of {said} can affect every row: nothing binds its rows to the view's", form, "HUB-2132"
         )
 
     _bound_numbers: frozenset[int] = frozenset()

@@ -26,25 +26,27 @@ def classify_join(query: Query, joins: list[exp.Expr], scope: Scope, shapes: lis
             )
         if kind == "left anti":
             return QueryShape(
-                "D",
+                "incremental",
                 "LEFT ANTI JOIN: a row leaves when its partner comes",
                 "LEFT JOIN within an interval, and WHERE b.id IS NULL when you read the view",
             )
-    if any(shape.name in ("B", "B-session", "C") for shape in shapes):
+    if any(shape.name in ("aggregate", "session", "join") for shape in shapes):
         return QueryShape(
-            "D",
-            "joins what was aggregated or joined before: its rows change after they were joined",
+            "incremental",
+            "joins aggregated or joined rows, which change after they were joined",
             "join the events within an interval and aggregate the result",
         )
     streams = [shape for shape in shapes if not shape.static]
     if not streams:
-        return QueryShape("D", "joins static tables only, whose rows may change", "read one as a stream")
+        return QueryShape(
+            "incremental", "joins static tables only, whose rows may change", "read one as a stream"
+        )
     if len(streams) == 1:
         return _enriched(query, joins, kinds, shapes)
     if len(shapes) > 2:
         return QueryShape(
-            "D",
-            "joins more than two inputs: Spark judges each join's lateness by the watermark of all",
+            "incremental",
+            "joins more than two inputs: Spark determines each join's lateness by the watermark of all",
             "join two streams natively in one view, and enrich its changelog in the next",
         )
     return _interval(query, joins[0], kinds[0], scope)
@@ -53,7 +55,7 @@ def classify_join(query: Query, joins: list[exp.Expr], scope: Scope, shapes: lis
 def _enriched(query: Query, joins: list[exp.Expr], kinds: list[str], shapes: list[QueryShape]) -> QueryShape:
     if shapes[0].static:
         return QueryShape(
-            "D",
+            "incremental",
             "begins with the static table: its rows without an event would have to go when one comes",
             "begin with the stream: FROM events LEFT JOIN names",
         )
@@ -61,7 +63,7 @@ def _enriched(query: Query, joins: list[exp.Expr], kinds: list[str], shapes: lis
     for join, kind in zip(joins, kinds, strict=True):
         if kind not in allowed:
             return QueryShape(
-                "D",
+                "incremental",
                 f"{kind.upper()} JOIN of a stream with a static table: its rows without an event would have to go",
                 "LEFT JOIN the table to the stream",
             )
@@ -70,8 +72,8 @@ def _enriched(query: Query, joins: list[exp.Expr], kinds: list[str], shapes: lis
                 query, join, "a join without ON pairs every event with every row", "JOIN … ON a.id = b.id"
             )
     return QueryShape(
-        "C",
-        "each event is enriched by static tables, as they stand when its batch is read; later changes of a table "
+        "join",
+        "each event is enriched by static tables, in their state when its batch is read; later changes of a table "
         "do not change rows that are written",
     )
 
@@ -88,22 +90,22 @@ def _interval(query: Query, join: exp.Expr, kind: str, scope: Scope) -> QuerySha
     )
     if kind == "cross" or not equal:
         return QueryShape(
-            "D",
+            "incremental",
             "joins two streams without an equality: every event with every other",
             "JOIN … ON a.id = b.id AND b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR",
         )
     if times[0] is None or times[1] is None:
         missing = [relation.alias for relation, time in zip((left, right), times, strict=True) if not time]
         return QueryShape(
-            "D",
-            f'joins two streams for ever: "{missing[0]}" has no watermark, so none of its events can be forgotten',
+            "incremental",
+            f'joins two streams without a limit: "{missing[0]}" has no watermark, so none of its events can be forgotten',
             "declare event_time and watermark on both, and join within an interval of them",
         )
     bounds = _bounds(query, scope, terms, times[0], times[1])
     if len(bounds) < 2:
         return QueryShape(
-            "D",
-            "joins two streams for ever: no interval between their event times in ON",
+            "incremental",
+            "joins two streams without a limit: no interval between their event times in ON",
             f"AND {right.alias}.{times[1].column} BETWEEN {left.alias}.{times[0].column} AND "
             f"{left.alias}.{times[0].column} + INTERVAL 1 HOUR",
         )
@@ -114,7 +116,7 @@ def _interval(query: Query, join: exp.Expr, kind: str, scope: Scope) -> QuerySha
         else "; a row without partner comes when the watermark has passed"
     )
     return QueryShape(
-        "C",
+        "join",
         f"{kind} join of two streams within an interval of their event times: append{waits}",
         late=late,
         bounded_join=kind == "inner",

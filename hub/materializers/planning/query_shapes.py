@@ -43,22 +43,22 @@ class QueryClassifier:
         operation = type(node).__name__.upper()
         if not isinstance(node, exp.Union) or node.args.get("distinct"):
             return QueryShape(
-                "D",
+                "incremental",
                 f"{operation} compares rows of both sides: a row leaves when its partner comes",
                 "UNION ALL keeps every row and is stateless",
             )
-        worst = next((side for side in sides if side.name == "D"), None)
+        worst = next((side for side in sides if side.name == "incremental"), None)
         if worst is not None:
             return worst
-        if any(side.name != "A" for side in sides):
+        if any(side.name != "stateless" for side in sides):
             return QueryShape(
-                "D",
+                "incremental",
                 "UNION ALL over aggregates or joins: each side is a query of its own",
                 "make a view of each side, or UNION ALL the events first and aggregate once",
             )
         if any(side.static for side in sides):
-            return QueryShape("D", "UNION ALL of events and a static table, whose rows may change")
-        return QueryShape("A", "stateless: UNION ALL of stateless queries")
+            return QueryShape("incremental", "UNION ALL of events and a static table, whose rows may change")
+        return QueryShape("stateless", "stateless: UNION ALL of stateless queries")
 
     # ---- a SELECT
 
@@ -70,18 +70,18 @@ class QueryClassifier:
             for cte in with_of(node).expressions:  # type: ignore[union-attr]
                 self.of(cte.this)
         for reason, nearer in self._retracting(node):
-            return QueryShape("D", reason, nearer)
+            return QueryShape("incremental", reason, nearer)
         base = self._from(node, scope)
-        if base.name == "D":
+        if base.name == "incremental":
             return base
         if self._aggregates(node):
             return self._aggregate(node, scope, base)
         if node.args.get("distinct"):
             return self._distinct(base)
         where = node.args.get("where")
-        if where is not None and base.name in ("B", "B-session"):
+        if where is not None and base.name in ("aggregate", "session"):
             return QueryShape(
-                "D",
+                "incremental",
                 "WHERE over an aggregate: a row leaves the view when its aggregate no longer passes",
                 "aggregate without it, index the column, and filter when you read the view",
             )
@@ -157,7 +157,7 @@ class QueryClassifier:
             )
         if not windowed:
             yield (
-                f"`{node.sql('spark')[:50]}` without a window collects every event for ever",
+                f"`{node.sql('spark')[:50]}` without a window collects every event forever",
                 "collect within window(event_time, '1 day'), or keep the top ones: max_by(x, y, 100)",
             )
 
@@ -165,13 +165,13 @@ class QueryClassifier:
 
     def _from(self, select: exp.Select, scope: Scope) -> QueryShape:
         shapes = [self._relation(relation) for relation in scope.relations]
-        worst = next((shape for shape in shapes if shape.name == "D"), None)
+        worst = next((shape for shape in shapes if shape.name == "incremental"), None)
         if worst is not None:
             return worst
         if len(shapes) == 1:
             if shapes[0].static:
                 return QueryShape(
-                    "D",
+                    "incremental",
                     "reads only a static table, whose rows may change",
                     "read it as a stream: {as: stream}",
                 )
@@ -185,13 +185,13 @@ class QueryClassifier:
         assert relation.source is not None
         source = self.query.view.sources[relation.source]
         if source.read_as == "stream":
-            return QueryShape("A", "stateless: each row is made of one event")
+            return QueryShape("stateless", "stateless: each row is made of one event")
         if source.read_as == "static":
             return STATIC
         what = f'the view "{source.view}"' if source.view else f'the topic "{source.topic}" as a table'
         return QueryShape(
-            "D",
-            f"reads {what}: its rows change and go, and what was made of them must follow",
+            "incremental",
+            f"reads {what}: its rows change and disappear, and derived rows must follow",
             "with {as: stream}"
             + (", without table:," if source.table is not None else "")
             + " every change is an event of its own (a count then counts changes); with {as: static} it only enriches",
@@ -214,16 +214,16 @@ class QueryClassifier:
         if group.args.get("all"):
             raise never(self.query, group, "GROUP BY ALL hides the key", "name the columns")
         self._unambiguous(select, scope)
-        if base.name in ("B", "B-session"):
+        if base.name in ("aggregate", "session"):
             return QueryShape(
-                "D",
+                "incremental",
                 "an aggregate over an aggregate: the inner rows change after the outer one has counted them",
                 "one GROUP BY over the events, or two views",
             )
         calls = [(each, name) for each in self._grouped(select) if (name := window_call(each)) is not None]
-        if base.name == "C" and not (base.bounded_join and calls and calls[0][1] == "window"):
+        if base.name == "join" and not (base.bounded_join and calls and calls[0][1] == "window"):
             return QueryShape(
-                "D",
+                "incremental",
                 "an aggregate over a join without a window: Spark can neither close nor correct it",
                 "GROUP BY window(event_time, '1 hour') over an inner interval join is native",
             )
@@ -231,7 +231,7 @@ class QueryClassifier:
             raise never(self.query, calls[1][0], "two windows in one GROUP BY", "keep one")
         if not calls:
             return QueryShape(
-                "B",
+                "aggregate",
                 "one aggregation by key: each event gives the key's new state; state is kept for every key",
                 "",
             )
@@ -242,19 +242,19 @@ class QueryClassifier:
         watermarked = time is not None and source is not None and source.event_time == time.column
         if name == "session_window":
             return self._session(call, time if watermarked else None, base)
-        if base.name == "C":
+        if base.name == "join":
             if not watermarked:
                 return QueryShape(
-                    "D",
+                    "incremental",
                     "a window over a join, not of an event time with a watermark",
                     "window(the event_time column, …)",
                 )
             return QueryShape(
-                "C", "a window over an inner interval join: append when it has closed", late=base.late
+                "join", "a window over an inner interval join: append when it has closed", late=base.late
             )
         if not watermarked or time is None:
             return QueryShape(
-                "B",
+                "aggregate",
                 "one aggregation by window, without a watermark of its time: state is kept for every window, "
                 "and no event is too late",
                 "to forget old windows, take those of one source's event_time, and declare its watermark",
@@ -262,22 +262,22 @@ class QueryClassifier:
         text = call_text(call)
         hops = len(call.expressions) > 2 and call.expressions[1] != call.expressions[2]
         return QueryShape(
-            "B",
+            "aggregate",
             f"one aggregation by {'hopping' if hops else 'tumbling'} window: each event gives the window's new state, "
             "until the watermark closes it",
             late=(LateRule(time.source, time.column, over_column(text, time.column)),),
         )
 
     def _session(self, call: exp.Expr, time: SourceColumn | None, base: QueryShape) -> QueryShape:
-        if time is None or base.name == "C":
+        if time is None or base.name == "join":
             raise never(
                 self.query,
                 call,
-                "a session is complete only when a watermark says that nothing more will come",
+                "a session is complete only when a watermark shows that no more events will arrive",
                 "declare event_time and watermark on its source and use that column: session_window(event_time, '10 minutes')",
             )
         return QueryShape(
-            "B-session",
+            "session",
             "a session is written once the watermark has closed it: later events may join two of them",
             late=(LateRule(time.source, time.column, over_column(call_text(call), time.column)),),
         )
@@ -309,12 +309,12 @@ class QueryClassifier:
             yield projected(select, each)
 
     def _distinct(self, base: QueryShape) -> QueryShape:
-        if base.name != "A":
+        if base.name != "stateless":
             return QueryShape(
-                "D",
+                "incremental",
                 "DISTINCT over an aggregate or a join: rows change after they were compared",
                 "DISTINCT over the events themselves is native",
             )
         return QueryShape(
-            "B", "DISTINCT: the first event of each row makes it; a row of state each, for ever"
+            "aggregate", "DISTINCT: the first event of each row makes it; one row of state each, forever"
         )

@@ -37,16 +37,16 @@ def check(query: Query, kind: str, reason: str, nearest: str) -> None:
 
 def refused(query: Query, kind: str, reason: str, nearest: str) -> tuple[str, str] | None:
     """Return (why not, the nearest form that works); None when real-time mode supports the view."""
-    if kind == "D":
-        return f"class D, {reason}; the delta operator does that batch by batch", nearest
-    if kind == "C":
+    if kind == "incremental":
+        return f"incremental, {reason}; the incremental engine does that batch by batch", nearest
+    if kind == "join":
         return (
-            f"class C, {reason}; it joins no streams, and would read a static table at its checkpoints only",
+            f"join, {reason}; it joins no streams, and would read a static table at its checkpoints only",
             "an entity view (`fields:`) brings events of many topics together by key, and runs in real time",
         )
-    if kind == "B-session":
+    if kind == "session":
         return (
-            "class B-session: a session is written when the watermark has closed it, and it writes rows as they grow",
+            "session: a session is written when the watermark has closed it, and it writes rows as they grow",
             "GROUP BY window(event_time, '10 minutes') gives each window's row as it grows",
         )
     twice = next((name for name, times in Counter(_read(query, query.tree)).items() if times > 1), None)

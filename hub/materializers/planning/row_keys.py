@@ -20,7 +20,7 @@ def row_key(query: Query, shape: QueryShape) -> tuple[tuple[str, ...], str]:
     of = ""
     if isinstance(tree, exp.Select):
         inner = row_select(query, tree)
-        if shape.name != "D":
+        if shape.name != "incremental":
             _check_totals(query, inner)
         if group_of(inner) and inner is tree:
             parts = _parts(tree)
@@ -30,7 +30,7 @@ def row_key(query: Query, shape: QueryShape) -> tuple[tuple[str, ...], str]:
             if natural is None and not declared:
                 missing = parts[names.index([])]
                 raise query.error(
-                    f"`{missing.sql('spark')[:60]}` of GROUP BY is not in the SELECT list, so rows cannot be told apart",
+                    f"`{missing.sql('spark')[:60]}` of GROUP BY is not in the SELECT list, so rows cannot be distinguished",
                     "select it with a name, or say `key:`",
                     missing,
                     "HUB-2113",
@@ -38,14 +38,14 @@ def row_key(query: Query, shape: QueryShape) -> tuple[tuple[str, ...], str]:
         elif tree.args.get("distinct"):
             natural, of = query.columns, "DISTINCT"
     if declared:
-        if isinstance(tree, exp.Select) and shape.name != "D":
+        if isinstance(tree, exp.Select) and shape.name != "incremental":
             _check_declared(query, inner, natural, declared)
         return declared, "declared"
     if natural is None:
         raise wrong(
             query.view,
             "its rows have no key of their own",
-            "say which columns tell rows apart, such as key: [flight_id]; rows with the same key replace each other",
+            "declare the columns that identify a row, such as key: [flight_id]; rows with the same key replace each other",
             None,
             "HUB-2113",
         )
@@ -90,7 +90,7 @@ def _check_totals(query: Query, select: exp.Select) -> None:
     ):
         raise query.error(
             "ROLLUP, CUBE and GROUPING SETS give a total and a row whose own value is null the same key",
-            "tell them apart: select grouping_id() AS level, and have it in the key",
+            "distinguish them: select grouping_id() AS level, and add it to the key",
             select.args["group"],
             "HUB-2113",
         )

@@ -140,7 +140,7 @@ class ProgressQueue:
         for name in asked:
             self.ask_at.pop(name, None)
             if name not in found:
-                log.warning('topic "%s" does not tell its end: its view\'s progress waits', name)
+                log.warning('topic "%s" does not report its end: its view\'s progress waits', name)
                 self.ask_at[name] = now_s + _SILENT_S
         return found
 

@@ -84,7 +84,7 @@ class SpanCounts:
                 self.writer = self.cluster.writer()
             self.writer.append([record(self.service, counters, time.time_ns() // 1_000_000)])
         except HubError as error:
-            log.debug("counts of spans not told: %s", error.message)
+            log.debug("counts of spans were not reported: %s", error.message)
             return False
         self.last, self.told_at_s = counters, now_s
         return True
@@ -101,7 +101,7 @@ def telling(cluster: Log, service: str) -> Iterator[None]:
         yield
         return
     counts = SpanCounts(cluster, service)
-    failed = "counts of spans could not be told"
+    failed = "counts of spans could not be reported"
     try:
         with repeating(counts.step, name="span-counts", pause_s=lambda _: _EVERY_S, failed=failed):
             yield

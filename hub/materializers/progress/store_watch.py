@@ -171,10 +171,10 @@ class StoreWatch:
                     self._hear(reader)
                     backoff.reset()
             except HubError as error:
-                log.warning("what the stores' applier says is not heard now: %s", error.message)
+                log.warning("reports of the stores' applier cannot be read now: %s", error.message)
                 self._stop.wait(backoff.next_s())
             except Exception:  # an internal error: lists show the store's records
-                log.exception("what the stores' applier says is not heard")
+                log.exception("reports of the stores' applier cannot be read")
                 self._stop.wait(backoff.next_s())
             finally:
                 if reader is not None:
@@ -193,7 +193,7 @@ class StoreWatch:
                 if not isinstance(body, dict | None):
                     raise TypeError("no JSON object")
             except (ValueError, TypeError) as error:
-                log.warning("%s[0]@%d is no report: %s", PROGRESS_TOPIC, record.offset, error)
+                log.warning("%s[0]@%d is not a report: %s", PROGRESS_TOPIC, record.offset, error)
                 continue
             if self._is_of_another_hub(key, body, news.get(key)):
                 continue
@@ -220,7 +220,9 @@ class StoreWatch:
         try:
             report = engine_report_of(orjson.loads(record.value or b"{}"))
         except (ValueError, TypeError, KeyError) as error:
-            log.warning("%s[0]@%d is no report of a materializer: %s", PROGRESS_TOPIC, record.offset, error)
+            log.warning(
+                "%s[0]@%d is not a report of a materializer: %s", PROGRESS_TOPIC, record.offset, error
+            )
             return
         engines = {folder: each for folder, each in self._engines.items() if folder != report.folder}
         engines[report.folder] = _MaterializerReport(report, time.monotonic() - self._age_s(record))

@@ -58,7 +58,7 @@ class Links:
 
 def why_silent(process: str, silent_s: float, kafka: str, process_in_words: str) -> str:
     """Name the silent link, the last that answers, and the process behind it. ``kafka``: see Links."""
-    silent = f"the {process}'s reports in _hub.progress have not been heard for {_span(silent_s)}"
+    silent = f"the {process}'s reports in _hub.progress have been missing for {_span(silent_s)}"
     answers = f"Kafka does not answer: {kafka}" if kafka else "Kafka answers"
     return f"{silent}; {answers}; {process_in_words}"
 
@@ -82,7 +82,7 @@ def judged(told: Mapping[str, Any], links: Links) -> dict[str, Any]:
             else:
                 del found[key]
         elif links.is_silent and view not in links.others and state.get("state") not in ("stopped", "failed"):
-            last = f"; it was {state.get('state', UNKNOWN)} when it was last heard"
+            last = f"; it was {state.get('state', UNKNOWN)} in its last report"
             found[key] = {**state, "state": UNKNOWN, "reason": links.why_silent() + last}
     return found
 

@@ -85,8 +85,8 @@ def compile_expr(w: SqlWriter, node: Any) -> Piece:
         guess = nearest(node.this.lower(), FUNCTIONS)
         raise _refused(w, f'no function "{node.this[:60]}" here', node, guess)
     if isinstance(node, exp.Func):
-        raise _refused(w, f"{node.sql_name()[:60].lower()}() is no function that can be asked", node, None)
-    raise w.fail(f"{type(node).__name__} is not part of what can be asked", node)
+        raise _refused(w, f"{node.sql_name()[:60].lower()}() is not a supported function", node, None)
+    raise w.fail(f"{type(node).__name__} is not supported", node)
 
 
 def _refused(w: SqlWriter, message: str, node: Any, guess: str | None) -> SqlError:

@@ -85,7 +85,7 @@ def copy_view(connection: Connection, scratch: Connection, view: ViewTable, runn
             count += len(page)
             if count > MOST_COPIED:
                 raise SqlError(
-                    f'view "{view.name}" has more than {MOST_COPIED} rows: too many to copy beside events',
+                    f'view "{view.name}" has more than {MOST_COPIED} rows: too many to copy for a query with events',
                     hint="ask the topic first, then the view with the keys that came out",
                     code="HUB-1451",
                 )

@@ -32,7 +32,7 @@ def no_table(statement: ParsedStatement, name: str, known: Iterable[str]) -> Sql
     if whole is not None:
         dotted = ".".join(each.name for each in whole.parts)
         return statement.error(
-            f"no table {dotted}: a topic's name stands in double quotes",
+            f"no table {dotted}: the name of a topic must be in double quotes",
             whole,
             hint=f'FROM "{dotted}"',
             code="HUB-1444",

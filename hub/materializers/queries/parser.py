@@ -217,7 +217,7 @@ def _tokens(text: str) -> list[Token]:
     except (SqlglotError, RecursionError, ValueError, IndexError):
         raise SqlError(
             "the statement is not understood: a quotation mark or a comment is not closed",
-            hint="texts stand in 'single', names in \"double\" quotation marks",
+            hint="texts are in 'single', names in \"double\" quotation marks",
             code="HUB-1442",
         ) from None
 
@@ -225,11 +225,9 @@ def _tokens(text: str) -> list[Token]:
 def _check(text: str, tokens: list[Token]) -> None:
     """Check size, depth, kind and number of statements before the parser recurses."""
     if not tokens:
-        raise SqlError("there is no statement", code="HUB-1443")
+        raise SqlError("the statement is empty", code="HUB-1443")
     if len(tokens) > MOST_TOKENS:
-        raise SqlError(
-            f"the statement has {len(tokens)} words and signs, {MOST_TOKENS} are allowed", code="HUB-1441"
-        )
+        raise SqlError(f"the statement has {len(tokens)} tokens, {MOST_TOKENS} are allowed", code="HUB-1441")
     first = next((each for each in tokens if each.token_type != TokenType.L_PAREN), tokens[0])
     if first.token_type not in (TokenType.SELECT, TokenType.WITH):
         raise error_at(

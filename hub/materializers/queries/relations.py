@@ -1,4 +1,4 @@
-"""[core] What a query reads and returns: relations, the tables of a FROM, and scopes in which names are found."""
+"""[core] Relations of a query: the tables of a FROM, and the scopes in which names are resolved."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def refusal(running: RunningQuery, said: str) -> SqlError:
     if "a row of" in said:
         return _too_large("row")
     if "user-defined function" in said:
-        return SqlError("what is looked for in a text is too long", hint=LONGEST, code="HUB-1448")
+        return SqlError("the search text is too long", hint=LONGEST, code="HUB-1448")
     return SqlError(
         f"the database refuses: {said[:300]}", hint="the message is the database's own", code="HUB-1450"
     )

@@ -167,7 +167,7 @@ def _search(part: list[str | None]) -> Callable[[str, int, int], int]:
 def sought(value: Any) -> Any:
     """Return the search text unchanged. Raises ValueError when it is too long."""
     if value is not None and len(str(value)) > _LONGEST_SOUGHT:
-        raise ValueError("what is looked for is too long")
+        raise ValueError("the search text is too long")
     return value
 
 

@@ -221,7 +221,7 @@ class TopicTables:
                 elif time.monotonic() - silent_since > _SILENCE_S:
                     raise PeerError(
                         f'topic "{topic}": no events for {_SILENCE_S:.0f} s, before its end',
-                        hint="is Kafka well? hub doctor tells",
+                        hint="check Kafka with hub doctor",
                     )
         finally:
             reader.close()

@@ -110,9 +110,7 @@ class SqlWriter:
         for name, said in node.args.items():
             if said not in (None, False, "", []) and name not in names:
                 word = name.rstrip("_").upper().replace("_", " ")
-                raise self.fail(
-                    f"{type(node).__name__.upper()}: {word} is not part of what can be asked", node
-                )
+                raise self.fail(f"{type(node).__name__.upper()}: {word} is not supported", node)
 
     def fail(self, message: str, node: Any, hint: str | None = None) -> SqlError:
         return self.statement.error(message, node, hint=hint, code="HUB-1445")

@@ -106,7 +106,7 @@ def _typed(view: str, name: str, value: str, kind: str) -> Any:
             return datetime.fromisoformat(value).toordinal() - 719_163
     except (ValueError, KeyError, ArithmeticError):
         raise CallerError(
-            f'view "{view}": filter "{name}": "{value}" is no {kind}',
+            f'view "{view}": filter "{name}": "{value}" is not a valid {kind}',
             hint="times are ISO 8601, such as 2026-01-31T12:00:00Z; booleans are true or false",
             code="HUB-1423",
         ) from None

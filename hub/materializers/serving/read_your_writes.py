@@ -40,7 +40,7 @@ def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Posit
     if positions and not mine:
         other = next(iter(positions))[0].topic
         raise CallerError(
-            f'position token: topic "{other}" is no source of view "{view}"',
+            f'position token: topic "{other}" is not a source of view "{view}"',
             hint=f"its sources: {', '.join(sorted(source_topics))}",
             code="HUB-1003",
         )

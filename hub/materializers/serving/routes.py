@@ -77,7 +77,7 @@ def create_router(
 
     @router.get("/views")
     def views() -> Response:
-        """Every view: its state, rows, how fresh it is, and what it is fed from."""
+        """List every view with its state, rows, freshness and sources."""
         told = newest(store.progress())
         return _json(
             {"views": [describe(counts, name, told) for name in known_views(store, told) if sees_view(name)]}
@@ -85,8 +85,8 @@ def create_router(
 
     @router.get("/api/audit/views")
     def audits() -> Response:
-        """Every view in every store: whether its rows are the fold of its changelog, what differs first. Keys that differ are
-        told to who may read the view."""
+        """Show for every view and store whether its rows are the fold of its changelog, differences first.
+        Differing keys are shown only to callers who may read the view."""
         told = newest(store.progress())
         return _json({"views": rows_of(told, time.time_ns() // 1_000_000, sees_view, reads_view)})
 
@@ -152,7 +152,7 @@ def create_router(
         last_event_id_header: str | None = Header(None, alias="Last-Event-ID"),
     ) -> ServerSentEvents:
         """Server-sent events: a snapshot, then every change; resumes after Last-Event-ID. Filtered as a query is:
-        ``?key=C-1``, ``?city=Oslo&points.gte=100``. A WebSocket on the same path hears the same."""
+        ``?key=C-1``, ``?city=Oslo&points.gte=100``. A WebSocket on the same path receives the same events."""
         last = last_event_id_header or last_event_id
         return ServerSentEvents(await opened(view, request.query_params, snapshot, covered, last))
 
@@ -164,7 +164,7 @@ def create_router(
         covered: bool = False,
         last_event_id: str | None = None,
     ) -> None:
-        """The same as JSON messages ``{"event", "id", "data"}``."""
+        """Send changes as JSON messages ``{"event", "id", "data"}``."""
         last = last_event_id or socket.headers.get("last-event-id")
         await over_websocket(socket, await opened(view, socket.query_params, snapshot, covered, last))
 
@@ -297,7 +297,7 @@ def _behind(view: str, covered: Positions, token: Positions) -> PeerError:
     )
     error = PeerError(
         f'view "{view}" does not cover the write yet: {lag}',
-        hint="ask again, or with a longer timeout_ms; hub lag tells whether the view is running",
+        hint="ask again, or with a longer timeout_ms; hub lag shows whether the view is running",
         code="HUB-3050",
     )
     error.details = {"position": str(covered), "missing": str(missing)}

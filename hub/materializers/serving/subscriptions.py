@@ -262,7 +262,7 @@ async def subscribe(
         while True:
             known = await anyio.to_thread.run_sync(store.view, view)
             if place is not None and place.incarnation != known.incarnation:
-                yield SubscriptionEvent("reset", None, {"reason": "the view was built anew"})
+                yield SubscriptionEvent("reset", None, {"reason": "the view was rebuilt"})
                 place = None
             elif place is not None and place.filters != filters:
                 yield SubscriptionEvent("reset", None, {"reason": "the id is of another filter"})

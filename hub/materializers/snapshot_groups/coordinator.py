@@ -148,7 +148,7 @@ class SnapshotGroup:
                 try:
                     each.ends.free()
                 except Exception:  # the other members must not wait for it
-                    log.exception("view %s: not let go", each.table)
+                    log.exception("view %s: not released", each.table)
         self.members, self.place, self.told = (), None, False
 
     def _gather(self, now_ms: int) -> bool:

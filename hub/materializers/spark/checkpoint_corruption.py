@@ -177,7 +177,7 @@ def _wrong(checkpoint: Path, path: Path, check: Callable[[list[str]], None]) -> 
     except FileNotFoundError:
         return f"{name} is missing"
     except UnicodeDecodeError:
-        return f"{name} is no text"
+        return f"{name} is not text"
     if not lines:
         return f"{name} is empty"
     if not _sums_up(path, found):
@@ -185,7 +185,7 @@ def _wrong(checkpoint: Path, path: Path, check: Callable[[list[str]], None]) -> 
     try:
         check(lines)
     except (ValueError, TypeError, KeyError, AttributeError):
-        return f"{name} is not as it was written"
+        return f"{name} was changed"
     return None
 
 

@@ -355,7 +355,9 @@ def _reason(inputs: Sequence[Input], answered: SchemaAnswers) -> str:
         if answered.above is not None:
             refused += f" OR CAST({_SCHEMA_ID} AS BIGINT) > {answered.above}L"
         judged = f"({judged}) OR {refused}"
-    cases.append((judged, f"concat('its schema id ', {_SCHEMA_ID}, ' is no record schema of the registry')"))
+    cases.append(
+        (judged, f"concat('its schema id ', {_SCHEMA_ID}, ' is not a record schema of the registry')")
+    )
     unknown = f"raise_error(concat('{UNKNOWN_SCHEMA} ', {_SCHEMA_ID}, ' ', _topic))"
     return first_of(cases, f"CAST({unknown} AS STRING)")
 

@@ -173,13 +173,13 @@ class DeltaRun:
         if batch_id != last + 1:
             raise HubFault(
                 f'view "{self.plan.view.name}": batch {batch_id} is asked for, and its state is at batch {last}',
-                hint="state and checkpoint are of different times; delete both, the view is computed anew",
+                hint="state and checkpoint are of different times; delete both, the view is rebuilt",
                 code="HUB-5022",
             )
         if last_version >> GENERATION_SHIFT > self.generation:
             raise HubFault(
                 f'view "{self.plan.view.name}": generation {self.generation} batch {batch_id} is older than its state',
-                hint="delete its checkpoint; the view is computed anew",
+                hint="delete its checkpoint; the view is rebuilt",
                 code="HUB-5022",
             )
         # ``settle`` between batches used versions, too.
@@ -216,7 +216,7 @@ class DeltaRun:
         if version >> GENERATION_SHIFT != self.generation:
             raise HubFault(
                 f'view "{self.plan.view.name}": its state is of generation {version >> GENERATION_SHIFT}',
-                hint="delete its checkpoint; the view is computed anew",
+                hint="delete its checkpoint; the view is rebuilt",
                 code="HUB-5022",
             )
         return Emitted(self.state, batch_id, version, replayed=True)

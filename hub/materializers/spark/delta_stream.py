@@ -358,7 +358,8 @@ def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: 
         else:
             text = F.coalesce(F.substring("_key", 1, 100), F.lit("null"))
             said = F.when(
-                tombstone, F.concat(F.lit("a tombstone's record key is no "), F.lit(f"({listed}): "), text)
+                tombstone,
+                F.concat(F.lit("a tombstone's record key does not fit "), F.lit(f"({listed}): "), text),
             ).otherwise(F.lit(f"the table's key ({listed}) is null in this event"))
         why = F.coalesce(why, F.when(none, said))
         if many_topics:  # several topics have no common order

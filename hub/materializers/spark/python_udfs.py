@@ -59,7 +59,7 @@ def failure(said: str, view: str) -> ConfigError | None:
     return ConfigError(
         f'view "{view}": function "{facts["function"]}" failed{values}: {facts["error"]}',
         where=f"{facts['file']}:{facts['line']}" if facts["line"] else facts["file"],
-        hint="let it give None for what it cannot take; the view stands still at this batch until the file is changed",
+        hint="let it return None for unsuitable values; the view is stopped at this batch until the file is changed",
         code="HUB-2152",
     )
 
@@ -77,7 +77,7 @@ def _called(call: UdfCall) -> Any:
 
 
 def _run(text: str, file: str, view: str) -> dict[str, Any]:
-    # Not in sys.modules: what it defines is sent to workers by value, not by the name of a module that they
+    # Not in sys.modules: its definitions are sent to workers by value, not by the name of a module that they
     # lack.
     module = types.ModuleType("hub_transforms")
     try:

@@ -103,7 +103,7 @@ def _last_end(checkpoint: Path) -> Positions:
 def _another_spark(said: object) -> PeerError:
     first = str(said).strip().split("\n")[0][:200]
     return PeerError(
-        f"this Spark cannot be told how far a running query may read: {first}",
+        f"this Spark does not accept an end for a running query: {first}",
         hint="views with `cut` run on their own then; run them with the Spark that the hub was locked with",
         code="HUB-3059",
     )

@@ -117,7 +117,7 @@ def open_session(
     except Py4JError as error:
         raise PeerError(
             f"{settings.spark_master} did not take the materializer: {java_message(error)}",
-            hint="its log says why; the cluster needs the same version of Spark as the hub, and workers that run",
+            hint="the reason is in its log; the cluster needs the same version of Spark as the hub, and workers that run",
             code="HUB-3058",
         ) from error
     _log_warnings(session)
@@ -138,7 +138,7 @@ def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None
     except Py4JError as error:
         raise PeerError(
             f"{settings.spark_master} has ended the materializer's application: {java_message(error)}",
-            hint="the materializer starts again; the master's log says why",
+            hint="the materializer starts again; the reason is in the master's log",
             code="HUB-3058",
         ) from error
     slots.shared = min(settings.live_tasks, slots.capacity)

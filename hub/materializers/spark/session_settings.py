@@ -38,7 +38,8 @@ SESSION: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # With more keys than this, a task's fold sorts its events off-heap and makes a buffer for each. Spark's
-    # default of 128 is fewer than a live batch has. What is folded unsorted stays on the heap, each key with
+    # default of 128 is fewer than a live batch has. Data that is folded unsorted stays on the heap, each
+    # key with
     # its lists: with tens of thousands of keys, garbage collection doubled the cost of a catch-up.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "2000",
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
@@ -60,7 +61,7 @@ SESSION: Mapping[str, str] = {
     f"{_STREAMING}.pollingDelay": "5ms",
     # Slots for real-time tasks are reserved before they start (slots.py), whatever live views have queued.
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
-    # A reader keeps what it fetched last from a partition until the query's next batch, in a catch-up tens of
+    # A reader keeps the last fetched data of a partition until the query's next batch, in a catch-up tens of
     # thousands of events. With Spark's default of 5 minutes, a view of fourteen partitions keeps 90 MB, and a
     # few views that catch up one after the other exhaust the heap.
     "spark.kafka.consumer.fetchedData.cache.timeout": "5s",

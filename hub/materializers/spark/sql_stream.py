@@ -227,7 +227,7 @@ def refused(view: SqlView, error: PySparkException) -> ConfigError:
     said = str(error).strip().split("\n")[0]
     return ConfigError(
         f'view "{view.name}": Spark refuses the SQL: {said[:500]}',
-        hint="it is Spark SQL over the sources' columns; `hub view explain` shows what was understood",
+        hint="it is Spark SQL over the sources' columns; `hub view explain` shows its interpretation",
         code="HUB-2105",
     )
 
@@ -278,7 +278,7 @@ def swept(checkpoint: Path) -> Swept:
     except FileNotFoundError:
         return Swept()
     except (ValueError, KeyError, TypeError, CallerError) as error:
-        log.error("%s is not as it was written, and left out: %s", checkpoint / _SWEPT, error)
+        log.error("%s was changed, and is ignored: %s", checkpoint / _SWEPT, error)
         return Swept()
 
 

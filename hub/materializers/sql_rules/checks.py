@@ -85,7 +85,7 @@ def _unknown_function(node: exp.Expr, own: Collection[str]) -> SqlProblem | None
         if guess
         else "it is Spark SQL; a function of your own: transforms: FILE.py"
     )
-    return SqlProblem(f"there is no function {name}()", hint, node)
+    return SqlProblem(f"function {name}() does not exist", hint, node)
 
 
 def is_aggregate(node: exp.Expr) -> bool:

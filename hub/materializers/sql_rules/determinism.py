@@ -24,7 +24,7 @@ _TIES = "say which one of several that are as frequent: mode(x, true) is the lea
 _CALLS_OUT = "express it in SQL"
 _STOPS = "one event must not stop a view: use a condition that gives null, or WHERE"
 _WHAT: Mapping[str, str] = {
-    _CALLS_OUT: "calls Java, which the hub cannot judge",
+    _CALLS_OUT: "calls Java, which the hub cannot check",
     _STOPS: "stops the view at one event",
 }
 # What to use instead, by Spark's name of the function.

@@ -141,4 +141,4 @@ def _spelled(value: Any) -> str:
         return value.hex()
     if isinstance(value, int) or type(value).__module__ == "decimal":
         return str(value)
-    raise TypeError(f"{type(value).__name__} is no value of a row")
+    raise TypeError(f"{type(value).__name__} is not a value of a row")

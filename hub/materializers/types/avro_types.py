@@ -130,7 +130,7 @@ _READ_LOGICAL: Mapping[str, str] = {
 
 def spark_types(schema: AvroType) -> dict[str, str]:
     """Return a record schema's field types in Spark's DDL; "" for a type that only Spark can infer."""
-    field_types(schema)  # refuses what is no record
+    field_types(schema)  # refuses everything but records
     fields = types_of(schema, strict=False).fields
     return {each.name: "" if is_recursive(each.type) else _spark_type(each.type) for each in fields}
 

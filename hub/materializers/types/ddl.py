@@ -60,14 +60,14 @@ def of_ddl(text: str) -> AvroType:
         found = _WORD.match(stripped, at)
         if found is None:
             raise UnknownType(
-                stripped[at:], f"`{text}` is no type: `{stripped[at:].strip()}` is not read here"
+                stripped[at:], f"`{text}` is not a type: `{stripped[at:].strip()}` is not read here"
             )
         words.append(found[1])
         at = found.end()
     reader = _Ddl(text, words)
     made = reader.type(0)
     if reader.left():
-        raise UnknownType(text, f"`{text}` is no type: `{' '.join(reader.left())}` is too much")
+        raise UnknownType(text, f"`{text}` is not a type: `{' '.join(reader.left())}` is too much")
     return made
 
 
@@ -103,7 +103,7 @@ class _Ddl:
                 return {"type": "map", "values": ["null", values]}
             case "struct":
                 return self._struct(depth)
-        raise UnknownType(word, f"`{self._text}`: there is no type `{word}`")
+        raise UnknownType(word, f"`{self._text}`: type `{word}` does not exist")
 
     def _decimal(self) -> AvroType:
         precision, scale = 10, 0
@@ -138,19 +138,21 @@ class _Ddl:
 
     def _next(self, what: str) -> str:
         if self._at >= len(self._words):
-            raise UnknownType("", f"`{self._text}` is no type: {what} is missing at its end")
+            raise UnknownType("", f"`{self._text}` is not a type: {what} is missing at its end")
         self._at += 1
         return self._words[self._at - 1]
 
     def _expect(self, word: str) -> None:
         found = self._next(f"`{word}`")
         if found != word:
-            raise UnknownType(found, f"`{self._text}` is no type: `{word}` must stand where `{found}` stands")
+            raise UnknownType(
+                found, f"`{self._text}` is not a type: `{word}` is required in place of `{found}`"
+            )
 
     def _number(self) -> int:
         found = self._next("a number")
         if not found.isdecimal():
-            raise UnknownType(found, f"`{self._text}` is no type: `{found}` is no number")
+            raise UnknownType(found, f"`{self._text}` is not a type: `{found}` is not a number")
         return int(found)
 
 

@@ -145,7 +145,7 @@ class ContinuousVerifier:
                     self.writer.append([forgotten(each.name) for each in self.keepers])
                     break
             except HubError as error:
-                log.debug("not told that nothing is proved: %s", error.message)
+                log.debug("the missing verification was not reported: %s", error.message)
             stop.wait(_LONGEST_REST_S)
         self.close()
 
@@ -231,11 +231,11 @@ class ContinuousVerifier:
             turn.proof = compared(turn.proof, found, self.now_ms())
             if turn.proof.state is VerificationState.DIFFERS and was is not VerificationState.DIFFERS:
                 log.error(
-                    "view %s: store %s is not what its changelog says: %s",
+                    "view %s: store %s differs from its changelog: %s",
                     *(each.view, key[0], named(found.keys) or turn.proof.reason),
                 )
             elif turn.proof.state is VerificationState.MATCHES and was is VerificationState.DIFFERS:
-                log.info("view %s: store %s is what its changelog says again", each.view, key[0])
+                log.info("view %s: store %s equals its changelog again", each.view, key[0])
             turn.cost_s, turn.reading = (self.clock.worked_s - before_s) / self.share, None
             turn.next_s = time.monotonic() + self.every_s
         except (NotFound, Conflict) as error:  # rebuilt, or not there yet
@@ -254,14 +254,16 @@ class ContinuousVerifier:
         description = self.cluster.described([each.changelog]).get(each.changelog)
         if description is None or description.topic_id != topic_id:
             raise Conflict(
-                "the changelog was made anew, and the store does not follow that one yet", code="HUB-1915"
+                "the changelog was recreated, and the store does not follow the new one yet", code="HUB-1915"
             )
         identity = _identity(each.changelog, topic_id, types)
         fold = self.folds.get(each.changelog, identity, types)
         folded = fold.fold.positions or Positions()
         if not at.covers(folded.of_topics([each.changelog])):
             behind = lag_records(folded, at)
-            self._behind(key, f"the store is {behind:,} records behind what was read of the changelog")
+            self._behind(
+                key, f"the store is {behind:,} records behind the position that was read of the changelog"
+            )
             return None
         end = self.cluster.end_offsets([each.changelog])
         waiting = lag_records(end, at)
@@ -289,7 +291,7 @@ class ContinuousVerifier:
         for look in range(_LOOKS):
             with store.cut(each.table) as cut:
                 if _identity(each.changelog, cut.topic_id, cut.types) != identity:
-                    raise Conflict("the table is made anew or got other columns just now", code="HUB-1915")
+                    raise Conflict("the table is being recreated or changes its columns", code="HUB-1915")
                 if lag_records(cut.positions, fold.fold.positions or Positions()) > 10 * _NEAR:
                     self.turns[key].next_s = time.monotonic()  # after the turns that are due
                     return None
@@ -302,7 +304,7 @@ class ContinuousVerifier:
             if not fold.fold.is_consistent(cut.swept):
                 self.folds.clear(each.changelog)
                 raise Conflict(
-                    "the fold of the changelog was not what its sums said: it is read anew", code="HUB-1915"
+                    "the fold of the changelog did not match its sums: it is read again", code="HUB-1915"
                 )
             if look + 1 < _LOOKS:
                 self.rest(_LOOK_S)

@@ -253,7 +253,7 @@ def _reason(found: ComparisonResult) -> str:
     """Return the reason without keys: they are rows of the view, and not every reader of the status may read
     those.
     """
-    rows = f"{found.store.rows:,} rows, the changelog says {found.wanted.rows:,}; "
+    rows = f"{found.store.rows:,} rows, the changelog has {found.wanted.rows:,}; "
     many = f"{len(found.regions)} of {REGIONS} regions of keys differ"
     return f"{rows if found.store.rows != found.wanted.rows else ''}{many}"
 
@@ -298,7 +298,7 @@ def reported_verifications(
             except (KeyError, TypeError, ValueError):
                 continue  # another version of the hub wrote it, and will write it again
             if now_ms - at_ms > STALE_S * 1000:
-                why = f"the applier has not told for {(now_ms - at_ms) // 1000} s"
+                why = f"the applier has not reported for {(now_ms - at_ms) // 1000} s"
                 proof = replace(proof, state=VerificationState.UNKNOWN, reason=why, since_ms=at_ms)
             found.append((str(report["store"]), proof))
     return found
@@ -330,7 +330,7 @@ def observe_verifications(
     observations = []
     for store, proof in reported_verifications(told, now_ms):
         verdict = _VERDICTS.get(proof.state, Verdict.UNKNOWN)
-        words = f"store {store} of view {proof.view} is not what its changelog says"
+        words = f"store {store} of view {proof.view} differs from its changelog"
         observations.append(
             Observation(
                 labels_of({"view": proof.view, "store": store}),
@@ -380,9 +380,7 @@ def observe_unverified(
             Observation(
                 labels_of({"view": proof.view, "store": store}),
                 verdict,
-                f"nothing shows that store {store} of view {proof.view} is what its changelog says"
-                if bad
-                else "",
+                f"store {store} of view {proof.view} has not been compared with its changelog" if bad else "",
                 max(0, now_ms - since_ms) / 1000 if bad else None,
                 labels_of({"owner": owners.get(proof.view, "")}),
                 "" if verdict is Verdict.GOOD else f"{proof.state}: {proof.reason}",

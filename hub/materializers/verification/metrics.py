@@ -51,7 +51,7 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
     opinions = list(reported_states(told).items())[:MOST]
     yield gauge(
         "hub_view_state_unproved",
-        "1: nobody can say whether a store's rows are the fold of the view's changelog; 0: it was compared, or soon will be."
+        "1: it is unknown whether a store's rows are the fold of the view's changelog; 0: it was compared, or soon will be."
         " Without a store: whether the view computed again has the same rows",
         names,
         (
@@ -68,7 +68,7 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
     numbers = Counter(proof.state for _, proof in found)
     yield gauge(
         "hub_view_state_proofs",
-        "Views in stores by what is known of them: MATCHES, DIFFERS, OPEN, UNKNOWN",
+        "Views in stores by result: MATCHES, DIFFERS, OPEN, UNKNOWN",
         ("state",),
         (((str(state),), numbers[state] if found else None) for state in VerificationState),
     )

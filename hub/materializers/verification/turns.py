@@ -86,7 +86,7 @@ def due_reports(
     needs_s: Callable[[ViewTurn], float],
     now_s: float,
 ) -> list[tuple[str, list[VerificationStatus], Told]]:
-    """Return (store, statuses, what is then told) of each store that has news."""
+    """Return (store, statuses, resulting records) of each store that has news."""
     due = []
     for name in stores:
         proofs = [

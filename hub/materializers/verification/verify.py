@@ -87,7 +87,7 @@ def verify(
     topic = changelog or changelog_of(view)
     description = log.described([topic]).get(topic)
     if description is None:
-        raise NotFound(f'view "{view}" has no changelog: there is no topic "{topic}"', code="HUB-1410")
+        raise NotFound(f'view "{view}" has no changelog: topic "{topic}" does not exist', code="HUB-1410")
     begin, end = log.beginning_offsets([topic]), log.end_offsets([topic])
     with store.cut(view) as cut:
         types = cut.types
@@ -112,8 +112,8 @@ def verify(
 def _same(view: str, cut: StoreSnapshot, topic_id: str, before: StoreSnapshot) -> None:
     if cut.topic_id != topic_id or (list(cut.types), cut.types) != (list(before.types), before.types):
         raise Conflict(
-            f'view "{view}" is made anew or got other columns just now',
-            hint="run it again when the store has caught up: hub view show tells",
+            f'view "{view}" is being recreated or changes its columns',
+            hint="run it again when the store has caught up; hub view show shows its lag",
             code="HUB-1915",
         )
 

@@ -43,12 +43,13 @@ def create_router(store: Store, log: Log, newest: Newest = dict) -> APIRouter:
 
     @router.get("/view-versions/{view}")
     def versions(view: str) -> Response:
-        """All versions of a view with their definitions, and what became of the last command."""
+        """Show all versions of a view with their definitions, and the result of the last command."""
         return _json(view_versions(store, view, newest))
 
     @router.post("/view-versions/{view}", status_code=202)
     async def command(view: str, body: VersionCommand) -> Response:
-        """Ask for a swap, a rollback, a drop, a rewind or a second opinion. The answer's ``id`` is ``answered`` when it was looked at."""
+        """Request a swap, rollback, drop, rewind or recomputation. The ``id`` of the response appears as
+        ``answered`` once it was handled."""
         await anyio.to_thread.run_sync(view_versions, store, view)  # raises NotFound
         asked = CommandReceived(uuid.uuid4().hex, body.action, body.version)
 

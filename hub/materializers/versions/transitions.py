@@ -295,16 +295,16 @@ def _carried_out(state: Versions, event: CommandReceived, now_ms: int) -> Versio
                 return (
                     f"version {event.number} does not exist"
                     if event.number
-                    else "no version beside the one that is served"
+                    else "no version other than the served one"
                 )
             if wanted.state == "served":
                 return f"version {wanted.number} is served: roll back or apply another one first"
             return _refuse(_without(state, wanted.number), wanted)
         case "recompute":
             if coming is not None:
-                return f"version {coming.number} is being built: it is compared with what is served when it is complete"
+                return f"version {coming.number} is being built: it is compared with the served version when it is complete"
             if not served.definition.policy.compares:
-                return "the store that serves does not have this view, so there is nobody to compare it"
+                return "the store that serves does not have this view, so it cannot be compared"
             return _recompute(state, now_ms)
         case "rewind":
             return replace(_build(state, served.definition, "rewind", now_ms), judged=state.judged)

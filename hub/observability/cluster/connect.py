@@ -261,7 +261,9 @@ def _state(said: object) -> ConnectState:
 def _reason(said: Mapping[str, Any], state: ConnectState) -> str:
     if state is ConnectState.UNKNOWN:
         word = said.get("state")
-        return "its worker tells no state of it" if word is None else f"its worker says {_shortened(word)}"
+        return (
+            "its worker reports no state of it" if word is None else f"its worker reports {_shortened(word)}"
+        )
     lines = str(said.get("trace") or "").strip().splitlines()
     return _shortened(lines[0]) if lines else ""
 

@@ -61,7 +61,7 @@ def ask(url: str, timeout_s: float = TIMEOUT_S) -> tuple[Connector, ...]:
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise _trouble(shown, f"no answer ({error or type(error).__name__})") from None
     except (ValueError, TypeError) as error:  # includes orjson.JSONDecodeError
-        raise _trouble(shown, f"what answers is no Kafka Connect ({error})") from None
+        raise _trouble(shown, f"the server there is not Kafka Connect ({error})") from None
 
 
 def _trouble(url: str, why: str) -> PeerError:

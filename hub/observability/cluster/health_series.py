@@ -17,7 +17,7 @@ def families(health: Health) -> Iterator[Metric]:
     known = health.known
     for name, said, value in (
         ("brokers", "Brokers that are there", len(health.brokers) - len(health.away)),
-        ("missing_brokers", "Brokers that partitions name and that are away", len(health.away)),
+        ("missing_brokers", "Brokers that partitions name but that are unreachable", len(health.away)),
         ("partitions", "Partitions of all topics, Kafka's own too", health.partitions),
         ("offline_partitions", "Partitions without a leader", health.offline),
         (

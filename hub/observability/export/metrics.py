@@ -135,7 +135,7 @@ def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:
     )
     yield gauge(
         "hub_consumer_lag_error_seconds",
-        "The true lag lies within hub_consumer_lag_seconds plus or minus this",
+        "The true lag is within hub_consumer_lag_seconds plus or minus this value",
         by_consumer,
         ((labels, row.error_s) for labels, row in worst),
     )
@@ -158,7 +158,7 @@ def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:
 def _expired(views: Iterable[ViewLine]) -> Metric:
     found = CounterMetricFamily(
         "hub_view_expired_rows",
-        "Rows that were older than the view's ttl; one that was said twice counts twice",
+        "Rows that were older than the view's ttl; a repeated expiry counts again",
         labels=["view"],
     )
     for view in views:

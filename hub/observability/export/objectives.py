@@ -248,7 +248,7 @@ def _few(health: Health, about: Labels) -> Observation:
     if health.away:
         ids = ", ".join(map(str, health.away[:10]))
         said.append(
-            f"broker{'s' * (len(health.away) > 1)} {ids} {'are' if len(health.away) > 1 else 'is'} away"
+            f"broker{'s' * (len(health.away) > 1)} {ids} {'are' if len(health.away) > 1 else 'is'} unreachable"
         )
     if health.under_replicated:
         said.append(
@@ -274,7 +274,9 @@ def _disk(broker: Broker, folder: LogDir) -> Observation:
         return Observation(about, Verdict.BAD, f"{where}: its folder cannot be used", detail=folder.error)
     free = free_of(folder)
     if free is None:
-        return Observation(about, Verdict.UNKNOWN, detail="the broker does not tell how full its disk is")
+        return Observation(
+            about, Verdict.UNKNOWN, detail="the broker does not report the free space of its disk"
+        )
     if free >= FEW_FREE:
         return Observation(about, Verdict.GOOD, value=free)
     left = format.size(folder.usable_bytes)

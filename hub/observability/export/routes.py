@@ -104,7 +104,7 @@ def add_overview(
 
     @router.get("/api/overview")
     def overview_json() -> Response:
-        """Kafka, topics, views and lag of this moment. null means: not known."""
+        """Return the current state of Kafka, topics, views and lag. null: unknown."""
         body = as_json(collector.overview())
         body["totals"]["alerts_firing"] = firing()
         return Response(orjson.dumps(body), media_type="application/json")
@@ -155,13 +155,14 @@ def add_lag(router: APIRouter, collector: HasOverview, monitor: HasLagRows | Non
     @router.get("/api/lag")
     def lag_json(
         state: Annotated[list[LagState] | None, Query(description="Only these states.")] = None,
-        owner: Annotated[str | None, Query(description="Only what belongs to it.")] = None,
-        prefix: Annotated[str, Query(description="Only topics that begin so.")] = "",
+        owner: Annotated[str | None, Query(description="Only objects of this owner.")] = None,
+        prefix: Annotated[str, Query(description="Only topics with this prefix.")] = "",
         name: Annotated[str | None, Query(description="Only this group, view or applier.")] = None,
         kind: Annotated[str | None, Query(description="group, view, applier or mirror.")] = None,
-        limit: Annotated[int, Query(ge=1, description="At most so many, the worst.")] = 100_000,
+        limit: Annotated[int, Query(ge=1, description="Most rows to return, the worst first.")] = 100_000,
     ) -> Response:
-        """One row a consumer and topic, worst first: state, cause, records, seconds ± error_s, eta_s. null: not known."""
+        """Return one row per consumer and topic, worst first: state, cause, records, seconds ± error_s,
+        eta_s. null: unknown."""
         wanted = LagFilter(tuple(state or ()), owner or "", prefix, name or "", kind or "")
         rows = fitting(known_rows(), wanted)
         return Response(orjson.dumps(rows[:limit]), media_type="application/json")

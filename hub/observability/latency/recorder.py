@@ -191,7 +191,7 @@ class LatencyRecorder:
         )
         skewed = CounterMetricFamily(
             "hub_view_latency_skewed",
-            "Events whose time lies after the stage's, counted nowhere else",
+            "Events whose time is after the stage's, counted nowhere else",
             labels=["view"],
         )
         for key, counts, negative, exemplar in series:
@@ -201,7 +201,7 @@ class LatencyRecorder:
                     skewed.add_metric([key.view], negative)
         objective = GaugeMetricFamily(
             "hub_view_latency_objective_seconds",
-            "What is promised of a view (slo in topics.yaml)",
+            "Latency objective of a view (slo)",
             labels=["view"],
         )
         for view, seconds in objectives:

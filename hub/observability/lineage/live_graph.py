@@ -191,7 +191,7 @@ def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[
     age_s = None if at_ms is None else max(0, now_ms - at_ms) / 1000
     old = age_s is None or age_s * 1000 > MIRRORS_STALE_MS
     return {
-        topic: LineageEdge("", "", False, "UNKNOWN", "what it told is too old")
+        topic: LineageEdge("", "", False, "UNKNOWN", "its report is too old")
         if age_s is None or old
         else _of_topic(status, rows, age_s)
         for topic, rows in by_topic.items()
@@ -217,8 +217,8 @@ def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_
     if stopped:
         state = "STOPPED"
     elif seconds is None:
-        untold = f"its worker has not told for {age_s + silent_s:.0f} s" if silent else ""
-        state, why = "UNKNOWN", why or untold or "no worker has told of all its partitions lately"
+        untold = f"its worker has not reported for {age_s + silent_s:.0f} s" if silent else ""
+        state, why = "UNKNOWN", why or untold or "no worker has reported all its partitions lately"
     else:
         late = not is_in_time(Lag(1, seconds, seconds), LagRules())
         state, why = ("BEHIND", why or "the mirror has not carried it yet") if late else ("OK", why)

@@ -179,7 +179,7 @@ class Collector:
         With timestamps from the future, everything that waits would look young and no partition would be due
         until the clock caught up.
         """
-        log.warning("the clock was set back: ends are watched anew")
+        log.warning("the clock was set back: ends are measured again")
         with self.lock:
             self.rings, self.readings, self.past, self.topics_at_ms = {}, {}, {}, None
 

@@ -67,7 +67,7 @@ def readers_of(mirrored: MirrorStatuses, now_ms: int) -> Iterator[MirrorReader]:
         id = ConsumerId("mirror", str(status["mirror"]))
         here = status["source"] in mirrored.here
         if old:
-            trouble = "the clusters of mirrors.yaml were not heard lately"
+            trouble = "the clusters of mirrors.yaml have not reported lately"
             yield MirrorReader(Consumer(id, {}, trouble=trouble), None if here else {})
         elif "workers" not in status:
             trouble = f"its target does not answer: {status.get('reason', '')}"
@@ -100,7 +100,7 @@ def _consumer(
     }
     missing = {topic: "nothing of it is mirrored yet" for topic in by_topic if topic not in positions}
     if not here:
-        untold = "no worker has told lately how far its source reaches"
+        untold = "no worker has reported the end of its source lately"
         missing = {**dict.fromkeys(positions, untold), **missing}
     stands = status["state"] in _STANDS
     # "No worker" is a known state whatever waits; "paused" is intended and not a failure.
@@ -125,8 +125,8 @@ def _silent(rows: Sequence[Mapping[str, Any]], age_s: float) -> str:
     ""."""
     told_s = max((float(row["seen_s"]) for row in rows if row["seen_s"] is not None), default=0.0)
     if told_s > MIRROR_SILENT_S:
-        return f"its worker has not told for {told_s + age_s:.0f} s"
-    return f"its target was not heard for {age_s:.0f} s" if age_s > HEARD_S else ""
+        return f"its worker has not reported for {told_s + age_s:.0f} s"
+    return f"its target has not reported for {age_s:.0f} s" if age_s > HEARD_S else ""
 
 
 def _unreported(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -229,7 +229,10 @@ class Monitor:
             reading = None if topic is None else readings.get(topic)
             own = consumer.id not in self.listed.elsewhere
             if own and reading is not None and reading.past and self._past(consumer, topic or ""):
-                reading, why_not = None, "its position lies past the topic's end: was the topic made again?"
+                reading, why_not = (
+                    None,
+                    "its position is past the topic's end: check whether the topic was recreated",
+                )
             self.watched[key] = watch(before, reading, consumer.reader_of(topic), now_ms, self.rules, why_not)
         for topic in known - said.keys():
             self.watched.pop((consumer.id, topic), None)

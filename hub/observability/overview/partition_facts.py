@@ -1,4 +1,4 @@
-"""[shell] What is known of partitions besides their ends: settings of their topics, beginnings, offsets by
+"""[shell] Facts about partitions besides their ends: settings of their topics, beginnings, offsets by
 time, and ranges without records. Each is looked up in bounded bulk requests.
 """
 
@@ -74,7 +74,7 @@ class PartitionFacts:
         try:
             found = self.cluster.effective_config(some)
         except HubError as error:  # without settings the brackets are wider, but still valid
-            log.debug("settings of topics were not told: %s", error.message)
+            log.debug("settings of topics could not be read: %s", error.message)
             return
         for name, config in found.items():
             self.facts[name] = (LagTopicFacts.of(config), now_ms)

@@ -71,7 +71,7 @@ class ViewReport:
     @property
     def reader(self) -> ReaderState:
         """The view's engine as the reader of its topics."""
-        silent = self.reason or "nobody has heard of it" if self.state == "unknown" else ""
+        silent = self.reason or "nothing was reported about it" if self.state == "unknown" else ""
         # Between checkpoints, events that change no row do not advance the position; this is normal.
         interval_s = (self.batch_ms or 0) / 1000 if self.state == "realtime" else 0.0
         return ReaderState(

@@ -170,9 +170,7 @@ def planned(
     cautions = (
         *made.cautions,
         *(
-            Caution(
-                name, "it was deleted at the source; the copy stays as it is", "delete it at the target too"
-            )
+            Caution(name, "it was deleted at the source; the copy is kept", "delete it at the target too")
             for name in gone
             if link.mirror.selects(name)
         ),

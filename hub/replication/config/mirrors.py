@@ -133,7 +133,7 @@ class Schedule(_MirrorsModel):
         try:
             ZoneInfo(value)
         except (KeyError, ValueError, OSError):
-            raise ValueError(f'"{value}" is no time zone; say one such as Europe/London') from None
+            raise ValueError(f'"{value}" is not a time zone; say one such as Europe/London') from None
         return value
 
 
@@ -286,7 +286,7 @@ class Mirror(_MirrorsModel):
     @model_validator(mode="after")
     def _batches_stay_as_they_are(self) -> Self:
         if self.engine == "batch" and self.rewrites:
-            raise ValueError("only, mask and schema_ids write records anew: leave engine: batch away")
+            raise ValueError("only, mask and schema_ids re-encode records: remove engine: batch")
         return self
 
     @property
@@ -354,7 +354,7 @@ def load(path: Path) -> MirrorsFile:
             if cluster not in file.clusters:
                 guess = nearest(cluster, file.clusters)
                 raise ConfigError(
-                    f'mirror "{name}": there is no cluster "{cluster}"',
+                    f'mirror "{name}": cluster "{cluster}" does not exist',
                     hint=f'did you mean "{guess}"?'
                     if guess
                     else f"known: {', '.join(sorted(file.clusters))}",

@@ -138,7 +138,7 @@ def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[MirrorRefusa
                         (name,),
                         pattern,
                         f'`{key}` of "{pattern}" is about no topic of this mirror: nothing would come of it',
-                        "change its pattern: what is meant to be masked would go as it is",
+                        "change its pattern: values that should be masked would pass unchanged",
                     )
     return tuple(found.values())
 
@@ -261,7 +261,7 @@ def _why_not(file: MirrorsFile, name: str, owning: Sequence[str]) -> str | None:
     if rule == "any":
         return None
     if not owning:
-        return "nobody owns it"
+        return "it has no owner"
     if rule == "source" and mirror.source not in owning:
         return f"{owning[0]} owns it, not {mirror.source}"
     if rule == "transit" and mirror.target in owning:
@@ -335,7 +335,7 @@ def _refused(
         yield MirrorRefusal(
             tuple(cycle),
             topic,
-            f'topic "{topic}" would go round for ever: {around}',
+            f'topic "{topic}" would travel in a cycle: {around}',
             "say in `owns` which cluster owns which labels",
         )
 

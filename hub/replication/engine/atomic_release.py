@@ -89,7 +89,8 @@ LOOK_EVERY_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class HoldLimits:
-    """When everything is released: after ``seconds``, with more than ``bytes`` held back, or when a partition
+    """Limits for a release of everything: after ``seconds``, with more than ``bytes`` held back, or when a
+    partition
     is more than ``lag`` offsets behind.
     """
 
@@ -130,7 +131,7 @@ class LookedAhead:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Write the first pieces of each partition, so many."""
+    """Write the given number of first pieces of each partition."""
 
     counts: Mapping[TopicPartition, int]
 

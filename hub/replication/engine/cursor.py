@@ -44,7 +44,7 @@ _RECREATED_CODES = {UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, 103}
 class SourceCursor:
     """``position``: next offset to fetch. ``position_epoch``: leader epoch of the batch before it, -1: unknown.
     ``verified_epoch``: leader epoch under which the log is known to match the mirrored records.
-    ``corrupt_at``: offset of a batch that was damaged when it was last read, -1: none.
+    ``corrupt_at``: offset of a batch that was corrupt at the last read, -1: none.
     """
 
     tp: TopicPartition
@@ -91,7 +91,7 @@ class LookedBack:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRead:
-    """An answer was read up to ``next_offset``. ``corrupt``: the damaged batch that ended it before its end.
+    """An answer was read up to ``next_offset``. ``corrupt``: the corrupt batch that ended it early.
     ``empty``: it had nothing to copy.
     """
 
@@ -229,8 +229,7 @@ def _answer_read(cursor: SourceCursor, event: AnswerRead) -> Next:
         return replace(cursor, corrupt_at=cursor.position), ()  # read it a second time first
     error = CorruptBatch(
         f"{named(cursor.tp)} in the source, {event.corrupt.message}",
-        hint="the source's disk or memory damaged it; what another replica has may be whole: "
-        "move the leadership, then start the mirror again",
+        hint="the source's disk or memory corrupted it; another replica may be intact: move the leadership, then start the mirror again",
     )
     return cursor, (Stop(error),)
 
@@ -254,7 +253,7 @@ def _range_known(cursor: SourceCursor, event: RangeKnown) -> Next:
         return replace(cursor, position=first, position_epoch=-1), (DeclareGap(position, first),)
     error = PeerError(
         f"{named(cursor.tp)}: the source has deleted offsets {position} to {first - 1} before they were mirrored",
-        hint="to go on without them set `on_gap: continue`; to avoid it keep records longer in the source",
+        hint="to continue without them set `on_gap: continue`; to prevent it keep records longer in the source",
         code="HUB-3605",
     )
     return cursor, (Stop(error),)
@@ -279,13 +278,13 @@ def lost_records(cursor: SourceCursor, end: EpochEnd) -> PeerError:
     """Return the error of a source that lost mirrored records: its log of that epoch ends at ``end``."""
     at = cursor.position
     what = (
-        f"but of that the source has only what is before {end.offset}"
+        f"but the source has only the records before {end.offset}"
         if 0 <= end.offset < at
         else "but the source has another log by now"
     )
     return PeerError(
         f"{named(cursor.tp)}: mirrored up to {at}, {what}: it lost records",
-        hint="the target has records that the source lost: fail over to it, or mirror the topic anew",
+        hint="the target has records that the source lost: fail over to it, or mirror the topic again",
         code="HUB-3606",
     )
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class SentBatch(NamedTuple):
-    """What the acknowledgement of a batch confirms: ``runs`` count offsets of the target from its first."""
+    """Content of an acknowledged batch: ``runs`` count offsets of the target from its first."""
 
     runs: tuple[Run, ...]
     records: int

@@ -24,7 +24,7 @@ RETRY_FIRST_S, RETRY_MOST_S = 0.05, 5.0
 
 
 def retry_pause_s(failures: int) -> float:
-    """Return the pause after so many failures in a row, seconds.
+    """Return the pause in seconds after a number of consecutive failures.
 
     >>> [retry_pause_s(failures) for failures in (0, 1, 2, 9)]
     [0.05, 0.1, 0.2, 5.0]
@@ -114,7 +114,7 @@ class ClearFailures:
 
 @dataclass(frozen=True, slots=True)
 class RaiseFenced:
-    """Tell the caller that another worker has the shard."""
+    """Inform the caller that another worker has the shard."""
 
 
 PhaseAction = Pause | Start | Carry | Abort | StepBack | ClearFailures | RaiseFenced

@@ -51,7 +51,8 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The partition goes on from its checkpoint. ``new_rules``: its next records are the first that are made
+    """The partition continues from its checkpoint. ``new_rules``: its next records are the first that are
+    made
     under today's rules.
     """
 
@@ -61,7 +62,7 @@ class Resumed:
 def decide_resume(
     mark: Checkpoint, topic_id: str, target_topic_id: str, shard: int, now: FilterVersion, then: FilterVersion
 ) -> Resumed | Conflict:
-    """Return whether a partition may go on from its checkpoint, or why not. ``now`` and ``then``: today's
+    """Return whether a partition may continue from its checkpoint, or why not. ``now`` and ``then``: today's
     rules, and those of the newest mirrored records: a copy must not mix two kinds of records.
     """
     what = named(TopicPartition(mark.topic, mark.partition))
@@ -80,10 +81,10 @@ def decide_resume(
         # That shard has another transactional id: nothing would fence a worker that still carries the
         # partition there.
         return Conflict(
-            f"{what}: it was mirrored in shard {mark.shard} and would be in shard {shard} now:"
-            " `shards` of the mirror was changed",
+            f"{what}: it was mirrored in shard {mark.shard} and would now be in shard {shard}: `shards` of "
+            f"the mirror was changed",
             hint="put `shards` back as it was; for another number pause the mirror and drop it with --delete-copies"
-            " before the file is changed: it is mirrored anew",
+            " before the file is changed: it is mirrored again",
             code="HUB-1616",
         )
     if now.same_as(then):
@@ -92,7 +93,7 @@ def decide_resume(
         return Resumed(new_rules=True)
     return Conflict(
         f"{what}: offsets up to {mark.source_next - 1} were mirrored under other rules ({then}; now: {now})",
-        hint="`hub mirror plan` says how to go on",
+        hint="`hub mirror plan` shows how to continue",
         code="HUB-1615",
     )
 

@@ -82,7 +82,7 @@ def records_from_target(
 
 @dataclass(frozen=True, slots=True)
 class SeedFacts:
-    """What both sides have of one partition. ``known``: its checkpoint; ``first``: where it begins at the
+    """State of one partition on both sides. ``known``: its checkpoint; ``first``: where it begins at the
     source without one; ``born``: see ``records_from_target``, None: the other direction never carried it.
     ``target_first`` and ``target_end``: offsets of the target's topic ``target_id``.
     """
@@ -182,7 +182,7 @@ class ShardStart:
             records = self.seeds(assignment, needed, known, born)
             if records:
                 writer.append(records)
-                log.info("%s.%d: %d partitions begin where they are told", *self.shard, len(needed))
+                log.info("%s.%d: %d partitions begin at the given positions", *self.shard, len(needed))
         finally:
             writer.close()
 

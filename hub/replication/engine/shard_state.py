@@ -123,7 +123,8 @@ class CopyCounts:
 
 @dataclass(slots=True)
 class Uncommitted:
-    """What the open transaction has of one partition. ``carried``: source position after it; ``target_next``:
+    """Content of the open transaction for one partition. ``carried``: source position after it;
+    ``target_next``:
     target position after it; ``sequence``: next sequence number of the producer.
     """
 

@@ -161,7 +161,7 @@ class ShardRun(threading.Thread):
         allowed = self._may(self.link, topics)
         partitions = [tp for tp in wish.partitions if tp.topic in allowed]
         if not partitions:
-            raise NotYet("another side acts for these topics now")
+            raise NotYet("another cluster owns these topics now")
         start = ShardStart(self.shard, self.link, self.source, self.target)
         foreign, born = start.foreign(wish, partitions)
         start.seed(wish, partitions, born)
@@ -184,7 +184,7 @@ class ShardRun(threading.Thread):
             # Checked after fencing: a change of ownership either came before and is seen now, or comes later
             # and fences us.
             if self._may(self.link, topics) != allowed:
-                raise NotYet("hands were changed meanwhile: beginning anew")
+                raise NotYet("ownership changed meanwhile: restarting")
         except BaseException:
             engine.close()
             self._close()
@@ -232,14 +232,12 @@ class ShardRun(threading.Thread):
             self._halt.wait(_SCHEMAS_LOOK_S)
         carried = self._carries()
         if carried is None or not carried.topics.keys() >= {tp.topic for tp in self._of.partitions}:
-            raise NotYet("some topics are not carried any more: beginning anew")  # their schemas may be why
+            raise NotYet("some topics are no longer carried: restarting")  # their schemas may be why
         if any(
             carried.topics[tp.topic].own_ids != self._of.topics[tp.topic].own_ids
             for tp in self._of.partitions
         ):
-            raise NotYet(
-                "a schema's id means another schema at the target: beginning anew with the target's ids"
-            )
+            raise NotYet("a schema's id means another schema at the target: restarting with the target's ids")
 
     def _lacks_schemas(self) -> str:
         """Return why the last commit still waits for schemas at the target; empty when it does not."""

@@ -299,6 +299,6 @@ def _malformed(error: Exception) -> HubFault:
 def _corrupt(found: str) -> HubFault:
     return HubFault(
         f"offset map: {found} where runs were expected",
-        hint="a newer hub wrote it, or it is damaged: `hub mirror verify` tells whether the records are right",
+        hint="a newer hub wrote it, or it is corrupt: `hub mirror verify` shows whether the records are right",
         code="HUB-5602",
     )

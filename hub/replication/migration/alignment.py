@@ -85,7 +85,7 @@ def boundary(
     """
     if syncs and syncs[-1][0] >= source.end:
         return _refused(
-            f"the copy is of offset {syncs[-1][0]}, but the source ends at {source.end}: it was made again"
+            f"the copy is of offset {syncs[-1][0]}, but the source ends at {source.end}: it was recreated"
         )
     here, there = source.first_from(source.begin), target.first_from(target.begin)
     if target.end == 0 or (there is None and target.begin == 0 and not compacted):  # at most aborted records
@@ -101,7 +101,7 @@ def boundary(
         if not found.refusal:
             return found
         refused = refused or found
-    return refused or _refused("neither side's first record, nor any that MirrorMaker told of, is in both")
+    return refused or _refused("neither side's first record, nor any that MirrorMaker recorded, is in both")
 
 
 def _starts(

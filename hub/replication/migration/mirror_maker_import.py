@@ -60,7 +60,7 @@ from hub.replication.verification.verify import committed_records
 _RUNS_A_RECORD = 10_000
 _SAY_EVERY = 10_000
 _HEARTBEATS = "heartbeats"
-ANEW = "delete the topic at the target: it is mirrored anew from its start, and groups are carried exactly"
+ANEW = "delete the topic at the target: it is mirrored again from its start, and groups are carried exactly"
 
 NOTHING = Alignment(0)
 
@@ -314,7 +314,7 @@ class Importer:
             place,
             "renamed",
             reason=f"MirrorMaker wrote it as {other} (DefaultReplicationPolicy), a mirror keeps the name {place.topic}",
-            hint=f"let the mirror copy it anew under its own name; groups are carried exactly. Move the readers of {other}"
+            hint=f"let the mirror copy it again under its own name; groups are carried exactly. Move the readers of {other}"
             " there, then delete it",
         )
 
@@ -332,7 +332,7 @@ class Importer:
                 mark.source_next, source_from=mark.source_start, target_from=mark.target_start
             )
             return ImportedPartition(
-                place, "has a checkpoint", went_on, mark.target_next, "the mirror goes on by that"
+                place, "has a checkpoint", went_on, mark.target_next, "the mirror continues from it"
             )
         here, there = self._log(self._here, place), self._log(self._there, place)
         stable = self._there.offsets([place], isolation=broker_client.READ_COMMITTED)[place]
@@ -513,7 +513,7 @@ def _whole(places: Sequence[ImportedPartition]) -> list[ImportedPartition]:
     bad = next((each for each in places if each.state == "refused"), None)
     if bad is None:
         return list(places)
-    why = f"partition {bad.place.partition} is refused: a topic is taken over whole"
+    why = f"partition {bad.place.partition} is refused: a topic is imported as a whole"
     return [replace(each, state="held", reason=why) if each.state == "ready" else each for each in places]
 
 

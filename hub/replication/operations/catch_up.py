@@ -55,7 +55,7 @@ def catch_up(
             if time.monotonic() > deadline:
                 raise PeerError(
                     f"from {source} to {target}: {why}, after {wait_s:g} s",
-                    hint="does a worker run (hub mirror status)? Are the writers stopped? Go on: hub mirror resume",
+                    hint="check that a worker runs (hub mirror status) and that the writers are stopped, then continue: hub mirror resume",
                     code="HUB-3615",
                 )
             time.sleep(_LOOK_EVERY_S)

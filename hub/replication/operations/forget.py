@@ -1,4 +1,5 @@
-"""[shell] Forget a mirror: delete what it wrote about its copies, in the topics of its target. The copies stay."""
+"""[shell] Forget a mirror: delete its records about its copies in the topics of its target. The copies
+stay."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def _map_tombstones(link: str, progress: WrittenState, meant: Meant) -> Iterator
 def _checkpoint_tombstones(
     link: str, progress: WrittenState, known: Sequence[TopicPartition], own: range, meant: Meant
 ) -> Iterator[NewRecord]:
-    """By key in any partition: a record from a time with another number of shards may be in another one."""
+    """Tombstones by key in any partition: with another number of shards a record may be in another one."""
     keys = [f"checkpoint|{link}|{tp.topic}|{tp.partition}".encode() for tp in known]
     keys += [gap.key for gap in progress.gaps.values() if gap.link == link and meant(gap.topic)]
     keys += [ImportedCopy(link, *tp, "", 0).key for tp in known]
@@ -95,7 +96,7 @@ def _checkpoint_tombstones(
 
 
 def _topic_tombstones(link: str, board: ControlState, meant: Meant) -> Iterator[NewRecord]:
-    """Yield tombstones for what the control and status topics have of single topics."""
+    """Yield tombstones for records of single topics in the control and status topics."""
     for (name, topic), synced in board.synced.items():
         if name == link and meant(topic):
             yield NewRecord(CONTROL_TOPIC, synced.record().key, None)
@@ -111,7 +112,7 @@ def _topic_tombstones(link: str, board: ControlState, meant: Meant) -> Iterator[
 
 
 def _link_tombstones(link: str, board: ControlState) -> Iterator[NewRecord]:
-    """Yield tombstones for what the control and status topics have of the link as a whole."""
+    """Yield tombstones for records of the whole link in the control and status topics."""
     for group in board.groups.values():
         if group.link == link:
             yield _tombstone(group.record())

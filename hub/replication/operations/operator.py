@@ -84,7 +84,7 @@ class Operator:
             more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
             raise Conflict(
                 f'a {kind} would wait for topic "{topic}"{more}, which is not mirrored: {why}',
-                hint="put that right or exclude the topic, and wait until `hub mirror status` says that all goes well",
+                hint="correct that or exclude the topic, and wait until `hub mirror status` shows no problems",
                 code="HUB-1968",
             )
         return made
@@ -93,7 +93,7 @@ class Operator:
         """Raise Conflict (HUB-1965) where no mirror leads from one side to the other."""
         if home not in (old, new):
             raise Conflict(
-                f"{old} acts for {home} now, and no mirror brought {new} what was born there",
+                f"{old} serves the topics of {home} now, and no mirror copied the records written there to {new}",
                 hint=f"give it back first: hub mirror failback, of a mirror from {home} to {old}",
                 code="HUB-1965",
             )
@@ -251,7 +251,7 @@ class Operator:
             if late:
                 raise Conflict(
                     f"{sum(late.values())} offsets of {', '.join(sorted(late)[:3])} were written at {operation.old} after the mirror had drained: somebody still writes",
-                    hint="stop that writer, then: hub mirror resume --abort, and begin anew",
+                    hint="stop that writer, run hub mirror resume --abort, then start again",
                     code="HUB-1966",
                 )
         if operation.old == operation.home:

@@ -53,20 +53,20 @@ StepName = Literal[
 
 _DOES: Mapping[StepName, str] = {
     "claim": "write the operation down, so that no other one begins",
-    "fence_home": "tell {old} that {now} acts for it, before anything else there",
-    "settle_tail": "what {old} had and nobody mirrored: carry it over, or declare it lost ({tail})",
-    "start_back": "mirror from {now} to {old} what was born there, from where the copy ended",
+    "fence_home": "record at {old} that {now} owns its topics, before anything else there",
+    "settle_tail": "records of {old} that were not mirrored: append them, or declare them lost ({tail})",
+    "start_back": "mirror the new records from {now} to {old}, from the end of the copy",
     "catch_up": "wait until the mirror lags by little",
     "stop_writers": "let no application write at {old}",
     "drain": "wait until the mirror has carried everything",
-    "fence_mirror": "take over the mirror's transactional ids: nothing comes late",
-    "declare_loss": "write down what was not mirrored, offset by offset",
+    "fence_mirror": "acquire the mirror's transactional ids, so that no late write is possible",
+    "declare_loss": "record which offsets were not mirrored",
     "place_groups": "place every consumer group at {new}",
-    "take_ownership": "{new} owns the topics, with the next epoch, said in both clusters",
+    "take_ownership": "{new} owns the topics, with the next epoch, recorded in both clusters",
     "drop_mirror": "forget the mirror: {new} stays the owner",
     "start_mirror": "mirror from {new} to {old}",
     "open_writers": "let applications write at {new}",
-    "finish": "the operation is over",
+    "finish": "the operation is complete",
 }
 
 _STEPS: Mapping[Kind, tuple[StepName, ...]] = {
@@ -212,7 +212,7 @@ class OwnershipChange:
 
     @property
     def next(self) -> FailoverStep | None:
-        """The step to do now (perhaps again); None when the operation is over."""
+        """The step to do now (perhaps again); None when the operation is complete."""
         if self.state != "running":
             return None
         return next((step for step in self.steps if step.name not in self.done), None)
@@ -337,13 +337,13 @@ def begin(
     if running is not None and kind != "drill":
         raise Conflict(
             f'{running.kind} "{running.id}" of {home} is under way (next: {running.next.name if running.next else "-"})',
-            hint="go on with it (`hub mirror resume`), or abort it while ownership has not changed",
+            hint="continue it (`hub mirror resume`), or abort it while ownership has not changed",
             code="HUB-1961",
         )
     if owner.acting == new:
         raise Conflict(
             f"{new} owns the topics of {home} already (epoch {owner.epoch})",
-            hint="`hub mirror status` shows who acts for whom"
+            hint="`hub mirror status` shows the owners"
             + ("; to leave it there for good take the mirror out of the file" if kind == "promote" else ""),
             code="HUB-1962",
         )
@@ -358,9 +358,9 @@ def begin(
     if kind != "failover" and kind != "drill" and not old_is_up:
         raise Conflict(
             f"a {kind} needs both clusters, and {owner.acting} does not answer",
-            hint=f"what was born there is nowhere else: bring {owner.acting} up again"
+            hint=f"the records written there exist nowhere else: start {owner.acting} again"
             if kind == "failback"
-            else "use failover when it is gone: it counts what is lost",
+            else "use failover if it is gone: it reports the losses",
             code="HUB-1963",
         )
     # An aborted operation keeps its epoch: a cluster that was down then, and has it as running, can
@@ -382,14 +382,14 @@ def check_stands(control: Control, operation: OwnershipChange) -> None:
     if running is not None and running.id != operation.id and running.kind != "drill":
         raise Conflict(
             f'{running.kind} "{running.id}" of {home} is under way, and it is the one: this {operation.kind} is not',
-            hint="abort this one (`hub mirror resume MIRROR --abort`); `hub mirror status` shows who acts for whom",
+            hint="abort this one (`hub mirror resume MIRROR --abort`); `hub mirror status` shows the owners",
             code="HUB-1961",
         )
     as_begun = owner.acting == operation.old and owner.epoch < operation.epoch
     if not as_begun and (owner.epoch, owner.acting) != (operation.epoch, operation.new):
         raise Conflict(
-            f"hands have changed since this {operation.kind} began: {owner.acting} owns the topics of {home} (epoch {owner.epoch})",
-            hint="`hub mirror status` shows who acts for whom; begin anew if it is still wanted",
+            f"ownership has changed since this {operation.kind} began: {owner.acting} owns the topics of {home} (epoch {owner.epoch})",
+            hint="`hub mirror status` shows the owners; start again if it is still wanted",
             code="HUB-1962",
         )
 
@@ -420,7 +420,7 @@ def abort(operation: OwnershipChange) -> tuple[OwnershipChange, tuple[StepName, 
     ):
         raise Conflict(
             f'{operation.kind} "{operation.id}" cannot be aborted any more: {operation.new} may own the topics already',
-            hint="go on with it, then change hands again",
+            hint="continue it, then start the next change of ownership",
             code="HUB-1964",
         )
     undo: list[StepName] = []

@@ -86,13 +86,13 @@ def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) ->
         return Conflict(
             f'topic "{topic}": a {running.kind} of what {home} owns from {running.old} to {running.new} is under way;'
             " nothing was written",
-            hint=f"write it at {running.new} once that is over (hub mirror status)",
+            hint=f"write it at {running.new} when that is complete (hub mirror status)",
             code="HUB-1972",
         )
-    why = f"{home} owns it" if acting == home else f"{acting} acts for {home}, which owns it"
+    why = f"{home} owns it" if acting == home else f"{acting} serves the topics of {home}, which owns it"
     return Conflict(
         f'topic "{topic}": {why}, and here at {here} is a copy at most; nothing was written',
-        hint=f"write it at {acting}; `owns` of mirrors.yaml says whose topics are whose",
+        hint=f"write it at {acting}; `owns` of mirrors.yaml defines the owners of topics",
         code="HUB-1972",
     )
 

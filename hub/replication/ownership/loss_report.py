@@ -155,7 +155,7 @@ class LossReport:
             return f"Lost: {self.lost_at_least:,} offsets. Read again: {self.redelivered_at_least:,} records."
         return (
             f"Lost: unknown, at least {self.lost_at_least:,} offsets. {source} does not answer; "
-            f"{last_heard_text(self.heard_at_ms, now_ms)}. What was written there since cannot be counted.\n"
+            f"{last_heard_text(self.heard_at_ms, now_ms)}. Records written there since cannot be counted.\n"
             f"Read again: unknown, from {self.redelivered_at_least:,} to {self.redelivered_at_most:,} records."
         )
 
@@ -167,9 +167,9 @@ def last_heard_text(heard_at_ms: int | None, now_ms: int) -> str:
     'it was last heard 60 s ago (1970-01-01 00:00:01 UTC)'
     """
     if heard_at_ms is None:
-        return "how far all its partitions reached was never heard"
+        return "how far all its partitions reached never reported"
     at = datetime.fromtimestamp(heard_at_ms / 1000, UTC)
-    return f"it was last heard {max(0, now_ms - heard_at_ms) / 1000:.0f} s ago ({at:%Y-%m-%d %H:%M:%S} UTC)"
+    return f"its last report was {max(0, now_ms - heard_at_ms) / 1000:.0f} s ago ({at:%Y-%m-%d %H:%M:%S} UTC)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ three-way diff.
 
 The last synced state, the source and the target are compared setting by setting. Changes at the source are
 copied; changes by a person at the target stay and are reported; so a deleted override does not come back, and
-nothing is overwritten by mistake. Durability is never lowered. Schemas come first, with their ids, because a
+no past alertswritten by mistake. Durability is never lowered. Schemas come first, with their ids, because a
 record without its schema is unreadable.
 
 A refusal concerns one topic; the others are mirrored.
@@ -525,8 +525,8 @@ class _TopicSides:
         ):
             yield _refusal(
                 self.name,
-                "it was deleted and made again at the source",
-                "say `on_recreate: continue` to append the new topic's records, or drop the copy and start anew",
+                "it was deleted and created again at the source",
+                "set `on_recreate: continue` to append the new topic's records, or drop the copy and start again",
             )
         refused = [self._other_copy(mark) for mark in self.marks if mark.generation == newest]
         yield from dict.fromkeys(each for each in refused if each is not None)
@@ -554,7 +554,7 @@ class _TopicSides:
         return _refusal(
             self.name,
             f"partition {mark.partition} ends at {end} at the target, but {mark.target_next} were written",
-            "the target lost records it had acknowledged: `hub mirror verify` says which",
+            "the target lost records it had acknowledged: `hub mirror verify` lists them",
         )
 
     def _limits(self, there: TopicDescription) -> Iterator[TreeRefusal]:
@@ -706,7 +706,7 @@ class _TopicSides:
 
 _WHY_NEEDED: Mapping[str, Callable[[str, str], tuple[str, str]]] = {
     "compression.type": lambda own, needed: (
-        f"compression.type is {own} at the target: its brokers would compress every batch anew",
+        f"compression.type is {own} at the target: its brokers would compress every batch again",
         "set it to producer, or say `engine: record` for the mirror",
     ),
     "message.timestamp.type": lambda own, needed: (
@@ -715,7 +715,7 @@ _WHY_NEEDED: Mapping[str, Callable[[str, str], tuple[str, str]]] = {
     ),
     "message.timestamp.before.max.ms": lambda own, needed: (
         f"message.timestamp.before.max.ms is {own} at the target: it would refuse older records",
-        "set it back to its default, which is no limit",
+        "remove the setting: the default is unlimited",
     ),
 }
 
@@ -773,7 +773,7 @@ def _mask_refusals(mirror: Mirror, topic: str, schemas: RegistryVersions) -> Ite
             yield _refusal(
                 topic,
                 f"a mask does not fit {each.subject} v{each.version}: {why}",
-                "mask it otherwise (`with: hash`, `null` or `redact`), mend the schema, or exclude the topic",
+                "mask it in another way (`with: hash`, `null` or `redact`), correct the schema, or exclude the topic",
             )
             return
 
@@ -808,8 +808,9 @@ def _rules_refusals(
     yield _refusal(
         topic,
         f"{count} offsets of it were mirrored under other rules ({then}; {what})",
-        "`hub mirror apply --from-now` has the rules of the file from here on, and leaves what is there; "
-        "to have them everywhere `hub mirror drop` with --delete-copies, and it is mirrored anew",
+        "`hub mirror apply --from-now` applies the rules of the file from here on and keeps existing "
+        "records; to apply them to all records, run `hub mirror drop` with --delete-copies, and the topic "
+        "is mirrored again",
     )
 
 

@@ -112,7 +112,7 @@ def json_masking(tree: Tree) -> Masking:
             edits: Edits = []
             _walk(text, _gap(text, 0), tree, edits)
         except orjson.JSONDecodeError as error:
-            raise Unmaskable(f"it is no JSON: {error}") from None
+            raise Unmaskable(f"it is not JSON: {error}") from None
         except RecursionError:
             raise Unmaskable("it nests too deeply") from None
         return value[:start] + _put(text, edits)
@@ -171,7 +171,7 @@ def _end(text: bytes, at: int) -> int:
     else:
         found = _SCALAR.match(text, at)
     if found is None:
-        raise Unmaskable(f"it is no JSON at byte {at}")
+        raise Unmaskable(f"it is not JSON at byte {at}")
     return found.end()
 
 

@@ -321,7 +321,7 @@ class RecordRewriter:
                 decode = self._decoders[schema_id] = decoder_of(self._source(schema_id))
             return decode(value, _BODY_AT)
         except orjson.JSONDecodeError as error:
-            raise _unshapable(f"its value is no JSON: {error}") from None
+            raise _unshapable(f"its value is not JSON: {error}") from None
         except (InvalidSchema, Unmaskable) as error:
             raise _unshapable(f"its value cannot be read: {error}") from None
         # its message may quote the value, and this error is stored in the target
@@ -376,7 +376,7 @@ def stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _unshapable(said: str) -> RulesNotApplicable:
     return RulesNotApplicable(
         said,
-        hint="mend the rule or the schema, then `hub mirror resume`; `on_unreadable: drop` leaves such records out",
+        hint="correct the rule or the schema, then `hub mirror resume`; `on_unreadable: drop` leaves such records out",
     )
 
 

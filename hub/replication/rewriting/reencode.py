@@ -167,7 +167,7 @@ def _records(batch: RecordBatch) -> Iterator[RawRecord]:
             timestamp_delta, at = take_signed(plain, at + 1)
             offset_delta, at = take_signed(plain, at)
             if at > end:
-                raise CorruptBatch("a record is shorter than it says")
+                raise CorruptBatch("a record is shorter than its length field")
             yield RawRecord(
                 batch.base_offset + offset_delta,
                 batch.max_timestamp if append_time else batch.first_timestamp + timestamp_delta,
@@ -231,7 +231,7 @@ def _message(batch: RecordBatch) -> _Message:
             (size,) = struct.unpack_from(">i", view, at)
             at += 4
             if at + max(0, size) > len(view):
-                raise CorruptBatch("a message is longer than it says")
+                raise CorruptBatch("a message is longer than its length field")
             fields.append(None if size < 0 else view[at : at + size])
             at += max(0, size)
     except struct.error:

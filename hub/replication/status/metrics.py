@@ -34,12 +34,12 @@ _OF_MIRROR: tuple[tuple[str, str, str], ...] = (
     ("records_per_second", "records_per_s", "Records mirrored a second"),
     ("bytes_per_second", "bytes_per_s", "Bytes mirrored a second, as they are on the wire"),
     ("commit_age_seconds", "last_commit_s", "Since the last transaction"),
-    ("restarts", "restarts", "How often a shard that does not get on was begun anew"),
+    ("restarts", "restarts", "Restarts of shards without progress"),
     ("verified_records", "verified_records", "Records that were compared on both sides"),
     ("unverified_offsets", "unverified_records", "Offsets that were mirrored and not compared yet"),
     ("verified_age_seconds", "verified_s", "Since anything was compared"),
     ("different_partitions", "different", "Partitions in which the sides differ"),
-    ("standing", "stands", "1 while something of it stands still that should not, or nobody carries it"),
+    ("standing", "stands", "1 while a part of it is stopped that should run, or no worker runs it"),
 )
 _OF_PARTITION: tuple[tuple[str, str, str], ...] = (
     ("lag_records", "lag_records", "Offsets of the source that the target lacks"),
@@ -87,7 +87,7 @@ def families(
     )
     yield _gauge(
         "stopped_partitions",
-        "Partitions that stand still and say why",
+        "Partitions that are stopped for a known reason",
         ["mirror"],
         (([each["mirror"]], sum(_stands(each, row) for row in each["partitions"])) for each in told),
     )
@@ -97,10 +97,10 @@ def families(
         ["mirror"],
         (([each["mirror"]], sum(row["state"] == "unknown" for row in each["partitions"])) for each in told),
     )
-    yield _gauge("gaps", "Stretches that the target lacks for ever", ["mirror"], (([each["mirror"]], len(each["gaps"])) for each in told))  # fmt: skip
+    yield _gauge("gaps", "Ranges that the target will never have", ["mirror"], (([each["mirror"]], len(each["gaps"])) for each in told))  # fmt: skip
     yield _gauge(
         "gap_age_seconds",
-        "Since the newest stretch of a topic was found that the target lacks for ever",
+        "Age of the newest range of a topic that the target will never have",
         ["mirror", "topic"],
         (([each["mirror"], topic], age_s) for each in told for topic, age_s in gap_ages(each)[:most]),
     )

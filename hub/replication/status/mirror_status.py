@@ -168,7 +168,7 @@ def summary_of(
 
 
 class MirrorState(NamedTuple):
-    """State of a mirror, and why. ``stands``: it stands still where it should not."""
+    """State of a mirror, and why. ``stands``: a part is stopped that should run."""
 
     state: str
     reason: str
@@ -195,7 +195,7 @@ def _judged(
     if carries is None:
         return MirrorState("starting", "a worker plans it")
     if not carries.topics and board.control.acting.get(link.source) == link.target:
-        reason = f"{link.target} acts for {link.source}; to give it back: hub mirror failback {link.declared}"
+        reason = f"{link.target} serves the topics of {link.source}; to return them: hub mirror failback {link.declared}"
         return MirrorState("handed over", reason)
     stopped = any(row["state"] in ("stopped", "trouble") for row in partitions)
     if carries.error or stopped or carries.trouble:
@@ -207,7 +207,7 @@ def _judged_by_partitions(link: Link, partitions: Sequence[Mapping[str, Any]]) -
     """Return the state of a mirror that runs and has no trouble that a worker reported."""
     unknown = [row for row in partitions if row["state"] == "unknown"]
     if left := [row for row in unknown if (row["seen_s"] or 0) > _LEFT_S]:
-        reason = f"no worker has told of {len(left)} of its partitions for {_LEFT_S} s"
+        reason = f"no worker has reported {len(left)} of its partitions for {_LEFT_S} s"
         return MirrorState("trouble", reason, stands=True)
     if differing := [
         row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None
@@ -292,7 +292,7 @@ def _closed(mirror: Mirror, now_ms: int) -> str | None:
     if opens is None:
         return "its schedule has no window"
     local = opens.astimezone(ZoneInfo(mirror.schedule.zone))
-    return f"outside its schedule: goes on {local:%a %Y-%m-%d %H:%M} {mirror.schedule.zone}"
+    return f"outside its schedule: continues {local:%a %Y-%m-%d %H:%M} {mirror.schedule.zone}"
 
 
 def _waits_for_a_file(
@@ -310,7 +310,9 @@ def _why_left(file: MirrorsFile, board: ControlState, topic: str) -> str:
     home = home_of(file, topic)
     acting = board.control.acting.get(home or "")
     return (
-        f"{acting} acts for {home} now" if acting is not None else "the mirror does not carry it (any more)"
+        f"{acting} serves the topics of {home} now"
+        if acting is not None
+        else "the mirror does not carry it (any more)"
     )
 
 
@@ -342,10 +344,10 @@ def _last_heard(board: ControlState, link: Link, now_ms: int) -> str:
     """Return since when nobody mirrors a link, by the last heartbeat of its workers."""
     silent = [beat for beat in board.beats.values() if _holds(beat, link)]
     if not silent:
-        return "nobody mirrors it now"
+        return "no worker mirrors it now"
     last = max(silent, key=lambda beat: beat.at_ms)
     ago_s = max(0, now_ms - last.at_ms) / 1000
-    return f"its worker {last.worker} was last heard of {ago_s:.0f} s ago, and nobody else mirrors it"
+    return f"its worker {last.worker} last reported {ago_s:.0f} s ago, and no other worker mirrors it"
 
 
 def _definitions(file: MirrorsFile, link: Link, board: ControlState, now_ms: int) -> list[dict[str, Any]]:
@@ -382,7 +384,7 @@ def _cautions(defined: Sequence[Mapping[str, Any]], ends: SourceEndOffsets, link
     found = []
     if ends.error:
         found.append(
-            f"{link.source} does not tell how far it reaches ({ends.error}): lag is by what workers reported last"
+            f"{link.source} does not report its ends ({ends.error}): lag is computed from the last reports of workers"
         )
     if not defined:
         return found

@@ -41,7 +41,7 @@ def observe_mirrors(
         late += _late(each, tree, changes.rule("mirror-lag").limit_ms or 0, error)
         lost += _lost(each, tree, changes.rule("mirror-gap").limit_ms or 0, error)
     if error is not None and not statuses:
-        words = f"nobody can tell how mirrors go: {error}"
+        words = f"the state of mirrors is unknown: {error}"
         unknown.append(Observation(_about(FILE), Verdict.BAD, words, detail=error))
     found = dict(zip(RULES, (trouble, unknown, late, differs, lost), strict=True))
     return [
@@ -80,15 +80,15 @@ def _trouble(status: Status, error: str | None) -> Observation:
     refused: Mapping[str, str] = status["trouble"]
     if standing:
         first = standing[0]
-        words = f"{len(standing)} of its partitions stand still"
+        words = f"{len(standing)} of its partitions are stopped"
         why = f"{first['topic']} partition {first['partition']}: {first['reason']}"
     elif refused:
         topic = min(refused)
-        words, why = f"{len(refused)} of its topics stand still", f"{topic}: {refused[topic]}"
+        words, why = f"{len(refused)} of its topics are stopped", f"{topic}: {refused[topic]}"
     elif status["state"] == "no worker":
         words, why = "no worker carries it", status["reason"]
     else:
-        words, why = "it does not get on", status["reason"]
+        words, why = "it makes no progress", status["reason"]
     count = float(len(standing) or len(refused) or 1)
     return Observation(_about(name), Verdict.BAD, f"mirror {name}: {words}", count, detail=str(why))
 
@@ -102,9 +102,7 @@ def _unknown(status: Status, error: str | None) -> Observation:
         why = str(status["reason"])
     if why is None:
         return Observation(_about(name), Verdict.GOOD)
-    return Observation(
-        _about(name), Verdict.BAD, f"nobody can tell how mirror {name} goes: {why}", detail=why
-    )
+    return Observation(_about(name), Verdict.BAD, f"the state of mirror {name} is unknown: {why}", detail=why)
 
 
 def _differs(status: Status, error: str | None) -> Observation:
@@ -120,7 +118,7 @@ def _differs(status: Status, error: str | None) -> Observation:
         detail = f"{at}: {first['verified']['why']}"
         return Observation(_about(name), Verdict.BAD, words, float(len(wrong)), detail=detail)
     if status["verified_s"] is None:
-        return Observation(_about(name), Verdict.UNKNOWN, detail="nothing of it was compared yet")
+        return Observation(_about(name), Verdict.UNKNOWN, detail="no comparison yet")
     return Observation(_about(name), Verdict.GOOD)
 
 
@@ -178,7 +176,7 @@ def _lag(
         return Observation(about, Verdict.BAD, words, float(worst["lag_s"]), labels, detail)
     for row in rows:
         if row["lag_s"] is None or row["worker"] is None:
-            why = f"no worker tells of {row['topic']} partition {row['partition']}"
+            why = f"no worker reports {row['topic']} partition {row['partition']}"
             return Observation(about, Verdict.UNKNOWN, labels=labels, detail=why)
     return Observation(about, Verdict.GOOD, "", None if worst is None else float(worst["lag_s"]), labels)
 

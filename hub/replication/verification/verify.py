@@ -178,7 +178,7 @@ class Verifier:
                 why = f"the topic is not in {cluster.name} any more" if gone else error.message
                 return PartitionVerdict(place, 0, 0, 0, Digest(), why=why, compared=False)
         if self.source.topics[place.topic].topic_id != each.checkpoint.topic_id:
-            why = "the source's topic was made again since it was mirrored"
+            why = "the source's topic was recreated since it was mirrored"
             return PartitionVerdict(place, 0, 0, 0, Digest(), why=why, compared=False)
         first, end = self._stretch(each)
         if newest is not None:

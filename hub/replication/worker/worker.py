@@ -93,7 +93,7 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
                 # replaced.
                 reached = reach_all(changed, environ, path.parent, timeout_s)
                 file, clusters, secrets = changed, reached, mask_secrets(changed, environ)
-                log.info("%s has changed: beginning anew with it", path)
+                log.info("%s has changed: restarting with it", path)
             except HubError as error:
                 log.error("%s has changed and is wrong, the former one stays: %s", path, error.message)
         finally:
@@ -266,7 +266,7 @@ class Fleet(threading.Thread):
             return False
         if now_s - self._relistened_s > DEAF_S:
             log.warning(
-                "%s: its own heartbeats are not heard: it listens anew, and takes nothing meanwhile",
+                "%s: its own heartbeats do not arrive: it reopens its reader, and takes no shards meanwhile",
                 self.name,
             )
             self.listener.reconnect()
@@ -327,13 +327,13 @@ class Fleet(threading.Thread):
         )
         for name in sorted(outdated - self._outdated):
             log.warning(
-                "%s: a worker with a newer mirrors.yaml carries mirror %s otherwise than the file here says: this worker"
-                " gives it back until its file is the same",
+                "%s: a worker with a newer mirrors.yaml carries mirror %s with other rules: this worker "
+                "releases it until its file is the same",
                 self.name,
                 name,
             )
         for name in sorted(self._outdated - outdated):
-            log.info("%s: mirror %s is carried as the file here says", self.name, name)
+            log.info("%s: mirror %s is carried with the rules of this file", self.name, name)
         self._outdated = outdated
 
     def _take(self, shard: Shard) -> None:
@@ -488,7 +488,7 @@ class Fleet(threading.Thread):
                 verdict = "alarm"
             if verdict in ("restart", "alarm"):
                 level = logging.ERROR if verdict == "alarm" else logging.WARNING
-                log.log(level, "%s does not get on: it is restarted", run.name)
+                log.log(level, "%s makes no progress: it is restarted", run.name)
                 stuck = self._stuck.get(shard, WatchdogState(0, now_s))
                 self._stuck[shard] = WatchdogState(
                     stuck.restarts + 1, now_s, stuck.alarmed or verdict == "alarm"
@@ -551,7 +551,7 @@ class Fleet(threading.Thread):
             reason = f"{error.message}; {error.hint}" if error.hint else error.message
         elif stuck.alarmed:
             state, more = "trouble", f": {run.reason}" if run.reason else ""
-            reason = f"its shard does not get on, and was restarted {stuck.restarts} times{more}"
+            reason = f"its shard makes no progress, and was restarted {stuck.restarts} times{more}"
         else:
             reason = run.reason
         return PartitionStatus(

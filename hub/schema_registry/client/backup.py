@@ -98,7 +98,7 @@ def records(content: Iterable[bytes], where: str) -> list[BackupRecord]:
     if foot is None:
         raise _wrong(where, 1, "it is cut off: the last line, with the checksum, is missing")
     if foot.get("records") != len(found) or foot["sha256"] != digest.hexdigest():
-        raise _wrong(where, len(found) + 2, "the checksum does not fit: the file was changed or damaged")
+        raise _wrong(where, len(found) + 2, "the checksum does not match: the file was changed or is corrupt")
     return found
 
 

@@ -42,7 +42,7 @@ class RegistryHttp:
         except httpx.HTTPError as error:
             raise PeerError(
                 f'schema registry at "{self.url}" does not answer ({type(error).__name__})',
-                hint="is the server running? hub doctor tells",
+                hint="check the server with hub doctor",
                 code="HUB-3032",
             ) from None
         if answer.is_success:

@@ -89,7 +89,7 @@ def last_records(
             if silent > _SILENCE_S:
                 raise PeerError(
                     f'topic "{topic}": no events for {_SILENCE_S:.0f} s, {left} offsets before its end',
-                    hint="is Kafka well? hub doctor tells",
+                    hint="check Kafka with hub doctor",
                 )
             left = now
             progress(total - left, total)

@@ -1,4 +1,4 @@
-"""[core] Defaults of Avro fields: registries accept some that are no values of their type."""
+"""[core] Defaults of Avro fields: registries accept some that do not fit their type."""
 
 from __future__ import annotations
 

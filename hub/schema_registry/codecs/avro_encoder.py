@@ -49,7 +49,7 @@ class JsonEncoder:
         except InvalidSchema as error:
             raise Unfit(error.message) from None
         except (KeyError, TypeError, ValueError) as error:
-            raise Unfit(f"the schema is no valid Avro: {error or type(error).__name__}") from None
+            raise Unfit(f"the schema is not valid Avro: {error or type(error).__name__}") from None
 
     def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
         """Return the Avro bytes of a JSON value, without framing; ``place`` begins the path. Raises Unfit.
@@ -61,7 +61,7 @@ class JsonEncoder:
         try:
             self._encode(value, out, 0)
         except UnicodeEncodeError:  # no JSON parser in the hub returns one
-            raise Unfit(f"{place}: half a surrogate is no text") from None
+            raise Unfit(f"{place}: half of a surrogate pair is not text") from None
         except Misfit as misfit:
             path = place + "".join(reversed(misfit.path))
             hint = misfit.hint() if callable(misfit.hint) else misfit.hint

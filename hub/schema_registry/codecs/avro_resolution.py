@@ -173,7 +173,7 @@ class _TypePair:
         if default in symbols:
             read["default"] = default
         elif strange := [each for each in w.symbols if each not in symbols]:
-            self._say(path, f"{', '.join(strange[:3])} is no symbol of {r.name}, which has no default")
+            self._say(path, f"{', '.join(strange[:3])} is not a symbol of {r.name}, which has no default")
         return {"type": "enum", "name": name, "symbols": w.symbols}, read
 
     def alone(self, node: AvroNode, *, reads: bool) -> AvroType:
@@ -216,8 +216,7 @@ class _TypePair:
 
 
 def _read_field(given: AvroField, of: AvroType) -> AvroType:
-    """Return the reader's field as nullable, with its default; the default is null when there is no usable
-    one.
+    """Return the reader's field as nullable, with its default; the default is null without a usable one.
 
     The branch of the default comes first.
     """

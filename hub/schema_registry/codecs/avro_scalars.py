@@ -126,7 +126,7 @@ def _fixed(name: str, size: int) -> Encode:
     def encode(value: Any, out: Out, depth: int) -> None:
         data = _latin(value, wanted)
         if len(data) != size:
-            raise Misfit(f"has {len(data)} bytes, the schema wants {wanted}")
+            raise Misfit(f"has {len(data)} bytes, the schema requires {wanted}")
         out += data
 
     return encode

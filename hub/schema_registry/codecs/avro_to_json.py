@@ -181,7 +181,7 @@ class _AvroReader:
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
-            raise BrokenValue("text that is no UTF-8", start + error.start) from None
+            raise BrokenValue("text that is not UTF-8", start + error.start) from None
 
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

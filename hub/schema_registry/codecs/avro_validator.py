@@ -113,7 +113,7 @@ def _string(data: bytes, at: int, depth: int) -> int:
     try:
         data[start:end].decode()
     except UnicodeDecodeError as error:
-        raise BrokenValue("text that is no UTF-8", start + error.start) from None
+        raise BrokenValue("text that is not UTF-8", start + error.start) from None
     return end
 
 
@@ -215,6 +215,6 @@ def _blocks(item: Skip) -> Skip:
                 if at == before:
                     break  # items without bytes never take any
             if size is not None and at - start != size:
-                raise BrokenValue(f"a block said to be {size} bytes that has {at - start}", begin)
+                raise BrokenValue(f"a block with the length {size} that has {at - start}", begin)
 
     return skip

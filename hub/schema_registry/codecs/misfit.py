@@ -1,4 +1,5 @@
-"""[core] What encoders share: the error of a value that does not fit, its path, and the limits of the work."""
+"""[core] Shared parts of encoders: the error of a value that does not fit, its path, and the limits of the
+work."""
 
 from __future__ import annotations
 
@@ -51,8 +52,8 @@ class Misfit(Exception):
 
 
 def wrong(value: Any, wanted: str, hint: Hint = None) -> Misfit:
-    """Return the error of a value that is not of the type that the schema wants."""
-    return Misfit(f"is {shown(value)}, the schema wants {wanted}", hint)
+    """Return the error of a value that is not of the type that the schema requires."""
+    return Misfit(f"is {shown(value)}, the schema requires {wanted}", hint)
 
 
 def shown(value: Any) -> str:

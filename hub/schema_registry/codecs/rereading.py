@@ -163,7 +163,7 @@ def _otherwise(wrote: Any, read: Any, path: str) -> Iterator[str]:
         here = f"{path}{reads.name}"
         found = getattr(read, reads.name)
         if _is_map(field) != _is_map(reads):
-            yield f"{here}: {'is a map now' if _is_map(reads) else 'is no map any more'}"
+            yield f"{here}: {'is a map now' if _is_map(reads) else 'is no longer a map'}"
         elif field.is_repeated and reads.is_repeated:
             yield from _repeated(value, found, here, _is_map(field))
         elif reads.is_repeated:

@@ -65,7 +65,7 @@ _UNWRITABLE = (
 )
 
 Began = Callable[[str], None]
-"""Hears the name of each rule before it is executed."""
+"""Receives the name of each rule before it is executed."""
 
 
 def _nobody(_rule: str) -> None:
@@ -295,7 +295,7 @@ class _ProtobufValues:
 
     def body(self, value: Any, place: str) -> bytes:
         if not isinstance(value, Message):
-            raise Unfit(f"{place}: its rules made a {type(value).__name__} of it, which is no message")
+            raise Unfit(f"{place}: its rules made a {type(value).__name__} of it, which is not a message")
         try:
             return b"\x00" + value.SerializeToString()
         except EncodeError as error:  # proto2's required fields

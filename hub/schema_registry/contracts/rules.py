@@ -94,7 +94,7 @@ class ContractRule:
     def of(cls, said: Any) -> ContractRule:
         """Parse a rule from JSON. Raises RuleRefused for a malformed one."""
         if not isinstance(said, Mapping):
-            raise RuleRefused("a rule is no object", "", code=NOT_EXECUTABLE)
+            raise RuleRefused("a rule is not an object", "", code=NOT_EXECUTABLE)
         texts = {
             name: said.get(name)
             for name in ("name", "kind", "mode", "type", "expr", "onSuccess", "onFailure", "doc")
@@ -170,12 +170,12 @@ def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = N
     """
     part = part or ("migrationRules" if mode in _MIGRATIONS else "domainRules")
     if rule_set is not None and not isinstance(rule_set, Mapping):  # another registry may have written it
-        raise RuleRefused("the rule set is no object", part, code=NOT_EXECUTABLE)
+        raise RuleRefused("the rule set is not an object", part, code=NOT_EXECUTABLE)
     if not rule_set or rule_set.get("enableAt") not in (None, "ALL", "CLIENT"):
         return RulePlan(mode)
     said = rule_set.get(part) or ()
     if not isinstance(said, Sequence) or isinstance(said, str):
-        raise RuleRefused(f"{part} of the rule set is no list", part, code=NOT_EXECUTABLE)
+        raise RuleRefused(f"{part} of the rule set is not a list", part, code=NOT_EXECUTABLE)
     if len(said) > MOST_RULES:
         raise RuleRefused(
             f"{part} of the rule set has {len(said)} rules, {MOST_RULES} are executed", part, code=OVER_LIMIT

@@ -217,7 +217,8 @@ class RuleRunner:
                 return self._asked(what, key, source, arguments)
             if not child.is_ready:
                 raise HubFault(
-                    "the process that executes rules of schemas does not start", hint="its log says why"
+                    "the process that executes rules of schemas does not start",
+                    hint="the reason is in its log",
                 ) from None
             raise self._ended(key, rule) from None
         except (CallerError, BrokenValue):

@@ -28,7 +28,7 @@ def describe(schema_type: str, schema: Any, named: Mapping[str, Any] | None = No
     with ``own`` False. Raises InvalidSchema when the schema cannot be read.
     """
     if schema_type not in _READERS:
-        raise InvalidSchema(f'"{schema_type}" is no schema type', hint=f"known: {', '.join(_READERS)}")
+        raise InvalidSchema(f'"{schema_type}" is not a schema type', hint=f"known: {', '.join(_READERS)}")
     try:
         return _READERS[schema_type](schema, named or {})
     except RecursionError:

@@ -142,7 +142,7 @@ def _with_logical(kind: str, schema: Mapping[str, Any]) -> FieldShape:
 
 def _full(name: Any, space: Any) -> str:
     if not isinstance(name, str):
-        raise InvalidSchema("the schema is no valid Avro: a name is no text")
+        raise InvalidSchema("the schema is not valid Avro: a name is not text")
     return name if "." in name or not space else f"{space}.{name}"
 
 

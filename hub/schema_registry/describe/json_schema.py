@@ -47,7 +47,7 @@ def _values(schema: Any) -> Any:
     try:
         return orjson.loads(schema)
     except orjson.JSONDecodeError as error:
-        raise InvalidSchema(f"the schema is no JSON: {error}") from None
+        raise InvalidSchema(f"the schema is not JSON: {error}") from None
 
 
 class _JsonSchemaDescriber:

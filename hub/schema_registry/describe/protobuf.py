@@ -91,7 +91,7 @@ def _file(schema: Any) -> FileDescriptorProto:
     try:
         return FileDescriptorProto.FromString(schema)
     except DecodeError as error:
-        raise InvalidSchema(f"the schema is no valid Protobuf descriptor: {error}") from None
+        raise InvalidSchema(f"the schema is not a valid Protobuf descriptor: {error}") from None
 
 
 class _ProtobufDescriber:

@@ -71,4 +71,4 @@ def _carry_out(item: Item, registry: FolderWriter, got: dict[str, int]) -> None:
 
 def _left(subjects: Sequence[str]) -> str:
     more = f" and {len(subjects) - 10} more" if len(subjects) > 10 else ""
-    return f"not done: {', '.join(subjects[:10])}{more}; apply again once it is mended"
+    return f"not done: {', '.join(subjects[:10])}{more}; apply again when it is corrected"

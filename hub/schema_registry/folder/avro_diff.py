@@ -125,7 +125,7 @@ class AvroDiff:
         kept_before = [each for each in before if each in kept]
         if kept_before != [origin[each] for each in after if each in origin]:
             yield SchemaChange(
-                "field order", path, f"the fields of {called} stand in another order: {', '.join(after)}"
+                "field order", path, f"the order of the fields of {called} changes: {', '.join(after)}"
             )
 
 
@@ -178,7 +178,7 @@ def _symbols(
     if gone:
         yield SchemaChange("symbols removed", path, f"{called} lost symbols: {ticked(gone)}")
     if not come and not gone and before != after:
-        yield SchemaChange("symbol order", path, f"the symbols of {called} stand in another order")
+        yield SchemaChange("symbol order", path, f"the order of the symbols of {called} changes")
     yield from doc_changes(path, called, old.get("default"), new.get("default"), "default")
 
 

@@ -34,9 +34,9 @@ class ReaderProblems:
             ("Consumers with the old schema", "the new one", self.old_reads_new),
         ):
             if not reasons:
-                found.append(f"{who} can read what was written with {wrote}.")
+                found.append(f"{who} can read data written with {wrote}.")
                 continue
-            found.append(f"{who} can NOT read what was written with {wrote}:")
+            found.append(f"{who} can NOT read data written with {wrote}:")
             found += [f"  {each.field or each.path}: {each.what}; fix: {each.fix}" for each in reasons]
         return found
 

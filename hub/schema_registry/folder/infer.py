@@ -100,7 +100,7 @@ class PlaceSamples:
     def _scalar(self, value: Any) -> None:
         kind = _SCALARS.get(type(value))
         if kind is None:
-            raise CallerError(f"a sample has a value that is no JSON: {type(value).__name__}")
+            raise CallerError(f"a sample has a value that is not JSON: {type(value).__name__}")
         if kind == "long":
             self.least = min(self.least, value) if self.has_least else value
             self.most = max(self.most, value) if self.has_least else value
@@ -253,7 +253,7 @@ def infer(values: Iterable[Any], name: str = "Record", *, text_only: bool = Fals
         seen.take(value)
     if seen.count == seen.nulls:
         raise CallerError(
-            "there is no sample to infer a schema from", hint="name a file or topic with records"
+            "no sample was given to infer a schema from", hint="name a file or topic with records"
         )
     decided = _Decider(text_only)
     full = ".".join(_valid(each) for each in name.split(".") if each) or "Record"
@@ -394,7 +394,7 @@ class _Decider:
             remarks.append("has integers beyond 64 bits, which a double rounds")
         last = path.rpartition(".")[2].removesuffix("[]").removesuffix("{}")
         if last and not _NAME.fullmatch(last):
-            remarks.append(f'"{last}" is no name in Avro: it is called {_valid(last)}')
+            remarks.append(f'"{last}" is not a name in Avro: it becomes {_valid(last)}')
         return FieldReport(
             path,
             _kind_text(kind),
@@ -527,7 +527,7 @@ def _conformed(value: Any, kind: _Kind) -> Any:
     if isinstance(value, str) and kind.name in ("date", *_TIMES):
         moment = _moment(value)
         if moment is None:
-            raise ValueError(f"{value!r} is no {kind.name}")
+            raise ValueError(f"{value!r} is not a valid {kind.name}")
         return moment.date() if kind.name == "date" else moment
     if isinstance(value, str) and kind.name in ("long", "double"):
         return int(value) if kind.name == "long" else float(value)

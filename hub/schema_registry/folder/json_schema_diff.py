@@ -108,7 +108,7 @@ class JsonSchemaDiff:
             yield SchemaChange(
                 "enum",
                 path,
-                f"{called} may only be {allowed}" if allowed else f"{called} is no enum any more",
+                f"{called} may only be {allowed}" if allowed else f"{called} is no longer an enum",
             )
         elif "enum" in new:
             was, now = ({json_key(each): each for each in side["enum"]} for side in (old, new))
@@ -117,7 +117,7 @@ class JsonSchemaDiff:
             if come:
                 yield SchemaChange("values added", path, f"{called} may also be {ticked(come)}")
             if gone:
-                yield SchemaChange("values removed", path, f"{called} may not be {ticked(gone)} any more")
+                yield SchemaChange("values removed", path, f"{called} may no longer be {ticked(gone)}")
 
     def _properties(self, path: str, old: Any, new: Any) -> Iterator[SchemaChange]:
         before, after = (each.get("properties") or {} for each in (old, new))

@@ -112,7 +112,7 @@ def _not_misplaced(root: Path, path: PurePosixPath) -> None:
         where=str(root / path),
         hint=f"rename it to {SETTINGS_FILE}"
         if below == "."
-        else f'move what it says into "{root / SETTINGS_FILE}", with paths from there ({below}/…)',
+        else f'move its content into "{root / SETTINGS_FILE}", with paths from there ({below}/…)',
         code="HUB-1106",
     )
 
@@ -191,9 +191,9 @@ def _syntax(text: str) -> FileProblem | None:
         return FileProblem("nested too deep", "is a bracket wrong?")
     except json.JSONDecodeError as error:
         fix = "look at the line above as well: a missing comma, quote or bracket"
-        return FileProblem(f"no JSON: {error.msg}", fix, error.lineno, error.colno)
+        return FileProblem(f"not JSON: {error.msg}", fix, error.lineno, error.colno)
     except ValueError as error:  # a number with more digits than Python reads
-        return FileProblem(f"no JSON: {error}", "write a number that programs can read")
+        return FileProblem(f"not JSON: {error}", "write a number that programs can read")
     return None
 
 
@@ -215,8 +215,8 @@ def _torn(own: FileSettings, also: DeclaredSchema) -> FileProblem | None:
     if None in (own.compatibility, also.compatibility) or own.compatibility == also.compatibility:
         return None
     return FileProblem(
-        f"{SETTINGS_FILE} says compatibility {own.compatibility}, topics.yaml says {also.compatibility}"
-        f" of {also.subject}",
+        f"{SETTINGS_FILE} declares compatibility {own.compatibility}, topics.yaml declares "
+        f"{also.compatibility} for {also.subject}",
         "say it in one of them",
     )
 

@@ -283,7 +283,7 @@ class _Planner:
                 what = (
                     f"it refers to `{wanted.name}` of the subject `{wanted.subject}`, which is refused itself"
                 )
-                return Incompatibility("REFERENCE_REFUSED", "/", what, f"first mend {wanted.subject}", "")
+                return Incompatibility("REFERENCE_REFUSED", "/", what, f"first correct {wanted.subject}", "")
             return Reference(wanted.name, wanted.subject, target.version)
         live = self.state.subject(wanted.subject).live
         if not live:
@@ -360,7 +360,7 @@ def _beside(
         found.append(SchemaChange("references", "", f"it refers to {moved}"))
     if not _says_metadata(latest, file, subject):
         found.append(SchemaChange("metadata", "", "its metadata (owner, tags, properties) is another"))
-    return tuple(found) or (SchemaChange("spelling", "", "it says the same in other words"),)
+    return tuple(found) or (SchemaChange("spelling", "", "it has the same meaning with another text"),)
 
 
 def _says_metadata(version: SubjectVersion, file: SchemaFile, subject: SubjectState) -> bool:
@@ -386,4 +386,4 @@ def _fix_of(message: str) -> str:
             "define it in the file, put a file that defines it into the folder, or name it under "
             f"references in {SETTINGS_FILE}"
         )
-    return "mend the schema"
+    return "correct the schema"

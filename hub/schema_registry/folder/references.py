@@ -162,5 +162,5 @@ def ordered(files: Sequence[SchemaFile]) -> list[SchemaFile]:
             circle: list[int] = error.args[1]
             said = " -> ".join(found[each].subject for each in reversed(circle))
             for each in circle:
-                problem = FileProblem(f"references go in a circle: {said}", "take one of the references out")
+                problem = FileProblem(f"references form a cycle: {said}", "take one of the references out")
                 found[each] = replace(found[each], problem=problem)

@@ -79,13 +79,17 @@ def _loaded(text: str, where: str, lines_before: int) -> Any:
         value = json.loads(text, parse_constant=_refused)
     except json.JSONDecodeError as error:
         hint = (
-            "one JSON value a line is jsonl: --format jsonl" if error.msg == "Extra data" else "mend the file"
+            "one JSON value a line is jsonl: --format jsonl"
+            if error.msg == "Extra data"
+            else "correct the file"
         )
-        raise _wrong(where, f"no JSON: {error.msg}", hint, lines_before + error.lineno, error.colno) from None
+        raise _wrong(
+            where, f"not JSON: {error.msg}", hint, lines_before + error.lineno, error.colno
+        ) from None
     except RecursionError:
         raise _wrong(where, "nested too deep", "is a bracket wrong?", lines_before + 1) from None
     except ValueError as error:
-        raise _wrong(where, f"no JSON: {error}", "mend the file", lines_before + 1) from None
+        raise _wrong(where, f"not JSON: {error}", "correct the file", lines_before + 1) from None
     if _deeper_than(value, MOST_DEPTH):
         raise _wrong(where, f"nested deeper than {MOST_DEPTH}", "is it data?", lines_before + 1)
     if "\\ud" in text.lower():  # may be a surrogate from a truncated text, which UTF-8 does not allow
@@ -94,7 +98,7 @@ def _loaded(text: str, where: str, lines_before: int) -> Any:
 
 
 def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _deeper_than(value: Any, most: int) -> bool:
@@ -122,7 +126,7 @@ def _csv(text: str, where: str) -> Iterator[Any]:
             raise _wrong(where, f"{len(names)} columns, {MOST_COLUMNS} are allowed", "is it CSV?")
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise _wrong(where, f'the column "{twice}" stands twice', "rename one of the two")
+            raise _wrong(where, f'the column "{twice}" occurs twice', "rename one of the two")
         for row in reader:
             if len(row) > len(names):
                 what = f"{len(row)} values, but {len(names)} names in the first line"
@@ -209,7 +213,7 @@ def _xml(content: bytes, where: str) -> Iterator[Any]:
         ) from None
     except expat.ExpatError as error:
         said = expat.errors.messages[error.code] if error.code in expat.errors.messages else str(error)
-        raise _wrong(where, f"no XML: {said}", "mend the file", error.lineno, error.offset + 1) from None
+        raise _wrong(where, f"no XML: {said}", "correct the file", error.lineno, error.offset + 1) from None
     if (
         children
         and len({name for name, _ in children}) == 1

@@ -1,4 +1,4 @@
-"""[edge] What all routes answer with: the node, cached bytes, and only what the caller may see."""
+"""[edge] Shared parts of all routes: the node, cached bytes, and the caller's visibility."""
 
 from __future__ import annotations
 

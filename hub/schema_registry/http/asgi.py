@@ -74,7 +74,7 @@ class HttpCall:
         try:
             return int(text)
         except ValueError:
-            raise RequestRefused(422, 422, f"{name}: '{text[:80]}' is no number") from None
+            raise RequestRefused(422, 422, f"{name}: '{text[:80]}' is not a number") from None
 
     def page(self, items: list[Any]) -> list[Any]:
         """Return the page of a list selected by ``offset`` and ``limit``; a limit of 0 or less means no
@@ -88,9 +88,9 @@ class HttpCall:
         try:
             found = orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
-            raise RequestRefused(400, 400, f"the request's body is no JSON in UTF-8: {error}") from None
+            raise RequestRefused(400, 400, f"the request's body is not JSON in UTF-8: {error}") from None
         if not isinstance(found, dict):
-            raise RequestRefused(400, 400, "the request's body is no JSON object")
+            raise RequestRefused(400, 400, "the request's body is not a JSON object")
         return found
 
 

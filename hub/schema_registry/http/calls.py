@@ -1,4 +1,4 @@
-"""[core] What a request names: caller, context, subjects, ids."""
+"""[core] Values that a request names: caller, context, subjects, ids."""
 
 from __future__ import annotations
 

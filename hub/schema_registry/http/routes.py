@@ -215,7 +215,7 @@ class Api:
             return
         rule = RULES.get(pattern, {}).get(call.method)
         if rule is None:
-            raise Forbidden("this path is granted to nobody")
+            raise Forbidden("nobody has access to this path")
         action, on = rule
         if on is On.subject:
             # Check both names: an alias requires a grant itself, and does not bypass its subject's grants.

@@ -33,7 +33,7 @@ def check_rule_set(rules: Any) -> None:
     It must be an object of lists of rules with unique names; Java's client fails on a field of another type.
     """
     if not isinstance(rules, dict):
-        raise InvalidRules("the rule set is no object")
+        raise InvalidRules("the rule set is not an object")
     if not is_writable(rules):
         raise InvalidRules("the rule set is nested too deep")
     for part in LISTS:
@@ -41,7 +41,7 @@ def check_rule_set(rules: Any) -> None:
         if each_rule is None:
             continue
         if not isinstance(each_rule, list) or not all(isinstance(each, dict) for each in each_rule):
-            raise InvalidRules(f"{part} is no list of rules")
+            raise InvalidRules(f"{part} is not a list of rules")
         seen: set[str] = set()
         for each in each_rule:
             name = each.get("name")
@@ -67,13 +67,13 @@ def check_metadata(metadata: Any) -> None:
         raise InvalidMetadata("metadata: nested too deep")
     properties = metadata.get("properties")
     if properties is not None and not _texts_by_name(properties):
-        raise InvalidMetadata("metadata: properties are no texts by name")
+        raise InvalidMetadata("metadata: properties are not texts by name")
     tags = metadata.get("tags")
     if tags is not None and not (isinstance(tags, dict) and all(map(_texts, tags.values()))):
-        raise InvalidMetadata("metadata: tags are no lists of texts by path")
+        raise InvalidMetadata("metadata: tags are not lists of texts by path")
     sensitive = metadata.get("sensitive")
     if sensitive is not None and not _texts(sensitive):
-        raise InvalidMetadata("metadata: sensitive is no list of names")
+        raise InvalidMetadata("metadata: sensitive is not a list of names")
 
 
 def is_writable(value: Any) -> bool:

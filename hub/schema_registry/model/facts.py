@@ -263,13 +263,13 @@ def _read_schema(subject: str, version: int, value: dict[str, Any] | None, writt
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name} is no text")
+        raise TypeError(f"{name} is not text")
     return value
 
 
 def _number(value: Any, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= HIGHEST_ID:
-        raise ValueError(f"{name} is no number from 0 to {HIGHEST_ID}")
+        raise ValueError(f"{name} is not a number from 0 to {HIGHEST_ID}")
     return value
 
 
@@ -282,7 +282,7 @@ def _object(value: Any, name: str) -> Mapping[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise TypeError(f"{name} is no object")
+        raise TypeError(f"{name} is not an object")
     if not is_writable(value):
         raise ValueError(f"{name} is nested too deep")
     return {key: each for key, each in value.items() if each is not None}

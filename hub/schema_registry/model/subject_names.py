@@ -17,7 +17,7 @@ _RESERVED = ("__GLOBAL", "__EMPTY")
 
 
 class InvalidSubject(CallerError):
-    """Not a valid name of a subject."""
+    """An invalid name of a subject."""
 
     code = "HUB-1211"
 

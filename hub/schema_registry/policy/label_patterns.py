@@ -45,7 +45,7 @@ def checked(pattern: str) -> str:
     if len(pattern) > _LONGEST:
         raise ValueError(f'pattern "{pattern[:60]}…" has {len(pattern)} characters, Kafka allows {_LONGEST}')
     if labels_of(pattern).count("**") > 1:
-        raise ValueError(f'pattern "{pattern}": "**" may stand once')
+        raise ValueError(f'pattern "{pattern}": "**" may occur once')
     return pattern
 
 

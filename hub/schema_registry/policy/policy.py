@@ -270,8 +270,8 @@ def _node(name: str, model: NodeModel, where: Mapping[tuple[str, ...], str]) -> 
     for rule in overrides:
         if rule not in said and not isinstance(model.override, OverrideAll):
             raise ConfigError(
-                f'"{name}" has an override of {rule}, and says nothing of {rule} itself',
-                hint=f"an override tells what nodes below may do to this node's own say: say {rule} here as well",
+                f'"{name}" has an override of {rule}, and does not declare {rule} itself',
+                hint=f"an override defines how nodes below may change this node's value: declare {rule} here as well",
                 where=where.get(("policies", name, "override", rule)),
                 code="HUB-1104",
             )
@@ -325,12 +325,14 @@ def _refusal(node: PolicyNode, ancestor: PolicyNode, key: str, rule: str, closed
     at = ancestor.place(key)
     by = f'"{ancestor.name}"' + (f" ({at})" if at else "")
     if closed:
-        what = f'"{node.name}" says {key}: {said}, and {by} lets nobody below say {rule}'
+        what = f'"{node.name}" declares {key}: {said}, and {by} allows no declaration of {rule} below it'
         hint = f'remove it, or let "{ancestor.name}" say override: {{{rule}: stricter}}'
     else:
         assert floor is not None
         strict = text_of(key, joined(key, floor, node.says[key]))
-        what = f'"{node.name}" says {key}: {said}, which is not as strict as {text_of(key, floor)} of {by}'
+        what = (
+            f'"{node.name}" declares {key}: {said}, which is not as strict as {text_of(key, floor)} of {by}'
+        )
         hint = f'say {strict}, or stricter; or let "{ancestor.name}" say override: {{{rule}: any}}'
     return ConfigError(what, hint=hint, where=node.place(key), code="HUB-1104")
 
@@ -346,7 +348,7 @@ def _folded(nodes: Sequence[PolicyNode]) -> dict[str, PolicySetting]:
                 settings[key] = _apply_setting(settings.get(key), node, key, value)
             elif key in settings:
                 held = settings[key]
-                note = PolicyStep(node.name, value, held.value, f'not heard: "{by}" says none')
+                note = PolicyStep(node.name, value, held.value, f'ignored: "{by}" declares none')
                 settings[key] = replace(held, steps=(*held.steps, note))
         for key in node.says:
             if node.lets(key) == "none":

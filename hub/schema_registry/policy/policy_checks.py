@@ -73,7 +73,7 @@ def violations(
         elif rule in _ABOUT_THE_SCHEMA:
             broken = _ABOUT_THE_SCHEMA[rule](value, rest, view, context)
         else:
-            continue  # the registry checks the level; a severity is no rule
+            continue  # the registry checks the level; a severity is not a rule
         found += [PolicyViolation(key, set_by, *each, severity) for each in broken]
     return found
 
@@ -105,7 +105,7 @@ def _freeze(value: bool, subject: str, schema_type: str, context: CheckContext) 
         yield (
             "",
             f'subject "{subject}" is frozen: no new versions',
-            "go on with the latest version, or lift the freeze",
+            "continue with the latest version, or remove the freeze",
         )
 
 
@@ -131,7 +131,7 @@ def _fields(value: frozenset[str], path: str, view: SchemaView, context: CheckCo
     if not view.roots:
         yield (
             path,
-            f'the schema is no record, so field "{path}" is missing',
+            f'the schema is not a record, so field "{path}" is missing',
             "make it a record with the field",
         )
     for root in view.roots:
@@ -151,7 +151,7 @@ def _fields(value: frozenset[str], path: str, view: SchemaView, context: CheckCo
 _REQUIRED = {
     "AVRO": 'take "null" out of its union',
     "JSON": 'name it in "required", and take "null" out of its types',
-    "PROTOBUF": "take the word `optional` away (in proto2: say `required`), and out of its oneof",
+    "PROTOBUF": "remove the word `optional` (in proto2: write `required`), and move it out of its oneof",
 }
 _AVRO = {
     "timestamp": '{"type": "long", "logicalType": "timestamp-millis"}',
@@ -206,7 +206,7 @@ def _naming(value: frozenset[str], kind: str, view: SchemaView, context: CheckCo
 
 
 def _pattern_text(pattern: str) -> str:
-    return pattern if pattern in _SPELLINGS else f"as the regex {pattern} says"
+    return pattern if pattern in _SPELLINGS else f"so that the regex {pattern} matches"
 
 
 def _names_of(kind: str) -> Callable[[SchemaView], Iterator[tuple[str, str, str]]]:

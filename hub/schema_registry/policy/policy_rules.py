@@ -128,7 +128,7 @@ RULES: Mapping[str, PolicyRule] = {
         PolicyRule("doc", _later_in("optional", "record", "every_field"), "optional"),
         PolicyRule("pii", _all, frozenset(), _listed("and", "optional")),
         PolicyRule("freeze", lambda one, other: one or other, False, lambda value: str(value).lower()),
-        PolicyRule("registrars", _registrars, ANYONE, _listed("or", "nobody is named by all")),
+        PolicyRule("registrars", _registrars, ANYONE, _listed("or", "no registrar is common to all")),
         PolicyRule(
             "max_fields", min, UNLIMITED, lambda value: "unlimited" if value == UNLIMITED else str(value)
         ),
@@ -170,7 +170,7 @@ def regex(pattern: str) -> str:
         matcher(pattern, anywhere=True)
     except SchemaError as error:
         said = " ".join(str(error).partition("error:")[2].split()) or str(error).splitlines()[-1].strip()
-        raise ValueError(f'"{pattern}" is no regex that may be used here: {said}') from None
+        raise ValueError(f'"{pattern}" is not a regex that may be used here: {said}') from None
     return pattern
 
 

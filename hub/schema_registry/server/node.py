@@ -300,7 +300,7 @@ class RegistryNode:
         if not self._writing.acquire(timeout=self.timeout_s):
             raise PeerError(
                 "the registry's earlier writes have not ended",
-                hint="is Kafka well? hub doctor tells; try again",
+                hint="check Kafka with hub doctor; try again",
                 code="HUB-3035",
             )
         try:
@@ -376,7 +376,7 @@ class RegistryNode:
             self._writer = None
             raise HubFault(
                 f'topic "{SCHEMAS_TOPIC}" ends at {end}, and was read up to {self.position}: it is another one now',
-                hint="was it deleted, or restored from a copy? Start the registry anew to go on with it as it is",
+                hint="check whether it was deleted or restored from a backup; restart the registry to continue with its current content",
             )
 
     def _take_in(self, records: Sequence[NewRecord], after: int) -> None:
@@ -414,7 +414,7 @@ class RegistryNode:
         if not self._ready.wait(self.timeout_s):
             raise PeerError(
                 "the registry has not read its log yet",
-                hint="is Kafka well? hub doctor tells",
+                hint="check Kafka with hub doctor",
                 code="HUB-3034",
             )
 
@@ -443,7 +443,7 @@ class RegistryNode:
             elif remaining <= 0 or self._stop.is_set():
                 raise PeerError(
                     f"the registry's log is read up to {self.position} of {position}",
-                    hint="is Kafka well? hub doctor tells",
+                    hint="check Kafka with hub doctor",
                     code="HUB-3031",
                 )
             else:
@@ -512,7 +512,7 @@ class RegistryNode:
                 for conflict in self.registry.conflicts[conflicts:]:
                     log.error("%s offset %d: %s", SCHEMAS_TOPIC, record.offset, conflict)
                 for each in self.registry.unreadable[unreadable:]:
-                    log.warning("%s offset %d is no fact: %s", SCHEMAS_TOPIC, record.offset, each.reason)
+                    log.warning("%s offset %d is not a fact: %s", SCHEMAS_TOPIC, record.offset, each.reason)
             self.position = max(self.position, reached)
             self._changed.notify_all()
 

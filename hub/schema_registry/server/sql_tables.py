@@ -213,7 +213,7 @@ def _folded(cluster: Log, timeout_s: float, progress: Progress) -> tuple[Registr
     description = cluster.topics().get(SCHEMAS_TOPIC)
     if description is None:
         raise NotFound(
-            f'topic "{SCHEMAS_TOPIC}" does not exist: there is no registry to make tables of',
+            f'topic "{SCHEMAS_TOPIC}" does not exist: without a registry there are no tables to make',
             hint="the first start of a registry makes it: hub up",
         )
     begin = cluster.beginning_offsets([SCHEMAS_TOPIC]).get(_LOG)
@@ -242,7 +242,7 @@ def _read(
         elif time.monotonic() > deadline:
             raise PeerError(
                 f'topic "{SCHEMAS_TOPIC}" is read up to {position} of {end}, and nothing more comes',
-                hint="is Kafka well? hub doctor tells; the tables are as they were",
+                hint="check Kafka with hub doctor; the tables are unchanged",
                 code="HUB-3031",
             )
 

@@ -160,7 +160,9 @@ def origin(key: str, found: ConfigValue, spec: TopicSpec | None) -> str:
     if spec is None or wanted is None:
         return "set by hand"
     by = spec.set_by[f"config.{key}"]
-    return f"tree: {by}" if same_setting(wanted, found.value) else f"set by hand (tree: {by} says {wanted})"
+    return (
+        f"tree: {by}" if same_setting(wanted, found.value) else f"set manually (tree: {by} declares {wanted})"
+    )
 
 
 def _partition(

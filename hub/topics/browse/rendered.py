@@ -131,7 +131,7 @@ def _framed(data: bytes, reading_of: Callable[[int], ReadySchema | None], most: 
         return _json(reading.decode(data, 5), len(data), most, reading.schema)
     except _UNREADABLE as error:
         said = getattr(error, "message", None) or str(error) or type(error).__name__
-        return _hex(data, most, reading.schema, f"its schema does not read it: {said[:300]}")
+        return _hex(data, most, reading.schema, f"its schema cannot read it: {said[:300]}")
 
 
 def _plain(data: bytes, most: int) -> RenderedBytes:

@@ -59,7 +59,7 @@ def create_router(
 
     @router.get("/topics")
     def topics() -> Response:
-        """Every topic: partitions, replicas, end offsets added up, and what the tree says of it."""
+        """List every topic: partitions, replicas, sum of end offsets, and its declarations in the tree."""
         found = {name: topic for name, topic in cluster.topics().items() if sees_topic(name)}
         said, trouble = specs()
         ends: dict[str, int] = dict.fromkeys(found, 0)

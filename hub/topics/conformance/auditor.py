@@ -270,7 +270,7 @@ class ConformanceChecker:
                 self._dirty.add(place)
                 if before:
                     log.error(
-                        "%s partition %d: offsets from %d are gone, the audit goes on at %d",
+                        "%s partition %d: offsets from %d are gone, the conformance check continues at %d",
                         *(*place, before, tally.position),
                     )
         assert self._reader is not None
@@ -323,7 +323,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
             )
             backoff.reset()
             if tree.error is not said and tree.error is not None:
-                log.error("the tree of topics cannot be read, the audit goes on as before: %s", tree.error)
+                log.error(
+                    "the tree of topics cannot be read, the previous one stays in force: %s", tree.error
+                )
             said = tree.error
         except HubError as error:
             log.warning("the audit waits: %s", error)
@@ -332,6 +334,6 @@ def run(settings: Settings, stop: threading.Event) -> None:
     try:
         auditor.flush()
     except HubError as error:
-        log.warning("the last tallies were not written, their records are judged again: %s", error.message)
+        log.warning("the last counts were not written, their records are checked again: %s", error.message)
     auditor.close()
     registry.close()

@@ -18,9 +18,7 @@ def create_router(results: ConformanceResults) -> APIRouter:
 
     @router.get("/audit")
     def audit(topic: str | None = None) -> Response:
-        """One row a topic: what was judged, what violates its schema by reason and by producer, what was
-        copied.
-        """
+        """Return one row per topic: checked records, violations by reason and producer, quarantined records."""
         rows = [row for row in results.rows() if sees_topic(row["topic"])]
         if topic is None:
             return _json({"topics": rows})

@@ -82,7 +82,7 @@ def judge(
         if len(value) >= 5:
             said = f"the first byte is {value[0]}, not 0"
         else:
-            said = f"{len(value)} bytes are no magic byte and schema id"
+            said = f"{len(value)} bytes are not a magic byte and schema id"
         return ConformanceViolation("framing", said)
     schema_id = int.from_bytes(value[1:5], "big")
     known = schema_of(schema_id)
@@ -258,7 +258,7 @@ def tally_of(record: Record) -> Tally:
     except (ValueError, KeyError, TypeError) as error:
         raise HubFault(
             f'topic "{AUDIT_TOPIC}" partition {record.partition} offset {record.offset}: no tally ({error})',
-            hint=f"delete the topic {AUDIT_TOPIC}: every audited topic is judged again from its start",
+            hint=f"delete the topic {AUDIT_TOPIC}: every checked topic is checked again from its start",
         ) from None
 
 
@@ -307,10 +307,12 @@ def counters(tallies: Iterable[Tally]) -> list[tuple[str, str, Mapping[str, str]
 
     for each in tallies:
         topic = each.topic
-        add("hub_audit_records", "Records that were judged", each.checked, topic=topic)
+        add("hub_audit_records", "Records that were checked", each.checked, topic=topic)
         add("hub_audit_quarantined", "Violations copied to quarantine", each.quarantined, topic=topic)
         add("hub_audit_uncopied", "Violations too large for quarantine", each.uncopied, topic=topic)
-        add("hub_audit_missed", "Offsets that were gone before they were judged", each.missed, topic=topic)
+        add(
+            "hub_audit_missed", "Offsets that were deleted before they were checked", each.missed, topic=topic
+        )
         for (reason, producer), count in each.violations.items():
             add(
                 "hub_audit_violations",

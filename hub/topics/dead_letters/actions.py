@@ -56,7 +56,7 @@ def dismiss(
     Conflict if it was replayed.
     """
     if found.state == "replayed":
-        raise Conflict(f"dead letter {found.letter.at} was replayed already", code="HUB-1918")
+        raise Conflict(f"dead-letter record {found.letter.at} was replayed already", code="HUB-1918")
     entry = found.entry
     if entry is None:
         return DeadLetterAction(found.letter.at, topic_id, "dismissed", by, at_ms, why)
@@ -66,7 +66,9 @@ def dismiss(
 def reopen(found: TrackedDeadLetter, by: str, at_ms: int) -> DeadLetterAction:
     """Build the action that undoes a dismissal. Raises Conflict if the record is not dismissed."""
     if found.state != "dismissed" or found.entry is None:
-        raise Conflict(f"dead letter {found.letter.at} is {found.state}, not dismissed", code="HUB-1918")
+        raise Conflict(
+            f"dead-letter record {found.letter.at} is {found.state}, not dismissed", code="HUB-1918"
+        )
     state: State = "repaired" if found.entry.has_value else "open"
     return replace(found.entry, state=state, by=by, at_ms=at_ms, why=None)
 
@@ -116,9 +118,8 @@ def _replayed_event(
         raise no_origin(letter)
     if letter.reason == TOO_LARGE and not found.is_repaired:
         raise CallerError(
-            f"dead letter {letter.at} has no value to replay: nobody unpacked its event",
-            hint="publish the event yourself in smaller records, and dismiss the dead letter; or raise largest_batch_mb and "
-            "largest_record_mb in hub.yaml, and build the view anew",
+            f"dead-letter record {letter.at} has no value to replay: its event was not unpacked",
+            hint="publish the event yourself in smaller records, and dismiss the dead-letter record; or raise largest_batch_mb and largest_record_mb in hub.yaml, and rebuild the view",
         )
     headers = [each for each in letter.headers if not each[0].startswith("hub.replay.")]
     headers += [(REPLAY_OF, str(letter.first).encode()), (REPLAY_LETTER, str(letter.at).encode())]
@@ -132,7 +133,7 @@ def _replayed_event(
 
 def no_origin(letter: DeadLetter) -> CallerError:
     return CallerError(
-        f"dead letter {letter.at} does not say where it is from",
+        f"dead-letter record {letter.at} does not name its origin",
         hint="publish its event yourself, and dismiss it",
     )
 
@@ -153,8 +154,8 @@ def _check_open(found: TrackedDeadLetter, doing: str) -> None:
     if found.state in ("replayed", "dismissed"):
         at = found.letter.at
         raise Conflict(
-            f"dead letter {at} is {found.state} already, it cannot be {doing}",
-            hint="hub dlq show tells by whom and when"
+            f"dead-letter record {at} is {found.state} already, it cannot be {doing}",
+            hint="hub dlq show lists by whom and when"
             + (f"; hub dlq dismiss --undo {at.named}" if found.state == "dismissed" else ""),
             code="HUB-1918",
         )
@@ -172,15 +173,15 @@ def check_replayable(
     letter = found.letter
     if letter.kind == "late":
         raise CallerError(
-            f"{letter.at} is a late event: in its topic it is there already, and for the view it would be late again",
-            hint=f"hub view replay-late {letter.by} says the way out",
+            f"{letter.at} is a late event: it is still in its topic, and would be late again for the view",
+            hint=f"hub view replay-late {letter.by} shows a solution",
             code="HUB-1331",
         )
     if letter.kind != "view" or letter.everywhere or found.is_repaired:
         return
     if not as_is:
         raise CallerError(
-            f'dead letter {letter.at} would be dead again for view "{letter.by}": {letter.detail}',
+            f'dead-letter record {letter.at} would be rejected again by view "{letter.by}": {letter.detail}',
             hint="repair it first; a view that was changed has read it again from its topic, while it is there: "
             "dismiss it then",
             code="HUB-1331",
@@ -189,7 +190,7 @@ def check_replayable(
     # After the topic was recreated, another event may be at this position.
     if there is not None and letter.of is not None and (there.key, there.value) == (letter.key, letter.value):
         raise CallerError(
-            f'dead letter {letter.at}: its event is in topic "{letter.of.topic}" still, where view "{letter.by}", '
+            f'dead-letter record {letter.at}: its event is in topic "{letter.of.topic}" still, where view "{letter.by}", '
             "when its file was changed, has read it again: a replay would count it twice",
             hint="dismiss it; --as-is is for events that retention has taken since",
             code="HUB-1331",

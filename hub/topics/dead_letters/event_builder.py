@@ -87,8 +87,8 @@ class EventBuilder:
         topic = self.topics.get(letter.of.topic)
         if topic is None or letter.of.partition >= topic.partitions:
             raise NotFound(
-                f"dead letter {letter.at}: {letter.of.topic} partition {letter.of.partition} does not exist any more",
-                hint="create the topic again (hub topic apply), or dismiss the letter",
+                f"dead-letter record {letter.at}: {letter.of.topic} partition {letter.of.partition} no longer exists",
+                hint="create the topic again (hub topic apply), or dismiss the dead-letter record",
             )
         return letter.of.topic
 
@@ -108,11 +108,11 @@ class EventBuilder:
                 return key, dumped(value)  # the topic has no value schema
             return key, self._encoded(topic, how.schema_id or decoded.schema_id, value)
         except RuleRefused as error:
-            raise error.of(f"dead letter {letter.at}") from None
+            raise error.of(f"dead-letter record {letter.at}") from None
         except CallerError as error:
             raise CallerError(
-                f"dead letter {letter.at}: {error.message}",
-                hint=error.hint or f"hub dlq show {letter.at.named} has what could be read of it",
+                f"dead-letter record {letter.at}: {error.message}",
+                hint=error.hint or f"hub dlq show {letter.at.named} shows its readable part",
                 code=error.code,
             ) from None
 
@@ -125,7 +125,7 @@ class EventBuilder:
             violation = judge(event, self.schemas.of(f"{topic}-value"))
             if violation is not None:
                 raise CallerError(
-                    f'dead letter {letter.at}: its event is not what topic "{topic}" promises: {violation.reason}: '
+                    f'dead-letter record {letter.at}: its event does not conform to topic "{topic}": {violation.reason}: '
                     f"{violation.detail}",
                     hint=f"repair it: hub dlq repair {letter.at.named} --set FIELD=VALUE",
                     code="HUB-1330",
@@ -137,7 +137,7 @@ class EventBuilder:
         size = size_of(NewRecord(topic, key, value, letter.headers)) + _REPLAY_HEADER_BYTES
         if size > largest:
             raise CallerError(
-                f'dead letter {letter.at}: its event takes {size} bytes, topic "{topic}" takes {largest}',
+                f'dead-letter record {letter.at}: its event takes {size} bytes, topic "{topic}" accepts {largest}',
                 hint="raise max.message.bytes of the topic, or make the event smaller",
                 code="HUB-1330",
             )
@@ -180,7 +180,7 @@ class EventBuilder:
         in_event = at_path(decoded.value, declared) if isinstance(decoded.value, Mapping) else None
         if str(in_event) != text_of(key):
             raise CallerError(
-                f'dead letter {letter.at}: the tree says that "{declared}" is the key of topic "{topic}"; it is '
+                f'dead-letter record {letter.at}: the tree declares "{declared}" as the key of topic "{topic}"; it is '
                 f"{in_event!r} in the event, and the record's key is {text_of(key)!r}",
                 hint=f"--set {declared}=…, or --key …: an event with another key belongs to another partition, publish it",
                 code="HUB-1330",
@@ -197,6 +197,6 @@ class EventBuilder:
 def _reframed(found: TrackedDeadLetter, schema_id: int) -> bytes:
     """Return the same body with another schema id."""
     if found.value is None:
-        raise CallerError(f"dead letter {found.letter.at} has no value that a schema could describe")
+        raise CallerError(f"dead-letter record {found.letter.at} has no value that a schema could describe")
     framed = len(found.value) >= 5 and found.value[0] == 0
     return frame(schema_id, found.value[5:] if framed else found.value)

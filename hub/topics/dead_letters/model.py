@@ -64,7 +64,7 @@ class RecordPlace(NamedTuple):
         topic, _, rest = text.rpartition(":")
         topic, _, partition = topic.rpartition(":")
         if not topic or not COUNT.fullmatch(partition) or not COUNT.fullmatch(rest):
-            raise CallerError(f'"{text[:120]}" is no place', hint="topic:partition:offset")
+            raise CallerError(f'"{text[:120]}" is not a place', hint="topic:partition:offset")
         return cls(topic, int(partition), int(rest))
 
     @property

@@ -86,7 +86,7 @@ class DeadLetters:
         if not named:
             guess = nearest(topic, filter(sees_topic, there))
             raise NotFound(
-                f'topic "{topic}" has no dead letters',
+                f'topic "{topic}" has no dead-letter records',
                 hint=f'did you mean "{guess}"?' if guess else "hub dlq ls lists the topics that have",
             )
         return named
@@ -293,9 +293,9 @@ class DeadLetters:
         found = self.letters(names) if names else FoundDeadLetters()
         if not found.complete:
             raise Conflict(
-                f"there are more than {reads.MOST_DEAD_LETTERS} dead letters, or their keys and headers have more than "
+                f"there are more than {reads.MOST_DEAD_LETTERS} dead-letter records, or their keys and headers have more than "
                 f"{reads.MOST_BYTES >> 20} MB, or they are not read in {reads.READ_S:.0f} s: "
-                "those of one event cannot be told together",
+                "those of one event cannot be combined",
                 hint=f"closed ones too are read: let old ones go, by retention.ms of {' and '.join(names)}",
             )
         wanted = {each.letter.event for each in tracked.values()}
@@ -350,8 +350,8 @@ def _append(writer: Writer, steps: Iterable[Sequence[NewRecord]]) -> None:
 
 def _check_count(places: Sequence[RecordPlace]) -> None:
     if not places:
-        raise CallerError("no dead letter is named", hint="hub dlq ls -l TOPIC lists their offsets")
+        raise CallerError("no dead-letter record is named", hint="hub dlq ls -l TOPIC lists their offsets")
     if len(places) > MOST_AT_ONCE:
         raise CallerError(
-            f"{len(places)} dead letters, {MOST_AT_ONCE} at once are allowed", hint="name fewer"
+            f"{len(places)} dead-letter records, {MOST_AT_ONCE} at once are allowed", hint="name fewer"
         )

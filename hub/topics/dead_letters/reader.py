@@ -79,7 +79,8 @@ class DeadLetterReader:
         for place in places:
             if place.topic not in there:
                 raise NotFound(
-                    f'topic "{place.topic}" has no dead letters', hint="hub dlq ls lists the topics that have"
+                    f'topic "{place.topic}" has no dead-letter records',
+                    hint="hub dlq ls lists the topics that have",
                 )
         actions = self.actions() if actions is None else actions
         wanted = set(places)
@@ -92,7 +93,8 @@ class DeadLetterReader:
             record = records.get(place)
             if record is None:
                 raise NotFound(
-                    f"dead letter {place} does not exist", hint=f"hub dlq ls {place.topic} tells which do"
+                    f"dead-letter record {place} does not exist",
+                    hint=f"hub dlq ls {place.topic} lists those that do",
                 )
             found[place] = known(dead_letter_of(record), there[place.topic].topic_id, actions)
         return found
@@ -147,7 +149,7 @@ class DeadLetterReader:
         )
         if not complete:
             raise PeerError(
-                f"the dead letters from {begin} on are not all read: more than {MOST_DEAD_LETTERS} lie between the first and the "
+                f"the dead-letter records from {begin} on are not all read: more than {MOST_DEAD_LETTERS} lie between the first and the "
                 f"last that are named, or these have more than {MOST_BYTES_AT_ONCE >> 20} MB, or it takes longer than {READ_S:.0f} s",
                 hint="name fewer that are nearer to each other, of one partition: -p N",
             )

@@ -36,7 +36,7 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (UNREAD, TOO_LARGE),
         (r"not in the Confluent wire format", "framing"),
         (r"its bytes do not fit its schema id", "undecodable"),
-        (r"its schema id \d+ is no record schema", "unknown_schema"),
+        (r"its schema id \d+ is (?:not a|no) record schema", "unknown_schema"),
         (r"the view's key is null|the table's key .* is null|it has no record key", "null_key"),
         (r"a tombstone", "tombstone"),
         (r"its event time .* is null", "null_event_time"),
@@ -46,7 +46,7 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (
             (
                 r"it does not fit its schema id|its schema id \d+ does not resolve|no JSON object of its columns"
-                r"|no line of CSV|its .+ is no "
+                r"|no line of CSV|its .+ is (?:not a valid|no) "
             ),
             "unfitting",
         ),
@@ -90,7 +90,7 @@ def dead_letter_of(record: Record) -> DeadLetter:
     kind = kind_of(record.topic)
     if kind is None:
         raise CallerError(
-            f'topic "{record.topic}" holds no dead letters',
+            f'topic "{record.topic}" holds no dead-letter records',
             hint="they are in *.dlq, *.quarantine and views.*.late",
         )
     prefix = _PREFIXES[kind]
@@ -140,7 +140,7 @@ def _origin(topic: str, kind: Kind, header: _HubHeaders) -> RecordPlace | None:
 def _reason(topic: str, kind: Kind, header: _HubHeaders) -> tuple[str, str, str]:
     """Return (who rejected the event, reason code, detail)."""
     if kind == "view":
-        detail = header.get("reason") or "nothing says why: the hub did not write this record"
+        detail = header.get("reason") or "the reason is unknown: the hub did not write this record"
         reason = next((word for pattern, word in _REASONS if pattern.match(detail)), OTHER)
         return (header.get("view") or UNKNOWN)[:_MOST_NAME], reason, detail
     if kind == "audit":
@@ -209,8 +209,8 @@ def entry_of(record: Record) -> DeadLetterAction:
     except (ValueError, KeyError, TypeError, CallerError) as error:
         raise HubFault(
             f'topic "{record.topic}" partition {record.partition} offset {record.offset}: '
-            f"not what was done about a dead letter ({error})",
-            hint="a later version of the hub may have written it; the letters themselves are untouched",
+            f"not an action on a dead-letter record ({error})",
+            hint="a later version of the hub may have written it; the dead-letter records themselves are unchanged",
         ) from None
 
 

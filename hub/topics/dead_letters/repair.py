@@ -75,7 +75,7 @@ def sight(
         said = (
             f"the first byte is {value[0]}, not 0"
             if len(value) >= 5
-            else f"{len(value)} bytes are no magic byte and id"
+            else f"{len(value)} bytes are not a magic byte and id"
         )
         if schema_id is None:
             return _unframed(value, f"not in the Confluent wire format: {said}")
@@ -258,7 +258,8 @@ def changed(value: Any, sets: Sequence[tuple[str, Any]]) -> Any:
             at[last] = to
         else:
             raise CallerError(
-                f'field "{path}": there is no "{last}" to set', hint="hub dlq show has the event"
+                f'field "{path}": "{last}" does not exist and cannot be set',
+                hint="hub dlq show has the event",
             )
     return made
 
@@ -281,7 +282,7 @@ def assignment(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise CallerError(
-            f'"{text[:80]}" is no field=value', hint="such as address.city=Rome or n=3 or code='\"3\"'"
+            f'"{text[:80]}" is not field=value', hint="such as address.city=Rome or n=3 or code='\"3\"'"
         )
     try:
         return name, loaded(value)

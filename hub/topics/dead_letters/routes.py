@@ -43,7 +43,7 @@ class RepairBody(BaseModel):
 
 
 class ReplayBody(BaseModel):
-    """How a letter is replayed."""
+    """Options of a replay."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,14 +86,15 @@ class _DeadLetterRoutes:
     @contextmanager
     def _admitted(self) -> Iterator[None]:
         if not self._room.acquire(blocking=False):
-            raise PeerError(f"{_MOST_AT_ONCE} requests read dead letters already", hint="try again")
+            raise PeerError(f"{_MOST_AT_ONCE} requests already read dead-letter records", hint="try again")
         try:
             yield
         finally:
             self._room.release()
 
     def counts(self, topic: str | None = None) -> Response:
-        """One row a topic that has dead letters: by state, reason, producer, view, and how old."""
+        """Return one row per topic with dead-letter records: counts by state, reason, producer and view,
+        and ages."""
         with self._admitted():
             if topic is not None:
                 reads_all(self._letters.resolved(topic))
@@ -107,9 +108,8 @@ class _DeadLetterRoutes:
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
         after: str | None = None,
     ) -> Response:
-        """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed. ``after``: the
-        ``next`` of the
-        page before; an answer has 8 MB at most, or one letter."""
+        """List the dead-letter records of a topic, oldest first. Without ``state``: those that are not
+        closed. ``after``: ``next`` of the previous page. A response has 8 MB at most, or one record."""
         behind = None if after is None else RecordPlace.parse(after)
         with self._admitted():
             named = self._letters.resolved(topic)
@@ -122,12 +122,12 @@ class _DeadLetterRoutes:
         return _json({"letters": made.rows, "more": made.more, "next": following, "complete": found.complete})
 
     def shown(self, topic: str, partition: int, offset: int) -> Response:
-        """One letter, as far as it can be decoded."""
+        """Show one dead-letter record, decoded as far as possible."""
         with self._admitted():
             return _json(self._letters.show(RecordPlace(topic, partition, offset)))
 
     def repair(self, topic: str, partition: int, offset: int, body: RepairBody) -> Response:
-        """Make the event right; with ``dry_run`` the answer says what it would be."""
+        """Repair the event; with ``dry_run`` only show the repaired event."""
         whole_event = "value" in body.model_fields_set
         if whole_event and body.set is not None:
             raise CallerError("set and value both say what the event is to be", hint="say one of them")
@@ -137,7 +137,7 @@ class _DeadLetterRoutes:
         elif body.set is not None:
             change = sets(list(body.set.items()))
         if change is None and body.schema_id is None and body.key is None:
-            raise CallerError("nothing says what is to be repaired", hint="set, value, schema_id or key")
+            raise CallerError("the repair is missing", hint="set, value, schema_id or key")
         how = Repair(change, body.schema_id, body.key)
         with self._admitted():
             place = RecordPlace(topic, partition, offset)
@@ -145,8 +145,8 @@ class _DeadLetterRoutes:
         return _json(row)
 
     def replay(self, topic: str, partition: int, offset: int, body: ReplayBody | None = None) -> Response:
-        """Append the event to the topic that it is from. A second time nothing is appended: ``done`` is
-        ``before``.
+        """Append the event to its original topic. Idempotent: a repetition appends nothing, and ``done``
+        is ``before``.
         """
         asked = body or ReplayBody()
         with self._admitted():
@@ -157,7 +157,7 @@ class _DeadLetterRoutes:
         return _json(row)
 
     def dismiss(self, topic: str, partition: int, offset: int, body: DismissBody | None = None) -> Response:
-        """Nothing is to be done about the letter."""
+        """Close the dead-letter record without a replay."""
         asked = body or DismissBody()
         with self._admitted():
             place = RecordPlace(topic, partition, offset)

@@ -79,6 +79,6 @@ class GatewaySender:
         try:
             sender.poll(0.1)
         except HubError as error:
-            log.warning("the gateway's producer is opened anew: %s", error.message)
+            log.warning("the gateway's producer is reopened: %s", error.message)
             self.drop(sender)
         self._after_poll()

@@ -1,4 +1,4 @@
-"""[core] A produce request in progress: what was asked, the lines settled so far, and the answer.
+"""[core] A produce request in progress: the request, the settled lines, and the response.
 
 ``ProduceBatch`` is the only object of a request that several threads change: workers refuse records, and the
 acknowledgement thread settles those that were sent.

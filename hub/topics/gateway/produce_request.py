@@ -185,7 +185,7 @@ def _parsed(part: bytes) -> tuple[Any, int] | CallerError:
     try:
         return loaded(part), len(part)
     except orjson.JSONDecodeError as error:
-        return Malformed(f"the record is no JSON: {error}")
+        return Malformed(f"the record is not JSON: {error}")
 
 
 def _concatenated(body: bytes) -> Iterator[tuple[Any, int] | CallerError]:
@@ -195,7 +195,7 @@ def _concatenated(body: bytes) -> Iterator[tuple[Any, int] | CallerError]:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        yield Malformed(f"the body is no UTF-8: {error.reason} at byte {error.start}")
+        yield Malformed(f"the body is not UTF-8: {error.reason} at byte {error.start}")
         return
     decoder, at, number = json.JSONDecoder(), 0, 0
     while True:
@@ -210,8 +210,8 @@ def _concatenated(body: bytes) -> Iterator[tuple[Any, int] | CallerError]:
         except (ValueError, RecursionError) as error:
             said = "it nests too deep" if isinstance(error, RecursionError) else str(error)
             yield Malformed(
-                f"record {number} of the body is no JSON: {said}",
-                hint=f"{number} records before it were read; nothing after it was",
+                f"record {number} of the body is not JSON: {said}",
+                hint=f"{number} records before it were read, and nothing after it",
             )
             return
         yield _parsed(text[at:end].encode())
@@ -226,11 +226,11 @@ def record_of(value: Any, size: int) -> RecordRequest:
     if size > MOST_RECORD_BYTES:
         raise TooLarge(f"the record has {size} bytes, {MOST_RECORD_BYTES} are allowed")
     if not isinstance(value, dict):
-        raise Unprocessable("the record is no JSON object", hint='{"value": {"data": …}}')
+        raise Unprocessable("the record is not a JSON object", hint='{"value": {"data": …}}')
     _known(value, _RECORD_FIELDS, "the record")
     partition = value.get("partition_id")
     if partition is not None and (type(partition) is not int or not 0 <= partition < 1 << 31):
-        raise Unprocessable(f"partition_id: {_shortened(partition)} is no number of a partition")
+        raise Unprocessable(f"partition_id: {_shortened(partition)} is not a number of a partition")
     return RecordRequest(
         _data_of(value.get("key"), "key"),
         _data_of(value.get("value"), "value"),
@@ -248,7 +248,7 @@ def event_of(value: Any, size: int, key_field: str | None) -> RecordRequest:
     if size > MOST_RECORD_BYTES:
         raise TooLarge(f"the event has {size} bytes, {MOST_RECORD_BYTES} are allowed")
     if not isinstance(value, dict):
-        raise Unprocessable("the event is no JSON object")
+        raise Unprocessable("the event is not a JSON object")
     key = None
     if key_field is not None:
         key = at_path(value, key_field)
@@ -301,7 +301,7 @@ def timestamp_of(given: Any) -> int | None:
             milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
     if milliseconds is None or not 0 <= milliseconds <= _LATEST_MS:
         raise Unprocessable(
-            f"timestamp: {_shortened(given)} is no time of the years 1970 to 9999",
+            f"timestamp: {_shortened(given)} is not a time of the years 1970 to 9999",
             hint="2024-02-29T12:30:00Z, or milliseconds since 1970",
         )
     return milliseconds
@@ -311,7 +311,7 @@ def _data_of(given: Any, part: str) -> Data:
     if given is None:
         return Data()
     if not isinstance(given, dict):
-        raise Unprocessable(f"{part}: is no object", hint=f'"{part}": {{"data": …}}')
+        raise Unprocessable(f"{part}: is not an object", hint=f'"{part}": {{"data": …}}')
     _known(given, _DATA_FIELDS, part)
     kind: Any = given.get("type")
     if kind not in (None, "JSON", "STRING", "BINARY", *FORMATS):
@@ -326,10 +326,10 @@ def _data_of(given: Any, part: str) -> Data:
     numbers = {name: given.get(name) for name in ("schema_id", "schema_version")}
     for name, number in numbers.items():
         if number is not None and (type(number) is not int or not 0 < number < 1 << 31):
-            raise Unprocessable(f"{part}.{name}: {_shortened(number)} is no such number")
+            raise Unprocessable(f"{part}.{name}: {_shortened(number)} is not such a number")
     subject = given.get("subject")
     if subject is not None and not isinstance(subject, str):
-        raise Unprocessable(f"{part}.subject: {_shortened(subject)} is no name")
+        raise Unprocessable(f"{part}.subject: {_shortened(subject)} is not a name")
     names_one = any(each is not None for each in (*numbers.values(), subject))
     if names_one and kind not in (None, *FORMATS):
         raise Unprocessable(f"{part}: type {kind} has no schema")
@@ -345,7 +345,7 @@ def plain_bytes(given: Data, part: str) -> bytes | None:
     if given.type == "BINARY":
         return _base64(given.data, f"{part}.data")
     if not isinstance(given.data, str):
-        raise Unprocessable(f"{part}.data: is {_shortened(given.data)}, type STRING wants a text")
+        raise Unprocessable(f"{part}.data: is {_shortened(given.data)}, type STRING requires a text")
     return given.data.encode()
 
 
@@ -363,7 +363,7 @@ def _base64(given: Any, place: str) -> bytes:
     try:
         return base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError, TypeError):
-        raise Unprocessable(f"{place}: {_shortened(given)} is no base64") from None
+        raise Unprocessable(f"{place}: {_shortened(given)} is not base64") from None
 
 
 def _known(given: Mapping[str, Any], fields: tuple[str, ...], place: str) -> None:

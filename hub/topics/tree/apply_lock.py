@@ -198,7 +198,7 @@ def _free_or_dead(cluster: Log, say: Callable[[str], None], beat_s: float, dead_
     if first is None:
         return None
     say(
-        f"{first.who} applies (`{first.command}`, since {_moment(first.since_ms)}): listening whether it goes on"
+        f"{first.who} applies (`{first.command}`, since {_moment(first.since_ms)}): waiting for its next sign of life"
     )
     since_s = time.monotonic()
     while time.monotonic() - since_s < dead_s:
@@ -208,15 +208,14 @@ def _free_or_dead(cluster: Log, say: Callable[[str], None], beat_s: float, dead_
             return None
         if now != first:
             raise _under_way(now)
-    say(f"{first.who} did not end its apply, and was not heard for {dead_s:.0f} s: this one takes over")
+    say(f"{first.who} did not end its apply, and has not reported for {dead_s:.0f} s: this one takes over")
     return first
 
 
 def _under_way(holder: Holder) -> Conflict:
     return Conflict(
         f"`{holder.command}` of {holder.who} is under way since {_moment(holder.since_ms)}",
-        hint="wait until it has ended, then look at the plan again; if that process was killed, the next apply goes on"
-        f" after {DEAD_S:.0f} s",
+        hint="wait until it has ended, then check the plan again; if that process was killed, the next apply continues after {DEAD_S:.0f} s",
         code="HUB-1916",
     )
 
@@ -224,8 +223,8 @@ def _under_way(holder: Holder) -> Conflict:
 def _taken(by: Holder | None) -> Conflict:
     who = "nobody" if by is None else f"{by.who} since {_moment(by.since_ms)} (`{by.command}`)"
     return Conflict(
-        f"this apply was not heard in time, and another one took over: now applies {who}",
-        hint="look at the plan again: what was done so far is done",
+        f"this apply did not report in time, and another one took over: now applies {who}",
+        hint="check the plan again: completed steps stay",
         code="HUB-1916",
     )
 

@@ -33,7 +33,7 @@ def key_problem(path: str, text: str) -> KeyProblem | None:
     view = describe("AVRO", avro.parse(text))
     if len(view.roots) != 1:
         return KeyProblem(
-            f'its key "{path}" is a field, and its schema is no record', "take the key out", True
+            f'its key "{path}" is a field, and its schema is not a record', "take the key out", True
         )
     optional, place = False, view.roots[0]
     steps = path.split(".")

@@ -70,7 +70,7 @@ class LiveRules:
                 {topic.name: topic.owner for topic in load(topics).topics} if is_there(topics) else {}
             )
         except ConfigError as error:  # hub topic plan reports the error; the previous owners stay in effect
-            log.warning("owners of topics are not known anew: %s", error)
+            log.warning("owners of topics could not be updated: %s", error)
         owners = self._owners
         found = load_policies(policies, owners) if is_there(policies) else Policies(topics=owners)
         return Rulebook(found, owners)

@@ -321,7 +321,7 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[TreeRefusal]
     if asked and topic.replication_factor != found.replication_factor:
         yield TreeRefusal(
             topic.name,
-            f"replication factor is {found.replication_factor}, the tree says {topic.replication_factor}"
+            f"replication factor is {found.replication_factor}, the tree declares {topic.replication_factor}"
             f" (set by {topic.set_by['replication_factor']})",
             f"write {found.replication_factor} in the tree, or move replicas with kafka-reassign-partitions and apply"
             " again",
@@ -451,7 +451,7 @@ def _schema_steps(
         refusals.append(
             TreeRefusal(
                 topic.name,
-                f"its schema is version {versions.index(wanted) + 1} of {len(versions)}, and later ones stand",
+                f"its schema is version {versions.index(wanted) + 1} of {len(versions)}, and later ones exist",
                 "versions go forward only: make the next one, or delete the later ones from the registry",
                 "schema",
                 f"version {versions.index(wanted) + 1}",
@@ -467,7 +467,7 @@ def _schema_steps(
             TreeRefusal(
                 topic.name,
                 f"its schema cannot be compared with the registered ones at {level}: {error.message}",
-                f"set the subject's level to {level} in the registry first, then the registry judges",
+                f"set the subject's level to {level} in the registry first, then the registry checks the schema",
                 "schema",
                 "a new version",
                 f"version {len(versions)}",
@@ -481,7 +481,7 @@ def _schema_steps(
                 f"its schema breaks {level if versions else 'a rule'}: {reason}",
                 "change the schema so that it follows the registered one, or the level in topics.yaml"
                 if versions
-                else "change the schema; hub schema explain says who set the rule",
+                else "change the schema; hub schema explain shows who set the rule",
                 "schema",
                 "a schema that breaks the rule",
                 f"version {len(versions)}" if versions else "no version",

@@ -238,7 +238,7 @@ class TopicNode(Inherited):
     @classmethod
     def _path(cls, value: str | None) -> str | None:
         if value is not None and not all(value.split(".")):
-            raise ValueError(f'key "{value}" is no path of fields, such as order_id or customer.id')
+            raise ValueError(f'key "{value}" is not a path of fields, such as order_id or customer.id')
         return value
 
     @property

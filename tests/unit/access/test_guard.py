@@ -534,7 +534,7 @@ def test_a_long_address_leads_through_the_sign_in_page_too(fresh: TestClient) ->
 
 def test_a_page_that_is_not_granted_says_which_grant_is_missing(client: TestClient) -> None:
     answer = client.get("/mirrors", auth=ANA, headers=PAGE)
-    assert answer.status_code == 403 and "This is not granted to you" in answer.text
+    assert answer.status_code == 403 and "You have no access to this" in answer.text
     assert "hub: true" in answer.text and "#data-platform" in answer.text and ">ana</span>" in answer.text
 
 

@@ -48,7 +48,7 @@ def test_an_empty_page_says_that_what_is_not_granted_is_left_out(client: TestCli
     try:
         for path in PAGES:
             text = client.get(path, headers=HTML).text
-            assert "What is not granted to ana is left out here" in text, path
+            assert "Objects without a grant for ana are omitted here" in text, path
     finally:
         CALLER.reset(before)
 

@@ -414,7 +414,7 @@ def test_one_bad_channel_stops_no_other_and_its_rules_say_that_nobody_is_told(wo
     assert channels["ops"].error is None and f"{path}:5:23" in (channels["shop"].error or "")
     troubles = " ".join(known.troubles)
     assert f"{path}:5:23" in troubles and "${NAME}" in troubles and "hidden" not in troubles
-    assert "route topic=shop.** has nobody to tell: channel shop cannot be used" in known.troubles
+    assert "route topic=shop.** reaches nobody: channel shop cannot be used" in known.troubles
     body = body_of(known)
     assert {row["alert"]: row["nobody"] for row in body["alerts"]} == {"lag": True, "alerts-file": False}
     # The valid channel is notified of the file's error; the invalid one's notification waits.
@@ -436,7 +436,7 @@ def test_one_bad_channel_stops_no_other_and_its_rules_say_that_nobody_is_told(wo
     path.write_text(BAD_CHANNEL)
     known = step(world, desk)
     assert list(desk.live.file.channels) == ["shop", "ops"] and known.unheard == frozenset()
-    assert "what it said before holds" in " ".join(known.troubles)
+    assert "the previous content stays in force" in " ".join(known.troubles)
 
 
 def test_a_rule_whose_channels_all_cannot_be_used_says_so(world: World) -> None:

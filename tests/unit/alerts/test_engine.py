@@ -220,7 +220,7 @@ def test_a_rule_that_is_off_or_gone_ends_its_alerts() -> None:
     assert off.alerts[0].ended == "the rule is off"
     world.at(10, seen(AT_ONCE, a=BAD))
     (gone,) = world.at(15)
-    assert gone.alerts[0].ended == "there is no such rule any more"
+    assert gone.alerts[0].ended == "the rule no longer exists"
 
 
 def test_there_is_a_most_and_what_is_left_out_is_counted() -> None:

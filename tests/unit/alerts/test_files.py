@@ -88,7 +88,7 @@ HOOK = 'channels:\n  ops: {webhook: {url: "https://ops.example.com/hook"}}\n'
         ("rules: {lag: {fore: 1m}}\n", "1:15", 'did you mean "for"?'),
         ("rules: {lag: {for: 1 minute}}\n", "1:20", "is not a duration"),
         ("rules: {lag: {severity: loud}}\n", "1:25", "page"),
-        ("group: {by: [Owner]}\n", "1:14", "no label"),
+        ("group: {by: [Owner]}\n", "1:14", "not a label"),
         (f"{HOOK}routes:\n  - {{to: [opps]}}\n", "4:11", 'did you mean "ops"?'),
         ("channels:\n  a: {slack: {url: https://hooks.slack.com/services/T/B/secret}}\n", "2:20", "${NAME}"),
         ("channels:\n  a: {webhook: {url: 'https://u:p@host/x'}}\n", "2:22", "no password"),
@@ -102,7 +102,7 @@ HOOK = 'channels:\n  ops: {webhook: {url: "https://ops.example.com/hook"}}\n'
         (
             'channels:\n  a: {email: {server: "x:25", from: h@x.org, to: ["a, b"]}}\n',
             "2:51",
-            "no e-mail address",
+            "not an e-mail address",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def test_pages_of_both_lists_are_in_the_address() -> None:
         overview=Overview(NOW, KafkaHealth("b:1", NOW, None), None, (), ()),
         now_ms=NOW,
         here="/alerts",
-        twin="/api/alerts",
+        json_url="/api/alerts",
         path="/alerts",
     )
     assert 'href="/alerts?owner=shop&amp;page=3"' in html and 'href="/alerts?owner=shop&amp;page=1"' in html

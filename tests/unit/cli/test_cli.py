@@ -94,7 +94,10 @@ def test_files_that_are_not_read_for_the_end_of_their_names_are_told_once(
     for _ in range(2):
         load_settings(project=tmp_path)
     told = capsys.readouterr().err
-    assert told.count("not read") == 1 and ": hub.yml, views/orders.yml. Rename to .yaml" in told
+    assert (
+        told.count("not read") == 1
+        and ": hub.yml, views/orders.yml. Rename the files that it should read to .yaml" in told
+    )
 
 
 def test_flag_beats_environment_beats_file_beats_default(
@@ -247,7 +250,7 @@ def test_another_program_at_the_hubs_port_is_said_to_be_that() -> None:
     answer = httpx2.Response(
         200, text="<html>", request=httpx2.Request("GET", "http://127.0.0.1:8088/lag?x=1")
     )
-    with pytest.raises(PeerError, match='what answers at "http://127.0.0.1:8088/" is no hub'):
+    with pytest.raises(PeerError, match='the server at "http://127.0.0.1:8088/" is not a hub'):
         answer_body(answer)
 
 

@@ -59,7 +59,7 @@ def test_mirrors_that_go_round_are_listed_and_refused(tmp_path: Path) -> None:
         "  back: {source: lon, target: nyc, topics: ['chat.**']}\n"
     )
     done = runner.invoke(app, ["ls", "-f", str(file)])
-    assert done.exit_code == 1 and "round for ever" in done.stderr
+    assert done.exit_code == 1 and "travel in a cycle" in done.stderr
     refused = runner.invoke(app, ["plan", "-f", str(file)])
     assert isinstance(refused.exception, ConfigError) and "owns" in (refused.exception.hint or "")
 

@@ -105,7 +105,7 @@ def test_a_revision_that_is_none_and_a_folder_in_no_repository_are_told(run: Run
     git(tmp_path, "init", "-q")
     for revision in ("nope", "--output=x"):
         code, _, err = run("check", f"--against-git={revision}")
-        assert code == 1 and f'"{revision}" is no revision' in err and "fetch-depth" in err
+        assert code == 1 and f'"{revision}" is not a revision' in err and "fetch-depth" in err
 
 
 def test_only_files_of_the_folder_are_taken_out_of_a_revision(run: Run, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_revision_with_a_schemas_yaml_that_nobody_read_can_be_compared_with(
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "one")
     code, _, err = run("check", "--against-git", "HEAD")
-    assert code == 1 and "shop/schemas.yaml" in err and "move what it says into" in err
+    assert code == 1 and "shop/schemas.yaml" in err and "move its content into" in err
     (below / "schemas.yaml").rename(tmp_path / "schemas" / "schemas.yaml")
     assert run("check", "--against-git", "HEAD")[0] == 0
 
@@ -272,7 +272,7 @@ def test_infer_prints_the_schema_alone_and_the_report_beside_it(run: Run, tmp_pa
     for arguments, message in (
         (["infer"], "name files of samples"),
         (["infer", "o.jsonl", "o.csv"], "not taken as one"),
-        (["infer", "topics.yaml"], "does not tell its format"),
+        (["infer", "topics.yaml"], "does not show its format"),
         (["infer", "no.json"], "cannot be read"),
     ):
         code, out, err = run(*arguments)

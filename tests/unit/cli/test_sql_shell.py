@@ -140,7 +140,7 @@ def test_watch_asks_again_until_it_is_stopped(server: Server) -> None:
     shown = typed(server, "SELECT 1; \\watch 0.5\r\\q\r", sleep=sleep)
     assert len(server.asked) == 4 and naps == [0.5] * 3
     assert "every 0.5 s" in shown and "Stopped." in shown
-    assert "there is no query yet" in typed(Server(), "\\watch\r\\q\r")
+    assert "run a query first" in typed(Server(), "\\watch\r\\q\r")
 
 
 def test_what_there_is(server: Server) -> None:

@@ -84,7 +84,7 @@ def test_the_first_ctrl_c_ends_the_loading(
     assert publisher.sent == [f"k{number}" for number in range(10)] and publisher.flushed == 10
     check_unused(settings.home)  # or it would still be held
     said = capsys.readouterr()
-    assert "the next start goes on from there" in said.err and said.out == ""
+    assert "the next start continues from there" in said.err and said.out == ""
 
 
 def test_a_demo_that_is_stopped_before_its_first_row_does_not_greet(settings: Settings) -> None:

@@ -24,12 +24,12 @@ def run(*arguments: str) -> int:
 def test_explain_says_class_reason_sources_and_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("view", "explain", "departures_by_hour", "--project", str(FLIGHTS), "-o", "json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["class"], told["key"], told["key from"]) == ("B", ["origin", "hour"], "GROUP BY")
+    assert (told["kind"], told["key"], told["key from"]) == ("aggregate", ["origin", "hour"], "GROUP BY")
     assert "tumbling window" in told["why"]
     assert told["source departures"]["watermark"] == "3 hours"
     assert told["late events"] == "views.departures_by_hour.late"
     assert run("view", "explain", "aircraft_360", "--project", str(FLIGHTS), "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out)["class"] == "entity"
+    assert json.loads(capsys.readouterr().out)["kind"] == "entity"
 
 
 def test_explain_tells_a_ttl_and_only_of_a_view_that_has_one(
@@ -73,14 +73,14 @@ def test_class_d_is_explained_with_its_plan_and_a_view_over_it_with_the_columns_
     shutil.copytree(SHOP, project)
     assert run("view", "explain", "orders_with_customers", "--project", str(project), "-o", "json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["class"], told["engine"]) == ("D", "the delta operator")
+    assert (told["kind"], told["engine"]) == ("incremental", "the incremental engine")
     assert told["plan"][0] == "orders_with_customers: key (order_id), recomputed by (order_id)"
     assert told["plan"][2].strip() == "1 c: rows whose customer_id = customer_id of 0 o"
 
     assert run("view", "validate", str(project), "--no-spark") == 0
     told = capsys.readouterr().err
-    assert "regular_customers.yaml: fine; class D, by the delta operator" in told
-    over = "best_of_region.yaml: well formed; class D, by the delta operator; not checked: "
+    assert "regular_customers.yaml: fine; incremental, by the incremental engine" in told
+    over = "best_of_region.yaml: well formed; incremental, by the incremental engine; not checked: "
     assert over + "the types of joined, which orders_with_customers has when it runs" in told
 
     best = project / "views" / "best_of_region.yaml"
@@ -92,7 +92,7 @@ def test_class_d_is_explained_with_its_plan_and_a_view_over_it_with_the_columns_
 
     best.write_text(text.replace("view: orders_with_customers", "view: orders_with_customer"))
     assert run("view", "validate", str(project), "--no-spark") == 0
-    assert "no views/orders_with_customer.yaml here" in capsys.readouterr().err
+    assert "views/orders_with_customer.yaml does not exist here" in capsys.readouterr().err
 
 
 def test_validate_says_what_a_view_of_class_d_lacks(
@@ -145,7 +145,7 @@ def test_a_view_is_shown_as_people_read_it_and_what_is_not_known_is_left_out() -
     assert lines["state"] == "live for 90 s"
     assert lines["sources"] == "crm: crm.customers\norders: shop.orders"
     assert lines["read up to"] == "crm.customers 0:24\nshop.orders 0:7 1:9"
-    assert lines["last batch"] == "live: 1 event in 0.53 s, 3 s ago; 2 to dead letters"
+    assert lines["last batch"] == "live: 1 event in 0.53 s, 3 s ago; 2 to the dead-letter topic"
     assert lines["stores"] == "serving, sqlite: live, MATCHES 12 s ago\nlake, parquet: filling, 1200 behind"
     assert lines["version"] == "1 (2 building)"
     assert max(map(len, str(lines["columns"]).splitlines())) <= 100

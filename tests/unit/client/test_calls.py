@@ -184,8 +184,8 @@ def test_events_with_and_without_a_key_of_their_own() -> None:
     ("events", "words"),
     [
         ([Event({"a": 1}), Event({"a": 1}, key="k")], "some have none"),
-        ([Event("text")], "want a key"),
-        ([Event({"a": 1}, headers={"h": "v"})], "want a key"),
+        ([Event("text")], "need a key"),
+        ([Event({"a": 1}, headers={"h": "v"})], "need a key"),
         ([Event({"a": object()})], "object"),
     ],
 )

@@ -86,7 +86,7 @@ def test_pauses_grow_and_start_again_after_a_sign_of_life() -> None:
     assert len(said) == 1
     with pytest.raises(ConnectionBroken, match="too slow"):
         listener.heard(StreamEvent("closing", None, {"reason": "too slow"}))
-    assert listener.broken(ConnectionBroken("x")) == 5.0  # to be closed at once is no sign of life
+    assert listener.broken(ConnectionBroken("x")) == 5.0  # to be closed at once is not a sign of life
     listener.heard(StreamEvent("alive", None, None))
     assert listener.broken(ConnectionBroken("x")) == 0.2
     assert len(said) == 2

@@ -196,7 +196,7 @@ def test_a_mirror_that_is_called_as_a_way_is_another_way() -> None:
     canaries._keep("mirror:read", lambda: broken("the mirror's target"))
     ways = canaries.canary.ways
     assert ways["mirror:read"].why == "the mirror's target does not answer"
-    assert ways["read"].why == "nobody reads yet" and began == ["the mirror's target"]
+    assert ways["read"].why == "no reader yet" and began == ["the mirror's target"]
 
 
 def test_what_cannot_be_read_is_passed_on_a_way() -> None:
@@ -219,7 +219,7 @@ def test_what_cannot_be_read_is_passed_on_a_way() -> None:
                 records = [NewRecord("t", None, b"", partition=0), *(each.record("t", 1) for each in probes)]
                 cluster.writer().append(records)
             if self.positions[place] == 0:
-                raise Unreadable("a header there has a name that is no UTF-8", place, 0)
+                raise Unreadable("a header there has a name that is not UTF-8", place, 0)
             found = super().poll(limit, timeout_s)
             if found:
                 canaries.stopping.set()

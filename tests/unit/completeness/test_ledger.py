@@ -165,7 +165,7 @@ def test_offsets_that_hold_nothing_are_told_apart() -> None:
     assert audit_of("t", [quiet]).state is CompletenessState.UNKNOWN
     lost = audit_of("t", [log(0, 10, holes=Holes(unexplained=4))])
     assert lost.state is CompletenessState.UNEXPLAINED
-    assert "4 offsets hold nothing" in lost.cause
+    assert "4 offsets contain no record" in lost.cause
 
 
 def test_the_ledger_is_bounded_and_says_what_it_forgot() -> None:

@@ -46,13 +46,13 @@ SHAKEN = f"{AT}SSL handshake failed: "
                 f"{AT}SASL SCRAM-SHA-512 mechanism handshake failed: Broker: Request not valid in current SASL state: broker's "
                 "supported mechanisms:  (after 1ms in state AUTH_HANDSHAKE)"
             ),
-            "asks nobody for a name",
-            "take `sasl` away",
+            "this port does not offer SASL",
+            "remove `sasl`",
         ),
         (
             AUTH,
             'Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}',
-            'no token for it ({"error": "invalid_client"})',
+            'no token could be obtained for it ({"error": "invalid_client"})',
             "client_secret",
         ),
         (
@@ -71,7 +71,7 @@ SHAKEN = f"{AT}SSL handshake failed: "
                 "state SSL_HANDSHAKE)"
             ),
             "does not speak TLS",
-            "take `tls` away",
+            "remove `tls`",
         ),
         (
             TRANSPORT,

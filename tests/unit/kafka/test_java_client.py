@@ -111,7 +111,7 @@ def test_the_systems_authorities_are_those_of_this_machine(
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("hub.key", "-----BEGIN RSA PRIVATE KEY-----\nMII=\n", "no PKCS#8.*\n.*openssl pkcs8 -topk8"),
+        ("hub.key", "-----BEGIN RSA PRIVATE KEY-----\nMII=\n", "not a PKCS#8.*\n.*openssl pkcs8 -topk8"),
         ("hub.pem", "nothing", "ca: file .*hub.pem.* has no certificate"),
     ],
 )

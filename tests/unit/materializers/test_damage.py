@@ -67,15 +67,15 @@ def test_a_checkpoint_as_spark_leaves_it_is_whole_at_every_moment(checkpoint: Pa
     ("harm", "said"),
     [
         (lambda folder: (folder / "metadata").unlink(), "metadata is missing"),
-        (lambda folder: write(folder / "metadata", METADATA[:-4]), "metadata is not as it was written"),
-        (lambda folder: write(folder / "metadata", "[]"), "metadata is not as it was written"),
+        (lambda folder: write(folder / "metadata", METADATA[:-4]), "metadata was changed"),
+        (lambda folder: write(folder / "metadata", "[]"), "metadata was changed"),
         (lambda folder: write(folder / "offsets" / "11", ""), "offsets/11 is empty"),
-        (lambda folder: write(folder / "offsets" / "9", OFFSETS[:-9]), "offsets/9 is not as it was written"),
-        (lambda folder: write(folder / "offsets" / "9", "v1"), "offsets/9 is not as it was written"),
+        (lambda folder: write(folder / "offsets" / "9", OFFSETS[:-9]), "offsets/9 was changed"),
+        (lambda folder: write(folder / "offsets" / "9", "v1"), "offsets/9 was changed"),
         (lambda folder: write(folder / "offsets" / "9", OFFSETS.replace("80", '"x"')), "offsets/9 is not"),
-        (lambda folder: (folder / "commits" / "10").write_bytes(b"v1\n\xff\xfe"), "commits/10 is no text"),
-        (lambda folder: write(folder / "commits" / "10", "v1\n"), "commits/10 is not as it was written"),
-        (lambda folder: write(folder / "commits" / "10", COMMIT[3:]), "commits/10 is not as it was written"),
+        (lambda folder: (folder / "commits" / "10").write_bytes(b"v1\n\xff\xfe"), "commits/10 is not text"),
+        (lambda folder: write(folder / "commits" / "10", "v1\n"), "commits/10 was changed"),
+        (lambda folder: write(folder / "commits" / "10", COMMIT[3:]), "commits/10 was changed"),
         (
             lambda folder: (folder / "offsets" / "11").write_text(OFFSETS.replace("120", "121")),
             "offsets/11 does not fit its checksum",
@@ -204,8 +204,8 @@ def test_a_view_computed_anew_in_its_place_says_why() -> None:
     state = decide(None, VersionOpened(1, definition), "v", 1)
     assert state is not None
     state = decide(
-        state, ComputationKept(1, definition, "its checkpoint is damaged: metadata is missing"), "v", 2
+        state, ComputationKept(1, definition, "its checkpoint is corrupt: metadata is missing"), "v", 2
     )
-    assert state is not None and state.served.why == "its checkpoint is damaged: metadata is missing"
+    assert state is not None and state.served.why == "its checkpoint is corrupt: metadata is missing"
     again = decide(state, ComputationKept(1, definition), "v", 3)
     assert again is state

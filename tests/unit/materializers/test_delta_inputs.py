@@ -1,4 +1,4 @@
-"""A class D view's sources as the delta operator's tables, and its plan from files alone."""
+"""An incremental view's sources as the incremental engine's tables, and its plan from files alone."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_plan_of_a_view_named_like_its_source() -> None:
     ]
     whole = declared.model_copy(update={"whole_rows": 5})
     again = planned(classify(checked(whole, {"v": ORDER})), {"v": ORDER})
-    assert fingerprint(again) == fingerprint(made), "a limit is no part of the state"
+    assert fingerprint(again) == fingerprint(made), "a limit is not a part of the state"
     other = view(declared.sql.replace("> 1", "> 2"), {"v": {"topic": "t"}})
     assert fingerprint(planned(classify(checked(other, {"v": ORDER})), {"v": ORDER})) != fingerprint(made)
 

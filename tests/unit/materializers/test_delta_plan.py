@@ -1,4 +1,4 @@
-"""Plans of the delta operator: the bounds of each input, and refusals."""
+"""Plans of the incremental engine: the bounds of each input, and refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_selection_does_not_go_into_the_side_that_nulls_replace() -> None:
         "0 orders: rows whose order_id = view's order_id",
         "1 customers: rows whose id = cid of 0 orders",
     ]  # fmt: skip
-    with pytest.raises(ConfigError, match='a change of "orders", "customers" can touch every row'):
+    with pytest.raises(ConfigError, match='a change of "orders", "customers" can affect every row'):
         plan("SELECT c.name FROM orders o LEFT JOIN customers c ON c.id = o.cid", TABLES, ["name"])
     with pytest.raises(ConfigError):
         plan("SELECT c.id, o.product FROM orders o FULL JOIN customers c ON c.id = o.cid", TABLES, ["id"])
@@ -72,7 +72,7 @@ def test_a_window_s_end_is_as_good_as_a_column() -> None:
         "0 orders: rows whose order_id = view's order_id",
         "1 view__1: rows whose most = cents of 0 orders",
     ]
-    with pytest.raises(ConfigError, match="can touch every row"):  # bound by an amount, which is not exact
+    with pytest.raises(ConfigError, match="can affect every row"):  # bound by an amount, which is not exact
         plan(BEST.replace("cents", "amount"), TABLES, ["order_id"])
 
 
@@ -130,7 +130,7 @@ def test_a_row_of_windows_that_overlap_is_tied_by_the_latest_of_them_and_those_b
     assert made.explain()[1].endswith(" (or 2 times 240 s before) = view's product, began")
     # Without them no row is found by the window alone, and a window that the rows are not grouped by ties nothing.
     other = "window(ts, '10 minutes', '5 minutes')"
-    with pytest.raises(ConfigError, match="can touch every row"):
+    with pytest.raises(ConfigError, match="can affect every row"):
         plan(f"SELECT {other}.start AS at, count(*) AS n FROM orders GROUP BY {call}", TABLES, ["at"])
 
 
@@ -156,7 +156,7 @@ def test_a_function_of_what_is_grouped_by_ties_as_well() -> None:
         ["part"],
     )
     assert list(made.derived["orders"].values()) == ["FLOOR(cents / 100) * 100"]
-    with pytest.raises(ConfigError, match="can touch every row"):  # of something that it is not grouped by
+    with pytest.raises(ConfigError, match="can affect every row"):  # of something that it is not grouped by
         plan(
             "SELECT floor(cents / 100) + cid AS part, count(*) AS n FROM orders GROUP BY floor(cents / 100), order_id",
             TABLES,
@@ -174,13 +174,13 @@ def test_a_function_of_what_is_grouped_by_ties_as_well() -> None:
 )
 def test_a_function_of_a_floating_group_ties_nothing(of: str, grouped: str) -> None:
     """-0.0 and 0.0 are one group in Spark but two texts: rows of one were not found by the other's."""
-    with pytest.raises(ConfigError, match="can touch every row"):
+    with pytest.raises(ConfigError, match="can affect every row"):
         plan(
             f"SELECT {of} AS part, count(*) AS n FROM orders GROUP BY {grouped} HAVING n > 1",
             TABLES,
             ["part"],
         )
-    with pytest.raises(ConfigError, match="can touch every row"):
+    with pytest.raises(ConfigError, match="can affect every row"):
         plan(
             f"SELECT {of} AS part, order_id, rank() OVER (PARTITION BY {grouped} ORDER BY ts) AS r FROM orders",
             TABLES,
@@ -191,7 +191,7 @@ def test_a_function_of_a_floating_group_ties_nothing(of: str, grouped: str) -> N
 def test_a_function_of_a_distinct_floating_value_ties_nothing() -> None:
     distinct = "SELECT cast({0} AS string) AS part, count(*) AS n FROM (SELECT DISTINCT {0} FROM orders) d GROUP BY cast({0} AS string)"
     assert plan(distinct.format("cents"), TABLES, ["part"]).view.handle == ("part",)
-    with pytest.raises(ConfigError, match="can touch every row"):
+    with pytest.raises(ConfigError, match="can affect every row"):
         plan(distinct.format("amount"), TABLES, ["part"])
 
 
@@ -246,7 +246,7 @@ def test_equal_after_a_cast_carries_nothing() -> None:
 @pytest.mark.parametrize(
     ("sql", "key", "code", "says"),
     [
-        ("SELECT id FROM customers WHERE id NOT IN (SELECT cid FROM orders)", "id", "HUB-2132", '"orders" can touch every row'),
+        ("SELECT id FROM customers WHERE id NOT IN (SELECT cid FROM orders)", "id", "HUB-2132", '"orders" can affect every row'),
         ("SELECT count(*) AS n FROM orders", "n", "HUB-2132", "rank within groups"),
         ("SELECT order_id FROM orders ORDER BY amount LIMIT 3", "order_id", "HUB-2132", "row_number"),
         ("SELECT order_id, rank() OVER (ORDER BY amount) AS r FROM orders", "order_id", "HUB-2132", "PARTITION BY"),
@@ -262,7 +262,7 @@ def test_equal_after_a_cast_carries_nothing() -> None:
          "at", "HUB-2132", "two times: `window(ts, '5 minutes')`\nHint: select its .start"),
         ("SELECT soundex(product) AS at, count(*) AS n FROM orders GROUP BY soundex(product) HAVING n > 1",
          "at", "HUB-2132", "make a view with it as a column"),
-        ("SELECT name FROM customers", "id", "HUB-2131", 'its key "id" is no column'),
+        ("SELECT name FROM customers", "id", "HUB-2131", 'its key "id" is not a column'),
         ("SELECT order_id, now() AS t FROM orders", "order_id", "HUB-2133", "gives another value on every replay"),
         ("SELECT order_id, rand() AS t FROM orders", "order_id", "HUB-2133", "gives another value on every replay"),
         ("SELECT order_id, getdate() AS t FROM orders", "order_id", "HUB-2133", "`getdate` gives another value"),

@@ -1,4 +1,4 @@
-"""The delta operator's state by itself: all or nothing, within its memory. Needs no Spark."""
+"""The incremental engine's state by itself: all or nothing, within its memory. Needs no Spark."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ def test_other_spellings_of_types_are_the_same_types() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("strnig", "there is no type `strnig`"),
+        ("strnig", "type `strnig` does not exist"),
         ("array<int", "`>` is missing at its end"),
         ("array<int>>", "`>` is too much"),
         ("map<int, string>", "a map's keys are text"),
         ("decimal(39,2)", "up to 38 digits"),
-        ("decimal(x)", "`x` is no number"),
+        ("decimal(x)", "`x` is not a number"),
         ("int; drop", "`; drop` is not read here"),
         ("", "a type is missing"),
         ("array<" * 40 + "int" + ">" * 40, "nested deeper"),
@@ -198,7 +198,7 @@ def test_a_view_says_what_its_events_are(tmp_path: Path) -> None:
     ("source", "line", "said"),
     [
         ("    format: jsn\n    schema: {id: bigint}", 6, "json"),
-        ("    format: json", 4, "format: json wants a schema"),
+        ("    format: json", 4, "format: json requires a schema"),
         ("    schema: {id: bigint}", 4, "write also format: json"),
         ("    format: json\n    schema:\n      id: bigint\n      at: tmestamp", 9, "did you mean timestamp?"),
         ("    format: json\n    schema: {id: bigint, _key: string}", 4, "the hub's own"),
@@ -232,12 +232,12 @@ def test_an_unknown_column_of_a_declared_schema_is_told_with_the_nearest(tmp_pat
     ("detail", "word", "everywhere"),
     [
         ("its bytes do not fit its schema id 7", "undecodable", True),
-        ("it does not fit its schema id 7: its a is no bigint", "unfitting", False),
+        ("it does not fit its schema id 7: its a is not a valid bigint", "unfitting", False),
         ("its schema id 7 does not resolve to the schema that the view reads with: a", "unfitting", False),
-        ("its a is no bigint", "unfitting", False),
+        ("its a is not a valid bigint", "unfitting", False),
         ("no JSON object of its columns", "unfitting", False),
         ("no line of CSV with exactly its columns (a, b)", "unfitting", False),
-        ("its schema id 7 is no record schema of the registry", "unknown_schema", True),
+        ("its schema id 7 is not a record schema of the registry", "unknown_schema", True),
     ],
 )
 def test_what_one_view_refuses_another_may_have_taken(detail: str, word: str, everywhere: bool) -> None:

@@ -85,7 +85,7 @@ def test_a_disk_that_damages_everything_does_not_have_a_view_built_for_ever(tmp_
     with pytest.raises(PeerError, match="damaged 3 times within an hour") as raised:
         folder.check_rebuilds()
     assert raised.value.code == "HUB-3064"
-    assert folder.why_lost(3).startswith("its checkpoint is damaged: metadata is empty (kept in ")
+    assert folder.why_lost(3).startswith("its checkpoint is corrupt: metadata is empty (kept in ")
     assert folder.why_lost(2) == "its checkpoint is lost"
     CheckpointFolder(tmp_path, "v", "v@2", 0).check_rebuilds()
 
@@ -98,7 +98,7 @@ def test_a_note_that_is_garbled_costs_the_state_that_it_described(tmp_path: Path
     (folder.path / "plan.json").write_bytes(b'{"generation": 4')
     assert folder.note() is None
     assert folder.generations() == [] and not (folder.path / "plan.json").exists()
-    assert "plan.json is not as it was written" in folder.why_lost(4)
+    assert "plan.json was changed" in folder.why_lost(4)
 
 
 def progress(generation: int, mode: Mode = "live", view: str = "v") -> Progress:

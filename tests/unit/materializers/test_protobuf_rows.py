@@ -106,7 +106,7 @@ def test_a_number_that_the_enum_does_not_have_is_its_text_and_unknown_fields_are
         (b"\x02\x02", "it is message [1] of its file; the view reads shop.Order"),
         (b"\x04\x00\x02", "it is message [0, 1] of its file"),
         (b"\x7f", "of its file"),
-        (b"\x00\x5a\x0c\x08" + b"\xff" * 8 + b"\x7f\x10\x00", "is no time"),
+        (b"\x00\x5a\x0c\x08" + b"\xff" * 8 + b"\x7f\x10\x00", "is not a time"),
     ],
 )
 def test_what_cannot_be_read_is_told_and_leaves_the_others_alone(body: bytes, why: str) -> None:
@@ -136,7 +136,7 @@ def test_a_text_of_proto2_that_is_no_utf_8_refuses_its_event_alone() -> None:
     assert first == last
     assert first == {"id": "o1", "tags": ["t"], "named": [("k", "v")], "marks": [("7", True)], BROKEN: None}
     for row in others:
-        assert row["id"] is None and "is no UTF-8" in row[BROKEN]
+        assert row["id"] is None and "is not UTF-8" in row[BROKEN]
 
 
 def test_a_message_inside_itself_further_down_is_left_out_as_its_columns_say() -> None:

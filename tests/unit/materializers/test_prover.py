@@ -269,7 +269,7 @@ def test_a_changelog_that_is_made_anew_is_open_until_the_store_follows_it(any_wo
     any_world.cluster.create_topic(CHANGELOG, partitions=2, config={}, replication_factor=1)
     any_world.write("a", 7, {"points": 1})
     found = any_world.proved()
-    assert found.state is VerificationState.OPEN and "made anew" in found.reason
+    assert found.state is VerificationState.OPEN and "recreated" in found.reason
     any_world.other_applier.follow([any_world.view])
     found = any_world.applied().proved()
     assert (found.state, found.rows) == (VerificationState.MATCHES, 1)
@@ -390,7 +390,10 @@ def test_what_is_told_is_shown_until_nobody_tells_and_keys_only_to_readers(world
     assert [each.verdict for each in seen.observations] == [Verdict.BAD] and "ghost" not in str(seen)
     later = world.now + 100_000
     ((_, proof),) = reported_verifications(told, later)
-    assert (proof.state, proof.reason) == (VerificationState.UNKNOWN, "the applier has not told for 100 s")
+    assert (proof.state, proof.reason) == (
+        VerificationState.UNKNOWN,
+        "the applier has not reported for 100 s",
+    )
     assert observe_verifications(told, RuleChanges(), later, {}).observations[0].verdict is Verdict.UNKNOWN
 
 
@@ -451,7 +454,7 @@ def test_a_view_that_nothing_proves_for_an_hour_is_an_alert_until_it_is_proved(w
     (alert,) = watched.alerts.alerts.values()
     labels = dict(alert.labels)
     assert (labels["view"], labels["store"], labels["owner"]) == ("v", "other", "crm")
-    assert alert.summary == "nothing shows that store other of view v is what its changelog says"
+    assert alert.summary == "store other of view v has not been compared with its changelog"
     world.keeper.why = ""
     assert world.proved().state is VerificationState.MATCHES
     assert watched.after(3) == []
@@ -465,7 +468,7 @@ def test_an_applier_that_is_silent_is_an_alert_too_but_not_where_views_are_not_t
     watched.after(1)
     assert watched.after(61, silent=True)[0][1] == "pending"  # it is believed for 90 s
     ((rule, phase, why),) = watched.after(2, silent=True)
-    assert (rule, phase) == ("view-unproved", "firing") and "the applier has not told for" in why
+    assert (rule, phase) == ("view-unproved", "firing") and "the applier has not reported for" in why
     watched.on = False  # proof_core_share: 0
     assert watched.after(2, silent=True) == []
     watched.on, watched.changes = True, RuleChanges({"view-unproved": RuleChange(for_ms=60_000)})

@@ -200,7 +200,7 @@ def test_it_waits_for_the_write_it_names(hub: Hub, http: TestClient) -> None:
     )
     assert header.status_code == 503
     other = http.post("/query", json={"sql": "SELECT 1 FROM plant", "after": "elsewhere:0:1"})
-    assert other.status_code == 400 and "no source of view" in other.json()["message"]
+    assert other.status_code == 400 and "not a source of view" in other.json()["message"]
 
 
 def in_step(hub: Hub, state: str = "together", **more: Any) -> None:

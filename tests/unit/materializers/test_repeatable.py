@@ -66,7 +66,7 @@ def test_no_kind_of_view_takes_it(text: str) -> None:
 def test_nor_does_a_table_s_delete_when() -> None:
     source = {"topic": "o", "table": {"key": "id", "delete_when": "x < localtimestamp()"}}
     view = SqlView.model_validate({"view": "v", "sources": {"o": source}, "sql": "SELECT id FROM o"})
-    with pytest.raises(ConfigError, match="no expression over one event"):
+    with pytest.raises(ConfigError, match="not an expression over one event"):
         delete_columns("o", view.sources["o"])
 
 

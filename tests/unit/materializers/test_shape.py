@@ -126,7 +126,7 @@ def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:
         ("count(*)", "has `*`", "one expression"),
         ("count(1)", "names no source", "exactly one source"),
         ("count(distinct web.page)", "distinct values of a source without unique_by", "declare `unique_by`"),
-        ("collect_list(web.page)", "every event for ever", "declare `unique_by`"),
+        ("collect_list(web.page)", "every event forever", "declare `unique_by`"),
         ("median(pay.amount)", "not available over a source with unique_by", "use one of"),
         ("rand()", "another value on every replay", "function of its events"),
         ("now()", "another value on every replay", "function of its events"),
@@ -136,7 +136,7 @@ def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:
         ("upper(min_by(web.page, web.ms, 2)[0])", "keeps several", "min_by(x, time) keeps one"),
         ("to_char(crm.credit, '999')", "cannot be written again as it is", "SQL view"),
         ("max(pay.amount, pay.ratio)", "takes one value", "leave the others out"),
-        ("crm.name +", "no SQL expression", "docs/reference/view-files.md"),
+        ("crm.name +", "not a SQL expression", "docs/reference/view-files.md"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_way_out(text: str, said: str, hint: str) -> None:

@@ -250,7 +250,7 @@ def test_like_is_what_it_says(pattern: str, text: str) -> None:
 def test_what_is_looked_for_is_no_longer_than_a_step_may_take(queries: QueryExecutor, asked: str) -> None:
     """A step of SQLite compares the search text at every position, and nothing interrupts a step."""
     for sought in (":long", "concat(:long, key)"):
-        with pytest.raises(SqlError, match="looked for in a text is too long") as refusal:
+        with pytest.raises(SqlError, match="the search text is too long") as refusal:
             ask(queries, f"SELECT {asked.format(sought)} FROM plant", long="x" * 1_001)
         assert refusal.value.code == "HUB-1448" and "1,000" in (refusal.value.hint or "")
     ask(queries, f"SELECT {asked.format(':fits')} FROM plant", fits="é" * 1_000)

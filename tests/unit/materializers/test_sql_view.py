@@ -63,7 +63,7 @@ def test_a_column_that_is_not_there_is_named_with_its_place_and_the_nearest(tmp_
     assert isinstance(view, SqlView)
     with pytest.raises(ConfigError) as caught:
         checked(view, {"d": DEPARTURE})
-    assert 'SQL line 3, column 7: there is no column "dep_dealy"' in caught.value.message
+    assert 'SQL line 3, column 7: column "dep_dealy" does not exist' in caught.value.message
     assert caught.value.message.splitlines()[1:] == ["    WHERE dep_dealy > 15", "          ^"]
     assert caught.value.hint == 'did you mean "dep_delay"?'
     qualified = load_view(written(tmp_path, FILE.replace("d.origin", "d.orgin AS origin")))
@@ -83,7 +83,7 @@ def test_a_mistake_in_the_sql_names_the_file(tmp_path: Path) -> None:
     ("was", "now", "said"),
     [
         (", watermark: 10 minutes", "", "event_time and watermark go together"),
-        ("10 minutes", "10 parsecs", '"10 parsecs" is no duration'),
+        ("10 minutes", "10 parsecs", '"10 parsecs" is not a duration'),
         ('topic: "nyc.*.departures"', "view: x, topic: y", "either a topic or a view"),
         ('topic: "nyc.*.departures"', "view: x", "a table has no watermark"),
         ('topic: "nyc.*.departures", ', "", "name a topic"),
@@ -115,7 +115,7 @@ def test_a_mistake_in_the_sql_names_the_file(tmp_path: Path) -> None:
         (
             "sources:",
             "cut: shop\nsources:\n  other: {topic: nyc.planes, as: static}",
-            'source "other" is static: it is read as it stands when a batch looks',
+            'source "other" is static: each batch reads its current state',
         ),
     ],
 )
@@ -138,7 +138,7 @@ def test_an_event_time_is_a_time_of_the_source() -> None:
 
     checked(view("scheduled_at"), {"d": DEPARTURE})
     checked(view("_timestamp"), {"d": DEPARTURE})
-    with pytest.raises(ConfigError, match="is no timestamp"):
+    with pytest.raises(ConfigError, match="is not a timestamp"):
         checked(view("dep_delay"), {"d": DEPARTURE})
     with pytest.raises(ConfigError, match='no column "scheduled"'):
         checked(view("scheduled"), {"d": DEPARTURE})
@@ -177,7 +177,7 @@ def test_durations() -> None:
         7_200_000,
         86_400_000,
     ]
-    with pytest.raises(ValueError, match="no duration"):
+    with pytest.raises(ValueError, match="not a duration"):
         duration_ms("an hour")
 
 
@@ -230,12 +230,12 @@ def test_a_table_reads_its_key_and_what_deletes_a_row_beside_what_the_sql_reads(
     ("table", "said", "hint"),
     [
         ({"key": "flightid"}, 'table key: topic "t" has no column "flightid"', 'did you mean "flight_id"?'),
-        ({"key": "plane"}, 'column "plane" is no value that tells rows apart', "or leave `key` out"),
+        ({"key": "plane"}, 'column "plane" cannot identify rows', "or leave `key` out"),
         ({"key": "_key"}, "_key is of the record", "leave `key` out"),
         ({"delete_when": "dep_dely > 3"}, 'table delete_when: topic "t" has no column', 'did you mean "dep_delay"?'),
-        ({"delete_when": "count(*) > 3"}, "is no expression over one event", "compare the event's own columns"),
-        ({"delete_when": "scheduled_at < now()"}, "is no expression over one event", "compare the event's own columns"),
-        ({"delete_when": "a = 'x"}, "this is no SQL", "status = 'deleted'"),
+        ({"delete_when": "count(*) > 3"}, "is not an expression over one event", "compare the event's own columns"),
+        ({"delete_when": "scheduled_at < now()"}, "is not an expression over one event", "compare the event's own columns"),
+        ({"delete_when": "a = 'x"}, "this is not SQL", "status = 'deleted'"),
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_says_the_nearest_form(table: dict[str, Any], said: str, hint: str) -> None:

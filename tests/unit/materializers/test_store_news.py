@@ -127,7 +127,7 @@ def test_a_store_whose_applier_is_silent_is_unknown_until_it_is_heard_again(
         writer.append([report("live", None).record()])
         until(lambda: store().get("state") == "unknown")
         assert store()["views"]["plant"]["lag"] is None
-        assert "the applier's reports in _hub.progress have not been heard" in store()["reason"]
+        assert "the applier's reports in _hub.progress have been missing" in store()["reason"]
         assert store()["reason"].endswith("Kafka answers; the applier process is alive (pid 7)")
         until(lambda: writer.append([report("live", None).record()]) and store()["state"] == "live")
         assert store()["views"]["plant"]["lag"] == 7

@@ -156,7 +156,7 @@ def test_a_version_beside_one_of_a_topic_made_anew_is_ready_at_the_topics_end(wo
     world.ledger.tell("v", VersionOpened(1, world.definition("one")))
     world.told("v", 12)
     world.apply()
-    world.ledger.tell("v", VersionLost(1, "a topic that it reads was made anew"))
+    world.ledger.tell("v", VersionLost(1, "a topic that it reads was recreated"))
     world.write("views.v.v2", "a", 2, 1)
     states = []
     for reached in (1, 2):

@@ -262,4 +262,4 @@ def test_a_second_opinion_comes_by_the_views_file_and_stands_in_nobodys_way() ->
     assert after(CommandReceived("f", "apply"), state=due).refusal == "version 1 is the newest and is served"
     nobody = after(VersionOpened(1, definition("one", recompute_ms=1_000, compares=False)))
     assert states(after(TimePassed(), state=nobody, now_ms=9_999)) == {1: "served"}
-    assert "nobody to compare" in (after(CommandReceived("g", "recompute"), state=nobody).refusal or "")
+    assert "cannot be compared" in (after(CommandReceived("g", "recompute"), state=nobody).refusal or "")

@@ -43,8 +43,8 @@ def test_silence_is_unknown_and_names_the_link() -> None:
     state = judged(told(), SILENT)["state:people"]
     assert state["state"] == "unknown"
     assert state["reason"] == (
-        "the materializer's reports in _hub.progress have not been heard for 7 min; Kafka answers;"
-        " the materializer process is alive (pid 7); it was live when it was last heard"
+        "the materializer's reports in _hub.progress have been missing for 7 min; Kafka answers;"
+        " the materializer process is alive (pid 7); it was live in its last report"
     )
     away = replace(SILENT, kafka="Connection refused", process="the materializer process does not run")
     assert (

@@ -283,7 +283,10 @@ def test_folders_are_read_with_their_disks_and_of_older_brokers_without() -> Non
 
 @pytest.mark.parametrize("body", [None, b"", b"\xff" * 40, answer_4()[:20]])
 def test_what_cannot_be_read_is_an_error_with_the_broker(body: bytes | None) -> None:
-    with broker(lambda _version: body) as port, pytest.raises(PeerError, match="does not tell its folders"):
+    with (
+        broker(lambda _version: body) as port,
+        pytest.raises(PeerError, match="does not report its log folders"),
+    ):
         log_dirs("127.0.0.1", port, 5.0)
 
 

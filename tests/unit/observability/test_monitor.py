@@ -412,20 +412,20 @@ def test_what_was_there_before_a_mirrors_worker_told_has_no_upper_bound(stage: S
 def test_a_mirror_that_nobody_carries_stands_and_what_waits_waits_at_least_so_long(stage: Stage) -> None:
     stage.mirror(50, 80)
     stage.rounds()
-    gone = {"state": "no worker", "reason": "nobody mirrors it now: hub mirror run", "workers": 0}
+    gone = {"state": "no worker", "reason": "no worker mirrors it now: hub mirror run", "workers": 0}
     for number in range(1, 20):
         stage.mirror(50, 80, seen_s=number * 10.0, **gone)
         stage.rounds()
     row = stage.row("m", "mirror")
     assert (row.state, row.records, row.error_s) == ("STOPPED", 30, None)
-    assert row.cause == "stopped: nobody mirrors it now: hub mirror run"
+    assert row.cause == "stopped: no worker mirrors it now: hub mirror run"
     assert row.seconds is not None and row.seconds >= 180
     # Paused with everything carried is not a failure; later arrivals are unknown.
     stage.mirror(80, 80, seen_s=300.0, state="paused", reason="paused by ana", workers=0)
     stage.rounds(4)
     row = stage.row("m", "mirror")
     assert (row.state, row.records, row.seconds) == ("UNKNOWN", None, None)
-    assert "has not told for" in row.cause and "paused by ana" in row.cause
+    assert "has not reported for" in row.cause and "paused by ana" in row.cause
 
 
 def test_a_mirror_whose_worker_is_silent_is_unknown_at_once_and_stopped_when_that_is_known(
@@ -439,12 +439,12 @@ def test_a_mirror_whose_worker_is_silent_is_unknown_at_once_and_stopped_when_tha
     stage.rounds()
     row = stage.row("m", "mirror")
     assert (row.state, row.records, row.error_s) == ("UNKNOWN", None, None)
-    assert row.cause == "its worker has not told for 20 s"
-    gone = {"state": "no worker", "reason": "nobody mirrors it now: hub mirror run", "workers": 0}
+    assert row.cause == "its worker has not reported for 20 s"
+    gone = {"state": "no worker", "reason": "no worker mirrors it now: hub mirror run", "workers": 0}
     stage.mirror(50, 50, seen_s=30.0, **gone)
     stage.rounds(1)
     row = stage.row("m", "mirror")
-    assert (row.state, row.cause) == ("STOPPED", "stopped: nobody mirrors it now: hub mirror run")
+    assert (row.state, row.cause) == ("STOPPED", "stopped: no worker mirrors it now: hub mirror run")
     for _ in range(5):  # it is there again
         stage.mirror(50, 50)
         stage.rounds()
@@ -489,7 +489,7 @@ def test_a_mirror_whose_target_was_not_asked_for_a_while_is_unknown(stage: Stage
     assert stage.row("m", "mirror").state == "OK"
     stage.rounds(2)
     row = stage.row("m", "mirror")
-    assert (row.state, row.cause) == ("UNKNOWN", "its target was not heard for 40 s")
+    assert (row.state, row.cause) == ("UNKNOWN", "its target has not reported for 40 s")
 
 
 def test_the_rhythm_of_a_mirrors_worker_is_what_its_readers_think() -> None:
@@ -523,7 +523,7 @@ def test_a_mirrors_broken_topic_says_why_and_its_targets_silence_is_unknown(stag
     row = stage.row("m", "mirror")
     assert (row.state, row.records, row.seconds) == ("UNKNOWN", None, None) and "lon is away" in row.cause
     stage.rounds(8)  # nobody asked the clusters for a while
-    assert "were not heard lately" in stage.row("m", "mirror").cause
+    assert "have not reported lately" in stage.row("m", "mirror").cause
     # Given away: nothing of it is carried, so it reads nothing.
     stage.mirror(50, 80, row={"state": "left", "reason": "lon acts for nyc now"})
     stage.rounds()

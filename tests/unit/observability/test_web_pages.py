@@ -354,14 +354,16 @@ def test_a_store_that_nobody_can_prove_says_why_and_what_to_do(
         proof = {
             **found["stores"][0]["proof"],
             "state": "UNKNOWN",
-            "reason": "the applier has not told for 100 s",
+            "reason": "the applier has not reported for 100 s",
         }
         return {**found, "stores": [{**found["stores"][0], "proof": proof}]}
 
     assert "/alerts/runbooks/view-unproved" not in client.get(f"/views/{VIEW}", headers=HTML).text
     monkeypatch.setattr(StagedViewFacts, "describe", silent)
     text = client.get(f"/views/{VIEW}", headers=HTML).text
-    assert "the applier has not told for 100 s" in text and 'href="/alerts/runbooks/view-unproved"' in text
+    assert (
+        "the applier has not reported for 100 s" in text and 'href="/alerts/runbooks/view-unproved"' in text
+    )
     assert client.get("/alerts/runbooks/view-unproved", headers=HTML).status_code == 200
 
 
@@ -424,13 +426,13 @@ def test_the_checklist_says_why_a_target_could_not_take_over() -> None:
     stuck = {**ready, "workers": 0, "gaps": [{}], "operations": [{"kind": "failover", "next": "fence"}]}
     assert [each.state for each in checks(stuck)] == ["bad", "unknown", "ok", "bad", "ok", "ok", "bad"]
     for said, words in (
-        ({"restarts": 3}, "A shard does not get on: it was restarted 3 times"),
+        ({"restarts": 3}, "A shard makes no progress: it was restarted 3 times"),
         ({"different": 2}, "2 partitions differ from the source: hub mirror verify nyc-lon"),
-        ({"heartbeats": [{"worker": "w1", "ago_s": 25.0}]}, "A worker was not heard of for 25 s"),
+        ({"heartbeats": [{"worker": "w1", "ago_s": 25.0}]}, "A worker has not reported for 25 s"),
         ({"trouble": {"nyc.new": "foreign data"}}, "1 topic is not mirrored, first nyc.new: foreign data"),
         (
             {"partitions": [{**ready["partitions"][0], "engine_why": "mask email (hash)"}]},
-            f"1 copy is masked, first {ORDERS}: no stand-in for the original, and what is born there is not carried home",
+            f"1 copy is masked, first {ORDERS}: not a replacement for the original; records written there are not copied back",
         ),
     ):
         (found,) = [each for each in checks({**ready, **said}) if each.state != "ok"]
@@ -523,7 +525,7 @@ def test_a_registry_that_is_not_ready_keeps_no_page_waiting(hub: StagedEstate) -
         schemas = client.get("/schemas", headers=HTML)
         assert schemas.status_code == 503 and "has not read its log yet" in schemas.text
         page = client.get(f"/topics/{ORDERS}", headers=HTML)
-        assert page.status_code == 200 and "Not told: schemas" in page.text
+        assert page.status_code == 200 and "Not available: schemas" in page.text
         assert "Not searched: schemas" in client.get("/search?q=order", headers=HTML).text
 
 
@@ -541,7 +543,7 @@ def test_an_empty_hub_says_what_to_do() -> None:
             ("/connect", "connect_urls"),
             ("/mirrors", "Asking the clusters"),
             ("/completeness", "hub completeness run"),
-            ("/alerts", "Every promise that can be judged is kept"),
+            ("/alerts", "Every objective that can be evaluated is met"),
         ):
             assert words in client.get(path, headers=HTML).text, path
         # Unknown lists are not shown as empty.
@@ -583,7 +585,7 @@ def test_a_subject_tells_whom_a_change_touches(hub: StagedEstate, client: TestCl
     assert view["columns"] == [["paid_cents", ["amount_cents"]]]
     assert ["group", "billing", "OK"] in told["readers"]
     text = client.get("/schemas/shop.payments-value", headers=HTML).text
-    assert "Whom a change touches" in text and "paid_cents" in text
+    assert "Who is affected by a change" in text and "paid_cents" in text
     # A field that is another one between the two versions marks the columns that are made of it.
     hub.register("crm.customers-value", {**PERSON, "fields": PERSON["fields"][:2]})
     hub.register("crm.customers-value", PERSON)
@@ -635,7 +637,7 @@ def test_the_cluster_says_what_is_wrong_and_what_is_not_known(hub: StagedEstate,
     try:
         hub.health = replace(before, error="Kafka does not answer")
         text = client.get("/cluster", headers=HTML).text
-        assert "What is shown is what was heard before" in text and "does not answer" in text
+        assert "The page shows the last known state" in text and "does not answer" in text
         hub.health = Health()
         assert 'data-testid="loading"' in client.get("/cluster", headers=HTML).text
         told = client.get("/api/cluster").json()

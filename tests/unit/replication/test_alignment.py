@@ -107,7 +107,7 @@ def test_a_copy_of_what_is_deleted_at_the_source_goes_on_at_its_end() -> None:
 
 def test_nothing_was_copied_yet() -> None:
     assert boundary(of("abc", 5), log([], 0, 0)).source_next == 5
-    assert boundary(of("abc", 5), log([], 0, 4)).source_next == 5  # what was aborted is no copy
+    assert boundary(of("abc", 5), log([], 0, 4)).source_next == 5  # what was aborted is not a copy
     assert "no record left" in boundary(of("abc", 5), log([], 0, 4), compacted=True).refusal
 
 

@@ -189,7 +189,7 @@ def test_the_status_of_a_mirror() -> None:
         replace(BEAT, at_ms=1_100_000).record(), replace(CARRIES, trouble={}).record(), fresh.record()
     )
     unheld = summary_of(FILE, link, beating, progress, 1_100_000)
-    assert (unheld["state"], unheld["ok"]) == ("trouble", False) and "told of 1 of its" in unheld["reason"]
+    assert (unheld["state"], unheld["ok"]) == ("trouble", False) and "reported 1 of its" in unheld["reason"]
     refused = summary_of(FILE, link, folded(BEAT.record(), CARRIES.record()), progress, 1_000_500)
     assert refused["state"] == "trouble" and refused["trouble"] == {"nyc.b": "why"}
     away = failover.Ownership("nyc", "lon", 1).record()

@@ -148,7 +148,7 @@ def test_a_map_that_does_not_reach_its_checkpoint_is_no_map() -> None:
     assert table is not None and table.runs == (Run(0, 0, 3), Run(3, 4, 4), Run(10, 11, 10))
     assert (table.source_next, table.target_next) == (20, 21)
 
-    # Made again: the map of the former one is no part of it.
+    # Made again: the map of the former one is not a part of it.
     again = Checkpoint("m", 0, "nyc.a", 0, "id-2", 2, -1, 32, generation=1, target_start=30)
     for each in (again.record(), MapRecord("m", "nyc.a", "id-2", 0, (Run(0, 30, 2),)).record()):
         progress.apply(Record(each.topic, 0, 0, 0, each.key, each.value))

@@ -164,5 +164,5 @@ def test_status_tells_of_two_definitions_and_of_what_nobody_reports() -> None:
     # It stands still: its lag does not.
     frozen = told(beat("w1", mine, 0, -1), now_ms=49_000 + 16_000, end=400)
     assert (frozen["state"], frozen["ok"], frozen["lag_records"]) == ("no worker", False, 300)
-    assert frozen["reason"].startswith("its worker w1 was last heard of 16 s ago")
+    assert frozen["reason"].startswith("its worker w1 last reported 16 s ago")
     assert frozen["partitions"][0]["state"] == "unknown" and frozen["partitions"][0]["seen_s"] == 16.0

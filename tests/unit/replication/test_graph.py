@@ -70,7 +70,7 @@ def test_a_cycle_without_an_owner_is_refused() -> None:
         ("c", "a", ["**.x"], None),
     )
     (refusal,) = check(file)
-    assert "go round for ever: a -> b -> c -> a" in refusal.reason and "owns" in refusal.hint
+    assert "travel in a cycle: a -> b -> c -> a" in refusal.reason and "owns" in refusal.hint
 
 
 def test_links_that_go_round_with_different_topics_are_no_cycle() -> None:

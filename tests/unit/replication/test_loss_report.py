@@ -95,8 +95,8 @@ def test_a_source_that_does_not_answer_gives_a_bound() -> None:
     assert (report.redelivered, report.redelivered_at_least, report.redelivered_at_most) == (None, 5, 12)
     assert report.heard_at_ms == 9_000
     assert report.words("nyc", 69_000) == (
-        "Lost: unknown, at least 3 offsets. nyc does not answer; it was last heard 60 s ago (1970-01-01 00:00:09 UTC). "
-        "What was written there since cannot be counted.\n"
+        "Lost: unknown, at least 3 offsets. nyc does not answer; its last report was 60 s ago (1970-01-01 00:00:09 UTC). "
+        "Records written there since cannot be counted.\n"
         "Read again: unknown, from 5 to 12 records."
     )
 
@@ -105,10 +105,10 @@ def test_a_source_that_does_not_answer_gives_a_bound() -> None:
 def test_of_a_source_that_was_never_heard_nothing_is_zero(
     partitions: dict[TopicPartition, MirroredPartition],
 ) -> None:
-    """No partition with a checkpoint, or one of which no worker told an end, is no proof that nothing is lost."""
+    """No partition with a checkpoint, or one of which no worker told an end, is not a proof that nothing is lost."""
     report = assess(partitions, [], {}, source_answers=False)
     assert (report.lost, report.redelivered, report.is_exact, report.heard_at_ms) == (None, None, False, None)
-    assert "Lost: unknown" in report.words("nyc", 0) and "was never heard" in report.words("nyc", 0)
+    assert "Lost: unknown" in report.words("nyc", 0) and "never reported" in report.words("nyc", 0)
 
 
 def test_what_was_heard_of_partitions_that_were_never_mirrored_counts() -> None:

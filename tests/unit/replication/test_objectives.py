@@ -75,7 +75,7 @@ def test_what_stands_still_is_trouble_with_its_reason() -> None:
     row = partition(state="stopped", reason="the topic was made again", source_end=101, lag_s=3.0)
     found = one(seen(status(row))["mirror-trouble"])
     assert (found.verdict, found.value) == (BAD, 1.0)
-    assert found.summary == "mirror m: 1 of its partitions stand still"
+    assert found.summary == "mirror m: 1 of its partitions are stopped"
     assert found.detail == f"{T} partition 0: the topic was made again"
 
     refused = LinkContents("m", {}, {"nyc.a": "it is full of others' records"}).record()
@@ -159,7 +159,7 @@ def test_a_way_back_is_a_mirror_of_its_own_in_rules_and_series() -> None:
     back = {**status(partition(state="stopped", reason="it is full")), "mirror": "m~back"}
     (trouble,) = seen(back)["mirror-trouble"].observations
     assert (dict(trouble.object), trouble.verdict) == ({"mirror": "m~back"}, BAD)
-    assert "mirror m~back: 1 of its partitions stand still" in trouble.summary
+    assert "mirror m~back: 1 of its partitions are stopped" in trouble.summary
     told = {s.labels.get("mirror") for each in families([status(partition()), back]) for s in each.samples}
     assert {"m", "m~back"} <= told
 

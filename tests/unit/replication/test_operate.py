@@ -120,7 +120,7 @@ def test_what_was_born_away_is_not_handed_to_a_cluster_that_never_got_it(
     """lon acts for nyc; par has what nyc had, at most."""
     sides = [Side(name, {"nyc.chat": (name, 100)}) for name in ("nyc", "lon", "par")]
     made = operator(monkeypatch, FAN, AWAY, *sides)
-    with pytest.raises(Conflict, match="no mirror brought par what was born there") as refused:
+    with pytest.raises(Conflict, match="no mirror copied the records written there to par") as refused:
         made.begin(kind, "nyc-par", "nyc", "par", id="2")
     assert refused.value.code == "HUB-1965" and "hub mirror failback" in str(refused.value.hint)
     assert made.begin("failback", "nyc-lon", "nyc", "nyc", id="2").old == "lon"

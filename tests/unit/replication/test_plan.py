@@ -210,7 +210,7 @@ def test_partitions_grow_and_never_shrink() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"compression.type": "zstd"}, "compress every batch anew"),
+        ({"compression.type": "zstd"}, "compress every batch again"),
         ({"message.timestamp.type": "LogAppendTime"}, "overwrite every record's time"),
         ({"message.timestamp.before.max.ms": "1000"}, "refuse older records"),
         ({"max.message.bytes": "1000"}, "large records would not fit"),

@@ -98,7 +98,7 @@ def test_what_was_erased_at_once_is_not_awaited(kafka: Kafka, gone: Fact) -> Non
 
 def test_a_record_that_is_no_fact_is_passed_over(kafka: Kafka) -> None:
     news = told(kafka)
-    kafka.writer().append([NewRecord(SCHEMAS_TOPIC, b"\xff", b"no fact")])
+    kafka.writer().append([NewRecord(SCHEMAS_TOPIC, b"\xff", b"not a fact")])
     news.poll(0.0)
     assert (news.read_to, news.awaits) == (2, False)
 
@@ -112,7 +112,7 @@ def test_what_the_registry_never_has_is_not_awaited_for_ever(
     monkeypatch.setattr(schemas_first, "_AWAITED_S", -1.0)
     with caplog.at_level(logging.WARNING):
         news.settle(MINE, {V1})
-    assert not news.awaits and "a-value v2 is told of" in caplog.text
+    assert not news.awaits and "a-value v2 is in topic" in caplog.text
 
 
 # ---- where it cannot be followed

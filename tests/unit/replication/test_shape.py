@@ -383,7 +383,7 @@ def test_ids_become_the_targets_and_numbers_as_keys_stay() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (b"hello", "no JSON"),
+        (b"hello", "not JSON"),
         (b"\0\0", "cut off"),
         (b"\0\0\0\0\x09{}", "no schema 9"),
         (b"\0\0\0\0\x08\0", "is PROTOBUF"),
@@ -475,9 +475,9 @@ def test_the_file_says_it_shortly(tmp_path: Path) -> None:
         ("in: [eu]", "in: [no]", ":9:.*put its values in quotes"),
         ("with: null", "with: hide", ":10:.*'hash', 'null' or 'redact'"),
         (', key: "${MASK}"', "", ":10:.*a hash needs a key"),
-        ('"${MASK}"', "hunter2", ":10:.*does not stand in the file"),
+        ('"${MASK}"', "hunter2", ":10:.*must not be in the file"),
         (', registry: "http://q"', "", r":7:.*needs a registry on both sides"),
-        ("schema_ids: rewrite", "engine: batch", r":\d+:.*leave engine: batch away"),
+        ("schema_ids: rewrite", "engine: batch", r":\d+:.*remove engine: batch"),
         ("fields: [x]", "fields: [x.]", ":10:"),
     ],
 )

@@ -833,7 +833,7 @@ def test_failover_and_failback_with_groups(seed: int, tail: failover.Tail) -> No
     }
 
     def operate(kind: failover.Kind, new: str) -> None:
-        """With an operator that dies now and then, until the operation is over."""
+        """With an operator that dies now and then, until the operation is complete."""
         for _ in range(400):
             world.run(background, 15)
             actor = world.operator(kind, "nyc", new, groups, tail)

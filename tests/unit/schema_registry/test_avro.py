@@ -77,13 +77,13 @@ def test_a_type_without_a_namespace_keeps_none_within_one() -> None:
             "a union has n.F twice",
         ),
         (record("R", field("next", ["R", "null", "R"])), "a union has R twice"),
-        (record("R", field("a", "double", default="much")), 'the default "much" is no double'),
-        (record("R", field("a", {"type": "float"}, default="")), 'the default "" is no float'),
-        (record("R", field("a", "int", aliases=[["b"]])), '"aliases" of "a" is no list of names'),
+        (record("R", field("a", "double", default="much")), 'the default "much" is not a valid double'),
+        (record("R", field("a", {"type": "float"}, default="")), 'the default "" is not a valid float'),
+        (record("R", field("a", "int", aliases=[["b"]])), '"aliases" of "a" is not a list of names'),
     ],
 )
 def test_what_java_does_not_parse_is_no_schema(raw: Any, said: str) -> None:
-    with pytest.raises(InvalidSchema, match=f"no valid Avro: {said}"):
+    with pytest.raises(InvalidSchema, match=f"not valid Avro: {said}"):
         schema(raw)
 
 

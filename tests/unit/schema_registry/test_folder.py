@@ -92,7 +92,7 @@ def test_what_topics_say_of_a_file_gives_its_subject_and_schemas_yaml_goes_befor
 @pytest.mark.parametrize(
     ("said", "level", "problem"),
     [
-        ("schemas: {a.avsc: {compatibility: NONE}}", "NONE", "schemas.yaml says compatibility NONE"),
+        ("schemas: {a.avsc: {compatibility: NONE}}", "NONE", "schemas.yaml declares compatibility NONE"),
         ("schemas: {a.avsc: {compatibility: FULL}}", "FULL", None),
         ("defaults: {compatibility: NONE}", "FULL", None),
         ("schemas: {a.avsc: {subject: other, compatibility: NONE}}", "NONE", None),
@@ -160,11 +160,11 @@ def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "line_column", "what"),
     [
-        ("a.avsc", '{\n  "type": "record",,\n}', (2, 20), "no JSON"),
-        ("a.json", '{"type": "object"', (1, 18), "no JSON"),
+        ("a.avsc", '{\n  "type": "record",,\n}', (2, 20), "not JSON"),
+        ("a.json", '{"type": "object"', (1, 18), "not JSON"),
         ("a.avsc", record("A", ("x", "shop.Missing")), (7, 15), 'unknown type "shop.Missing"'),
         ("a.proto", 'syntax = "proto3";\nmessage A { Nope n = 1; }', (2, 13), '"Nope" is not defined'),
-        ("a.json", '{"type": 7}', (1, 1), "no valid JSON Schema"),
+        ("a.json", '{"type": 7}', (1, 1), "not valid JSON Schema"),
         ("a.json", '{"$ref": "b.json"}', (1, 10), "b.json"),
     ],
 )
@@ -272,7 +272,7 @@ def test_references_in_a_circle_are_refused_and_named(tmp_path: Path) -> None:
         },
     )
     by = {each.subject: each for each in plan(folder, RegistryState()).items}
-    assert "references go in a circle: " in by["a"].reasons[0].what and by["b"].status is Status.refused
+    assert "references form a cycle: " in by["a"].reasons[0].what and by["b"].status is Status.refused
     assert by["c"].reasons[0].rule == "REFERENCE_REFUSED"
     assert by["d"].status is Status.new
 
@@ -562,7 +562,7 @@ def test_apply_stops_at_the_first_failure_and_says_what_is_left(tmp_path: Path) 
 
     with pytest.raises(Conflict) as stopped:
         apply(plan(folder, registry.state()), Failing(), lambda item: done.append(item.subject))
-    assert done == ["a"] and stopped.value.hint == "mend it; not done: b, c; apply again once it is mended"
+    assert done == ["a"] and stopped.value.hint == "mend it; not done: b, c; apply again when it is corrected"
     apply(plan(folder, registry.state()), registry)
     assert plan(folder, registry.state()).exit_code == 0
 

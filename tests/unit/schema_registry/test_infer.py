@@ -112,7 +112,7 @@ def test_keys_that_are_no_names_get_some_and_nested_types_have_names_of_their_ow
     assert [each["name"] for each in made.avro["fields"]] == ["first_name", "first_name2", "_1", "to", "from"]
     assert made.conform({"first-name": "A", "1": 2})["first_name"] == "A"
     assert {"RTo", "RToX", "RFrom", "RFromX"} < set(named_types([made.avro]))
-    assert '"first-name" is no name in Avro' in made.fields[0].remark
+    assert '"first-name" is not a name in Avro' in made.fields[0].remark
 
 
 def test_keys_and_names_that_are_names_stay_as_they_are() -> None:
@@ -142,7 +142,7 @@ def test_no_sample_is_refused() -> None:
     for values in ([], [None]):
         with pytest.raises(CallerError, match="no sample"):
             infer(values)
-    with pytest.raises(CallerError, match="no JSON: bytes"):
+    with pytest.raises(CallerError, match="not JSON: bytes"):
         infer([{"a": b""}])
     deep: Any = 1
     for _ in range(200):
@@ -255,15 +255,15 @@ def test_xml_records_are_the_children_of_the_root() -> None:
 @pytest.mark.parametrize(
     ("kind", "content", "where", "what"),
     [
-        ("json", '{"a": 1,\n "b"}', "f:2:5", "no JSON"),
+        ("json", '{"a": 1,\n "b"}', "f:2:5", "not JSON"),
         ("json", '{"a": 1}\n{"a": 2}', "f:2:1", "Extra data"),
-        ("json", '{"a": NaN}', "f:1:1", "NaN is no JSON number"),
+        ("json", '{"a": NaN}', "f:1:1", "NaN is not a JSON number"),
         ("json", "[" * 100_000, "f:1:1", "nested too deep"),
         ("json", "[" * 100 + "]" * 100, "f:1:1", "nested deeper than 64"),
-        ("jsonl", '{"a": 1}\n{"a": }\n', "f:2:7", "no JSON"),
+        ("jsonl", '{"a": 1}\n{"a": }\n', "f:2:7", "not JSON"),
         ("csv", "a,b\n1,2,3\n", "f:2:1", "3 values, but 2 names"),
         ("csv", 'a,b\n1,"2\n', "f:2:1", "no CSV"),
-        ("csv", "a,a\n", "f:1:1", '"a" stands twice'),
+        ("csv", "a,a\n", "f:1:1", '"a" occurs twice'),
         ("csv", "", "f:1:1", "no names of columns"),
         ("csv", b"a\n\xff\n", "f:2:1", "not UTF-8"),
         ("xml", "<a>\n<b></a>", "f:2:6", "mismatched tag"),

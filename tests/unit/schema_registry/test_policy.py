@@ -295,7 +295,7 @@ def family(rule: str, above: Any, below: Any, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("rule", LOOSER)
 def test_a_child_that_loosens_is_refused_by_default_with_both_names(rule: str) -> None:
     for override in ({}, {"override": "stricter"}, {"override": {rule: "stricter"}}):
-        with pytest.raises(ConfigError, match=rf'"a.b" says {rule}.* not as strict as .* of "a"'):
+        with pytest.raises(ConfigError, match=rf'"a.b" declares {rule}.* not as strict as .* of "a"'):
             Policies.of(family(rule, *LOOSER[rule], **override))
     with pytest.raises(ConfigError, match=r'"a.\*.c".*"a"'):
         Policies.of({"a": {rule: LOOSER[rule][0]}, "a.*.c": {rule: LOOSER[rule][1]}})
@@ -319,7 +319,7 @@ def test_any_lets_a_child_loosen_and_none_lets_it_say_nothing(rule: str) -> None
     policies = Policies.of(family(rule, *LOOSER[rule], override={rule: "any"}))
     key = next(each for each in policies.nodes[1].says if each.startswith(rule))
     assert policies.effective("a.b").settings[key].value == policies.nodes[1].says[key]
-    with pytest.raises(ConfigError, match=f'"a" lets nobody below say {rule}'):
+    with pytest.raises(ConfigError, match=f'"a" allows no declaration of {rule} below it'):
         Policies.of(family(rule, *STRICTER[rule], override={rule: "none"}))
     Policies.of(family(rule, *STRICTER[rule][:1] * 2, override={rule: "none"}))  # the same is allowed
 
@@ -329,7 +329,7 @@ def test_none_closes_a_whole_rule_also_for_other_keys() -> None:
         "a": {"fields": {"id": "string"}, "override": {"fields": "none"}},
         "a.b": {"fields": {"at": "date"}},
     }
-    with pytest.raises(ConfigError, match='"a.b" says fields.at'):
+    with pytest.raises(ConfigError, match='"a.b" declares fields.at'):
         Policies.of(tree)
 
 
@@ -339,7 +339,7 @@ def test_a_node_that_only_meets_a_closed_rule_is_not_heard() -> None:
     )
     setting = policies.effective("nyc.chat").settings["max_fields"]
     assert (setting.value, setting.set_by) == (10, "nyc")
-    assert setting.trail == 'nyc 10 > **.chat 5 (not heard: "nyc" says none)'
+    assert setting.trail == 'nyc 10 > **.chat 5 (ignored: "nyc" declares none)'
     assert policies.effective("chat").settings["max_fields"].value == 5
     assert policies.effective("nyc.chat").settings["doc"].set_by == "**.chat"
 
@@ -351,7 +351,7 @@ def test_any_opens_a_nodes_own_say_and_not_that_of_those_above_it() -> None:
         "a.b.c": {"compatibility": "BACKWARD_TRANSITIVE"},
     }
     assert values(Policies.of(tree), "a.b.c") == {"compatibility": "BACKWARD_TRANSITIVE"}
-    with pytest.raises(ConfigError, match='"a.b.c" says compatibility: NONE.*BACKWARD of "a"'):
+    with pytest.raises(ConfigError, match='"a.b.c" declares compatibility: NONE.*BACKWARD of "a"'):
         Policies.of({**tree, "a.b.c": {"compatibility": "NONE"}})
 
 
@@ -366,7 +366,7 @@ def test_a_childs_say_binds_its_own_children_although_its_parent_lets_any() -> N
 
 
 def test_an_override_without_a_say_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nothing of formats itself"):
+    with pytest.raises(ConfigError, match="does not declare formats itself"):
         Policies.of({"a": {"override": {"formats": "any"}}})
 
 
@@ -624,13 +624,20 @@ def broken(
         (
             {"naming": {"fields": "[a-z_A-Z]{1,10}"}},
             {},
-            [("naming.fields", "occurred_at", "as the regex [a-z_A-Z]{1,10} says", "choose a name that fits")]
+            [
+                (
+                    "naming.fields",
+                    "occurred_at",
+                    "so that the regex [a-z_A-Z]{1,10} matches",
+                    "choose a name that fits",
+                )
+            ]
             * 1
             + [
                 (
                     "naming.fields",
                     "contactEmail",
-                    "as the regex [a-z_A-Z]{1,10} says",
+                    "so that the regex [a-z_A-Z]{1,10} matches",
                     "choose a name that fits",
                 )
             ],
@@ -682,7 +689,14 @@ def broken(
         (
             {"freeze": True},
             {},
-            [("freeze", "", 'subject "a-value" is frozen: no new versions', "go on with the latest version")],
+            [
+                (
+                    "freeze",
+                    "",
+                    'subject "a-value" is frozen: no new versions',
+                    "continue with the latest version",
+                )
+            ],
         ),
         ({"freeze": True}, {"is_new": False}, []),
         (
@@ -725,7 +739,7 @@ def test_a_violation_has_its_rules_severity_and_reads_as_one_line() -> None:
     assert found.severity == "warn"
     assert str(found) == (
         'freeze: subject "a-value" is frozen: no new versions (set by a); '
-        "fix: go on with the latest version, or lift the freeze"
+        "fix: continue with the latest version, or remove the freeze"
     )
 
 
@@ -733,7 +747,7 @@ def test_required_fields_are_not_asked_of_keys_nor_found_in_a_plain_value() -> N
     rules = {"fields": {"event_id": "string"}}
     assert broken(rules, "string", "a-key") == []
     (found,) = broken(rules, "string")
-    assert "is no record" in found.what
+    assert "is not a record" in found.what
 
 
 def test_required_fields_are_asked_of_every_record_of_a_union_and_found_in_nested_records() -> None:
@@ -841,13 +855,13 @@ def written(tmp_path: Path, text: str) -> Path:
         ("policies:\n  a:\n    fields: {id: null}", ":3:18", "list"),
         ("policies:\n  a..b: {}", ":2:3", "label"),
         ('policies:\n  a:\n    naming: {fields: "(?=a)"}', ":3:22", "look-ahead"),
-        ('policies:\n  a:\n    naming: {fields: "a)(b"}', ":3:22", "no regex"),
-        ('policies:\n  a:\n    pii: {"[": PII}', ":3:11", "no regex"),
+        ('policies:\n  a:\n    naming: {fields: "a)(b"}', ":3:22", "not a regex"),
+        ('policies:\n  a:\n    pii: {"[": PII}', ":3:11", "not a regex"),
         ("policies:\n  a:\n    naming: {fields: " + "x" * 201 + "}", ":3:22", "200 are allowed"),
         ("policies:\n  a:\n    naming: {fields: 'a{900}{900}{90}'}", ":3:22", "size limit"),
         ("policies:\n  a:\n    max_fields: 0", ":3:17", "greater than or equal to 1"),
         ("policies:\n  a:\n    override: anny", ":3:15", "stricter, any, none"),
-        ("policies:\n  a:\n    override: {doc: any}", ":3:16", "says nothing of doc itself"),
+        ("policies:\n  a:\n    override: {doc: any}", ":3:16", "does not declare doc itself"),
         ("policies:\n  a: {}\n  a: {}", ":3:3", "twice"),
     ],
 )
@@ -868,7 +882,7 @@ def test_a_loosening_names_both_places_and_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load_policies(file)
     assert str(refused.value) == (
-        f'{file}:6:7: "retail.orders" says fields.id: string or uuid, which is not as strict as uuid of "retail" '
+        f'{file}:6:7: "retail.orders" declares fields.id: string or uuid, which is not as strict as uuid of "retail" '
         f'({file}:3:14)\nHint: say uuid, or stricter; or let "retail" say override: {{fields: any}}'
     )
 
@@ -909,7 +923,7 @@ def test_the_command_reads_the_projects_files(
     assert 'topic "shop.orders". Nodes that hold: shop' in said.err
     explain_command("shop.web-value")
     assert "FULL" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match='"FUL" is no compatibility level'):
+    with pytest.raises(ConfigError, match='"FUL" is not a compatibility level'):
         explain_command("shop.web-value", level="FUL")
 
 

@@ -869,7 +869,7 @@ def test_built_in_files_need_no_reference(path: str) -> None:
         ("aGVsbG8=", "neither .proto text nor base64 of a FileDescriptorProto"),
         ("aGVsbG8", "neither .proto text nor base64 of a FileDescriptorProto"),
         (proto3("message M {}\0"), "null byte"),
-        (proto3("// \ud800"), "no valid Unicode"),
+        (proto3("// \ud800"), "not valid Unicode"),
         (proto3("message M {\n  int33 a = 1;\n}"), 'Protobuf: 3:3: "int33" is not defined.'),
         (proto3("message M {\n  int32 a = ;\n}"), "Protobuf: 3:13: Expected field number."),
         (proto3("message M { int32 a = 1; string b = 1; }"), "2:37: Field number 1 has already been used"),
@@ -1001,7 +1001,7 @@ def test_a_descriptor_that_is_none_is_refused(name: str, type_name: str) -> None
     message = file.message_type.add(name=name)
     if type_name:
         message.field.add(name="a", number=1, label=1, type=11, type_name=type_name)
-    with pytest.raises(InvalidSchema, match="no valid Protobuf"):
+    with pytest.raises(InvalidSchema, match="not valid Protobuf"):
         parse(base64.b64encode(file.SerializeToString()).decode())
 
 

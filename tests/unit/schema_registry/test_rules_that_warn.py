@@ -233,11 +233,11 @@ def test_what_is_registered_does_not_break_a_freeze(
 
     monkeypatch.setattr("hub.schema_registry.client.remote.RemoteRegistry", Registered)
     code, out, err = run("shop.orders-value", "--registered")
-    assert code == 0 and "Judged: version 1" in err and "x freeze" not in out
+    assert code == 0 and "Checked: version 1" in err and "x freeze" not in out
 
 
 def test_explain_says_when_there_is_no_schema_to_judge(run: Run) -> None:
     code, _, err = run("shop.orders-key")
     assert code == 0 and "the project has none of shop.orders-key" in err
     code, _, err = run("shop.web.x-value")
-    assert code == 0 and "No schema is judged: no JSON" in err
+    assert code == 0 and "No schema is checked: no JSON" in err

@@ -66,11 +66,11 @@ ITEM = record(("qty", "int"), ("price", "double")) | {"name": "Item"}
         (record(A), record(A, namespace="shop"), ["record `R` is now called `shop.R`"]),
         (record(A), record(A, name="S", aliases=["R"]),
          ["record `R` is now called `S` (the old name is an alias)"]),
-        (record(A, ("b", "int")), record(("b", "int"), A), ["the fields of record `R` stand in another order: b, a"]),
+        (record(A, ("b", "int")), record(("b", "int"), A), ["the order of the fields of record `R` changes: b, a"]),
         (record(("e", ENUM)), record(("e", ENUM | {"symbols": ["X", "Z"], "default": "X"})),
          ["enum `E` has new symbols: `Z`", "enum `E` lost symbols: `Y`", 'enum `E` got the default "X"']),
         (record(("e", ENUM)), record(("e", ENUM | {"symbols": ["Y", "X"]})),
-         ["the symbols of enum `E` stand in another order"]),
+         ["the order of the symbols of enum `E` changes"]),
         (record(("f", {"type": "fixed", "name": "F", "size": 2})), record(("f", {"type": "fixed", "name": "F", "size": 3})),
          ["fixed `F` had 2 bytes and has 3"]),
         (record(("t", {"type": "long", "logicalType": "timestamp-millis"})), record(("t", "long")),
@@ -137,7 +137,7 @@ INT, TEXT = {"type": "integer"}, {"type": "string"}
         (obj({"a": TEXT}), obj({"a": TEXT | {"maxLength": 5}}), ["`a` got the maxLength 5"]),
         (obj({"a": TEXT}), obj({"a": TEXT | {"enum": ["x"]}}), ['`a` may only be `"x"`']),
         (obj({"a": {"enum": ["x", "y"]}}), obj({"a": {"enum": ["x", "z"]}}),
-         ['`a` may also be `"z"`', '`a` may not be `"y"` any more']),
+         ['`a` may also be `"z"`', '`a` may no longer be `"y"`']),
         (obj({}), obj({}, additionalProperties=False), ["the schema allows no other properties now"]),
         (obj({"a": {"type": "array", "items": INT}}), obj({"a": {"type": "array", "items": TEXT}}),
          ["`a[]` was integer and is string"]),
@@ -149,7 +149,7 @@ INT, TEXT = {"type": "integer"}, {"type": "string"}
         (obj({"a": obj({"b": INT})}), obj({"a": obj({"b": INT, "c": INT})}), ["property `a.c` (integer, optional) is added"]),
         (True, False, ["the schema was true and is false"]),
         (obj({"a": True, "b": True}), obj({"a": False, "b": False}), ["`a` was true and is false", "`b` was true and is false"]),
-        (obj({"a": {"enum": [1]}}), obj({"a": {"enum": [True]}}), ["`a` may also be `true`", "`a` may not be `1` any more"]),
+        (obj({"a": {"enum": [1]}}), obj({"a": {"enum": [True]}}), ["`a` may also be `true`", "`a` may no longer be `1`"]),
         (obj({"a": {"enum": [1]}}), obj({"a": {"enum": [1.0]}}), []),
         (obj({"a": {"const": 0, "x": [1]}}), obj({"a": {"const": False, "x": [True]}}), ["the const of `a` is now false", "`x` of `a` changed"]),
         (obj({"a": INT | {"default": 1}}), obj({"a": INT | {"default": 1.0}}), []),
@@ -200,9 +200,9 @@ def test_who_can_read_whom_is_told_both_ways() -> None:
     found = readers(old, new)
     assert found.new_reads_old and not found.old_reads_new
     lines = found.lines()
-    assert lines[0] == "Consumers with the new schema can NOT read what was written with the old one:"
+    assert lines[0] == "Consumers with the new schema can NOT read data written with the old one:"
     assert "give `b` a default" in lines[1]
-    assert lines[2] == "Consumers with the old schema can read what was written with the new one."
+    assert lines[2] == "Consumers with the old schema can read data written with the new one."
 
 
 def test_another_schema_type_is_the_one_change() -> None:

@@ -110,7 +110,7 @@ def test_the_first_failure_ends_it_and_what_was_done_is_told(error: HubError) ->
     assert done == [str(steps[0]), str(steps[2])]  # the brokers accepted the rest of the batch
     assert sorted(cluster.topics()) == ["a", "c", "old"]
     cluster.failing.clear()
-    # a repeated apply completes the rest, and existing topics are no error
+    # a repeated apply completes the rest, and existing topics are not error
     assert len(carried(cluster, steps)) == 4
     assert sorted(cluster.topics()) == ["a", "b", "c"]
 
@@ -140,7 +140,7 @@ def test_the_twin_tells_which_of_many_it_did_not_make() -> None:
     ("found", "managed", "said"),
     [
         (ConfigValue("5", "topic"), True, "tree: top"),
-        (ConfigValue("6", "topic"), True, "set by hand (tree: top says 5)"),
+        (ConfigValue("6", "topic"), True, "set manually (tree: top declares 5)"),
         (ConfigValue("6", "topic"), False, "set by hand"),
         (ConfigValue("6", "broker"), True, "broker"),
         (ConfigValue("6", "default"), False, "default"),

@@ -91,7 +91,7 @@ def test_an_event_that_is_in_no_group_is_replayed_once() -> None:
     ("found", "as_is", "refusal"),
     [
         (dead(0, kind="late"), True, "is a late event"),
-        (dead(0), False, "would be dead again"),
+        (dead(0), False, "would be rejected again"),
         (dead(0), True, "would count it twice"),
         (dead(0, everywhere=True), False, None),
         (dead(0, kind="audit"), False, None),

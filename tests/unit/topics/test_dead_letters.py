@@ -166,7 +166,7 @@ def test_show_tells_the_field_and_the_byte(desk: Desk) -> None:
     assert row["json"] == {"id": "o1", "cents": 5, "at": "2023-11-14T22:13:20.123Z", "address": {}}
     assert row["json_is_partial"] and row["offset"] == len(GOOD) - 4 and "[" in row["hex_there"]
     assert row["later"] == {"events": 2, "first_offset": 2, "scanned": 2, "complete": True}
-    assert desk.letters.show(desk.dead(frame(77, b"x"), "its schema id 77 is no record schema", 1))[
+    assert desk.letters.show(desk.dead(frame(77, b"x"), "its schema id 77 is not a record schema", 1))[
         "wrong"
     ] == ("schema id 77 is not registered")
     assert desk.letters.show(desk.dead(b'{"id": "o1"}', "not in the Confluent wire format", 1))["json"] == {
@@ -205,7 +205,7 @@ def test_an_event_of_a_topic_without_a_schema_is_written_back_as_json(
 ) -> None:
     monkeypatch.setattr(Registry, "subjects", lambda _: [])
     desk = open_desk(None)
-    place = desk.dead(b'{"id": "o1", "cents": "5"}', "its cents is no bigint", 1)
+    place = desk.dead(b'{"id": "o1", "cents": "5"}', "its cents is not a valid bigint", 1)
     (row,) = desk.letters.repair([place], Repair(sets([("cents", 5)])), "ann")
     assert row["changes"] == [{"field": "cents", "before": "5", "after": 5}]
     desk.letters.replay([place], "ann")
@@ -224,7 +224,7 @@ def test_a_repair_leaves_the_numbers_that_nobody_asked_it_to_change(
     monkeypatch.setattr(Registry, "subjects", lambda _: subjects)
     monkeypatch.setattr(Registry, "source", lambda _, number: SchemaSource.of("JSON", '{"type": "object"}'))
     desk = open_desk(None)
-    place = desk.dead(b'{"id": "o1", "price": 1.10, ' + BIG + b"}", "its cents is no bigint", 1)
+    place = desk.dead(b'{"id": "o1", "price": 1.10, ' + BIG + b"}", "its cents is not a valid bigint", 1)
     fields = [("id", "o2"), ("more", 2**70)]
     (row,) = desk.letters.repair([place], Repair(sets(fields)), "ann")
     assert [each["field"] for each in row["changes"]] == ["id", "more"]
@@ -323,7 +323,7 @@ def test_two_letters_of_one_event_are_one_replay(desk: Desk) -> None:
 
 def test_what_other_views_have_taken_is_for_the_view_that_has_not(desk: Desk) -> None:
     place = desk.dead(GOOD, NULL_KEY, 1, view="w")
-    with pytest.raises(CallerError, match="would be dead again"):
+    with pytest.raises(CallerError, match="would be rejected again"):
         desk.letters.replay([place], "ann")
     desk.letters.repair([place], Repair(sets([("cents", 6)])), "ann")
     desk.letters.replay([place], "ann")
@@ -453,7 +453,7 @@ def test_late_events_and_those_without_origin_are_not_replayed(desk: Desk) -> No
     with pytest.raises(CallerError, match="late event"):
         desk.letters.replay([RecordPlace("views.w.late", 0, 0)], "ann")
     desk.cluster.writer().append([NewRecord("t.dlq", None, GOOD, (), 1)])
-    with pytest.raises(CallerError, match="does not say where it is from"):
+    with pytest.raises(CallerError, match="does not name its origin"):
         desk.letters.replay([RecordPlace("t.dlq", 0, 0)], "ann")
     assert desk.replays() == []
 
@@ -483,7 +483,7 @@ def test_a_topic_made_anew_has_letters_of_its_own(desk: Desk) -> None:
 def test_the_topic_that_it_is_from_is_gone(desk: Desk) -> None:
     place = desk.dead(GOOD, UNFIT, 1)
     desk.cluster.delete_topic("t")
-    with pytest.raises(NotFound, match="does not exist any more"):
+    with pytest.raises(NotFound, match="no longer exists"):
         desk.letters.replay([place], "ann")
 
 
@@ -763,7 +763,7 @@ def hub(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 
 def test_the_command_line_lists_repairs_and_replays(desk: Desk, hub: Any) -> None:
-    assert hub("ls")[:2] == (0, "") and "no dead letters" in hub("ls")[2]
+    assert hub("ls")[:2] == (0, "") and "no dead-letter records" in hub("ls")[2]
     desk.dead(frame(1, b"\x04"), UNFIT, 1)
     desk.dead(GOOD, NULL_KEY, 2)
     desk.dead(b"{}", "not in the Confluent wire format", 3)
@@ -795,7 +795,7 @@ def test_a_script_that_leaves_a_letter_leaves_the_others_to_be_replayed(
         desk.dead(GOOD, NULL_KEY, offset)
     script = tmp_path / "fix.py"
     script.write_text(
-        "def repair(event, letter):\n    return None if letter.of.offset == 2 else {**event, 'cents': 6}\n"
+        "def repair(event, record):\n    return None if record.of.offset == 2 else {**event, 'cents': 6}\n"
     )
     asked = ("repair", "t", "--reason", "null_key", "--with", str(script), "--by", "ann")
     assert "2 would be repaired; nothing was written, 1 left as they are" in hub(*asked, "--dry-run")[2]
@@ -840,21 +840,21 @@ def test_a_partition_that_is_said_is_the_only_one_that_is_meant(desk: Desk, hub:
     assert hub("dismiss", "s", "--reason", "null_key", "-p", "1")[0] == 0
     states = {str(each.letter.at): each.state for each in desk.letters.letters(["s.dlq"]).letters}
     assert states == {"s.dlq:0:0": "open", "s.dlq:1:0": "dismissed"}
-    assert "partition 1 has no such letters" in hub("replay", "s", "-p", "1")[2]
+    assert "partition 1 has no such dead-letter records" in hub("replay", "s", "-p", "1")[2]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("show", "t.dql", "0"), 'did you mean "t.dlq"?'),
-        (("show", "t", "9"), "hub dlq ls t.dlq tells which do"),
+        (("show", "t", "9"), "hub dlq ls t.dlq lists those that do"),
         (("show", "t", "0", "--partition", "7"), "does not exist"),
         (("repair", "t", "0"), "--set, --json, --schema-id, --with or --key"),
         (("repair", "t", "0", "--set", "cents"), "such as address.city=Rome"),
         (("repair", "t", "0", "--set", "cents=x"), "hub dlq show t.dlq 0"),
-        (("repair", "t", "0", "--with", "/nowhere/fix.py"), "def repair(event, letter)"),
+        (("repair", "t", "0", "--with", "/nowhere/fix.py"), "def repair(event, record)"),
         (("repair", "t", "--set", "cents=1"), "name offsets, or --reason"),
-        (("replay", "t"), "hub dlq ls tells what there is"),
+        (("replay", "t"), "hub dlq ls lists them"),
         (("replay", "t", "--reason", "framing"), "there are those of reason null_key"),
         (("replay", "t", "0"), "repair it first"),
         (("dismiss", "t", "0", "--undo"), "not dismissed"),
@@ -878,7 +878,7 @@ def test_a_letter_goes_back_to_the_topic_whose_letters_these_are_and_to_no_other
     said = (("hub.dlq.topic", b"hr"), ("hub.dlq.partition", b"0"), ("hub.dlq.offset", b"0"))
     desk.cluster.writer().append([NewRecord("pay.dlq", b"o1", GOOD, said)])
     code, _, error = hub("replay", "pay", "0")
-    assert code == 1 and "does not say where it is from" in error
+    assert code == 1 and "does not name its origin" in error
     assert desk.cluster.logs["hr"] == [[]]
 
 

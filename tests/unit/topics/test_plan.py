@@ -299,7 +299,7 @@ def test_replicas_are_refused_with_the_way_out() -> None:
     topic = spec("t", replication_factor=3)
     asked = replace(topic, set_by={**topic.set_by, "replication_factor": "node"})
     (refusal,) = planned([asked], [described("t")]).refusals
-    assert refusal.reason == "replication factor is 1, the tree says 3 (set by node)"
+    assert refusal.reason == "replication factor is 1, the tree declares 3 (set by node)"
     assert "kafka-reassign-partitions" in refusal.hint
     # the tree does not set it: the cluster's value is accepted
     assert planned([topic], [described("t")]).refusals == ()

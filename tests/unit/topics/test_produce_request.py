@@ -69,11 +69,11 @@ def test_lines_stand_for_themselves(objects: list[Any]) -> None:
     [
         (b"", 0, "no record"),
         (b" \n ", 0, "no record"),
-        (b"nonsense", 0, "record 0 of the body is no JSON"),
-        (b'{"a":1} {"a":', 1, "record 1 of the body is no JSON"),
-        (b"\xff", 0, "no UTF-8"),
+        (b"nonsense", 0, "record 0 of the body is not JSON"),
+        (b'{"a":1} {"a":', 1, "record 1 of the body is not JSON"),
+        (b"\xff", 0, "not UTF-8"),
         (b"[" * 200_000, 0, "too deep"),
-        (b'{"a": NaN}', 0, "no JSON"),
+        (b'{"a": NaN}', 0, "not JSON"),
     ],
 )
 def test_what_cannot_be_read_ends_the_body(body: bytes, before: int, said: str) -> None:
@@ -150,11 +150,11 @@ def test_a_record_with_all_its_parts() -> None:
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ([], "no JSON object"),
+        ([], "not a JSON object"),
         ({"vale": {}}, 'field "vale" is not known'),
         ({"partition_id": -1}, "partition_id"),
         ({"partition_id": True}, "partition_id"),
-        ({"value": 1}, "value: is no object"),
+        ({"value": 1}, "value: is not an object"),
         ({"value": {"type": "XML"}}, 'type "XML" is not known'),
         ({"value": {"type": "JSON", "schema_id": 1}}, "type JSON has no schema"),
         ({"value": {"schema": "{}"}}, "a schema is registered first"),

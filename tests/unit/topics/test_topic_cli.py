@@ -58,7 +58,7 @@ def test_an_apply_that_stops_says_what_is_done_and_what_is_left(capsys: pytest.C
         "done": ["+ topic a  partitions=1"],
         "left": ["+ topic b  partitions=1", "- topic old  with all its events"],
     }
-    assert "Done: 1 (they stand). Left: 2" in said.err
+    assert "Done: 1 (these steps stay). Left: 2" in said.err
     assert "+ topic b" in said.err
 
 

@@ -251,7 +251,7 @@ def test_a_key_is_of_one_topic_alone(file: Path) -> None:
     assert [each.key for each in made.topics] == ["customer.id", None]
     with pytest.raises(ConfigError, match="a key belongs to a topic"):
         loaded(file, "topics: {a: {key: id, topics: {b: {}}}}")
-    with pytest.raises(ConfigError, match="no path of fields"):
+    with pytest.raises(ConfigError, match="not a path of fields"):
         loaded(file, "topics: {a: {key: customer..id}}")
     with pytest.raises(ConfigError, match="key"):
         loaded(file, "defaults: {key: id}\ntopics: {a: {}}")

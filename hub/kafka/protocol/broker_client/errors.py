@@ -89,7 +89,7 @@ REFUSED_HINTS: Final[dict[int, str | None]] = {
     53: "let the mirror's user write transactional ids that begin with hub.mirror.",
     SASL_FAILED: "look at the user's name and password for this cluster",
     76: "this broker is too old for the codec of the source's records",
-    87: "the target's topic wants keys (it is compacted), or its brokers check records: compare the settings",
+    87: "the target's topic requires keys (it is compacted), or its brokers check records: compare the settings",
 }
 
 

@@ -66,7 +66,7 @@ class CheckpointFolder:
         # Without the note, it is unknown which plan the state belongs to.
         last = max(self.generations(), default=None)
         if last is not None:
-            self.set_aside(self.of(last), "plan.json is not as it was written")
+            self.set_aside(self.of(last), "plan.json was changed")
         path.unlink()
         return None
 
@@ -92,7 +92,7 @@ class CheckpointFolder:
         """Move a corrupt checkpoint to quarantine."""
         checkpoint_corruption.set_aside(checkpoint, self.quarantine, self.table, why, _now_ms())
         log.error(
-            "view %s: its checkpoint is damaged: %s; it is kept in %s", self.table, why, self.quarantine
+            "view %s: its checkpoint is corrupt: %s; it is kept in %s", self.table, why, self.quarantine
         )
 
     def check_rebuilds(self) -> None:
@@ -105,7 +105,7 @@ class CheckpointFolder:
         if most and len(times) >= most:
             until = datetime.fromtimestamp((times[-most] + checkpoint_corruption.LATELY_MS) / 1000, UTC)
             raise PeerError(
-                f"its checkpoint was damaged {len(times)} times within an hour: it is not built anew before"
+                f"its checkpoint was corrupt {len(times)} times within an hour: it is not rebuilt before"
                 f" {until:%H:%M} UTC",
                 hint=f"look after the disk of {self.checkpoints}; then remove {self.quarantine}, "
                 "and it is built at once",
@@ -118,7 +118,7 @@ class CheckpointFolder:
         why = checkpoint_corruption.why_aside(self.quarantine, self.table, generation)
         if why is None:
             return "its checkpoint is lost"
-        return f"its checkpoint is damaged: {first_line(why)} (kept in {self.quarantine})"
+        return f"its checkpoint is corrupt: {first_line(why)} (kept in {self.quarantine})"
 
 
 def first_line(text: str) -> str:

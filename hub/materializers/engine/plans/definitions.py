@@ -138,7 +138,7 @@ class DefinitionChoice:
         except HubError as error:
             if error.retriable or "latest" not in note:
                 raise
-            self.trouble = f"it goes on with the schemas it began with: {error}"
+            self.trouble = f"it continues with its original schemas: {error}"
             return None
         if made.fingerprint == note["fingerprint"]:
             return made

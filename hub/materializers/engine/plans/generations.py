@@ -108,7 +108,7 @@ class GenerationChoice:
         if verdict == "other plan":
             return "its state fits no more"
         if verdict == "other topics":
-            return "a topic that it reads was made anew"
+            return "a topic that it reads was recreated"
         wrong = None
         if verdict == "fits":
             wrong = checkpoint_corruption.of_logs(checkpoint, delta=made.delta is not None)
@@ -143,8 +143,8 @@ class GenerationChoice:
         if beginning == "beside":
             versions.tell(self._name.view, VersionLost(version.number, why))
             raise HubError(
-                f"{why}: it is computed anew beside the rows that are there",
-                hint=f"hub view show {view.name} tells how far that is",
+                f"{why}: it is rebuilt, and its current rows stay until then",
+                hint=f"hub view show {view.name} shows the progress",
                 code=_LOST,
             )
         return version.number

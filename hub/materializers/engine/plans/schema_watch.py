@@ -34,7 +34,7 @@ class SchemaWatch:
         return sorted(self._asked & self._answered.ids)
 
     def answers(self) -> SchemaAnswers:
-        """Return the answers for the plan's query. An id that is no usable writer schema counts as unknown to
+        """Return the answers for the plan's query. An id that is not a usable writer schema counts as unknown to
         the registry."""
         return SchemaAnswers(
             self._answered.ids - self._asked, self._answered.until, self._unknown.ids, self._unknown.above

@@ -34,7 +34,9 @@ def slots_of(view: View | SqlView, topics: Mapping[str, TopicDescription], state
         if feeds(source.topic, topic.name)
     ]
     if isinstance(view, SqlView):
-        return sum(topics[name].partitions for name in read), state * (classify(query_of(view)).name != "A")
+        return sum(topics[name].partitions for name in read), state * (
+            classify(query_of(view)).name != "stateless"
+        )
     to_come = view.expiry_topic is not None and view.expiry_topic not in topics
     return sum(topics[name].partitions for name in set(read)) + to_come, state
 

@@ -77,7 +77,7 @@ class SchemaReader:
         planned."""
         known = [path.stem for path in view_files(self._project)]
         guess = None if other in known else nearest(other, known)
-        absent = "it is starting" if other in known else f"there is no views/{other}.yaml"
+        absent = "it is starting" if other in known else f"views/{other}.yaml does not exist"
         return PeerError(
             f'view "{view.name}" waits for the view "{other}", which has no changelog yet',
             hint=f'did you mean "{guess}"?' if guess else absent,

@@ -133,7 +133,7 @@ class QueryReader:
                 continue
             if table.db or table.name.lower() not in self.schema:
                 raise NotFound(
-                    f'view "{self.view}": its SQL reads "{table.sql(DIALECT)}", which is no input',
+                    f'view "{self.view}": its SQL reads "{table.sql(DIALECT)}", which is not an input',
                     hint=f"inputs: {', '.join(self.schema)}",
                     code="HUB-2106",
                 )

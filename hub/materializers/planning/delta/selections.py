@@ -358,7 +358,7 @@ def obstacle(rel: SelectRelation, name: str) -> tuple[str, str] | None:
         return None
     return (
         f"rows are not found by {sql_text(of)}",
-        "make a view with it as a column of each event (class A), and read that view as a stream",
+        "make a view with it as a column of each event (a stateless view), and read that view as a stream",
     )
 
 

@@ -65,7 +65,7 @@ def aggregate(w: SqlWriter, node: exp.Filter) -> Piece:
 def windowed(w: SqlWriter, node: exp.Window) -> Piece:
     w.only(node, "this", "partition_by", "order", "spec", "over")
     if w.scope.place not in ("the select list", "ORDER BY"):
-        raise w.fail(f"a window function cannot stand in {w.scope.place}", node, "take it in a subquery")
+        raise w.fail(f"a window function is not allowed in {w.scope.place}", node, "take it in a subquery")
     words, pieces = [], []
     if node.args.get("partition_by"):
         parts = [comparable(w, w.expr(each), each) for each in node.args["partition_by"]]
@@ -113,7 +113,7 @@ def _edge(w: SqlWriter, spec: exp.WindowSpec, which: str) -> str:
 def _many_rows(w: SqlWriter, node: Any, over: str | None, *extra: Piece) -> Piece:
     inner = node.this if over is not None else node
     if over is None and w.scope.place not in ("the select list", "ORDER BY", "HAVING"):
-        raise w.fail(f"an aggregate cannot stand in {w.scope.place}", node, "HAVING takes them")
+        raise w.fail(f"an aggregate is not allowed in {w.scope.place}", node, "HAVING takes them")
     tail = ""
     if isinstance(inner, exp.Filter):
         w.only(inner, "this", "expression")

@@ -32,7 +32,7 @@ def _join(w: SqlWriter, join: exp.Join, scope: QueryScope) -> str:
     w.only(join, "this", "side", "kind", "on", "using")
     side, kind = (str(join.args.get(each) or "").upper() for each in ("side", "kind"))
     if side not in ("", "LEFT", "RIGHT", "FULL") or kind not in ("", "INNER", "OUTER", "CROSS"):
-        raise w.fail(f"{side} {kind} JOIN is not part of what can be asked".strip(), join)
+        raise w.fail(f"{side} {kind} JOIN is not supported".strip(), join)
     if join.this.args.get("joins"):
         raise w.fail("a JOIN within a JOIN", join, "write one after the other, each with its ON")
     before = list(scope.sources)
@@ -50,7 +50,7 @@ def _join(w: SqlWriter, join: exp.Join, scope: QueryScope) -> str:
         scope.place = "the select list"
         return f" {word} {table} ON {condition}"
     if side in ("RIGHT", "FULL"):
-        raise w.fail(f"{side} JOIN … USING is not part of what can be asked", join.this, "write ON a.x = b.x")
+        raise w.fail(f"{side} JOIN … USING is not supported", join.this, "write ON a.x = b.x")
     return f" {word} {table} ON {_using(w, join, scope, before, right)}"
 
 
@@ -89,7 +89,7 @@ def _table(w: SqlWriter, node: Any, scope: QueryScope) -> str:
     if isinstance(node, exp.Subquery):
         return _subselect(w, node, scope)
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-        raise w.fail("FROM takes views, topics and subqueries", node, "functions are no tables here")
+        raise w.fail("FROM takes views, topics and subqueries", node, "table functions are not supported")
     if node.args.get("db") is not None:
         raise no_table(w.statement, node.name, ())
     w.only(node, "this", "alias", "joins")

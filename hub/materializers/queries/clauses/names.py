@@ -14,7 +14,7 @@ from hub.materializers.queries.writer import Node, Piece, SqlWriter
 def column(w: SqlWriter, node: exp.Column) -> Piece:
     w.only(node, "this", "table")
     if not isinstance(node.this, exp.Identifier):
-        raise w.fail("* stands alone in a select list", node)
+        raise w.fail("* must be alone in a select list", node)
     name, quoted, table = node.name, bool(node.this.args.get("quoted")), node.args.get("table")
     scope: QueryScope | None = w.scope
     outer = False

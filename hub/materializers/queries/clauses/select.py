@@ -44,7 +44,7 @@ def compile_tree(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Ctes)
         inner = w.query(tree.this, parent, ctes)
         found = sorted_outside(w, tree, inner) if has_order_or_limit(tree) else inner
     else:
-        raise w.fail(f"{type(tree).__name__.upper()} is not part of what can be asked", tree)
+        raise w.fail(f"{type(tree).__name__.upper()} is not supported", tree)
     text = head + found.text
     if len(text) > MOST_WRITTEN:
         raise w.fail("the statement becomes too long", tree)
@@ -57,7 +57,7 @@ def _with(w: SqlWriter, tree: Any, parent: QueryScope | None, ctes: Ctes) -> tup
         return "", ctes
     w.only(with_, "expressions", "recursive")
     if with_.args.get("recursive"):
-        raise w.fail("WITH RECURSIVE is not part of what can be asked", with_)
+        raise w.fail("WITH RECURSIVE is not supported", with_)
     known, words = dict(ctes), []
     for each in with_.expressions:
         w.only(each, "this", "alias", "materialized")
@@ -163,7 +163,7 @@ def _check_grouped(w: SqlWriter, pieces: Iterable[Piece]) -> None:
     for piece in pieces:
         if piece.bare is not None:
             raise w.fail(
-                f'"{piece.bare.name}" stands in no aggregate and not in GROUP BY',
+                f'"{piece.bare.name}" is neither in an aggregate nor in GROUP BY',
                 piece.bare,
                 f"GROUP BY {piece.bare.name}, or max({piece.bare.name})",
             )
@@ -174,7 +174,7 @@ def _distinct(w: SqlWriter, tree: Any, pieces: Sequence[tuple[Piece, Node]]) -> 
     if distinct is None:
         return False
     if distinct.args.get("on") is not None:
-        raise w.fail("DISTINCT ON is not part of what can be asked", distinct, "row_number() in a subquery")
+        raise w.fail("DISTINCT ON is not supported", distinct, "row_number() in a subquery")
     w.only(distinct)
     for piece, node in pieces:
         comparable(w, piece, node)

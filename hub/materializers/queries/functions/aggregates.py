@@ -26,7 +26,7 @@ def call(w: SqlWriter, node: Any, tail: str = "", over: bool = False, *extra: Pi
     elif over and type(node) in _WINDOWS:
         piece = _WINDOWS[type(node)](w, node, tail)
     else:
-        raise w.fail("this is no window function", node)
+        raise w.fail("this is not a window function", node)
     parts = (piece, *extra)
     if over:
         whole = made(piece.text, piece.kind, *parts)

@@ -59,7 +59,7 @@ def read_literal(w: SqlWriter, value: str, kind: str, node: Any) -> Piece:
             return Piece({"true": "TRUE", "false": "FALSE"}[value.strip().lower()], kind)
     except (ValueError, KeyError, OverflowError):
         raise w.fail(
-            f"'{value[:60]}' is no {kind}",
+            f"'{value[:60]}' is not a valid {kind}",
             node,
             "times are ISO 8601, such as '2026-01-31T12:00:00Z'" if kind in ("timestamp", "date") else None,
         ) from None

@@ -30,7 +30,7 @@ def _literal(w: SqlWriter, node: exp.Literal) -> Piece:
             return Piece(whole(w, int(value)), "long")
         return Piece(floating(w, float(value)), "double")
     except (ValueError, OverflowError):
-        raise w.fail(f"{value[:40]} is no number that fits 64 bits", node) from None
+        raise w.fail(f"{value[:40]} is not a number that fits 64 bits", node) from None
 
 
 def _arithmetic(sign: str) -> Handler:

@@ -22,7 +22,7 @@ def _like(*, ignore_case: bool) -> Handler:
 def _escaped(w: SqlWriter, node: exp.Escape) -> Piece:
     inner = node.this
     if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(node.expression, exp.Literal):
-        raise w.fail("ESCAPE stands behind LIKE, with one character", node)
+        raise w.fail("ESCAPE follows LIKE, with one character", node)
     w.only(inner, "this", "expression", "negate")
     if len(str(node.expression.this)) != 1:
         raise w.fail("ESCAPE takes one character", node)

@@ -40,7 +40,7 @@ def _interval(w: SqlWriter, node: exp.Interval) -> Piece:
     total = interval_ms(node)
     if total is None:
         raise w.fail(
-            "this is no interval of one length",
+            "the interval has no fixed length",
             node,
             f"a text such as INTERVAL '90 minutes'; units: {', '.join(_UNITS_MS)}",
         )

@@ -178,7 +178,7 @@ def _add_saved_queries(router: APIRouter, service: _QueryService) -> None:
 def _add_tables(router: APIRouter, queries: QueryExecutor, topics: TopicTables) -> None:
     @router.get("/query/tables")
     def tables() -> Response:
-        """What can be asked: views with their columns, and the functions."""
+        """List the views with their columns, and the supported functions."""
         views = [
             {
                 "view": relation.name,
@@ -274,7 +274,9 @@ def _since(text: str | None) -> int | None:
         return epoch_ms(text)
     except (ValueError, OverflowError):
         raise CallerError(
-            f'since "{text[:40]}" is no time', hint="ISO 8601, such as 2026-01-31T12:00:00Z", code="HUB-1423"
+            f'since "{text[:40]}" is not a time',
+            hint="ISO 8601, such as 2026-01-31T12:00:00Z",
+            code="HUB-1423",
         ) from None
 
 

@@ -64,7 +64,7 @@ class DeltaState:
             self.db.close()
             raise HubFault(
                 f"{folder}: the state there is of another plan of the view",
-                hint="delete the folder; the view is computed anew from the start of its log",
+                hint="delete the folder; the view is rebuilt from the start of its log",
                 code="HUB-5021",
             )
 

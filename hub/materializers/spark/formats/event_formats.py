@@ -109,7 +109,7 @@ def misfit(source: SourcePlan, schema: AvroType) -> str:
             continue
         here, words = (
             f"get_json_object({text}, {literal(_path(name))})",
-            f"its {name} is no {kind.partition(':')[2]}",
+            f"its {name} is not a valid {kind.partition(':')[2]}",
         )
         missed = f"{here} IS NOT NULL AND {row} IS NOT NULL AND {row}.{quoted(name)} IS NULL"
         cases.append((missed, literal(words)))
@@ -134,7 +134,7 @@ def _body(reading: ValueReading) -> str:
 def _text(body: str, reading: ValueReading, schema: AvroType, columns: list[str]) -> str:
     """Return the bytes as text. Text that the parser must not see is replaced by one that it refuses.
 
-    The replacement is no element (JSON) or has a value too many (CSV).
+    The replacement is not a valid element (JSON) or has a value too many (CSV).
     """
     text, refused = f"CAST({body} AS STRING)", ""
     sound = [f"is_valid_utf8({text})"]

@@ -127,7 +127,7 @@ def _text(found: object) -> str:
     """Return a text. proto2 gives a text that is not UTF-8 as bytes, which raises ValueError."""
     if isinstance(found, str):
         return found
-    raise ValueError(f"{found!r} is no UTF-8")
+    raise ValueError(f"{found!r} is not UTF-8")
 
 
 def _one(field: FieldDescriptor, pool: Any, within: tuple[str, ...]) -> tuple[pa.DataType, Convert]:
@@ -181,7 +181,7 @@ def _leads_back(field: FieldDescriptor, within: tuple[str, ...]) -> bool:
 
 def _micros(found: Any) -> int:
     if not -_MOST_SECONDS < found.seconds < _MOST_SECONDS:
-        raise ValueError(f"{found.seconds} s is no time")
+        raise ValueError(f"{found.seconds} s is not a time")
     return int(found.seconds) * 1_000_000 + int(found.nanos) // 1_000
 
 

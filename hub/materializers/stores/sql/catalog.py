@@ -175,7 +175,7 @@ class Catalog:
         table = self.tables.progress
         query = select(table.c.key, table.c.value)
         found = connection.execute(query if keys is None else query.where(table.c.key.in_(keys)))
-        return {key: value for key, value in found}  # noqa: C416 - rows are no pairs to the type checker
+        return {key: value for key, value in found}  # noqa: C416 - rows are not pairs to the type checker
 
     def put_progress(self, connection: Connection, records: Mapping[str, Any]) -> None:
         """Write progress records; None: remove it."""

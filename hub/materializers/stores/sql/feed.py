@@ -117,5 +117,5 @@ class ViewFeed:
     def _of_incarnation(self, connection: Connection, view: str, incarnation: str | None) -> ViewTable:
         known = self._catalog.definition(connection, view)
         if incarnation is not None and known.incarnation != incarnation:
-            raise BuiltAnew(f'view "{view}" was built anew', hint="read it from its start")
+            raise BuiltAnew(f'view "{view}" was rebuilt', hint="read it from its start")
         return known

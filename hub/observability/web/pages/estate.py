@@ -149,7 +149,7 @@ def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:
     read its log."""
     if not registry.ready:
         raise PeerError(
-            "the registry has not read its log yet", hint="is Kafka well? hub doctor tells", code="HUB-3034"
+            "the registry has not read its log yet", hint="check Kafka with hub doctor", code="HUB-3034"
         )
     return registry.read(question)
 

@@ -96,7 +96,7 @@ def _refused_form(
         "section": pages.section,
         # The page that sent the form, and from which it is refreshed.
         "here": "/alerts",
-        "twin": "/api/alerts",
+        "json_url": "/api/alerts",
     }
     return pages.frame.shown("monitor/alerts.html", request, status, **values)
 

@@ -99,7 +99,7 @@ def add_messages(pages: PageRouter) -> None:
             facts=part,
             asks={"partition": asks.partition, "q": asks.q, "limit": asks.limit if asks.limit != 50 else ""},
             now_ms=sources.now_ms(),
-            twin=f"/api/topics/{quote(name)}/messages{query}",
+            json_url=f"/api/topics/{quote(name)}/messages{query}",
         )
 
 

@@ -61,7 +61,7 @@ class Frame:
             "path": path,
             "params": request.query_params,
             "here": f"{quote(path)}{query}",
-            "twin": f"/api{quote(path)}{query}",
+            "json_url": f"/api{quote(path)}{query}",
             "found_by": request.query_params.get("q", "") if path == "/search" else "",
         }
         return html(template, status, **{**common, **values})

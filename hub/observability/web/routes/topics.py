@@ -84,7 +84,7 @@ def line_of(sources: PageSources, name: str) -> TopicLine:
     if line is not None:
         return line
     if sources.topics.overview().kafka.state == "connecting":
-        raise PeerError("Kafka has not told its topics yet", hint="load the page again in a moment")
+        raise PeerError("Kafka has not listed its topics yet", hint="load the page again in a moment")
     if name in sources.tree():
         raise NotFound(f'topic "{name}" is in topics.yaml and not in Kafka', hint="hub topic apply makes it")
     guess = topic.near(name, sources.topics.names())

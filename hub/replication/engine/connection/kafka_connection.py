@@ -41,7 +41,7 @@ class _InFlight(NamedTuple):
 
 
 class KafkaConnection(BrokerCluster):
-    """Brokers of one cluster. ``name`` says in messages which side it is."""
+    """Brokers of one cluster. ``name`` identifies the side in messages."""
 
     def __init__(self, access: ClusterAccess, name: str) -> None:
         super().__init__(access, name)
@@ -67,7 +67,7 @@ class KafkaConnection(BrokerCluster):
     def fetch(
         self, node: int, wanted: Sequence[FetchFrom], limits: FetchLimits, isolation: int = READ_COMMITTED
     ) -> Sequence[Fetched]:
-        # Apart from the long polls, and a look at what is not committed apart from what is.
+        # Separate from the long polls; reads of uncommitted and committed data are separate, too.
         connection = self.connection(node, "peek" if isolation == READ_UNCOMMITTED else "read")
         version = _send(connection, wanted, limits, isolation)
         frame, at = connection.receive()

@@ -73,7 +73,7 @@ def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
             if name
             else str(error).replace(_NO_NAMESPACE, "") or type(error).__name__
         )
-        raise InvalidSchema(f"the schema is no valid Avro: {said[:500]}") from None
+        raise InvalidSchema(f"the schema is not valid Avro: {said[:500]}") from None
     return schema
 
 
@@ -87,7 +87,7 @@ def read(text: str) -> Any:
         # a bare primitive may lack quotes: Confluent accepts `string` for `"string"`
         schema = text.strip()
         if schema not in PRIMITIVES:
-            raise InvalidSchema(f"the schema is no JSON: {error}") from None
+            raise InvalidSchema(f"the schema is not JSON: {error}") from None
     _within_limits(schema)
     return schema
 
@@ -131,7 +131,7 @@ def _ordered(schema: Any, space: str, beside: _References | None = None) -> Any:
         definition = None if beside is None else beside.definition(full)
         return _shortened(full, space) if definition is None else _ordered(definition, space, beside)
     if not isinstance(schema, dict) or "type" not in schema:
-        raise InvalidSchema(f"the schema is no valid Avro: {cut(schema)} is no type")
+        raise InvalidSchema(f"the schema is not valid Avro: {cut(schema)} is not a type")
     kind = schema["type"]
     if set(schema) == {"type"}:
         return _ordered(kind, space, beside)  # {"type": "string"} is "string"
@@ -167,7 +167,7 @@ def _ordered(schema: Any, space: str, beside: _References | None = None) -> Any:
 
 def _ordered_field(given: Any, space: str, beside: _References | None) -> Any:
     if not isinstance(given, dict) or "type" not in given:
-        raise InvalidSchema(f"the schema is no valid Avro: {cut(given)} is no field")
+        raise InvalidSchema(f"the schema is not valid Avro: {cut(given)} is not a field")
     mine = {**given, "type": _ordered(given["type"], space, beside)}
     if mine.get("order") == "ascending":
         del mine["order"]

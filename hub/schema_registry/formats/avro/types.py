@@ -160,7 +160,7 @@ class _Names:
         if isinstance(schema, str):
             return AvroNode(schema, {}) if schema in PRIMITIVES else self._reference(schema, space)
         if not isinstance(schema, dict) or "type" not in schema:
-            raise InvalidSchema(f"the schema is no valid Avro: {cut(schema)} is no type")
+            raise InvalidSchema(f"the schema is not valid Avro: {cut(schema)} is not a type")
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.read(kind, space)
@@ -175,7 +175,7 @@ class _Names:
         full = full_name(name, space)
         found = self.types.get(full) or self.types.get(name)
         if found is None and self.strict:
-            raise InvalidSchema(f'the schema is no valid Avro: unknown type "{full}"')
+            raise InvalidSchema(f'the schema is not valid Avro: unknown type "{full}"')
         return found or AvroNode("unknown", {}, full)
 
     def _definition(self, schema: Mapping[str, Any], space: str) -> AvroNode:
@@ -190,13 +190,13 @@ class _Names:
         if kind == "record":
             fields = schema.get("fields")
             if not isinstance(fields, list):
-                raise InvalidSchema(f'the schema is no valid Avro: record "{name}" has no list of fields')
+                raise InvalidSchema(f'the schema is not valid Avro: record "{name}" has no list of fields')
             node.fields = tuple(self._field(each, name.rpartition(".")[0]) for each in fields)
         return node
 
     def _field(self, given: Any, space: str) -> AvroField:
         if not isinstance(given, dict) or "type" not in given or "name" not in given:
-            raise InvalidSchema(f"the schema is no valid Avro: {cut(given)} is no field")
+            raise InvalidSchema(f"the schema is not valid Avro: {cut(given)} is not a field")
         if "aliases" in given:
             texts(given, "aliases")
         made = AvroField(given["name"], self.read(given["type"], space), given)
@@ -207,7 +207,7 @@ class _Names:
             and not _NUMBER.fullmatch(default.strip())
         ):  # the one wrong default that Java never parses
             raise InvalidSchema(
-                f"the schema is no valid Avro: the default {cut(default)} is no {made.type.kind}"
+                f"the schema is not valid Avro: the default {cut(default)} is not a valid {made.type.kind}"
             )
         return made
 
@@ -217,7 +217,7 @@ def _union(branches: list[AvroNode]) -> AvroNode:
     names = Counter(each.name or each.kind for each in branches if each.name or each.kind in PRIMITIVES)
     twice = next((name for name, times in names.items() if times > 1), None)
     if twice is not None:
-        raise InvalidSchema(f"the schema is no valid Avro: a union has {twice[:200]} twice")
+        raise InvalidSchema(f"the schema is not valid Avro: a union has {twice[:200]} twice")
     return AvroNode("union", {}, inner=tuple(branches))
 
 
@@ -231,9 +231,9 @@ def name_of(schema: Mapping[str, Any], space: str) -> str:
 
 
 def full_name(name: Any, space: str) -> str:
-    """Return a name with its namespace. Raises InvalidSchema for what is no name."""
+    """Return a name with its namespace. Raises InvalidSchema for an invalid name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidSchema(f"the schema is no valid Avro: {cut(name)} is no name")
+        raise InvalidSchema(f"the schema is not valid Avro: {cut(name)} is not a name")
     return name if "." in name or not space else f"{space}.{name}"
 
 
@@ -242,7 +242,7 @@ def texts(schema: Mapping[str, Any], key: str) -> list[str]:
     found = schema[key]
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise InvalidSchema(
-            f'the schema is no valid Avro: "{key}" of "{schema.get("name")}" is no list of names'
+            f'the schema is not valid Avro: "{key}" of "{schema.get("name")}" is not a list of names'
         )
     return found
 

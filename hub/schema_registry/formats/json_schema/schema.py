@@ -132,7 +132,7 @@ def _read(text: str) -> Any:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise InvalidSchema("the schema is no valid UTF-8") from None
+        raise InvalidSchema("the schema is not valid UTF-8") from None
     if size > MOST_BYTES:
         raise InvalidSchema(f"the schema has {size} bytes, {MOST_BYTES} are allowed")
     try:
@@ -140,10 +140,10 @@ def _read(text: str) -> Any:
     except RecursionError:
         raise InvalidSchema(f"the schema is nested deeper than {MOST_DEPTH} levels") from None
     except ValueError as error:
-        raise InvalidSchema(f"the schema is no JSON: {str(error)[:200]}") from None
+        raise InvalidSchema(f"the schema is not JSON: {str(error)[:200]}") from None
     _within_limits(raw)
     if not isinstance(raw, dict | bool):
-        raise InvalidSchema("the schema is no valid JSON Schema: it is neither an object nor true or false")
+        raise InvalidSchema("the schema is not valid JSON Schema: it is neither an object nor true or false")
     return raw
 
 
@@ -156,7 +156,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(constant: str) -> Any:
-    raise InvalidSchema(f"the schema is no JSON: {constant} is no number")
+    raise InvalidSchema(f"the schema is not JSON: {constant} is not a number")
 
 
 def _within_limits(raw: Any) -> None:
@@ -188,7 +188,7 @@ def _sound(*texts: str) -> None:
     """Raise InvalidSchema for unpaired surrogates: valid as JSON escapes, but impossible to store as text."""
     for text in texts:
         if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
-            raise InvalidSchema("the schema is no valid UTF-8")
+            raise InvalidSchema("the schema is not valid UTF-8")
 
 
 def _draft_of(raw: Any) -> int:
@@ -216,7 +216,9 @@ def _check(raw: Any, draft: int) -> None:
         _VALIDATORS[draft].check_schema(_short_enums(raw), format_checker=None)
     except SchemaError as error:
         place = "/".join(str(each) for each in error.absolute_path)
-        raise InvalidSchema(f"the schema is no valid JSON Schema: #/{place}: {error.message[:300]}") from None
+        raise InvalidSchema(
+            f"the schema is not valid JSON Schema: #/{place}: {error.message[:300]}"
+        ) from None
 
 
 def _is_valid(raw: Any, draft: int) -> bool:
@@ -314,7 +316,7 @@ def _check_patterns(node: Mapping[str, Any]) -> int:
         except (re.error, OverflowError, RecursionError) as error:
             # syntax of Java or ECMAScript that Python lacks cannot be checked here
             if not str(error).startswith(("bad escape", "unknown extension", "look-behind")):
-                raise InvalidSchema(f"`{pattern[:100]}` is no pattern: {error}") from None
+                raise InvalidSchema(f"`{pattern[:100]}` is not a pattern: {error}") from None
     return sum(map(len, patterns))
 
 
@@ -379,7 +381,7 @@ class Pattern:
         except (_NotRegular, RecursionError):
             raise InvalidSchema(
                 f"the two schemas cannot be compared: whether the pattern `{self._pattern[:100]}` covers the property "
-                f"`{name[:100]}` cannot be told; write it without look-around and back references"
+                f"`{name[:100]}` cannot be decided; write it without look-around and back references"
             ) from None
 
     def _ends(self, tree: Any, starts: set[int]) -> set[int]:
@@ -513,7 +515,7 @@ def _joined(base: str, uri: str) -> str:
     try:
         return urljoin(base, uri)
     except ValueError:
-        raise InvalidSchema(f'"{uri[:200]}" is no URI') from None
+        raise InvalidSchema(f'"{uri[:200]}" is not a URI') from None
 
 
 def _pointed(start: Any, pointer: str) -> Any:

@@ -54,7 +54,7 @@ def compiled(text: str, imports: Sequence[FileDescriptorProto]) -> list[FileDesc
                 child.kill()
                 raise InvalidSchema(f"the schema took protoc longer than {TIMEOUT_S:.0f} s to read") from None
         if child.returncode:
-            raise InvalidSchema(f"the schema is no valid Protobuf: {_reasons(said, child.returncode)}")
+            raise InvalidSchema(f"the schema is not valid Protobuf: {_reasons(said, child.returncode)}")
         return list(FileDescriptorSet.FromString((Path(folder) / "made").read_bytes()).file)
 
 

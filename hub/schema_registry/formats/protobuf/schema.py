@@ -68,7 +68,7 @@ def parse(text: str, named: Mapping[str, ProtobufSchema] | None = None) -> Proto
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidSchema("the schema is no valid Unicode") from None
+        raise InvalidSchema("the schema is not valid Unicode") from None
     known: dict[str, ProtobufSchema] = {}
     for path, each in (named or {}).items():
         if not (_BROUGHT_ALONG.fullmatch(path) and _builtin(path)):  # protoc prefers its own
@@ -106,7 +106,7 @@ def _linked(
     *imports, file = compiled(text, beside_protoc)
     for each in imports:
         if each.name not in given and each.name not in builtin and not _BROUGHT_ALONG.fullmatch(each.name):
-            raise InvalidSchema(f'the schema is no valid Protobuf: Import "{each.name}" was not found')
+            raise InvalidSchema(f'the schema is not valid Protobuf: Import "{each.name}" was not found')
     _within_limits(file)
     needed = tuple(given.get(each.name) or _shared(each) for each in imports)
     again = written(file, needed)
@@ -161,7 +161,7 @@ def _printed(text: str, given: Mapping[str, FileDescriptorProto]) -> str:
         file = FileDescriptorProto.FromString(base64.b64decode("".join(text.split()), validate=True))
     except (binascii.Error, ValueError, DecodeError):
         raise InvalidSchema(
-            "the schema is no valid Protobuf: neither .proto text nor base64 of a FileDescriptorProto"
+            "the schema is not valid Protobuf: neither .proto text nor base64 of a FileDescriptorProto"
         ) from None
     _within_limits(file)
     imports = _closure(_imported(file), given)
@@ -172,7 +172,7 @@ def _printed(text: str, given: Mapping[str, FileDescriptorProto]) -> str:
             pool.Add(each)
     except (TypeError, ValueError, EncodeError) as error:  # EncodeError: required parts are missing
         said = str(error).replace(f"'{ROOT}'", f"'{name}'")[:500]
-        raise InvalidSchema(f"the schema is no valid Protobuf: {said}") from None
+        raise InvalidSchema(f"the schema is not valid Protobuf: {said}") from None
     return written(file, imports)
 
 
@@ -187,7 +187,7 @@ def _closure(paths: Sequence[str], given: Mapping[str, FileDescriptorProto]) -> 
         if path not in given:
             builtin = _builtin(path)
             if not builtin:
-                raise InvalidSchema(f'the schema is no valid Protobuf: Import "{path}" was not found')
+                raise InvalidSchema(f'the schema is not valid Protobuf: Import "{path}" was not found')
             found.update({each.name: each for each in builtin if each.name not in found})
         elif entered:
             found[path] = given[path]

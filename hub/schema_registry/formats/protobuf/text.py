@@ -71,7 +71,7 @@ def _understood(file: FileDescriptorProto, imports: Sequence[FileDescriptorProto
     try:
         found: FileDescriptorProto = known.FromString(file.SerializeToString())
     except DecodeError:
-        raise InvalidSchema("the schema is no valid Protobuf: the value of an option is no UTF-8") from None
+        raise InvalidSchema("the schema is not valid Protobuf: the value of an option is not UTF-8") from None
     return found
 
 
@@ -320,7 +320,7 @@ class _ProtoWriter:
             group = own.get(field.type_name)
             if group is None:  # possible in a descriptor, but not in text
                 raise InvalidSchema(
-                    f"the schema is no valid Protobuf: the group {field.name[:200]} is not nested in it"
+                    f"the schema is not valid Protobuf: the group {field.name[:200]} is not nested in it"
                 )
             body = self._body(group, field.type_name[1:])
             yield from _block(f"{self._label(field)}group {group.name}{tail}", body)

@@ -54,7 +54,7 @@ def wanted_of(
     number: int | None = None
     if partition:
         if not partition.isdecimal() or len(partition) > 6:
-            raise CallerError(f'"{partition[:20]}" is no partition', hint="partitions are numbers from 0")
+            raise CallerError(f'"{partition[:20]}" is not a partition', hint="partitions are numbers from 0")
         number = int(partition)
     if after:
         return MessageQuery(topic, number, start=places(after), words=words, limit=limit)
@@ -80,7 +80,7 @@ def _time(text: str, now_ms: int) -> int:
         found = datetime.fromisoformat(text)
         return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise CallerError(f'"{text[:40]}" is no place in the log', hint=_HINT) from None
+        raise CallerError(f'"{text[:40]}" is not a place in the log', hint=_HINT) from None
 
 
 def places(text: str) -> dict[int, int]:
@@ -89,7 +89,7 @@ def places(text: str) -> dict[int, int]:
     for each in text.split(","):
         partition, _, offset = each.partition(":")
         if not (partition.isdecimal() and offset.isdecimal() and len(partition) < 7 and len(offset) < 19):
-            raise CallerError(f'"{each[:40]}" is no partition:offset')
+            raise CallerError(f'"{each[:40]}" is not a partition:offset')
         found[int(partition)] = int(offset)
     return found
 

@@ -49,7 +49,7 @@ def search_page(
     if not words:
         return SearchPage(q, 0, (), missing)
     if not overview.was_heard:
-        missing += ("topics: Kafka has not told them yet",)
+        missing += ("topics: Kafka has not listed them yet",)
     if overview.error is not None:
         missing += (f"views: {overview.error}",)
     groups = (

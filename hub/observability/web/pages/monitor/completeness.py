@@ -245,11 +245,11 @@ def checked(wanted: GridFilter) -> None:
     """Check the filter's values. Raises CallerError."""
     for each in wanted.state:
         if each not in STATES:
-            raise CallerError(f'"{each[:30]}" is no state', hint=f"one of: {', '.join(STATES)}")
+            raise CallerError(f'"{each[:30]}" is not a state', hint=f"one of: {', '.join(STATES)}")
     if wanted.range not in RANGES:
-        raise CallerError(f'"{wanted.range[:30]}" is no range', hint=f"one of: {', '.join(RANGES)}")
+        raise CallerError(f'"{wanted.range[:30]}" is not a range', hint=f"one of: {', '.join(RANGES)}")
     if wanted.order not in ORDERS:
-        raise CallerError(f'"{wanted.order[:30]}" is no order', hint=f"one of: {', '.join(ORDERS)}")
+        raise CallerError(f'"{wanted.order[:30]}" is not an order', hint=f"one of: {', '.join(ORDERS)}")
 
 
 def until_of(text: str, now_ms: int) -> int:
@@ -259,7 +259,8 @@ def until_of(text: str, now_ms: int) -> int:
     at_ms = at_of(text)
     if at_ms > _LATEST_MS:
         raise CallerError(
-            f'"{text[:40]}" is no time that a map reaches', hint="write 2026-01-31T12:30Z, or milliseconds"
+            f'"{text[:40]}" is outside the time range of a map',
+            hint="write 2026-01-31T12:30Z, or milliseconds",
         )
     return at_ms
 
@@ -275,7 +276,7 @@ def at_of(text: str) -> int:
             return at_ms
     except (ValueError, OverflowError):
         pass
-    raise CallerError(f'"{text[:40]}" is no time', hint="write 2026-01-31T12:30Z, or milliseconds")
+    raise CallerError(f'"{text[:40]}" is not a time', hint="write 2026-01-31T12:30Z, or milliseconds")
 
 
 def minute(at_ms: int) -> str:
@@ -366,7 +367,7 @@ def cell_of(
     if at_ms + step_ms > heat.until_ms:
         return CompletenessCell(at_ms, CellState.UNKNOWN, None, "not audited yet")
     if heat.since_ms is not None and at_ms < heat.since_ms:
-        return CompletenessCell(at_ms, CellState.UNKNOWN, None, "from before what is audited")
+        return CompletenessCell(at_ms, CellState.UNKNOWN, None, "from before the audited range")
     return CompletenessCell(at_ms, CellState.EMPTY, 0)
 
 
@@ -385,7 +386,7 @@ def chosen_of(audited: TopicCountsRow, heat: MinuteGrid | None, at_ms: int, step
         (f"Which records, {minute(at)}", f"hub completeness missing {audited.topic} {minute(at)}")
         for at in wrong[:_MOST_COMMANDS]
     ]
-    commands.append(("Count what is new, and compare", f"hub completeness run {audited.topic}"))
+    commands.append(("Count new records, and compare", f"hub completeness run {audited.topic}"))
     return SelectedCell(
         audited.topic,
         at_ms,

@@ -28,8 +28,8 @@ MEANING = {
     CellState.COMPLETE: "the same records everywhere",
     CellState.EXPLAINED: "offsets without a record, explained: aborted, compacted, control",
     CellState.DUPLICATES: "records twice, or more than expected",
-    CellState.GAP: "records are missing, or offsets hold nothing and nothing says why",
-    CellState.UNKNOWN: "not audited, not compared, or it cannot be told",
+    CellState.GAP: "records are missing, or offsets contain no record for an unknown reason",
+    CellState.UNKNOWN: "not audited, not compared, or undecided",
     CellState.EMPTY: "audited: no record of that time",
 }
 
@@ -132,7 +132,7 @@ def state_of(stretch: MinuteRange) -> tuple[CellState, str]:
     if stretch.unexplained:
         return (
             CellState.GAP,
-            f"{count(stretch.unexplained)} offset{'s hold' if stretch.unexplained != 1 else ' holds'} nothing, and nothing says why",
+            f"{count(stretch.unexplained)} offset{'s hold' if stretch.unexplained != 1 else ' holds'} no record for an unknown reason",
         )
     for side in stretch.sides:
         if side.state == "EXCESS":
@@ -144,7 +144,7 @@ def state_of(stretch: MinuteRange) -> tuple[CellState, str]:
             said = side.why or f"{_records(side.waiting)} not compared yet"
             return CellState.UNKNOWN, f"{side.kind} {side.instance}: {said}"
     if not stretch.sides and stretch.records:
-        return CellState.UNKNOWN, "counted in the log, and nobody to compare it with"
+        return CellState.UNKNOWN, "counted in the log, with nothing to compare"
     holes = [
         f"{count(number)} {name}"
         for name, number in (

@@ -42,7 +42,7 @@ class ConnectPage:
 def connect_page(connect: Connect | None, q: str, state: str, number: int = 1) -> ConnectPage:
     """Return the page with that number. Raises CallerError."""
     if state and state not in set(ConnectState):
-        raise CallerError(f'"{state[:30]}" is no state', hint=f"one of: {', '.join(ConnectState)}")
+        raise CallerError(f'"{state[:30]}" is not a state', hint=f"one of: {', '.join(ConnectState)}")
     every = connect.connectors if connect is not None else ()
     named = [one for one in every if not q or _named(one, q.casefold())]
     fit = [one for one in named if state in ("", one.state)]

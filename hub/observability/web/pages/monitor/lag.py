@@ -57,7 +57,7 @@ def checked(states: Iterable[str]) -> tuple[str, ...]:
     wanted = tuple(each for each in states if each)
     for each in wanted:
         if each not in SEVERITY:
-            raise CallerError(f'"{each[:30]}" is no state', hint=f"one of: {', '.join(LagState)}")
+            raise CallerError(f'"{each[:30]}" is not a state', hint=f"one of: {', '.join(LagState)}")
     return wanted
 
 

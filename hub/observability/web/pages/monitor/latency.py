@@ -45,7 +45,7 @@ def checked(wanted: LatencyFilter) -> LatencyFilter:
     """Return the filter. Raises CallerError for an unknown stage or origin."""
     for what, said, known in (("stage", wanted.stage, STAGES), ("origin", wanted.origin, ORIGINS)):
         if said and said not in known:
-            raise CallerError(f'"{said[:30]}" is no {what}', hint=f"one of: {', '.join(known)}")
+            raise CallerError(f'"{said[:30]}" is not a valid {what}', hint=f"one of: {', '.join(known)}")
     return wanted
 
 

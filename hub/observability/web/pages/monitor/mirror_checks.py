@@ -26,7 +26,7 @@ def checks(status: Mapping[str, Any]) -> tuple[ChecklistItem, ...]:
     if "workers" not in status:
         return (_bad(f"The target does not answer: {status.get('reason', '')}"),)
     if handed_over(status):
-        acts = _ok(f"{status['target']} acts for {status['source']}")
+        acts = _ok(f"{status['target']} serves the topics of {status['source']}")
         return (acts, *_under_way(status))
     return (
         *_carried(status),
@@ -74,7 +74,7 @@ def _lacking(status: Mapping[str, Any]) -> ChecklistItem:
     heard_s = status.get("source_heard_s")
     if heard_s is not None and heard_s > HEARD_S:
         return _unknown(
-            f"The target has all that the source had {seconds(heard_s)} ago; it was not heard since"
+            f"The target has all records that the source had {seconds(heard_s)} ago; the source has not reported since"
         )
     return _ok("The target has every record of the source")
 
@@ -83,16 +83,16 @@ def _not_reported(status: Mapping[str, Any]) -> list[ChecklistItem]:
     found = []
     silent = max((beat["ago_s"] for beat in status["heartbeats"]), default=0.0)
     if silent > SILENT_S:
-        found.append(_bad(f"A worker was not heard of for {seconds(silent)}"))
+        found.append(_bad(f"A worker has not reported for {seconds(silent)}"))
     if status["restarts"]:
-        found.append(_bad(f"A shard does not get on: it was restarted {count(status['restarts'])} times"))
+        found.append(_bad(f"A shard makes no progress: it was restarted {count(status['restarts'])} times"))
     return found
 
 
 def _standing(status: Mapping[str, Any]) -> list[ChecklistItem]:
-    """Return what stands still or is left out, and copies that are not the original."""
+    """Return stopped and excluded partitions, and copies that differ from the original."""
     still = [row for row in status.get("partitions", ()) if row["reason"] and row["state"] != "unknown"]
-    found = [_ok("No partition stands still")]
+    found = [_ok("No partition is stopped")]
     if still:
         many = f"{len(still)} partition{'s stand' if len(still) != 1 else ' stands'} still"
         found = [_bad(f"{many}, first {still[0]['topic']}: {still[0]['reason']}")]
@@ -107,7 +107,7 @@ def _standing(status: Mapping[str, Any]) -> list[ChecklistItem]:
     if masked:
         many = f"{len(masked)} cop{'ies are' if len(masked) != 1 else 'y is'} masked, first {masked[0]}"
         found.append(
-            _bad(f"{many}: no stand-in for the original, and what is born there is not carried home")
+            _bad(f"{many}: not a replacement for the original; records written there are not copied back")
         )
     return found
 
@@ -142,7 +142,7 @@ def _groups(status: Mapping[str, Any]) -> ChecklistItem:
     if not groups:
         return _unknown("No consumer group is carried over")
     if not behind:
-        return _ok(f"All {len(groups)} consumer groups go on where they are")
+        return _ok(f"All {len(groups)} consumer groups continue at their positions")
     worst = max(behind, key=lambda group: group["rpo_s"])
     return _bad(
         f"{len(behind)} of {len(groups)} groups would lose unread records, "

@@ -118,7 +118,7 @@ def left_behind_lines(status: Mapping[str, Any], most: int | None = None) -> Ite
         yield f"{len(rows) - most} partitions more: hub mirror status {status['mirror']}"
     if not known:
         heard = status.get("lost_heard_at_ms")
-        when = "was never heard" if heard is None else f"was last heard at {_clock(heard)}"
+        when = "never reported" if heard is None else f"last reported at {_clock(heard)}"
         yield (
             f"how much stayed at {source} is unknown: it did not answer and {when}. Start it again: hub mirror status then"
             " counts it"
@@ -158,17 +158,17 @@ def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[Mi
     if "workers" not in status:
         return (
             MirrorCommand(
-                "Nobody can take over or give back while the target does not answer",
+                "No failover or failback is possible while the target does not answer",
                 f"hub mirror status {declared}",
             ),
         )
     for each in status["operations"]:
         return (
             MirrorCommand(
-                f"Go on with the {each['kind']} that is under way", f"hub mirror resume {declared}"
+                f"Continue the {each['kind']} that is in progress", f"hub mirror resume {declared}"
             ),
             MirrorCommand(
-                "Or undo it, while ownership is as it was", f"hub mirror resume {declared} --abort"
+                "Or undo it, while ownership has not moved", f"hub mirror resume {declared} --abort"
             ),
         )
     is_back = declared != status["mirror"]
@@ -186,8 +186,9 @@ def _ways_home(mirror: str, home: str, at_home: str, at_away: str) -> tuple[Mirr
         MirrorCommand(
             f"Give it back to {home}, which is well again",
             f"hub mirror failback {mirror}",
-            f"What {home} had and nobody mirrored is carried over behind what was born since; --tail discard declares it"
-            f" lost. Stop writers and readers at {at_away} when it says so, start them at {at_home} when it is done.",
+            f"Records of {home} that were not mirrored are appended after the records written since; "
+            f"--tail discard declares them lost. Stop writers and readers at {at_away} when the command "
+            f"asks for it, start them at {at_home} when it is done.",
         ),
     )
 
@@ -197,10 +198,11 @@ def _ways_away(mirror: str, home: str, at_home: str, at_away: str) -> tuple[Mirr
     return (
         MirrorCommand("Rehearse a failover: changes nothing", f"hub mirror drill {mirror}"),
         MirrorCommand(
-            f"Take over: {home} is gone",
+            f"Fail over: {home} is gone",
             f"hub mirror failover {mirror}",
-            f"It says what is lost and wants the name typed. Then point writers and readers to {at_away}: groups go on where they"
-            f" were. Keep producers out of {home} by its access rules until it is given back.",
+            f"It reports the losses and asks for the name. Then point writers and readers to {at_away}: "
+            f"groups continue at their positions. Keep producers out of {home} with its access rules until "
+            f"the failback.",
         ),
         MirrorCommand("Rehearse a switchover", f"hub mirror drill {mirror} --kind switchover"),
         MirrorCommand(

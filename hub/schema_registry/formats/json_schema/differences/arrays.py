@@ -37,7 +37,7 @@ def arrays(comparison: ComparisonContext, writer: SchemaShape, reader: SchemaSha
         else:
             found += comparison.says(
                 "SCHEMA_ADDED",
-                f"the reader expects {called(shape)} in the array, the writer says nothing of its items",
+                f"the reader expects {called(shape)} in the array, the writer does not declare its items",
                 "leave the items open",
                 "items",
             )

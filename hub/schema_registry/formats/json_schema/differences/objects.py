@@ -132,7 +132,7 @@ def _dependencies(comparison: ComparisonContext, writer: SchemaShape, reader: Sc
         found += comparison.says(
             f"DEPENDENCY_ARRAY_{rule}",
             f"where `{name}` is, the reader requires {more}, which the writer may leave out",
-            f"do not require {more} beside `{name}`",
+            f"do not require {more} in addition to `{name}`",
             name,
             name=name,
         )
