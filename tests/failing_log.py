@@ -11,7 +11,7 @@ from hub.record import NewRecord, Positions
 
 class FailingCluster(MemoryCluster):
     """An in-memory cluster whose appends fail. ``failures``: for the next appends, "before" or "after" the
-    records are written; any other value is no failure.
+    records are written; any other value means success.
     """
 
     failures: list[str]

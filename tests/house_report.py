@@ -104,7 +104,7 @@ def _lines(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What tests do that they should not need: lines such as ``path:12``."""
+    """Habits of tests that should be unnecessary: lines such as ``path:12``."""
 
     private: tuple[str, ...]
     """Uses of private members of other objects (``store._rows``; not of ``self`` and ``cls``), and imports of private
@@ -141,7 +141,7 @@ def _sleeps(node: ast.Call) -> bool:
 
 
 def short_options() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return (letter -> option, letter -> the options of a letter that stands for several) over all commands."""
+    """Return (short option -> option, short option -> its options if there are several) over all commands."""
     from hub.cli import COMMANDS, load_command
 
     meanings: dict[str, set[str]] = defaultdict(set)

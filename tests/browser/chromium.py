@@ -1,4 +1,4 @@
-"""Where Chromium is and how it starts here: Debian's, headless, without its own calls to the outside."""
+"""Location and start options of Chromium: Debian's, headless, without its own calls to the outside."""
 
 from __future__ import annotations
 

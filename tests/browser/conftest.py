@@ -30,7 +30,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[Opener]:
-    """Opens an address; at the end, what the console and the network said is judged."""
+    """Open an address; at the end, check the messages of the console and the network."""
     trouble: list[str] = []
     opened: list[Page] = []
 

@@ -1,4 +1,5 @@
-"""A staged hub with everything that the pages beside the overview ask: schemas, messages, readers, views, mirrors."""
+"""A staged hub with all data of the pages other than the overview: schemas, messages, readers, views,
+mirrors."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> To
 
 @dataclass
 class StagedAlerts:
-    """The desk (hub.alerts.alert_manager), without a loop: what a test puts in, judged at once."""
+    """The alert manager without a loop: a test's observations, evaluated at once."""
 
     state: AlertingState = field(default_factory=AlertingState)
     error: str | None = None
@@ -612,7 +613,7 @@ def estate(seed: int = 7) -> StagedEstate:
 
 
 def _worker(url: str, now_ms: int) -> WorkerAnswer:
-    """One that tells of a connector that runs and of one with a failed task."""
+    """A Kafka Connect with one running connector and one with a failed task."""
 
     def part(state: str, **more: Any) -> dict[str, Any]:
         return {"state": state, "worker_id": "10.0.0.7:8083", **more}

@@ -122,7 +122,7 @@ class StagedHub:
         return app
 
     def monitor(self) -> HasLagRows | None:
-        """Who measures all readers; None: the views alone are told."""
+        """Monitor of all readers; None: only the views are reported."""
         return None
 
     async def stream(self, request: Request, view: str, key: str) -> AsyncIterator[bytes]:

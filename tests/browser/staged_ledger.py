@@ -16,7 +16,7 @@ MINUTE = 60_000
 
 @dataclass
 class StagedLedger:
-    """As the follower has it (hub.completeness.counts_follower); ``error`` and ``read`` are levers."""
+    """Stand-in for ``hub.completeness.counts_follower``; tests set ``error`` and ``read``."""
 
     ledger: Counts = field(default_factory=Counts)
     error: str | None = None
@@ -39,7 +39,8 @@ class StagedLedger:
 
 
 def minutes(begin_ms: int, counts: list[int]) -> Cells:
-    """So many records in each minute from ``begin_ms`` on; a minute of none has no cell."""
+    """The given number of records in each minute from ``begin_ms`` on; a minute without records has no
+    cell."""
     return Cells(
         {
             begin_ms + at * MINUTE: Cell(count, count * 7_919, count * 90)
@@ -56,7 +57,7 @@ def entry(topic: str, cells: Cells, at_ms: int, **more: object) -> CountEntry:
 
 
 def lacking(cells: Cells, minute_ms: int, count: int) -> Cells:
-    """The same with so many records less in one minute; more, when it is negative."""
+    """A copy with fewer records in one minute; more, if the number is negative."""
     before = cells[minute_ms]
     return Cells({**cells, minute_ms: Cell(before.count - count, before.sum - count, before.size)})
 

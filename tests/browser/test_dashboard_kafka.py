@@ -86,7 +86,7 @@ def test_hostile_bytes_names_and_huge_records_of_a_real_kafka_are_shown_safely(
     expect(inside).to_have_count(0)
     text = page.get_by_test_id("messages").inner_text()
     assert HOSTILE in text and "{{ 7 * 7 }}" in text and "250 headers more" in text
-    assert len(page.content()) < 400_000  # a record of 900 kB is cut, and says so
+    assert len(page.content()) < 400_000  # a record of 900 kB is cut, and marked as cut
     expect(page.get_by_test_id("cut").first).to_be_visible()
     over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert (over, page.title().startswith(topic)) == (0, True)

@@ -1,4 +1,4 @@
-"""What stands on the pages can be told apart: values beside each other, underscores in links, names in boxes, durations."""
+"""Values, links with underscores, names in boxes and durations are distinguishable on the pages."""
 
 from __future__ import annotations
 

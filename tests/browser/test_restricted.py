@@ -1,5 +1,6 @@
-"""A real server with access.yaml over a real Kafka in a real Chromium, as somebody who may read a part of the tree: each page
-shows that part alone, or says which grant it takes; by keys, wide and narrow, dark and light, with no accessibility rule broken."""
+"""A real server with access.yaml over a real Kafka in a real Chromium, for a user with access to a part of
+the tree: each page shows only that part or names the missing grant; by keys, wide and narrow, dark and
+light, without violations of accessibility rules."""
 
 from __future__ import annotations
 
@@ -117,7 +118,7 @@ def signed_in(chromium: Browser, site: Site, name: str, width: int = 1280, schem
 
 
 def judged(page: Page, path: str) -> list[str]:
-    """What is wrong with how a page is shown."""
+    """Return the defects in the presentation of a page."""
     over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     found = Axe().run(page)
     wrong = [f"{path}: {over} px too wide"] if over else []
@@ -144,7 +145,7 @@ def test_each_page_shows_what_is_granted_or_says_which_grant_it_takes(
     for path, words in REFUSED.items():
         answer = page.goto(site.url + path)
         assert answer is not None and answer.status == 403, path
-        # A subject is told apart from a program's address behind the door: there it is an error within the frame.
+        # A subject is distinguished from a program's address: there it is an error within the frame.
         refused = page.locator("[data-testid=refused], [data-testid=error]")
         expect(refused).to_contain_text("You have no access to this")
         expect(refused).to_contain_text(words)

@@ -1,4 +1,5 @@
-"""The pages beside the overview in a real Chromium: read, filtered, driven by keys, watched live, and hostile bytes harmless.
+"""The pages other than the overview in a real Chromium: read, filtered, driven by keys, watched live, with
+harmless hostile bytes.
 
 One server and one browser for all of them.
 """
@@ -126,7 +127,8 @@ def test_every_page_fits_and_breaks_no_accessibility_rule(
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
 def test_pages_of_a_hub_where_nothing_is_yet_fit_too(open_page: Opener, width: int, scheme: str) -> None:
-    """Empty, looked at for the first time, not known, and errors in their place: each says so, and is as easy to use."""
+    """Pages without data, without a first measurement, with unknown data and with errors state this, and
+    are as easy to use."""
     hub = StagedEstate()
     with served(hub.app()) as url:
         page = open_page(
@@ -452,7 +454,7 @@ def test_alerts_open_past_rules_channels_and_a_silence_by_hand(site: StagedEstat
     expect(rows).to_have_count(1)
     page.get_by_role("link", name="Clear").click()
 
-    # A form that says nonsense keeps what was typed; then the silence holds, and is ended.
+    # A form with invalid input keeps the typed text; then the silence is created and ended.
     rows.first.get_by_role("link", name=re.compile("^Silence")).click()
     matchers = page.get_by_test_id("silence-matchers")
     expect(matchers).to_have_value(f"alertname=lag, consumer=billing, topic={ORDERS}")

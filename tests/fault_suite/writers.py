@@ -159,7 +159,7 @@ class KafkaWriter(Writer):
 
 
 class SloppyWriter(KafkaWriter):
-    """Writes each order again when there is no answer within a second, without idempotence: the log has some
+    """Write each order again if no answer arrives within a second, without idempotence: the log has some
     orders twice.
     """
 

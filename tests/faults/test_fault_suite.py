@@ -40,7 +40,7 @@ def seed_of_commit() -> int:
 
 
 def can_mount(folder: Path) -> bool:
-    """Whether this user may mount a disk of its own."""
+    """Return whether this user may mount a disk."""
     probe = folder / "probe"
     probe.mkdir()
     mounted = subprocess.run(

@@ -113,7 +113,7 @@ def feed_slowly(pipeline: Pipeline, stop: threading.Event) -> None:
 
 
 def run_until_rows(supervisor: Supervisor, pipeline: Pipeline) -> None:
-    """Until the view has been told of: from then on every process has something to lose."""
+    """Wait until the view is reported: from then on every process has state to lose."""
     deadline = time.monotonic() + patient(120.0)
     while not pipeline.state("customer_360").get("last_batch"):
         assert time.monotonic() < deadline, pipeline.state("customer_360")
@@ -128,7 +128,7 @@ def kill(supervisor: Supervisor, target: str) -> None:
         return
 
     def killed() -> bool:
-        """Whether it was there: a Java that only tells its version ends by itself."""
+        """Return whether the process existed: a Java that only prints its version ends by itself."""
         for process in psutil.Process(supervisor.pids()["materializer"]).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if any("SparkSubmit" in word for word in process.cmdline()):

@@ -1,5 +1,5 @@
-"""Two registry nodes take registrations while each of them, and the broker, is hurt in seeded order: ids and versions
-stay what they were acknowledged to be, on every node and in a fold of the log.
+"""Two registry nodes take registrations under seeded faults of each node and the broker: acknowledged ids
+and versions stay the same on every node and in a fold of the log.
 
 What it shows: a node may be killed, or stand still while others go on, at any moment; the broker's process may die.
 It does not show power loss: the page cache survives a kill.
@@ -115,7 +115,7 @@ class Load:
             except PeerError as error:  # no connection, no answer in time, or 5xx: the outcome is not known
                 with self._lock:
                     self.again[error.message] += 1
-                # Time alone says little: this machine may have stood still, and the client with it.
+                # Time alone proves little: this machine and the client may have been frozen.
                 if tried >= TRIES and time.monotonic() > deadline:
                     self.wrong.append(f"{subject} {number} was never acknowledged: {error.message}")
                     return
@@ -209,7 +209,7 @@ def test_whatever_dies_ids_and_versions_stay_as_acknowledged(
 def faults(
     chance: random.Random, running: list[Server], kafka_node: KafkaNode
 ) -> list[tuple[str, Callable[[], None]]]:
-    """What is done, in an order of chance; each node is hurt in one way or the other."""
+    """Register in random order; each node suffers one kind of fault."""
     killed, frozen = chance.sample(running, 2)
     away_s, frozen_s = chance.uniform(0.0, 1.0), chance.uniform(2.0, 4.0)
 
@@ -243,7 +243,7 @@ Versions = dict[str, dict[int, tuple[int, int]]]
 
 
 def folded(bootstrap: str) -> Registry:
-    """What the log says, read here. It has no record that contradicts another, and none that cannot be read."""
+    """Return the fold of the log, read here. No record contradicts another, and all can be read."""
     cluster = KafkaCluster(bootstrap, 15.0)
     registry = Registry()
     reader = cluster.reader()

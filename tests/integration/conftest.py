@@ -1,4 +1,4 @@
-"""One applier and one Spark for the whole run, beside the shared Kafka and server."""
+"""One applier and one Spark for the whole run, in addition to the shared Kafka and server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ __all__ = ["spark_session"]
 def pipeline(settings: Settings, hub_server: str) -> Iterator[Pipeline]:
     """A hub with its applier and materializer: put views into ``settings.project / "views"``."""
     ensure_jars(settings)
-    # What is proved is told by the store's name: of two hubs on one Kafka each would speak for the other, and test_proof.py
+    # Results of verification are stored by the store's name: two hubs on one Kafka would overwrite each
+    # other, and test_proof.py
     # has one of its own.
     running = Pipeline(settings.model_copy(update={"proof_core_share": 0.0}), hub_server)
     running.views.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """And of the one that it is mirrored to."""
+    """Topics of the cluster that it is mirrored to."""
     with own_node(tmp_path_factory.mktemp("lon")) as made:
         yield made.bootstrap
 

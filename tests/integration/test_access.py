@@ -1,5 +1,5 @@
-"""A real server with access.yaml over a real Kafka: Confluent's clients with their credentials, lists that leak nothing, a view
-computed and applied against the protected registry, streams that end when what was granted is not any more."""
+"""A real server with access.yaml over a real Kafka: Confluent's clients with credentials, lists that leak
+nothing, a view over the protected registry, and streams that end with their grant."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_schema_is_read_by_its_id_by_who_sees_a_subject_that_has_it(guarded: G
     assert root.register(f"{guarded.orders}-key", json.dumps({**ORDER, "name": "Salary", "doc": "x"})) == both
     assert "Salary" in ana.schema(both)
     assert ana.subjects_of(both) == {f"{guarded.orders}-key"}
-    # The use that is told is one that ana may see, whichever subject she asks for.
+    # The reported use is one that ana may see, whichever subject she asks for.
     for asked in ("", f"?subject={guarded.secret}-value", f"?subject={guarded.orders}-key"):
         told = httpx2.get(f"{guarded.url}/schemas/ids/{both}{asked}", auth=("ana", PASSWORD))
         assert told.status_code == 200 and guarded.secret not in told.text
@@ -314,7 +314,7 @@ def test_queries_read_what_their_caller_may(guarded: Guarded) -> None:
 
 
 def test_a_name_that_is_almost_a_hidden_one_is_not_answered_with_it(guarded: Guarded) -> None:
-    """Where a topic is granted that does not exist, and another branch has one of nearly that name."""
+    """A grant on a missing topic while another branch has a topic with a similar name."""
     almost = guarded.secret.replace(".hr.", ".shop.")
     with httpx2.Client(base_url=guarded.url, timeout=60) as client:
         ana, till = {"auth": ("ana", PASSWORD)}, {"auth": ("till", TILL)}

@@ -190,7 +190,7 @@ SLACK = {"slack": {"url": "${X}"}}
 
 
 class Told:
-    """A sender that does what a test says, and who was done."""
+    """A sender with scripted results that records its calls."""
 
     def __init__(self, act: Callable[[str, Notification], None] = lambda _name, _n: None) -> None:
         self.sent: list[str] = []

@@ -1,4 +1,4 @@
-"""Alerts on real Kafka: a group that falls behind is told of once, through restarts; silenced; and its end."""
+"""Alerts on real Kafka: a lagging group is notified once, through restarts; silenced; and its end."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_group_falls_behind_and_people_are_told_once(hub: Hub, hook: Webhook) 
     assert "behind on shop.orders" in alert["annotations"]["summary"]
     assert hook.headers[0]["Authorization"] == "Bearer s3cret"
 
-    # The dead channel is tried beside it, and hides nothing.
+    # The dead channel is tried as well, and hides nothing.
     until(lambda: any(c["failed"] for c in hub.alerts()["channels"]), 60)
     until(lambda: any(c["sent"] for c in hub.alerts()["channels"]), 60)  # counted once it is answered
     metrics = httpx2.get(f"{hub.url}/metrics", timeout=30).text
@@ -168,7 +168,7 @@ def test_a_group_falls_behind_and_people_are_told_once(hub: Hub, hook: Webhook) 
     hub.cli("alert", "test", "ops")
     assert hook.wait(2)[1]["alerts"][0]["labels"]["alertname"] == "test"
 
-    # A second group is behind, silenced: shown and counted, and told to nobody; not after a restart either.
+    # A second group is behind and silenced: shown and counted, but never sent, also after a restart.
     silence = hub.cli("alert", "silence", "consumer=audit", "--for", "1h", "--reason", "moving", "-o", "json")
     assert '"holds": true' in silence
     read_and_commit(hub, "audit", 1, TOPIC)
@@ -191,7 +191,7 @@ def test_a_group_falls_behind_and_people_are_told_once(hub: Hub, hook: Webhook) 
     third = hook.wait(3)[2]
     assert {a["labels"]["consumer"] for a in third["alerts"]} == {"audit", "billing"}
 
-    # Caught up: the end is told, to those who heard of it.
+    # Caught up: the end is sent to those who received the beginning.
     read_and_commit(hub, "billing", 10, TOPIC, "shop.payments")
     fourth = hook.wait(4)[3]
     assert {(a["labels"]["consumer"], a["status"]) for a in fourth["alerts"]} == {
@@ -239,7 +239,7 @@ def test_a_form_of_another_site_is_refused(hub: Hub) -> None:
         answer = httpx2.post(
             f"{hub.url}/alerts/silences", content=body, headers={**kind, **headers}, timeout=30
         )
-        # The guard refuses what says that it is another site's, the form itself what does not name its origin.
+        # The guard refuses a form of another site; the form itself refuses one without an origin.
         assert answer.status_code == (403 if headers else 400)
     before = len(hub.alerts()["silences"])
     answer = httpx2.post(
@@ -320,7 +320,7 @@ def test_a_bad_channel_is_told_and_stops_no_other(hub: Hub, hook: Webhook) -> No
     query.write_text("alert: nobody\nquery: SELECT 1 AS one\nfor: 0s\nevery: 1s\nowner: billing\n")
     hub.start()
     try:
-        # Alerts of what the killed server left behind may come first.
+        # Alerts left over from the killed server may come first.
         def of_the_file() -> list[dict[str, Any]]:
             every = [each for body in hook.bodies[told:] for each in body["alerts"]]
             return [each for each in every if each["labels"]["alertname"] == "alerts-file"]

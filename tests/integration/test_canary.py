@@ -1,4 +1,4 @@
-"""Canaries on real Kafka: every way in time, a way that is away, and as the server tells it."""
+"""Canaries on real Kafka: every path in time, an unreachable path, and the server's report."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ def test_receipts_survive_kafka_being_away_and_find_what_is_lost(cluster: KafkaC
     assert away.flush() == 0
     audit = audited(cluster, topic)
     assert (audit.state, audit.balances[0].compared) == (CompletenessState.BALANCED, 40)
-    # A second producer was told of one record that the log does not have, and of one that is another there.
+    # A second producer has an acknowledgement for a record that the log lacks, and for one that differs
+    # there.
     liar = ReceiptWriter(cluster, "gateway-y")
     liar.took(records[40], place, 40)
     liar.took(records[40], place, 41)
@@ -117,7 +118,7 @@ def test_receipts_survive_kafka_being_away_and_find_what_is_lost(cluster: KafkaC
     writer = cluster.writer(f"{topic}.w")
     writer.append(records[:1])
     writer.close()
-    cluster.writer(f"{topic}.w").close()  # waits until what was committed can be read
+    cluster.writer(f"{topic}.w").close()  # waits until committed records can be read
     lost.took(records[0], place, 50)
     lost.took(records[1], place, 51)  # that is the transaction's marker
     lost.flush()
@@ -173,7 +174,7 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
     assert refused.status_code == 400
     assert "3 offsets" in refused.json()["message"]
 
-    def told() -> bool:  # a gateway tells of what it took by its clock: perhaps in more than one entry
+    def told() -> bool:  # a gateway reports received records by its clock: perhaps in more than one entry
         counts: Counter[str] = Counter()
         for each in read_counts(cluster).of(topic):
             counts[each.instance.partition("-")[0]] += each.cells.total.count

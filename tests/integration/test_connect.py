@@ -1,4 +1,5 @@
-"""A real Kafka Connect beside the hub: what runs, what failed and why, and that a dead one is unknown. Bad answers of others."""
+"""A real Kafka Connect with the hub: running and failed connectors with causes, a dead worker as unknown,
+and bad answers."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Estate:
         wait_until(stepped, timeout_s, self.log)
 
     def events(self, op: str = "cru") -> Counter[int]:
-        """How often each customer's row was written."""
+        """Return how many times each customer's row was written."""
         if TOPIC not in self.cluster.topics():
             return Counter()
         values = [json.loads(each.value) for each in records_of(self.cluster, TOPIC) if each.value]
@@ -153,7 +153,7 @@ def estate(settings: Settings, kafka: str, tmp_path_factory: pytest.TempPathFact
 def test_a_connector_is_declared_planned_and_operated(estate: Estate, settings: Settings) -> None:
     closed = free_ports(1)[0]
     file = estate.declare(closed)
-    # Debezium signs in when it validates: what it says stands at the line of the setting.
+    # Debezium signs in during validation: its error refers to the line of the setting.
     refused = estate.hub("validate", "crmdb", code=1)
     assert f"{file}:7:" in refused.stdout and "database.hostname" in refused.stdout, refused.stdout
     assert "refused" in estate.hub("apply", code=1).stderr
@@ -193,7 +193,7 @@ def test_a_connector_is_declared_planned_and_operated(estate: Estate, settings: 
     estate.hub("pause", "crmdb")
     estate.sql("INSERT INTO customers VALUES (4, 'Di')")
     assert json.loads(estate.hub("ls", "-o", "json").stdout)[1]["tasks"] == "0 PAUSED"
-    estate.hub("plan")  # a pause of an operator is no difference
+    estate.hub("plan")  # a pause by an operator does not count as a difference
     estate.hub("resume", "crmdb")
     estate.until(lambda: estate.events()[4] == 1)
     estate.hub("restart", "crmdb")
@@ -240,7 +240,7 @@ def test_a_database_is_checked_and_its_files_are_written(estate: Estate, tmp_pat
     text = (tmp_path / "connectors.yaml").read_text() + (tmp_path / "topics.yaml").read_text()
     assert SECRET not in text and "${SHOP_PASSWORD}" in text
     assert "in" in shop.hub(*init, code=1).stderr
-    # The running worker does not have the variable: said before anything is changed.
+    # The running worker does not have the variable: this is reported before anything changes.
     refused = shop.hub("plan", code=1).stdout
     assert "the worker has no variable SHOP_PASSWORD" in refused and "connectors.yaml:" in refused
 
@@ -262,7 +262,7 @@ def killed_worker_loses_nothing(estate: Estate) -> None:
 
 
 def dead_letters_of_a_sink(estate: Estate) -> None:
-    """What a sink cannot convert comes into the hub's queue of the topic, with its place and the reason."""
+    """Records that a sink cannot convert go to the hub's dead-letter topic, with position and reason."""
     producer = Producer({"bootstrap.servers": estate.cluster.bootstrap})
     producer.produce(TOPIC, b"no JSON", key=b"7", partition=0)
     producer.flush(30)

@@ -127,7 +127,7 @@ def equal(row: dict[str, Any]) -> bool:
 
 
 class Watch:
-    """What the answers said."""
+    """Return the contents of the answers."""
 
     def __init__(self, market: Market) -> None:
         self.market = market
@@ -202,7 +202,7 @@ def test_views_of_a_group_are_equal_in_every_answer_that_carries_a_cut(pipeline:
     )
     assert market.ask().json()["rows"][0]["bazaar_customers_cents"] == market.cents
 
-    # The same without a group: what was equal was so because of it.
+    # The same without a group: the equality came from the group.
     market.declare()
     alone = Watch(market)
 

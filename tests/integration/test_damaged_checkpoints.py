@@ -1,4 +1,5 @@
-"""Checkpoints damaged in every place while a view is down: it is built anew beside the rows that are served, and says why."""
+"""Checkpoints corrupted in every place while a view is down: the view is rebuilt while its rows are
+served, with the reason."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def every(*patterns: str) -> Callable[[Path], list[Path]]:
 
 
 def cut(path: Path) -> None:
-    """As a file whose end was never written."""
+    """Truncate a file, as if its end was never written."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
@@ -96,13 +97,13 @@ def remove(path: Path) -> None:
 
 
 def remove_two(path: Path) -> None:
-    """As a folder whose last entries were not written: a batch was begun behind it."""
+    """Remove a folder's last entries, as if never written: a batch was started behind it."""
     path.unlink()
     path.with_name(str(int(path.name) - 1)).unlink()
 
 
 def scramble_unseen(path: Path) -> None:
-    """And no checksum of Hadoop's tells."""
+    """Hide the corruption from Hadoop's checksums."""
     scramble(path)
     path.with_name(f".{path.name}.crc").unlink()
 
@@ -140,7 +141,7 @@ DAMAGE = {
     "realtime_offsets": Damage({"mode": "realtime", **SHOP}, last("offsets"), cut, "offsets/"),
 }
 # Each is a view that is built twice: a sample here, all of them with HUB_FAULT_SEEDS. Of the sample are the two that the test
-# goes on with.
+# continues with.
 ALWAYS = ("cut_offsets", "realtime_state")
 CHOSEN = (
     list(DAMAGE)
@@ -153,7 +154,7 @@ CHOSEN = (
 
 
 class Till(Hub):
-    """And sales, and what must be made of them."""
+    """Publish sales, and return the expected rows."""
 
     sold = 0
 
@@ -236,10 +237,10 @@ def sale(n: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Till]:
-    # Of so many views the tests' quick compiler (conftest.py) fills the little room that Java gives it.
+    # With this many views the tests' quick compiler (conftest.py) fills the little room that Java gives it.
     java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -XX:ReservedCodeCacheSize=240m"
     more = {
-        "spark_conf": {  # so that there are snapshots to damage
+        "spark_conf": {  # so that there are snapshots to corrupt
             "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
             "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
         }

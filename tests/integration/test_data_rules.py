@@ -258,7 +258,7 @@ def native(form: str, value: dict[str, Any], *, as_published: bool = False) -> d
 
 
 def oracle(url: str, form: str) -> Any:
-    """What makes bytes of a JSON value for a topic, as a producer of Confluent's does."""
+    """Encode a JSON value for a topic, as a producer of Confluent's does."""
     rules = RuleRegistry()
     for executor in (CelExecutor(), CelFieldExecutor(), JsonataExecutor()):
         rules.register_executor(executor)
@@ -335,7 +335,7 @@ def test_the_gateway_refuses_by_rule_and_writes_what_rules_make(topic: Topic) ->
 
 @pytest.mark.parametrize("kind", ["ENCRYPT", "ENCRYPT_PAYLOAD", "SPELLCHECK", ""])
 def test_a_rule_that_nobody_here_can_execute_refuses_every_value(kind: str, topic: Topic) -> None:
-    """Whatever its onFailure says, and before any other rule is asked: clear text is never written."""
+    """Whatever its onFailure is, and before any other rule runs: clear text is never written."""
     secret = rule("secret", None, "TRANSFORM", kind, "WRITEREAD", onFailure="NONE", tags=["PII"])
     part = "encodingRules" if kind == "ENCRYPT_PAYLOAD" else "domainRules"
     topic.register("JSON", [], **{part: [ADULT, secret] if part == "domainRules" else [secret]})

@@ -1,4 +1,4 @@
-"""What views make of bad input, on real Kafka and real Spark: nothing is lost, and what is repaired is counted once."""
+"""Views with bad input, on real Kafka and real Spark: nothing is lost, and a repaired event counts once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Desk:
         return {key: plain(row) for key, row in self.pipeline.rows(view).items()}
 
     def dead(self, view: str, *offsets: int) -> list[RecordPlace]:
-        """Where the view's letters of these events are."""
+        """Return the positions of the view's dead-letter records for these events."""
         name, found = f"{self.topic}.dlq", dict[int, RecordPlace]()
 
         def all_there() -> bool:
@@ -230,7 +230,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     assert httpx2.get(f"{pipeline.url}/dlq/nowhere.dlq/0/0", timeout=60.0).status_code == 404
     assert pipeline.cluster.topic_config([ACTIONS_TOPIC])[ACTIONS_TOPIC]["cleanup.policy"] == "compact"
 
-    # Computed anew, the view has the same row; it writes its letters again, and they stay what they are.
+    # Rebuilt, the view has the same row; it writes its dead-letter records again, and their state is kept.
     before, written = desk.rows(latest)["a"], pipeline.cluster.end_offsets([place.topic])
     body = entity(desk.topic)
     desk.declare(latest, {**body, "fields": {**body["fields"], "most": "max(e.cents)"}})
@@ -245,7 +245,8 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
 
 @pytest.mark.timeout(600)
 def test_large_events_become_rows_or_letters_whatever_keeps_the_view(desk: Desk, pipeline: Pipeline) -> None:
-    """Whatever the topic takes, its views do: as rows, and as letters where it is dead. By Spark's sink and by the hub's own."""
+    """Views accept whatever their topic accepts: as rows, or as dead-letter records. By Spark's sink and
+    by the hub's own."""
     head = desk.topic.partition(".")[0]
     one, native, delta = (f"{head}_{kind}" for kind in ("entity", "native", "delta"))
     desk.declare(one, {"sources": {"e": {"topic": desk.topic, "key": "id"}}, "fields": {"name": "e.name"}})
@@ -271,7 +272,8 @@ def test_large_events_become_rows_or_letters_whatever_keeps_the_view(desk: Desk,
 def test_a_row_that_its_changelog_does_not_take_stops_its_view_which_says_so(
     desk: Desk, pipeline: Pipeline
 ) -> None:
-    """A list that grows: no event is large, the row is. The view keeps what it has, and goes on when there is room."""
+    """A list that grows: no event is large, the row is. The view keeps its rows, and continues when there
+    is room."""
     head = desk.topic.partition(".")[0]
     listed, counted = f"{head}_listed", f"{head}_counted"
     source = {"topic": desk.topic, "key": "id", "unique_by": "event_id"}
@@ -317,11 +319,11 @@ def test_a_topic_made_anew_and_a_log_cut_off_under_a_view(desk: Desk, pipeline: 
     for n in range(5):
         desk.write(desk.value(n))
     assert desk.rows(view)["a"]["count"] == 5
-    # Larger than the topic of letters was made for: it takes what its source takes by now.
+    # Larger than the dead-letter topic allowed at its creation: it now accepts what its source accepts.
     pipeline.cluster.alter_config(desk.topic, {"max.message.bytes": "6000000"})
     desk.writer = pipeline.cluster.writer(desk.topic)
     desk.dead(view, desk.write(b"x" * 5_000_000))
-    # Gone: the view says so and keeps its rows. Made anew: its rows are those of the new topic.
+    # Deleted: the view reports it and keeps its rows. Recreated: its rows are those of the new topic.
     pipeline.cluster.delete_topic(desk.topic)
     wait_until(
         lambda: f'topic "{desk.topic}" does not exist' in (pipeline.state(view).get("reason") or ""),
@@ -338,7 +340,7 @@ def test_a_topic_made_anew_and_a_log_cut_off_under_a_view(desk: Desk, pipeline: 
         lambda: str(pipeline.state(view)),
     )
     assert desk.rows(view)["a"]["name"] == "n7"
-    # Retention takes what a stopped view has not read: it says so and does not go on without it.
+    # Retention deletes records that a stopped view has not read: the view reports it and does not skip them.
     path = desk.views[0]
     text = path.read_text()
     path.unlink()

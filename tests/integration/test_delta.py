@@ -1,4 +1,5 @@
-"""The incremental engine's law: whatever changes, what it emitted folds to what the SQL says of the tables now."""
+"""Law of the incremental engine: after any changes, its output folds to the result of the SQL over the
+current tables."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
         ("SELECT k, n, m FROM (SELECT customer_id AS k, count(*) AS n FROM orders GROUP BY customer_id) "
         "FULL JOIN (SELECT customer_id AS k, count(*) AS m FROM clicks WHERE customer_id IS NOT NULL GROUP BY customer_id) USING (k)"),
     ),
-    # Spark says that the fields of such a struct are never null, also where the join has no row for it.
+    # Spark declares the fields of such a struct as never null, also where the join has no row for it.
     "left join with a struct": (
         ["id"],
         ("SELECT c.id, s.sums, array(s.sums) AS list FROM customers c LEFT JOIN (SELECT customer_id, struct(count(*) AS n, "
@@ -365,7 +366,7 @@ def arrow(
 
 
 def fold(view: dict[str, Any], emitted: Emitted) -> None:
-    """As a store does: rows in, tombstones out."""
+    """Apply rows and tombstones like a store."""
     seen = (
         emitted.upserts.column("_record_key").to_pylist() + emitted.deletes.column("_record_key").to_pylist()
     )
@@ -515,7 +516,7 @@ def as_read(new: NewRecord) -> Record:
 def test_numbers_beyond_their_type_are_null_in_every_part(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """Groups are found by the stored value of what is grouped by: it does not wrap either."""
+    """Groups are found by the stored value of the grouped expression, which does not wrap either."""
     sum_ = "coalesce(customer_id + 2147483645, -1)"
     sql = (
         f"SELECT {sum_} AS k, count(*) AS n, max(order_id * 2000000000) AS most FROM orders"
@@ -567,7 +568,7 @@ def test_a_key_that_is_not_unique_is_said(spark_session: SparkSession, tmp_path:
 
 
 def test_a_key_may_move_to_another_group(spark_session: SparkSession, tmp_path: Path) -> None:
-    """A row's key goes on in a group of another handle: one upsert, no delete."""
+    """A row's key continues in a group of another handle: one upsert, no delete."""
     sql = "SELECT order_id, product AS name, rank() OVER (PARTITION BY product ORDER BY order_id) AS r FROM orders"
     made = prepare(spark_session, sql, TABLES, ["order_id"])
     assert made.view.handle == ("name",)
@@ -579,7 +580,8 @@ def test_a_key_may_move_to_another_group(spark_session: SparkSession, tmp_path: 
 
 
 def test_rows_of_a_window_come_and_go_with_its_events(spark_session: SparkSession, tmp_path: Path) -> None:
-    """By a window's end, by the rest of a division, and as Nexmark asks for the highest bid: exactly these rows and deletes."""
+    """Bind by a window's end, by the remainder of a division, and as in Nexmark's highest bid: exactly
+    these rows and deletes."""
     made = {
         "window": prepare(spark_session, SHAPES["having by window"][1], TABLES, ["ended"]),
         "part": prepare(spark_session, SHAPES["having by the floor of a division"][1], TABLES, ["part"]),
@@ -750,7 +752,7 @@ def test_a_stream_that_dies_and_starts_again_writes_every_row_once(
             table.name: spark_session.readStream.schema(schema_of(spark_session, table.name, True))
             .option("maxFilesPerTrigger", 1)
             .json(str(tmp_path / table.name))
-            # Never null, as a topic's events have it; and there is no row of the other stream beside.
+            # Never null, as in a topic's events; the other stream has no matching row.
             .withColumn("_deleted", F.coalesce("_deleted", F.lit(False)))
             for table in made.tables
         }

@@ -59,7 +59,7 @@ VARIED = "SELECT customer, count(DISTINCT page) AS pages, count(*) AS n FROM k G
 
 
 class World:
-    """The tables as they are after what was written, and what each view says of them."""
+    """The expected tables after all writes, and the expected rows of each view."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -78,7 +78,7 @@ class World:
                 "cents": some.randrange(200), "status": "open",
             }  # fmt: skip
             how = some.random()
-            if how < 0.2:  # a tombstone, or an event that says so
+            if how < 0.2:  # a tombstone, or an event that marks a deletion
                 self.orders.pop(number, None)
                 return kind, str(number), None if how < 0.1 else {**row, "status": "gone"}
             self.orders[number] = row
@@ -174,7 +174,7 @@ class Market:
         return name
 
     def views_of(self, *kinds: str) -> dict[str, tuple[str, Callable[[World], Rows]]]:
-        """Views of these kinds declared: (name, what Python says of it)."""
+        """Declared views of these kinds: (name, rows computed in Python)."""
         o = {"o": {"topic": self.topic("orders"), **ORDERS}}
         c = {"c": {"topic": self.topic("customers"), "as": "table"}}
         k = {"k": {"topic": self.topic("clicks")}}
@@ -220,7 +220,7 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
             kinds = {"joined": ("orders", "customers"), "varied": ("clicks",)}.get(name.rpartition("_")[2])
             assert market.rows(name, *(kinds or ("orders",))) == expected(world), name
 
-    # Read your writes: this position of the sources, though the rows tell of none.
+    # Read your writes: this position of the sources, although no row names it.
     name = views["joined"][0]
     order = {"orderId": 500, "customer": 1, "product": "x", "cents": 7_777, "status": "open"}
     at = market.write([("orders", "500", order)])
@@ -230,7 +230,7 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
     answer = httpx2.get(f"{pipeline.url}/views/{name}/500?after={at}&timeout_ms=60000", timeout=70.0)
     assert answer.status_code == 404
 
-    # A batch that fails says why; the other views do not notice.
+    # A failing batch shows its reason; the other views are not affected.
     orders = {"o": {"topic": market.topic("orders"), **ORDERS}}
     sql = "SELECT customer, orderId AS order_id FROM o WHERE customer IS NOT NULL"
     twice = market.declare("twice", {"sources": orders, "sql": sql, "key": "customer"})
@@ -239,7 +239,7 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
         lambda: said in str(pipeline.state(twice).get("reason")), 120.0, lambda: str(pipeline.state(twice))
     )
 
-    # What cannot be a row is said, once by each view; the views go on.
+    # An event that cannot be a row is reported once by each view; the views continue.
     market.write([("orders", "501", {**order, "orderId": None}), ("orders", "no number", None)])
     market.writer.append([NewRecord(market.topic("orders"), b"502", b"no avro")])
     assert market.rows(name, "orders", "customers") == world.joined()

@@ -23,10 +23,11 @@ DAY_MS = 86_400_000
 
 
 class Stores(HubProcess):
-    """An applier of its own with one store of each kind, beside the shared one, which fills the store that serves."""
+    """An applier with one store of each kind, in addition to the shared one, which fills the serving
+    store."""
 
     def rows(self, view: str) -> dict[str, int]:
-        """How many rows each has, of which all are proven equal to the fold of the changelog."""
+        """Return the number of rows of each store; all equal the fold of the changelog."""
         done = run_hub(self.settings, "view", "verify", view, "--timeout", "120", "-o", "json")
         assert done.returncode == 0, (done.stdout, done.stderr, self.last_words())
         return {each["store"]: each["store_rows"] for each in json.loads(done.stdout)}
@@ -106,7 +107,7 @@ def test_rows_that_are_over_go_from_every_store_and_come_back_with_their_next_ev
     state = pipeline.state(plant.view)
     assert state["ttl"] == "1d" and state["expired"] >= 1
 
-    # A looker that is killed again and again, and another one beside it: each says the same, as often as it does.
+    # A checker that is killed repeatedly, and a second one: both write the same bytes, however often.
     many = [f"k{n}" for n in range(1_500)]
     plant.covered("young", write(["young"], 0.0))
     for part in range(3):
@@ -119,7 +120,8 @@ def test_rows_that_are_over_go_from_every_store_and_come_back_with_their_next_ev
     assert stores.rows(plant.view) == dict.fromkeys(named, 1)
     assert {len(values) for values in said().values()} == {1}
 
-    # Another ttl is no other view: nothing is built, and what is over stays so until its next event.
+    # Another ttl does not create another view: nothing is built, and expired rows stay expired until their
+    # next event.
     declare("36500d")
     wait_until(lambda: pipeline.state(plant.view).get("ttl") == "36500d", 120.0)
     time.sleep(3.0)  # the appliers hear it by themselves

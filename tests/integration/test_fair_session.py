@@ -63,6 +63,6 @@ def test_a_batch_takes_few_of_hadoops_settings_along(spark_session: SparkSession
 
 @pytest.mark.timeout(420)
 def test_sparks_classes_are_kept_for_the_next_start() -> None:
-    """What cannot be kept costs each start half a minute, and says so to nobody."""
+    """An archive that cannot be stored costs each start half a minute, without a message."""
     settings = Settings()
     assert make_archive(settings, ensure_jars(settings, ("spark",))["spark"])

@@ -1,4 +1,5 @@
-"""Events that are not Avro, by Spark's own parsers and through a whole hub: rows, dead letters, functions, versions."""
+"""Events other than Avro, by Spark's own parsers and through a whole hub: rows, dead-letter records,
+functions, versions."""
 
 from __future__ import annotations
 
@@ -166,7 +167,7 @@ def framed(schema_id: int, body: bytes) -> bytes:
 
 
 def letters(pipeline: Pipeline, topic: str) -> list[tuple[bytes | None, str]]:
-    """What was refused of a topic, and why."""
+    """Return the refused events of a topic with their reasons."""
     reader = pipeline.cluster.reader()
     try:
         end = pipeline.cluster.end_offsets([f"{topic}.dlq"])
@@ -243,7 +244,7 @@ def test_four_formats_make_one_row_and_what_does_not_fit_is_kept(pipeline: Pipel
     assert refused["fmt.clicks"] == [(b"[]", "no JSON object of its columns"), (b"{", "no JSON object of its columns")]  # fmt: skip
     assert refused["fmt.balances"] == [(b"7;12.5", "no line of CSV with exactly its columns (account, balance, booked_on)")]  # fmt: skip
 
-    # A field more, of another schema id: the view goes on, and what was read before stays.
+    # One more field, with another schema id: the view continues, and earlier rows stay.
     newer = pipeline.registry.register("fmt.orders-value", proto.replace("placed_at = 8;", "placed_at = 8;\n  string note = 9;", 1), "PROTOBUF")  # fmt: skip
     assert newer != orders
     later = {"order_id": "o2", "customer_id": 7, "voucher": "v", "placed_at": "2024-03-02T10:00:00Z"}

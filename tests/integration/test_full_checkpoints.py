@@ -1,4 +1,5 @@
-"""A full disk under one view's checkpoints: that view alone waits and says why, loses nothing, and goes on by itself when there is room."""
+"""A full disk under one view's checkpoints: only that view waits, shows the reason, loses nothing, and
+resumes by itself."""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ def test_a_view_whose_checkpoints_are_full_waits_alone_and_goes_on_when_there_is
     print(told["state"], told["reason"])
     assert told["state"] == "retrying"
     assert str(hub.disk.folder) in str(told["reason"])
-    for n in range(3):  # the other one goes on
+    for n in range(3):  # the other one continues
         roomy.covered("b", roomy.write("b", roomy.reading("b", float(n))))
     assert hub.pipeline.state(roomy.view)["state"] == "live"
 

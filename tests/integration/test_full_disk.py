@@ -1,4 +1,5 @@
-"""A disk that is full: the stores on it stop, say so, lose nothing, and go on by themselves when there is room again."""
+"""A full disk: its stores stop with the reason, lose nothing, and resume by themselves when there is
+space."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class Hub:
     server: Server
 
     def stores(self) -> dict[str, dict[str, Any]]:
-        """As ``hub view ls`` and the pages get them."""
+        """Return the views as ``hub view ls`` and the pages get them."""
         views = httpx2.get(f"{self.server.url}/views", timeout=30.0).json()["views"]
         return {each["store"]: each for view in views if view["view"] == VIEW for each in view["stores"]}
 
@@ -58,7 +59,7 @@ class Hub:
         told: dict[str, Any] = {}
 
         def so() -> bool:
-            nonlocal told  # what was seen: a moment later it may try again
+            nonlocal told  # the observed state: a moment later it may retry
             told = self.stores().get(store, {})
             return told.get("state") == state and (state != "live" or told.get("lag") == 0)
 

@@ -1,4 +1,5 @@
-"""A full disk under the embedded Kafka: writers hear of it in time, nothing acknowledged is lost, and all goes on after a restart."""
+"""A full disk under the embedded Kafka: writers get errors in time, no acknowledged event is lost, and
+everything resumes after a restart."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ TOPIC = "full.in"
 
 
 class OnSmallDisk(KafkaNode):
-    """Its log is on the disk, which only it sees. What it was formatted with is put there once."""
+    """A Kafka with its log on a disk of its own, formatted once."""
 
     disk: SmallDisk
 

@@ -368,7 +368,7 @@ def test_kafka_away_is_said_at_once_and_nothing_waits(hub_server: str) -> None:
 
 
 def strangers(mine: Topic) -> list[NewRecord]:
-    """What other producers write: right and wrong."""
+    """Write valid and invalid records like another producer."""
     good = frame(mine.schema_id, b"\x02a\x02\x00")
     foreign = mine.registry.register("gw.another-value", '{"type": "int"}')
     values = [

@@ -66,13 +66,13 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
     hands = WriteGuard(path, nyc, plain(nyc))
     hands.start()
     try:
-        assert write(hands, "lon.chat") == (200, "")  # there is no file
+        assert write(hands, "lon.chat") == (200, "")  # the file does not exist
         declare(path, nyc.bootstrap)
         wait_until(lambda: hands.refusal("lon.chat") is not None, 15.0)
         before = len(records_of(nyc, "lon.chat"))
         assert write(hands, "lon.chat") == (409, "HUB-1972")
         assert len(records_of(nyc, "lon.chat")) == before
-        # Nobody ever changed hands, and nothing of mirrors is in the cluster yet.
+        # Ownership never changed, and the cluster has no topics of mirrors yet.
         assert write(hands, "nyc.chat") == write(hands, "other") == (200, "")
         reached = ClusterHandle("nyc", nyc, plain(nyc))
         make_own([("nyc", step) for step in own_topics(reached)], {"nyc": reached})
@@ -98,7 +98,7 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
         assert write(late, "other") == (200, "")
         said = late.refusal("nyc.chat")
         assert said is not None and "lon acts for nyc" in said.message
-        path.write_text("clusters: [")  # wrong: what it said before holds
+        path.write_text("clusters: [")  # invalid: the previous content stays in force
         time.sleep(2.5)
         assert late.refusal("nyc.chat") is not None
         path.unlink()
@@ -108,7 +108,7 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
 
 
 def test_every_way_in_keeps_to_the_owner(nyc: KafkaCluster, settings: Settings, tmp_path: Path) -> None:
-    """One event by its own route, and a dead letter that goes back to its topic; both over HTTP and by a command."""
+    """Single events by their own route, and replays of dead-letter records; over HTTP and by a command."""
     (port,) = free_ports(1)
     own = settings.model_copy(
         update={

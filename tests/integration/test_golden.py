@@ -200,7 +200,8 @@ def test_a_row_is_over_when_none_of_its_events_is_later_than_the_latest_expiry(
 def test_maps_odd_names_and_words_with_quotes_in_the_latest_event_and_in_lists(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """What has a map in it is compared by its rank alone; and nothing that an author writes is mistaken for another's."""
+    """A struct with a map is compared by its rank alone; and no author's name collides with an internal
+    one."""
     (tmp_path / "views").mkdir()
     (tmp_path / "views" / "carts.yaml").write_text(r"""
 view: carts
@@ -326,7 +327,7 @@ def test_a_view_that_is_changed_fails_with_what_changed(tmp_path: Path) -> None:
 
 
 def test_the_record_s_own_time_is_an_event_time(spark_session: SparkSession, tmp_path: Path) -> None:
-    """As docs and hint name it; and a view that reads no column of its events but counts them."""
+    """The forms that docs and hints name; and a view that only counts its events."""
     (tmp_path / "views").mkdir()
     view = """
 view: {name}
@@ -463,7 +464,7 @@ sql: SELECT g, sum(amt) AS total, count(*) AS n, min(amt + 1) AS more, max(-2 - 
 def test_an_order_that_moves_counts_under_both_customers_unless_it_is_a_table(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """What the docs say of unique_by, and the way out that they name."""
+    """The behavior of unique_by in the docs, and the documented alternative."""
     (tmp_path / "views").mkdir()
     (tmp_path / "views" / "by_key.yaml").write_text(
         "view: by_key\nsources: {o: {topic: o, key: customer, unique_by: id}}\nfields: {orders: count(o.id)}\n"

@@ -1,4 +1,5 @@
-"""One view of each poisonous kind beside a healthy one: each is named with its cause, and the healthy one goes on."""
+"""One view of each failing kind with a healthy one: each is named with its cause, and the healthy one
+continues."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def feed(pipeline: Pipeline, first: int, count: int) -> None:
 
 
 def states(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
-    """(state, reason) of each view, as GET /views tells it."""
+    """Return (state, reason) of each view from GET /views."""
     told = httpx2.get(f"{pipeline.url}/views", timeout=20.0).json()["views"]
     return {each["view"]: (each["state"], each["reason"] or "") for each in told}
 
@@ -139,6 +140,6 @@ def test_poisonous_views_are_named_and_the_healthy_one_goes_on(hub: Pipeline) ->
 
 
 def restarts(hub: Pipeline) -> int:
-    """How often the materializer was started."""
+    """Return how many times the materializer was started."""
     lines = (hub.settings.logs / "materializer.log").read_text().splitlines()
     return sum("view healthy: starting" in line for line in lines)

@@ -84,7 +84,8 @@ def read(reader: Reader, until: Positions) -> list[Record]:
 
 
 def read_past_failures(reader: Reader, count: int) -> tuple[list[Record], list[HubError]]:
-    """What comes until there are so many records and a failure, and all failures; less when that takes too long."""
+    """Read until the given number of records and a failure arrived; return them and all failures, or fewer
+    at the timeout."""
     found: list[Record] = []
     failed: list[HubError] = []
     deadline = time.monotonic() + PATIENCE_S
@@ -193,7 +194,7 @@ def test_a_later_writer_of_the_name_fences_the_earlier_for_good(cluster: KafkaCl
     earlier = cluster.writer(f"name-{name}")
     earlier.append([NewRecord(name, b"k", b"earlier")])
     later = cluster.writer(f"name-{name}")
-    for _ in range(3):  # a fenced writer that opened itself anew would fence the later one
+    for _ in range(3):  # a fenced writer that reopened itself would fence the later one
         with pytest.raises(WriterFenced, match=f'writer "name-{name}"'):
             earlier.append([NewRecord(name, b"k", b"zombie")])
     later.append([NewRecord(name, b"k", b"later")])
@@ -452,7 +453,7 @@ def test_the_auditor_stops_at_what_cannot_be_read_and_goes_on_beside_it(
                 assert time.monotonic() < deadline
         assert (stopped.position, stopped.checked) == (1, 1)
         assert f'topic "{name}" partition 0 offset 1' in stopped.unread
-        delete_before(cluster, name, 0, 2)  # as its words say, and then it goes on
+        delete_before(cluster, name, 0, 2)  # as its message states, and then it continues
         auditor.flush()  # without its tally the next one starts at the beginning, and misses two
         auditor.close()
         while auditor.step() == 0 or auditor.tallies[TopicPartition(name, 0)].position < 3:
@@ -627,7 +628,8 @@ def test_kill_9_of_the_broker_under_writers_loses_and_doubles_nothing(mortal: Ka
         sender.flush(60)
 
     def named() -> None:
-        """What an error leaves unknown, the log itself tells: read back, then go on after the last one there."""
+        """An error leaves the outcome unknown; the log resolves it: read back, then continue after the
+        last record."""
         writer = cluster.writer("named")
         while not stop.is_set():
             batch = range(written["named"], written["named"] + 3)

@@ -123,7 +123,7 @@ class Stage:
         return made
 
     def read(self, consumer: Consumer, count: int) -> None:
-        """Read and commit so many."""
+        """Read and commit the given number of records."""
         deadline = time.monotonic() + PATIENCE_S
         while count > 0:
             assert time.monotonic() < deadline
@@ -311,10 +311,10 @@ def test_a_topic_made_again_is_another_log(stage: Stage) -> None:
     stage.commit(1)
     stage.until(lambda row: row.records == 4 and (row.seconds or 0) > 3)
     stage.cluster.delete_topic(stage.topic)
-    stage.writer = None  # a producer that outlives its topic is told of duplicates in the new one
+    stage.writer = None  # a producer that outlives its topic gets errors about duplicates in the new one
     stage.make()
     began = time.time()
-    stage.publish(30)  # further than before: the end does not tell
+    stage.publish(30)  # further than before: the end alone does not show it
     stage.commit(1)
     # The round that finds the new topic may still have the former one's times; the next has not.
     row = stage.until(
@@ -346,7 +346,7 @@ def test_transaction_markers_and_aborted_records_are_no_lag(stage: Stage) -> Non
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
-    # 0 1 2, marker 3; aborted 4 5 6, marker 7: the reader's last record is 2, and what it commits is 3
+    # 0 1 2, marker 3; aborted 4 5 6, marker 7: the reader's last record is 2, and it commits 3
     stage.commit(3)
     row = stage.until(lambda row: row.records == 0)
     assert row.seconds == 0.0

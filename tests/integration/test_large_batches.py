@@ -1,4 +1,5 @@
-"""Batches of a few kilobytes that unpack to more than any reader may hold: they are passed by, and every reader goes on.
+"""Batches of a few kilobytes that unpack beyond every reader's limit: they are skipped, and every reader
+continues.
 
 Kafka takes them, because its limit is on bytes as they are written. Here real ones of every codec stand in the topic of running
 views; the views, SQL over the topic, its pages and the auditor pass them and name them.
@@ -152,7 +153,7 @@ def test_no_reader_unpacks_more_than_it_may_hold(pipeline: Pipeline) -> None:
     heaps = {row["topic"]: row["by_reason"] for row in letters.heaps()[0]}
     assert heaps[dlq]["too_large"] == 2 * 5
 
-    # The views are computed anew past them, by a materializer that starts again.
+    # The views are rebuilt past them, by a restarted materializer.
     pipeline.kill("materialize", "too")
     pipeline.start("materialize")
     shop.write(shop.event(1))

@@ -1,4 +1,4 @@
-"""How long events take, on real Kafka and Spark: a keyed view's every row, a SQL view's samples, what is pushed."""
+"""Latency of events on real Kafka and Spark: every row of a keyed view, samples of a SQL view, pushes."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_batch_takes_an_event_after_it_was_written_and_before_its_row_is(plant
 
 
 def reached(plant: Plant) -> Positions:
-    """How far the view's progress tells that its sources are read."""
+    """Return the source positions in the view's progress."""
     newest = [
         told
         for record in records_of(plant.pipeline.cluster, PROGRESS_TOPIC)

@@ -1,4 +1,4 @@
-"""Alerts of mirrors between two real clusters: a worker, a server that watches, and somebody who is told."""
+"""Alerts of mirrors between two real clusters: a worker, a watching server, and a receiver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ channels:
 
 
 def mirrored(world: World, topic: str, records: int) -> Running:
-    """A worker that has carried so many records of a topic."""
+    """Run a worker until it has carried the given number of records of a topic."""
     world.make(topic)
     world.produce(topic, records)
     world.declare([f"{world.label}.**"])
@@ -40,7 +40,7 @@ def mirrored(world: World, topic: str, records: int) -> Running:
 
 @contextmanager
 def watching(world: World, home: Path, bootstrap: str, hook: str) -> Iterator[str]:
-    """A server that watches the world's mirrors and tells ``hook``; its address."""
+    """Start a server that watches the world's mirrors and notifies ``hook``; return its address."""
     (world.folder / "alerts.yaml").write_text(ALERTS.format(url=hook))
     settings = Settings(
         home=home,
@@ -83,7 +83,7 @@ def test_a_mirror_in_trouble_is_told_of_and_its_end_too(home: str, away: str, tm
             }
             assert told() == []
 
-            # The topic is deleted and made again: the mirror stops it, and says why.
+            # The topic is deleted and created again: the mirror stops it, with the reason.
             world.delete(topic)
             world.make(topic)
             world.produce(topic, 10)
@@ -96,14 +96,14 @@ def test_a_mirror_in_trouble_is_told_of_and_its_end_too(home: str, away: str, tm
             assert f'hub_mirror_standing{{mirror="{world.name}"}} 1.0' in metrics
             assert f"{topic}" in httpx2.get(f"{url}/alerts", headers={"accept": "text/html"}, timeout=30).text
 
-            # It may go on behind the old records: well again, and that some are lost is told.
+            # It may continue after the old records: healthy again, and the loss is reported.
             world.declare([f"{world.label}.**"], on_recreate="continue")
             world.until(well)
             until("mirror-trouble", "resolved")
             until("mirror-gap", "firing")
             wait_until(lambda: len(world.values(topic, "lon")) == 110, 90.0, world.logs)
 
-            # What cannot be read is told too, and nothing is forgotten for it.
+            # An unreadable file is reported too, and nothing is forgotten for it.
             good = world.path.read_text()
             world.path.write_text("clusters: 7\n")
             until("mirror-unknown", "firing")
@@ -152,7 +152,7 @@ def test_the_way_back_of_a_mirror_is_watched_while_it_carries_home(
             page = httpx2.get(f"{url}/mirrors", headers={"accept": "text/html"}, timeout=30).text
             assert f"The way back of {world.name}" in page and f"hub mirror failback {world.name}" in page
 
-            # Nobody carries it any more: that is told of by its own name, and its end.
+            # Nobody carries it any more: this is reported under its own name, as is its end.
             worker.kill()
             fires = ("mirror-trouble", back, "firing")
             wait_until(lambda: fires in told(), 120.0, lambda: f"{told()}\n{series()}")

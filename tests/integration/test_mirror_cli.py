@@ -36,7 +36,7 @@ def world(home: str, away: str, tmp_path: Path) -> Iterator[World]:
 
 
 def same(world: World, topic: str) -> None:
-    """Same committed values on both sides, in order; and `verify` says so too."""
+    """Check that both sides have the same committed values in order, and that `verify` agrees."""
     wait_until(lambda: world.ends(topic, "lon") > 0, 60.0, lambda: "nothing there")
     assert world.values(topic, "lon") == world.values(topic, "nyc")
     verdict = world.json("verify", world.name, "--topic", topic)
@@ -112,7 +112,7 @@ def test_groups_are_carried_over_exactly(world: World) -> None:
     assert {place["state"] for place in mine["places"]} == {"exact"}
     assert (mine["rpo_records"], mine["redelivered"]) == (0, 0)
 
-    # It goes on when the group does, and stays away from one that has members at the target.
+    # It continues with the group, and leaves alone one that has members at the target.
     world.clusters["nyc"].publish_group(group, Positions.of([(topic, 0, 61)]))
     place = TopicPartition(topic, 0)
     wait_until(
@@ -149,7 +149,7 @@ def test_groups_are_carried_over_exactly(world: World) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_group_has_a_position_where_nothing_was_mirrored_yet(world: World) -> None:
-    """Without one it would begin behind what is written there first after a change of hands."""
+    """Without one it would begin after the first records written there after a failover."""
     topic, group = f"{world.label}.chat", f"{world.label}.readers"
     world.make(topic, 3)
     world.produce(topic, 20, partitions=2)
@@ -186,7 +186,7 @@ def test_a_topic_made_again_stops_or_goes_on_as_the_file_says(world: World) -> N
     world.produce(topic, 60, mark="again")
     found = world.until(lambda each: topic in each["trouble"])
     assert "deleted and made again" in found["trouble"][topic]
-    world.produce(other, 50, mark="more")  # the other one goes on
+    world.produce(other, 50, mark="more")  # the other one continues
     world.caught_up({other: 150})
     assert len(world.values(topic, "lon")) == 100
 
@@ -212,7 +212,7 @@ def test_retention_that_overtakes_the_mirror_is_a_gap_that_is_told(world: World)
     world.hub("pause", world.name)
 
     def paused_by(found: Mapping[str, Any]) -> set[str]:
-        """Who says of each partition that it is paused; nobody as long as one is not."""
+        """Return the workers that report the pause of each partition; none while one is not paused."""
         rows = found["partitions"] if found["state"] == "paused" else []
         return {row["worker"] for row in rows} if all(row["state"] == "paused" for row in rows) else set()
 
@@ -475,8 +475,8 @@ def read_as(world: World, at: str, topic: str, group: str, count: int) -> list[b
 
 
 def everything(world: World) -> dict[str, Any]:
-    """A cluster as anybody can see it: topics, settings, every topic's ends, groups and their positions. The status
-    topic is left out: workers tell there how they do, whatever people do."""
+    """State of a cluster: topics, settings, ends of all topics, groups and their positions. The status
+    topic is excluded, because workers write to it continuously."""
     found: dict[str, Any] = {}
     for name, cluster in world.clusters.items():
         topics = {topic: each for topic, each in cluster.topics().items() if topic != STATUS_TOPIC}
@@ -533,7 +533,7 @@ def test_a_mirrors_copy_is_compared_and_what_is_missing_is_named(world: World) -
     done = CliRunner().invoke(
         app, ["completeness", "missing", topic, str(bucket_ms), "-o", "json"], env=environment
     )
-    assert json.loads(done.stdout) == []  # read anew, both sides are the same: only the entry was wrong
+    assert json.loads(done.stdout) == []  # read again, both sides are the same: only the entry was wrong
     # Records of the copy are deleted: named when asked for; and of new records, not to be compared any more.
     admin = AdminClient({"bootstrap.servers": world.lon})
     world.produce(topic, 20, mark="last")

@@ -1,5 +1,5 @@
-"""A change of hands that ends before its end: undone, gone on with, and made for good. On clusters of its own, for who acts
-for ``nyc`` is said of a cluster, and stays said."""
+"""An interrupted change of ownership: undone, continued, and made permanent. On clusters of its own,
+because the owner of ``nyc`` is recorded in a cluster permanently."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The batch engine between two real clusters: every record once, in order, unchanged, and at a known offset, whatever
-is killed, cut, damaged or hung."""
+"""The batch engine between two real clusters: every record once, in order, unchanged, and at a known
+offset, whatever is killed, cut, corrupted or hung."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ class Pair:
         )
 
     def check_map_only(self) -> None:
-        """For a source whose cleaner still works: all that is there now is where the map says, and unchanged."""
+        """Check a source whose cleaner still runs: all remaining records are at the mapped offset, and
+        unchanged."""
         for tp in self.tps:
             table = maps_of(self.target, self.link)[tp]
             theirs = {offset: rest for offset, *rest in settled(self.target, [tp])[tp]}
@@ -127,7 +128,7 @@ class Pair:
             assert ours
 
     def check(self) -> dict[TopicPartition, list[Found]]:
-        """Same records on both sides, and every offset where the map says. The source's records."""
+        """Check that both sides have the same records, at the mapped offsets. Return the source's records."""
         ours = read(self.source, self.tps)
         theirs = settled(self.target, self.tps)
         maps = maps_of(self.target, self.link)
@@ -154,7 +155,7 @@ def pair(kafka: str, target: str) -> Callable[..., Pair]:
 
 
 def done(engine: BatchEngine, timeout_s: float = 60.0) -> list[PartitionProgress]:
-    """Step until no partition that can go on has anything left."""
+    """Step until no partition that can continue has anything left."""
     deadline = time.monotonic() + patient(timeout_s)
     while time.monotonic() < deadline:
         engine.step()
@@ -208,7 +209,8 @@ def read(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, 
 
 
 def settled(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Found]]:
-    """As ``read``, when no transaction is open any more: a broker marks its end a moment after it confirmed it."""
+    """Read like ``read``, once no transaction is open any more: a broker marks its end a moment after it
+    confirmed it."""
     cluster = BrokerCluster(ClusterAccess(bootstrap=bootstrap))
     try:
         cluster.refresh({tp.topic for tp in tps})
@@ -298,7 +300,7 @@ def produce_raw(bootstrap: str, tp: TopicPartition, payload: bytes) -> None:
 
 
 def batch_counts(bootstrap: str, tps: Sequence[TopicPartition]) -> list[int]:
-    """How many batches each partition has."""
+    """Return the number of batches of each partition."""
     cluster = BrokerCluster(ClusterAccess(bootstrap=bootstrap))
     counts = []
     try:
@@ -388,7 +390,7 @@ def worker(topic: Pair) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def carried(process: subprocess.Popen[bytes], records: int) -> None:
-    """Wait until the worker says that it has committed so many."""
+    """Wait until the worker reports the given number of commits."""
     assert process.stdout is not None
     while records > 0:
         line = process.stdout.readline()
@@ -646,7 +648,8 @@ def test_what_the_target_refuses_is_not_passed_over_while_others_go_on(pair: Cal
     open_.link = closed.link
     try:
         done(engine)
-        # What is older than it says is refused batch by batch, as what a user may not write is. (Not than a
+        # A batch with an outdated declaration is refused batch by batch, as is one without the right to
+        # write. (Not than a
         # moment: the broker holds its own transaction markers to it too, and an abort would never be over.)
         limit = {"message.timestamp.before.max.ms": str(HOUR_MS)}
         KafkaCluster(closed.target).alter_config(closed.topic, limit)
@@ -668,7 +671,8 @@ def test_what_the_target_refuses_is_not_passed_over_while_others_go_on(pair: Cal
 
 
 def test_records_of_one_byte_and_as_large_as_they_may_be(pair: Callable[..., Pair]) -> None:
-    """The largest as it came, and beside tiny ones that are written anew; after one that does not fit the others go on."""
+    """The largest batch unchanged, with tiny ones that are re-encoded; after one that does not fit the
+    others continue."""
     topic = pair(2)
     chance = random.Random(5)
 
@@ -729,8 +733,8 @@ def test_a_batch_larger_than_the_target_takes_is_split(pair: Callable[..., Pair]
 
 
 def test_bytes_that_no_client_can_show_stay_as_they_are(pair: Callable[..., Pair]) -> None:
-    """Timestamps 0 and -1, header names that are not UTF-8, empty and null: as a batch that passes and as one that is
-    written anew."""
+    """Timestamps 0 and -1, header names that are not UTF-8, empty and null: in a batch that passes and in
+    one that is re-encoded."""
     topic = pair(1)
     strange = [
         RawRecord(0, 0, 0, rest_of(None, None, [(b"\xff\xfe", None), (b"\xff\xfe", b""), (b"", b"x")])),
@@ -892,7 +896,8 @@ def test_records_that_the_source_deleted_are_a_told_gap(pair: Callable[..., Pair
 
 @contextlib.contextmanager
 def killed(node: KafkaNode) -> Iterator[None]:
-    """Like a power failure, but for what is done to its files meanwhile. Its partitions have a new leader's epoch then."""
+    """Kill a broker like a power failure, except for changes to its files meanwhile. Its partitions then
+    have a new leader epoch."""
     assert node.process is not None
     node.process.kill()
     node.process.wait(10)
@@ -907,7 +912,7 @@ def log_of(node: KafkaNode, tp: TopicPartition) -> Path:
 
 
 def write_log(segment: Path, batches: Sequence[bytes]) -> None:
-    """What it has of its partition from now on; what Kafka derives from it is derived anew."""
+    """Replace the content of its partition; Kafka derives the rest again."""
     segment.write_bytes(b"".join(batches))
     for derived in ("*.index", "*.timeindex", "leader-epoch-checkpoint"):
         for path in segment.parent.glob(derived):
@@ -936,7 +941,8 @@ def add_batch(bootstrap: str, tp: TopicPartition, mark: str) -> None:
 def test_a_source_that_was_cut_and_has_grown_again_is_noticed(
     pair: Callable[..., Pair], second: SecuredNode
 ) -> None:
-    """By the leader's epoch before the position: the end of the log, which has passed the position again, tells nothing."""
+    """Detected by the leader epoch before the position: the end of the log has passed the position again
+    and shows nothing."""
     topic = pair(4)
     topic.source, topic.target = topic.target, topic.source
     cut, older, compacted, well = topic.tps
@@ -1034,7 +1040,7 @@ def test_a_copy_that_was_cut_is_not_written_on(pair: Callable[..., Pair], second
         engine.close()
     assert other is None
     assert error is not None and error.code == "HUB-3607"
-    # What the coordinator was about to say of the last transaction it says once more.
+    # The coordinator repeats its pending answer about the last transaction.
     assert re.search(
         r": 21 offsets were written at the target, but it ends at 1\d: it lost records", error.message
     )

@@ -53,7 +53,7 @@ def heard_ends(world: World) -> int:
 def test_what_a_dead_source_had_is_unknown_until_it_is_back(
     world: World, sides: dict[str, SecuredNode]
 ) -> None:
-    """The mirror is paused and writers go on; then the source is killed, and nobody can say how much it had by then."""
+    """The mirror is paused and writers continue; then the source is killed, and its end is unknown."""
     topic, fresh, group = f"{world.label}.chat", f"{world.label}.fresh", f"{world.label}.readers"
     world.make(topic)
     world.make(fresh)  # nothing of it is mirrored before the failover
@@ -170,7 +170,7 @@ def test_writers_are_let_in_where_ownership_goes_and_kept_out_where_it_was(
     wait_until(lambda: may_write(sides["lon"], topic, "app", "app.1"), 60.0, str)
     sides["nyc"].start()
     sides["nyc"].wait_ready()
-    wait_until(lambda: may_write(sides["nyc"], topic, "app"), 60.0, str)  # nobody has told it yet
+    wait_until(lambda: may_write(sides["nyc"], topic, "app"), 60.0, str)  # it was not informed yet
     world.hub("resume", world.name)
     wait_until(lambda: not may_write(sides["nyc"], topic, "app"), 60.0, str)
     world.json("failback", world.name)
@@ -185,7 +185,7 @@ def not_reading(world: World) -> frozenset[AccessRule]:
 
 
 def may_write(node: SecuredNode, topic: str, user: str, transactional_id: str | None = None) -> bool:
-    """Whether a user's producer gets a record in; with a transactional id, in a transaction."""
+    """Return whether a user's producer may write; with a transactional id, in a transaction."""
     access = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-256",

@@ -1,4 +1,5 @@
-"""What mirrors.yaml says beside topics, between two real clusters: limits, schedules, where to start, access rules."""
+"""Settings of mirrors.yaml other than topics, between two real clusters: limits, schedules, start, access
+rules."""
 
 from __future__ import annotations
 

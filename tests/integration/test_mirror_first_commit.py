@@ -65,7 +65,7 @@ def test_what_a_first_transaction_left_is_nobodys_data(world: World, linked: Lin
     assert world.values(topic, "lon") == world.values(topic, "nyc") and world.ends(topic, "nyc") == 50
     verdict = world.json("verify", world.name)
     assert (verdict["equal"], verdict["different"]) == (2, 0)
-    # Its offsets are not those of the source: what was aborted has some of them.
+    # Its offsets differ from the source's: aborted records have some of them.
     assert world.ends(topic, "lon") > 50 + 2
 
 
@@ -136,7 +136,7 @@ def test_a_position_that_a_group_commits_while_the_mirror_commits_its_own_stays(
 
     wait_until(lambda: states() == {"moved"}, 60.0, lambda: f"{world.status()['groups']}\n{world.logs()}")
     assert lon.group_positions(group).get(place) == 700
-    # It goes on there, and is left alone; one that nobody moved goes along as always.
+    # It continues there, and is left alone; one that nobody moved is carried as always.
     world.clusters["nyc"].publish_group(group, Positions({place: 400}))
     world.clusters["nyc"].publish_group(f"{group}.others", Positions({place: 500}))
     wait_until(
@@ -145,7 +145,9 @@ def test_a_position_that_a_group_commits_while_the_mirror_commits_its_own_stays(
         lambda: f"{world.status()['groups']}\n{world.logs()}",
     )
     assert lon.group_positions(group).get(place) == 700
-    if held == "the end of the transaction":  # a coordinator that reads its log anew comes to the same
+    if (
+        held == "the end of the transaction"
+    ):  # a coordinator that reads its log again comes to the same result
         assert linked.process is not None
         linked.process.kill()
         linked.process.wait(patient(30.0))
@@ -193,12 +195,12 @@ def test_records_that_somebody_else_writes_into_a_copy_are_listed_and_markers_ar
         return places, found["more_differences"]
 
     assert len(foreign()) == 4 and listed() == (foreign(), 0)
-    # Nobody has to ask: it is found while both sides stand still.
+    # No request is needed: it is found while both sides are idle.
     found = world.until(lambda each: each["different"] == 2)
     assert found["state"] == "trouble" and "differ from the source" in found["reason"]
     assert any("that no mirror brought" in row["verified"]["why"] for row in found["partitions"])
 
-    # In the middle of a copy that goes on all the while.
+    # In the middle of a copy that continues all the while.
     halt = threading.Event()
 
     def goes_on() -> None:

@@ -65,7 +65,7 @@ def keys(lon: ClusterHandle, link: Link) -> int:
 
 
 def stored(lon: ClusterHandle, link: Link) -> int:
-    """How many records of the link's map the broker still has, tombstones too."""
+    """Return the number of records of the link's map at the broker, including tombstones."""
     found: list[bytes] = []
 
     def take(record_key: bytes | None) -> None:
@@ -113,7 +113,7 @@ def test_a_fold_is_done_at_once_or_not_at_all_and_the_broker_cleans_up_after_it(
 
 
 def chores_later(lon: ClusterHandle, link: Link) -> LinkTasks:
-    """Of another worker, that begins while a transaction of the former one is open: to take the shard ends that."""
+    """A second worker that begins while the first one's transaction is open: acquiring the shard ends it."""
     lon.kafka.writer(Shard(link.name, -1).transactional_id).close()
     return chores(lon, link)
 

@@ -1,4 +1,5 @@
-"""``hub mirror import --from-mm2``: a mirror goes on in copies that MirrorMaker 2 made, a real one and one written by hand."""
+"""``hub mirror import --from-mm2``: a mirror continues the copies of MirrorMaker 2, a real one and one
+written by hand."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def by_place(found: Any) -> dict[tuple[str, int], Any]:
 def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
     world: World, settings: Settings, tmp_path: Path, exactly_once: bool
 ) -> None:
-    """At least once it is killed, begins again where it had told of last, and is killed. Exactly once it is stopped."""
+    """At least once: killed, resumed from its last sync, and killed again. Exactly once: stopped."""
     chat, group = f"{world.label}.chat", f"{world.label}.readers"
     world.make(chat, 2)
     odd_ones(world, chat)
@@ -86,7 +87,7 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
         maker.kill()
     world.produce(chat, 300, mark="after")
 
-    # The copy is refused as what it is to the mirror: somebody else's.
+    # The copy is refused because it belongs to another producer.
     assert "no checkpoint of this mirror" in world.hub("plan", world.name, ok=(1,))
     before = everything(world)
     rehearsed = taken(world, "--dry-run")
@@ -209,7 +210,7 @@ def test_the_copy_is_the_source_record_by_record(world: World) -> None:
     world.make(chat, 3)
     world.make(chat, 3, at="lon")
     odd_ones(world, chat)
-    world.produce(chat, 300, partitions=2)  # nothing in the third: MirrorMaker never told of it
+    world.produce(chat, 300, partitions=2)  # nothing in the third: MirrorMaker never recorded it
     by_hand(world, chat, {0: 140, 1: 121}, groups=[(gone, 0, 100), (group, 0, 20)])
     world.clusters["nyc"].publish_group(group, Positions.of([(chat, 0, 88), (chat, 1, 150)]))
     world.declare([f"{world.label}.**"])
@@ -350,13 +351,13 @@ def keyed(world: World, topic: str, first: int, end: int) -> None:
 
 
 def newest(world: World, topic: str, at: str) -> dict[bytes | None, bytes | None]:
-    """What a compacted topic means: each key's last value."""
+    """Return the content of a compacted topic: each key's last value."""
     last = {record.key: record.value for record in world.records(topic, at)}
     return {key: value for key, value in last.items() if value is not None}
 
 
 def copied(world: World, maker: MirrorMaker, topic: str) -> None:
-    """Until the copy has everything; a record that came twice may be among it."""
+    """Wait until the copy has everything; a record may be in it twice."""
 
     def all_there() -> bool:
         maker.alive()
@@ -369,13 +370,13 @@ def copied(world: World, maker: MirrorMaker, topic: str) -> None:
 
 
 def told_of(world: World, group: str) -> bool:
-    """Whether the real one's topics can be read as ours say, and name the group."""
+    """Return whether the real one's topics are readable as ours, and name the group."""
     if CHECKPOINTS not in world.clusters["lon"].topics():
         return False
     syncs = [sync_of(record) for record in world.records(SYNCS, "nyc")]
     marks = [checkpoint_of(record) for record in world.records(CHECKPOINTS, "lon")]
     assert any(syncs)
-    # Of a group further behind than its last restart it says nothing: one partition is enough.
+    # It records nothing about a group further behind than its last restart: one partition is enough.
     return any(mark is not None and mark.group == group for mark in marks)
 
 
@@ -400,7 +401,8 @@ def sync(topic: str, partition: int, upstream: int, downstream: int) -> NewRecor
 def by_hand(
     world: World, topic: str, ends: dict[int, int], groups: Sequence[tuple[str, int, int]] = ()
 ) -> None:
-    """What MirrorMaker leaves: records up to ``ends``, a sync every ten, and groups as (group, partition, position)."""
+    """Write MirrorMaker's topics: records up to ``ends``, a sync every ten, and groups as (group,
+    partition, position)."""
     for name, at in ((SYNCS, "nyc"), (CHECKPOINTS, "lon")):
         if name not in world.clusters[at].topics():
             world.make(name, 1, at, cleanup_policy="compact")

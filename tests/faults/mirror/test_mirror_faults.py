@@ -1,6 +1,6 @@
-"""A mirror with two workers while, in seeded order, workers are killed or stand still and come back, the broker of either
-side dies, and the links between the workers and either side are cut, slow, half open, or keep requests back: every record
-is there once, in its order, and where the map says.
+"""A mirror with two workers under seeded faults: workers are killed or frozen, brokers of either side die,
+and links are cut, slow, half open or hold requests back. Every record is there once, in order, at the
+mapped offset.
 
 What it shows: processes may end or stop at any moment, and packets may be late or lost. It does not show power loss.
 
@@ -170,13 +170,13 @@ class Trial:
                 broken.wait_ready()
 
     def lasts(self) -> float:
-        """How long a link's trouble lasts: mostly short, at times longer than anybody waits."""
+        """Return the duration of a link's fault: mostly short, sometimes longer than any timeout."""
         return self.chance.uniform(
             0.2, self.chance.choice((1.0, 4.0, 9.0, LONGEST_S)) if LONGEST_S > 9.0 else LONGEST_S
         )
 
     def settle(self) -> None:
-        """Until everything that is committed at the source is mirrored."""
+        """Wait until everything committed at the source is mirrored."""
         places = [TopicPartition(topic, n) for topic in self.topics for n in range(PARTITIONS)]
 
         def caught_up() -> bool:
@@ -217,7 +217,7 @@ class Trial:
                 )
                 found = tables[mine.topic_partition].translate(mine.offset)
                 assert (found.kind, found.offset) == ("exact", yours.offset)
-            # What was left out leads to the next one that was kept.
+            # A filtered offset leads to the next record that was kept.
             following: dict[int, int] = {}
             at = {
                 (mine.partition, mine.offset): yours.offset for mine, yours in zip(ours, theirs, strict=True)
