@@ -97,7 +97,7 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
         assert write(late, "nyc.chat") == (409, "HUB-1972")
         assert write(late, "other") == (200, "")
         said = late.refusal("nyc.chat")
-        assert said is not None and "lon acts for nyc" in said.message
+        assert said is not None and "lon serves the topics of nyc" in said.message
         path.write_text("clusters: [")  # invalid: the previous content stays in force
         time.sleep(2.5)
         assert late.refusal("nyc.chat") is not None

@@ -128,7 +128,7 @@ def test_a_variable_that_is_no_json_is_refused(project: Path, monkeypatch: pytes
     assert "hunter2" not in str(refused.value)
     monkeypatch.setenv("HUB_SASL", "null")
     monkeypatch.setenv("HUB_STORES", "history=hunter2")
-    with pytest.raises(ConfigError, match='"stores".*no JSON') as refused:
+    with pytest.raises(ConfigError, match='"stores".*not JSON') as refused:
         load_settings()
     assert "hunter2" not in str(refused.value)
 

@@ -309,11 +309,7 @@ def _waits_for_a_file(
 def _why_left(file: MirrorsFile, board: ControlState, topic: str) -> str:
     home = home_of(file, topic)
     acting = board.control.acting.get(home or "")
-    return (
-        f"{acting} serves the topics of {home} now"
-        if acting is not None
-        else "the mirror does not carry it (any more)"
-    )
+    return f"{acting} serves {home}'s topics" if acting is not None else "the mirror no longer carries it"
 
 
 def _alive(beat: WorkerHeartbeat, now_ms: int) -> bool:

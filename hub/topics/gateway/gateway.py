@@ -175,9 +175,7 @@ class Gateway:
             self._finish(request, answer, refusal(error), keep=False)
         except Exception:
             log.exception("a produce request failed")
-            fault = HubFault(
-                "the gateway failed; the outcome is unknown", hint="the reason is in the server's log"
-            )
+            fault = HubFault("the gateway failed; the outcome is unknown", hint="see the server's log")
             self._finish(request, answer, refusal(fault), keep=False, unknown=True)
 
     def _begin(self, request: ProduceRequest, print_: str, answer: Future[GatewayAnswer]) -> None:

@@ -76,7 +76,7 @@ def test_what_another_cluster_acts_for_by_now_is_not_written(refusals: Any, clus
     while change.next is not None:
         change = failover.done(change, change.next.name)
     cluster.writer().append([change.record(), failover.ownership(change, 1).record()])
-    assert "lon acts for nyc" in said(refusals()("nyc.chat"))
+    assert "lon serves the topics of nyc" in said(refusals()("nyc.chat"))
 
 
 def test_without_a_file_all_is_written_and_a_wrong_one_is_told_of_what_is_written(

@@ -211,7 +211,7 @@ def test_check_against_a_backup_and_against_nothing(run: Run, tmp_path: Path) ->
     assert run("check", "--offline")[0] == 0
     (tmp_path / "schemas" / "orders.avsc").write_text("{")
     code, out, _ = run("check", "--offline")
-    assert code == 1 and "orders.avsc:1:2: INVALID: no JSON" in out
+    assert code == 1 and "orders.avsc:1:2: INVALID: not JSON" in out
     code, _, err = run("check", "--offline", "--against", str(file))
     assert code == 1 and "give one of them" in err
     code, _, err = run("check", "--offline", "--data")

@@ -168,14 +168,14 @@ REFUSED: list[tuple[str, tuple[str, ...], str, str]] = [
     ("SELECT a, b, grouping_id() AS g, count(*) AS n FROM raw GROUP BY CUBE (a, b)", ("a", "b"), "makes one of each g as well", "key: [a, b, g]"),
     ("SELECT id, count(*) AS n FROM e GROUP BY ALL", (), "hides the key", "name the columns"),
     ("SELECT session_window(at, '5 minutes').start AS s, count(*) AS n FROM raw GROUP BY session_window(at, '5 minutes')", (), "only when a watermark", "declare event_time"),
-    ("SELECT id FROM e, parquet.`/etc`", ("id",), 'no source "parquet./etc"', "declare it under sources"),
-    ("SELECT id FROM e JOIN ee ON e.id = ee.id", ("id",), 'no source "ee"', 'did you mean "e"?'),
+    ("SELECT id FROM e, parquet.`/etc`", ("id",), 'source "parquet./etc" does not exist', "declare it under sources"),
+    ("SELECT id FROM e JOIN ee ON e.id = ee.id", ("id",), 'source "ee" does not exist', 'did you mean "e"?'),
     ("SELECT e.id FROM e NATURAL JOIN p", ("id",), "follows the columns' names", "name them"),
     ("SELECT id FROM range(10) JOIN e ON id = x", ("id",), "is not a source", "FROM reads the view's sources"),
     ("SELECT 1 AS id", ("id",), "without FROM", "FROM one of"),
     ("SELECT id FROM e PIVOT (sum(x) FOR kind IN ('a'))", ("id",), "PIVOT", "sum(IF("),
     ("SELECT id, x FORM e", ("id",), "Unexpected token", "one SELECT"),
-    ("SELECT id, 'x FROM e", ("id",), "no SQL", "quote"),
+    ("SELECT id, 'x FROM e", ("id",), "not SQL", "quote"),
     ("WITH RECURSIVE r AS (SELECT id FROM e UNION ALL SELECT id FROM r) SELECT id FROM r", ("id",), "recursive", "fixed depth"),
 ]  # fmt: skip
 

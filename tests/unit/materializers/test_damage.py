@@ -72,7 +72,10 @@ def test_a_checkpoint_as_spark_leaves_it_is_whole_at_every_moment(checkpoint: Pa
         (lambda folder: write(folder / "offsets" / "11", ""), "offsets/11 is empty"),
         (lambda folder: write(folder / "offsets" / "9", OFFSETS[:-9]), "offsets/9 was changed"),
         (lambda folder: write(folder / "offsets" / "9", "v1"), "offsets/9 was changed"),
-        (lambda folder: write(folder / "offsets" / "9", OFFSETS.replace("80", '"x"')), "offsets/9 is not"),
+        (
+            lambda folder: write(folder / "offsets" / "9", OFFSETS.replace("80", '"x"')),
+            "offsets/9 was changed",
+        ),
         (lambda folder: (folder / "commits" / "10").write_bytes(b"v1\n\xff\xfe"), "commits/10 is not text"),
         (lambda folder: write(folder / "commits" / "10", "v1\n"), "commits/10 was changed"),
         (lambda folder: write(folder / "commits" / "10", COMMIT[3:]), "commits/10 was changed"),

@@ -82,7 +82,7 @@ def test_a_disk_that_damages_everything_does_not_have_a_view_built_for_ever(tmp_
         folder.begin(generation, {"fingerprint": "one"})
         assert folder.generations() == [generation]
         folder.set_aside(folder.of(generation), "metadata is empty\nand more")
-    with pytest.raises(PeerError, match="damaged 3 times within an hour") as raised:
+    with pytest.raises(PeerError, match="corrupt 3 times within an hour") as raised:
         folder.check_rebuilds()
     assert raised.value.code == "HUB-3064"
     assert folder.why_lost(3).startswith("its checkpoint is corrupt: metadata is empty (kept in ")

@@ -171,7 +171,7 @@ def test_trouble_is_bad_with_words_and_what_is_not_told_is_unknown() -> None:
         offline.summary == "1 of 3 partitions have no leader" and "crm.consent partition 0" in offline.detail
     )
     (few,) = by_rule["under-replicated"].observations
-    assert few.summary == "broker 3 is away; 1 of 3 partitions have too few replicas in sync"
+    assert few.summary == "broker 3 is unreachable; 1 of 3 partitions have too few replicas in sync"
     assert not by_rule["disk-full"].whole  # the third broker does not report its folders
     assert verdicts(health_of(WELL, {1: (LogDir("/l", 1),)}, 7))["disk-full"] == [UNKNOWN]
 

@@ -180,7 +180,7 @@ def test_messages_are_text_whatever_is_in_them(client: TestClient) -> None:
     assert "<script" not in text and "<img" not in text
     assert "&lt;script&gt;document.title" in text
     assert "it names schema 99, which the registry does not have" in text
-    assert "its schema does not read it" in text
+    assert "its schema cannot read it" in text
     assert 'data-testid="cut"' in text and "characters are not shown" in text
     assert "a tombstone" in text
     assert f'href="/schemas/{ORDERS}-value?version=1"' in text
@@ -465,7 +465,7 @@ def test_a_mirrors_page_offers_only_what_is_not_refused_now() -> None:
     home = ["drill nyc-lon --kind failback", "failback nyc-lon"]
     handed = {"acting": {"nyc": "lon"}, "state": "handed over"}
     assert offered(**handed) == home
-    assert [each.what for each in checks({**status, **handed})] == ["lon acts for nyc"]
+    assert [each.what for each in checks({**status, **handed})] == ["lon serves the topics of nyc"]
     back = {"mirror": "nyc-lon~back", "declared": "nyc-lon", "source": "lon", "target": "nyc"}
     assert offered(**back, acting={"nyc": "lon"}) == home
     assert "give it back" not in str(mirror(status, where).commands).lower()

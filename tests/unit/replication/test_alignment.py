@@ -116,7 +116,7 @@ def test_a_copy_without_a_record_left_proves_nothing() -> None:
 
 
 def test_a_source_that_was_made_again_is_found_out() -> None:
-    assert "made again" in boundary(of("abc"), of("abcdef"), syncs=((5, 5),)).refusal
+    assert "recreated" in boundary(of("abc"), of("abcdef"), syncs=((5, 5),)).refusal
 
 
 def test_a_stretch_that_came_again_is_known_only_so_far_back() -> None:

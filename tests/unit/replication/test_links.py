@@ -175,6 +175,6 @@ def test_during_a_switchover_nobody_writes_and_then_only_the_new_side() -> None:
     assert dict(may)["open_writers"] == dict(may)["finish"] == {"lon"}
     before = [who for name, who in may if name not in ("open_writers", "finish")]
     assert before == [set()] * len(before)
-    assert "lon acts for nyc" in (refused(taken_in(operation), "nyc") or "")
+    assert "lon serves the topics of nyc" in (refused(taken_in(operation), "nyc") or "")
     failed = taken_in(over("failover", Control(), "lon"))
     assert refused(failed, "lon") is None and refused(failed, "nyc") is not None

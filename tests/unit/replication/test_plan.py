@@ -246,7 +246,7 @@ ENDS = {"ends": Positions.of([(T, 0, 12)])}
         (topic(), side(topic(id="t2"), **ENDS), (mark(),), "target's topic was deleted and made again"),
         (topic(), side(None), (mark(),), "topic is gone"),
         (topic(), side(None), (mark(target_next=0, target_topic_id=""),), None),  # of it nothing was mirrored
-        (topic(id="s2"), side(topic(id="t"), **ENDS), (mark(),), "made again at the source"),
+        (topic(id="s2"), side(topic(id="t"), **ENDS), (mark(),), "created again at the source"),
         (topic(id="s2"), side(topic(id="t"), **ENDS), (mark(), mark(topic_id="s2", generation=1)), None),
     ],
 )

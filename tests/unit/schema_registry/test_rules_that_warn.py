@@ -240,4 +240,4 @@ def test_explain_says_when_there_is_no_schema_to_judge(run: Run) -> None:
     code, _, err = run("shop.orders-key")
     assert code == 0 and "the project has none of shop.orders-key" in err
     code, _, err = run("shop.web.x-value")
-    assert code == 0 and "No schema is checked: no JSON" in err
+    assert code == 0 and "No schema is checked: not JSON" in err

@@ -281,8 +281,8 @@ def test_a_file_that_was_changed_cut_off_or_is_another_is_refused() -> None:
     content = written(registry_log())
     for wrong, what in (
         (content[:-1], "it is cut off"),
-        ([*content[:1], *content[2:]], "the checksum does not fit"),
-        ([content[0], content[1].replace(b"string", b"strinG"), *content[2:]], "the checksum does not fit"),
+        ([*content[:1], *content[2:]], "the checksum does not match"),
+        ([content[0], content[1].replace(b"string", b"strinG"), *content[2:]], "the checksum does not match"),
         ([*content, content[1]], "there is more after its last line"),
         ([b'{"a": 1}\n'], "no backup of a registry"),
         ([content[0].replace(b":1", b":2")], "version 2 of hub-schemas is not known"),

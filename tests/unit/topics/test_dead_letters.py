@@ -190,7 +190,7 @@ def test_a_repair_is_judged_before_it_is_written_and_the_first_bytes_stay(desk: 
     assert desk.letters.letter(place).state == "open"
     with pytest.raises(CallerError, match="cents"):
         desk.letters.repair([place], Repair(sets([("address.city", "Oslo"), ("cents", "many")])), "ann")
-    with pytest.raises(CallerError, match='"id" is the key'):
+    with pytest.raises(CallerError, match='declares "id" as the key'):
         desk.letters.repair([place], Repair(whole({**EVENT, "id": "o2"})), "ann")
     desk.letters.repair([place], fix, "ann", why="cut off")
     found = desk.letters.letter(place)
@@ -396,7 +396,7 @@ def test_of_more_letters_than_can_be_told_together_a_way_out_is_said_that_is_one
     """Regression: the hint advised to dismiss records, but closed ones are read as well."""
     places = [desk.dead(GOOD, UNFIT, n) for n in range(5)]
     monkeypatch.setattr(reader, "MOST_DEAD_LETTERS", 3)
-    with pytest.raises(Conflict, match="more than 3 dead letters") as refused:
+    with pytest.raises(Conflict, match="more than 3 dead-letter records") as refused:
         desk.letters.replay(places[:1], "ann")
     assert refused.value.hint is not None
     assert (

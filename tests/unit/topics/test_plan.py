@@ -461,4 +461,4 @@ def test_a_key_that_may_be_null_or_that_nobody_can_check_is_told() -> None:
         made = planned([spec("a", key="id")], schemas=schemas)
         assert made.refusals == () and "is not checked" in made.cautions[0].reason
     (refused,) = planned([spec("a", key="id")], texts={"a": '"string"'}).refusals
-    assert "is no record" in refused.reason
+    assert "is not a record" in refused.reason

@@ -259,8 +259,7 @@ def until_of(text: str, now_ms: int) -> int:
     at_ms = at_of(text)
     if at_ms > _LATEST_MS:
         raise CallerError(
-            f'"{text[:40]}" is outside the time range of a map',
-            hint="write 2026-01-31T12:30Z, or milliseconds",
+            f'"{text[:40]}" is outside the map', hint="write 2026-01-31T12:30Z, or milliseconds"
         )
     return at_ms
 
