@@ -1,4 +1,4 @@
-"""``EngineConnection`` to a cluster in memory, the twin of ``kafka_connection.py``."""
+"""``EngineConnection`` to a cluster in memory, the counterpart of ``kafka_connection.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many examples or seeds of an expensive claim a run tries: all of them, or a part with ``./run test --fast``."""
+"""Number of examples or seeds of an expensive property: all of them, or a part with ``./run test --fast``."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from hub.record import Positions
 
 @pytest.mark.timeout(300)
 def test_the_way_of_an_event_begins_in_the_other_region(kafka: str, home: str, tmp_path: Path) -> None:
-    """The hub is at lon. Its lag is told in seconds, also when no worker carries the topic."""
+    """The hub is at lon. Its lag is reported in seconds, also when no worker carries the topic."""
     with own_world(tmp_path / "project", home, kafka) as world:
         topic, group = f"{world.label}.chat", f"{world.label}.readers"
         world.make(topic)
@@ -44,7 +44,7 @@ def test_the_way_of_an_event_begins_in_the_other_region(kafka: str, home: str, t
         with running_server(own) as url:
             _told_by_the_command(own, world, topic)
             _followed(url, world, topic, group)
-        # Of its own topics a hub knows how far they reach: it needs no worker to tell what waits.
+        # A hub knows the ends of its own topics: it needs no worker to report waiting records.
         there = own.model_copy(
             update={"home": tmp_path / "at-nyc", "bootstrap": home, "http_port": free_ports(1)[0]}
         )

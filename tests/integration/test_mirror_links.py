@@ -101,7 +101,7 @@ def way(nodes: tuple[LinkedNode, LinkedNode]) -> Iterator[Way]:
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize("what", ["cut", "half_open", "delay"])
 def test_a_link_that_fails_costs_time_only(way: Way, side: str, what: str) -> None:
-    """Also when the mirror had caught up, and nothing but an answer that never comes says that anything is wrong."""
+    """Also when the mirror had caught up, and only a missing answer shows the fault."""
     link = {"source": way.source, "target": way.target}[side].link
     engine = way.engine()
     try:
@@ -170,7 +170,8 @@ def _steps(engine: BatchEngine) -> None:
 def test_a_half_open_link_is_told_and_a_worker_that_hears_nobody_takes_nothing(
     nodes: tuple[LinkedNode, LinkedNode], tmp_path: Path
 ) -> None:
-    """Of two workers the first one's connections go dead for good, with no error: first to the source, then to the target."""
+    """The first of two workers loses its connections for good, without an error: first to the source, then
+    to the target."""
     source, target = nodes
     with (
         own_world(tmp_path / "one", source.bootstrap, target.bootstrap) as one,
@@ -188,7 +189,7 @@ def test_a_half_open_link_is_told_and_a_worker_that_hears_nobody_takes_nothing(
         source.link.half_open()
         # No answer and no error; the mirror had caught up, so that no lag would show it either.
         found = one.until(lambda found: found["state"] == "trouble", timeout_s=15.0)
-        # Each shard notices by itself; the first one that does is enough for the state, and says why.
+        # Each shard notices by itself; the first one suffices for the state and its reason.
         assert any(each["reason"] for each in found["partitions"]) and not found["ok"]
         source.link.heal()
         one.until(well)
@@ -196,7 +197,7 @@ def test_a_half_open_link_is_told_and_a_worker_that_hears_nobody_takes_nothing(
         two.start_worker()
         one.until(lambda found: well(found) and found["workers"] == 2)
         target.link.half_open()
-        target.link.heal()  # what was open stays dead, and new ones are well
+        target.link.heal()  # open connections stay dead, and new ones work
         log = one.workers[0].log
         wait_until(
             lambda: "its own heartbeats do not arrive" in log.read_text(),

@@ -152,7 +152,7 @@ def test_two_fresh_hubs_mirror_both_ways_with_default_settings(world: World, hub
     for name in (world.name, other):
         world.until(well, name)
 
-    # Whoever wants the very ids is told by the plan what stands in the way, and what to do.
+    # A topic that must keep its ids is refused by the plan, with the obstacle and the solution.
     world.make(f"{labels['nyc']}.strict", 1)
     taken = {
         clients["lon"].register(f"{labels['lon']}.fill{n}-value", json.dumps(schema(f"Fill{n}")))
@@ -212,7 +212,7 @@ def test_a_subject_is_carried_with_deletions_settings_and_whatever_its_strategy(
     with pytest.raises(NotFound):
         there.version(f"{unmirrored}-value", 1)
 
-    # What changes later follows; what somebody changed at the target stays, and is told.
+    # Later changes follow; changes made at the target stay, and are reported.
     world.start_worker()
     world.until(lambda each: each["workers"] > 0)
     settings.set_settings(value, {"compatibility": "FULL"})

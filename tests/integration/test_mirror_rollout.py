@@ -36,7 +36,7 @@ def worlds(home: str, away: str, tmp_path: Path) -> Iterator[tuple[World, World]
 
 
 class Watcher(threading.Thread):
-    """Asks for the status again and again, and keeps what must never be said."""
+    """Request the status repeatedly, and collect results that must never occur."""
 
     def __init__(self, world: World, topics: Mapping[str, int]) -> None:
         super().__init__(daemon=True)
@@ -47,7 +47,7 @@ class Watcher(threading.Thread):
 
     def run(self) -> None:
         while not self._halt.wait(0.3):
-            # What was there before the look was asked for, and nothing is produced meanwhile.
+            # The state before the request, and nothing is produced meanwhile.
             found = self.world.status()
             self.asked += 1
             carried: dict[str, int] = {}
@@ -123,7 +123,7 @@ def test_a_changed_file_is_rolled_out_over_several_workers(worlds: tuple[World, 
     one.produce(chat, 160, partitions=PARTITIONS, mark="more")
     one.caught_up({chat: 320})
 
-    # It is killed: the other one goes on with what its own file says, and nobody says that all goes well with the rest.
+    # It is killed: the other one continues with its own file, and the rest is not reported as healthy.
     first.kill()
     one.produce(chat, 160, partitions=PARTITIONS, mark="late")
     one.produce(loot, 160, partitions=PARTITIONS, mark="late")
@@ -149,7 +149,7 @@ def test_a_changed_file_is_rolled_out_over_several_workers(worlds: tuple[World, 
 def test_what_a_worker_of_an_earlier_release_holds_is_its_own_until_it_is_gone(
     worlds: tuple[World, World],
 ) -> None:
-    """It names no links in its heartbeat: it counts for what it holds, and for nothing else."""
+    """It names no links in its heartbeat: it counts only for the shards that it holds."""
     world, _ = worlds
     topic = f"{world.label}.chat"
     world.make(topic, PARTITIONS)
@@ -216,7 +216,7 @@ def test_a_worker_that_stands_still_does_not_freeze_its_lag(
     worker.freeze()
     try:
         world.produce(topic, 60, mark="more")
-        # At once, whatever the worker said last.
+        # At once, whatever the worker reported last.
         assert world.status()["lag_records"] == asked()["lag_records"] == 60
         found = world.until(lambda found: found["state"] != "mirroring")
         assert (found["state"], found["ok"], found["stands"]) == ("no worker", False, True)

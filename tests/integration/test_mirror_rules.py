@@ -35,7 +35,7 @@ KEY_REFERENCE = "${MASK_KEY}"
 
 @pytest.fixture(scope="module")
 def registries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
-    """A server of either side, beside its Kafka."""
+    """A server of either side, with its Kafka."""
     homes = {name: tmp_path_factory.mktemp(name) for name in ("nyc", "lon")}
     with own_node(homes["nyc"]) as nyc, own_node(homes["lon"]) as lon:
         servers = [
@@ -84,7 +84,7 @@ def declare(world: World, sides: Mapping[str, tuple[str, str]], **more: Any) -> 
 
 
 def settled(world: World, topic: str) -> dict[str, Any]:
-    """Until all that the source has is judged: what is left out moves the position too."""
+    """Wait until all source records are decided: filtered records move the position too."""
     ends = {tp.partition: end for tp, end in world.clusters["nyc"].end_offsets([topic], committed=False)}
     return world.until(
         lambda found: all(
@@ -220,7 +220,7 @@ def test_what_cannot_be_masked_stops_and_nothing_of_it_leaves(
     assert [(gap["first"], gap["end"], gap["reason"]) for gap in found["gaps"]] == [(1, 2, "skipped")]
     assert exact(world, topic, lambda record: record.value.startswith(b"{")) == 1
     assert world.json("verify", world.name)["different"] == 0
-    # Without the key the rest is compared, and it is said that the values are not.
+    # Without the key the rest is compared, and the values are reported as not compared.
     monkeypatch.delenv(KEY)
     (compared,) = world.json("verify", world.name)["partitions"]
     assert compared["equal"] and f"values not compared: {KEY} is not set" in compared["rules"]
@@ -259,7 +259,7 @@ def secretly_unmasked(world: World, topic: str) -> None:
 def test_rules_that_change_later_are_never_mixed_in_silence(
     world: World, sides: dict[str, tuple[str, str]]
 ) -> None:
-    """Two topics, of which one gets a rule later: it alone stands still until it is said what is meant."""
+    """Two topics, of which one gets a rule later: only this one stops until the rules are confirmed."""
     chat, other = f"{world.label}.chat", f"{world.label}.other"
     producer = Producer({"bootstrap.servers": world.nyc})
 
@@ -307,7 +307,8 @@ def test_rules_that_change_later_are_never_mixed_in_silence(
     rows = [row for row in world.status()["partitions"] if row["topic"] == chat]
     assert [[(one["first"], one["end"]) for one in row["rules"]] for row in rows] == [[(0, 20), (20, 30)]] * 2
 
-    # The rule is taken away again: that too only when it is said. Afterwards dropped, all is of one kind.
+    # The rule is removed again: this needs a confirmation, too. Afterwards, dropped, all records are of one
+    # kind.
     declare(world, sides)
     world.until(lambda each: chat in each["trouble"])
     world.hub("pause", world.name)
@@ -391,7 +392,7 @@ def test_ids_are_the_targets_and_avro_is_masked_by_its_schema(
     assert there.versions(f"{topic}-value")[-1].id == int.from_bytes(
         (world.records(topic, "lon")[-1].value or b"")[1:5], "big"
     )
-    # Not known to anybody: it stops, told where.
+    # Unknown everywhere: it stops, with the position.
     producer.produce(topic, b"\0\x7f\0\0\0body", partition=0)
     assert producer.flush(30) == 0
     stopped = world.until(lambda each: any(row["state"] == "stopped" for row in each["partitions"]))
@@ -491,19 +492,19 @@ def test_no_event_arrives_before_the_schema_that_it_names(
         registries["lon"].stop(10.0)
         for each in world.workers:
             each.kill()
-        world.start_worker()  # nothing can be planned, so it goes on by what was planned before
+        world.start_worker()  # nothing can be planned, so it continues with the previous plan
         written(newest)
         world.caught_up({topic: world.ends(topic, "nyc")})  # it names nothing new
         late = registered()
         written(late)
         written(late, other)
-        # The shard says so; where it was restarted meanwhile it names the registry that does not answer.
+        # The shard reports it; after a restart it names the registry that does not answer.
         causes = ("events wait for schemas", f'schema registry at "{sides["lon"][1]}" does not answer')
         waiting = world.until(
             lambda found: any(cause in row["reason"] for row in found["partitions"] for cause in causes)
         )
         assert waiting["state"] == "trouble" and not world.values(other, "lon")
-        world.workers[-1].kill()  # and who comes anew does not let them pass
+        world.workers[-1].kill()  # and a new worker does not let them pass
         world.start_worker()
         time.sleep(3.0)
         assert not world.values(other, "lon")

@@ -1,4 +1,5 @@
-"""Mirrors into and out of clusters that check who comes and what they may: every way in, and rights that are missing."""
+"""Mirrors into and out of clusters with authentication and access rules: every mechanism, and missing
+rights."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def declare(
 def test_every_way_in_on_either_side(
     world: World, sides: dict[str, SecuredNode], token_url: str, ways: tuple[Way, Way]
 ) -> None:
-    """Whole batches, tiny ones that are written anew, records that a rule changes; groups; and all commands."""
+    """Whole batches, tiny ones that are re-encoded, records that a rule changes; groups; and all commands."""
     dense, tiny, masked = (f"{world.label}.{name}" for name in ("dense", "tiny", "masked"))
     group = f"{world.label}.readers"
     for topic in (dense, tiny, masked):
@@ -215,7 +216,7 @@ def test_who_does_not_get_in_is_told_which_cluster_and_why(
 def test_a_right_that_is_missing_stops_its_topic_and_no_other(
     world: World, sides: dict[str, SecuredNode], token_url: str, side: str, right: str, said: str
 ) -> None:
-    """Once it is given back, nothing is missing and nothing is there twice."""
+    """After the failback, nothing is missing and nothing is there twice."""
     closed, open_ = f"{world.label}.closed", f"{world.label}.open"
     for topic in (closed, open_):
         world.make(topic)

@@ -41,7 +41,7 @@ ORDER = {
 
 @dataclass
 class Shop:
-    """An application with a database, and the hub beside it."""
+    """An application with a database, and the hub."""
 
     settings: Settings
     postgres: Postgres

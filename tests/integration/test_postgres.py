@@ -130,7 +130,7 @@ def test_prepared_reads_outlive_the_server(postgres: Postgres, url: str) -> None
     assert reads.find("v", ["k1"]) is None
     postgres.start()
     assert bench.store.get("v", "k1") is not None
-    while reads.find("v", ["k1"]) is None:  # each connection of the pool that died is no answer once
+    while reads.find("v", ["k1"]) is None:  # each connection of the pool that died fails once
         pass
     prepared_contract.same(bench, reads)
     reads.close()
@@ -207,7 +207,8 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(postgres: Postgres, url: s
 
 
 def test_the_registrys_tables_on_postgres(url: str) -> None:
-    """As on SQLite; what others built on a table stays, a table of another layout goes, builds take turns."""
+    """As on SQLite: objects that others built on a table stay, a table of another layout is replaced,
+    builds take turns."""
     cluster = MemoryCluster()
     cluster.create_topic(SCHEMAS_TOPIC, partitions=1, config={}, replication_factor=1)
     fields = [{"name": "id", "type": "long", "doc": "nul\0", "confluent:tags": ["KEY"]}]

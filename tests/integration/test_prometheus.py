@@ -66,7 +66,7 @@ CONDITIONAL = {
 
 @dataclass
 class Watching:
-    """A running Prometheus. ``log`` is all that it has said."""
+    """A running Prometheus. ``log`` is its complete output."""
 
     url: str
     log: Path
@@ -85,7 +85,7 @@ class Watching:
         return [rule for group in self.api("rules")["groups"] for rule in group["rules"]]
 
     def firing(self) -> set[tuple[str, str]]:
-        """Alerts that fire: the rule's name, and whom it is about."""
+        """Firing alerts: the rule's name, and the object."""
         return {
             (each["labels"]["alertname"], each["labels"].get("consumer", ""))
             for each in self.api("alerts")["alerts"]
@@ -170,7 +170,7 @@ def prometheus(hub: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """Prometheus with the files of deploy/: as they are, but for the target, the pauses, and how long a rule waits."""
     folder = tmp_path_factory.mktemp("prometheus")
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    # A scrape may take no longer than the pause between two: that a machine is busy is not a fault of what is told.
+    # A scrape may take no longer than the pause between two: a busy machine is not a fault of the metrics.
     config["global"] = {"scrape_interval": "3s", "evaluation_interval": "1s"}
     (scrape,) = config["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["server:8088"]}]
@@ -237,7 +237,7 @@ def test_prometheus_takes_everything_that_the_hub_tells(fed: Pipeline, prometheu
     assert (target["health"], target["lastError"]) == ("up", "")
     assert prometheus.query('sum(min_over_time(up{job="hub"}[5m]))')[0]["value"][1] == "1"
     said = prometheus.log.read_text()
-    # A sample told twice, one of the past, a rule that cannot be worked out: all are warnings in its log.
+    # A duplicate sample, one of the past, a rule that cannot be evaluated: all are warnings in its log.
     assert not re.findall(r"^.*level=(?:warn|error).*$", said, re.MULTILINE), said
     assert {rule["health"] for rule in prometheus.rules()} == {"ok"}
 
@@ -263,7 +263,7 @@ def test_every_panel_and_every_rule_looks_at_something(fed: Pipeline, prometheus
         assert selectors, where
         empty |= {(where, each) for each in selectors if names_in(each).isdisjoint(CONDITIONAL)}
 
-    def all_there() -> bool:  # what is told by a clock may come a moment later
+    def all_there() -> bool:  # values that depend on a clock may come a moment later
         empty.difference_update([each for each in empty if prometheus.query(each[1])])
         return not empty
 
@@ -283,7 +283,7 @@ def test_a_reader_that_stopped_fires_until_it_has_read(fed: Pipeline, prometheus
     # The worker of Kafka Connect that was never there.
     wait_until(lambda: ("connect-unreachable", "") in prometheus.firing(), PATIENCE_S)
     assert ("not-watched", "") not in prometheus.firing()
-    # Never, since it began to look: it has seen no topic stand still for the five minutes that are promised.
+    # Never since it began: no topic was idle for the five minutes of the objective.
     wrong = 'count_over_time(ALERTS{alertname=~"topic-freshness|loss",alertstate="firing"}[1h])'
     assert not prometheus.query(wrong)
     _committed(fed.cluster, fed.cluster.end_offsets([LATE]))

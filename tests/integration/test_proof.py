@@ -242,7 +242,7 @@ def test_an_alert_fires_for_it_and_a_store_that_is_away_is_never_said_to_match(
     postgres.start()
     proved.matching(ROWS)
 
-    # A restart goes on from the files; rows that go and come are followed.
+    # A restart continues from the files; deleted and restored rows are followed.
     proved.applier.kill()
     proved.write(range(2 * ROWS + 1, 2 * ROWS + 101), deleted=True)
     proved.applier.start()

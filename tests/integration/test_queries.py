@@ -250,7 +250,7 @@ def departures(settings: Settings, hub_server: str) -> str:
             ]
         )
     writer.close()
-    cluster.writer("queries-test").close()  # waits until what was committed can be read
+    cluster.writer("queries-test").close()  # waits until committed records can be read
     registry.close()
     return TOPIC
 

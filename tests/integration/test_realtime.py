@@ -36,7 +36,7 @@ WIDER = {
 
 
 class Customers(Hub):
-    """And how far its customers' events were fed."""
+    """Return how far its customers' events were fed."""
 
     fed = 0
 
@@ -45,7 +45,7 @@ class Customers(Hub):
         self.fed = upto
 
     def equals_the_fold(self) -> None:
-        """Once the view covers all that was fed, every row is that of the plain computation."""
+        """When the view covers all fed events, every row equals the plain computation."""
         end = self.pipeline.cluster.end_offsets(list(customers.TOPICS))
 
         def covered() -> bool:
@@ -155,7 +155,7 @@ def test_a_view_without_room_is_refused_with_what_it_needs(hub: Customers) -> No
 
 
 def read(hub: Customers, key: str, after: Positions) -> dict[str, Any]:
-    """The row that includes a write; asked again while the view is planned anew."""
+    """Read the row that includes a write; repeat while the view is being planned."""
     answers: list[httpx2.Response] = []
 
     def covered() -> bool:
@@ -169,8 +169,8 @@ def read(hub: Customers, key: str, after: Positions) -> dict[str, Any]:
 
 
 def feed_slowly(hub: Customers, stop: threading.Event) -> None:
-    """About a hundred events a second for as long as it takes; a feeder that meets a fault is started again, as a user
-    would. At the end ``hub.fed`` tells how far it came."""
+    """Feed about a hundred events a second as long as needed; a feeder that meets a fault is restarted, as
+    by a user. At the end ``hub.fed`` reports its position."""
     while True:
         try:
             feeder = Feeder(hub.pipeline.cluster, hub.pipeline.publisher(), customers.TOPICS)

@@ -131,7 +131,7 @@ class Till:
 
 
 def rows_of(sold: int) -> dict[str, dict[str, Event]]:
-    """What each view must have of the first sales."""
+    """Return the expected rows of each view for the first sales."""
     lines: dict[str, Event] = {}
     hours: dict[str, Event] = {}
     taken: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -191,7 +191,7 @@ def test_rows_of_sql_views_are_those_of_plain_python_whatever_dies_between_check
         till.stop.set()
         till.thread.join(60.0)
 
-        # What cannot be taken leaves at the checkpoint, before the position says that it was read.
+        # Undecodable events leave at the checkpoint, before the position covers them.
         bad = till.writer.append([NewRecord(SALES, b"x", b"no Avro", partition=1)])
         hub.until(lambda: covers(hub, "till_lines", bad), 120.0)
         letters = [
@@ -204,7 +204,7 @@ def test_rows_of_sql_views_are_those_of_plain_python_whatever_dies_between_check
         made_of = [row["_sources"]["s"] for row in hub.pipeline.rows("till_lines").values()]
         assert {each["topic"] for each in made_of} == {SALES}, "a stateless row says which event made it"
 
-        # The same state goes on in micro-batches, and back.
+        # The same state continues in micro-batches, and back.
         for mode in ("live", "realtime"):
             for name in VIEWS:
                 hub.switch_json(name, mode)
@@ -245,7 +245,7 @@ def test_events_that_come_too_late_are_told_and_no_death_makes_more_of_them(hub:
         hub.reaches(name, "realtime")
         stands_at([1], "a")
         # All of one interval: the first moves the watermark past the others when the interval ends, not before. A checkpoint
-        # that comes in between is waited for, and it begins anew with the next days.
+        # that comes in between is waited for, and it starts again with the next days.
         for first in range(1, 40, 4):
             hub.until(lambda: covers(hub, name, hub.pipeline.cluster.end_offsets([till.sales])), 120.0)
             shop = f"b{first}"
@@ -269,7 +269,7 @@ def test_events_that_come_too_late_are_told_and_no_death_makes_more_of_them(hub:
         hub.switch_json(name, "realtime")
         hub.reaches(name, "realtime")
 
-        # Now they are late, and are told so at the checkpoint, as written.
+        # Now they are late, and are reported at the checkpoint, as written.
         token = sold(shop, first, 3)
         hub.until(lambda: covers(hub, name, token), 120.0)
         if days(shop) == [203, 1]:  # the checkpoint before had not moved the watermark yet
@@ -311,7 +311,8 @@ def test_a_version_is_built_beside_one_in_real_time_and_takes_its_place(hub: Hub
             hub.until(lambda: 2 in versions(plant), 120.0, lambda: shown(plant))
             assert hub.pipeline.state(plant.view)["state"] == "realtime", "the version that serves goes on"
             hub.until(lambda: served(plant, 2), 240.0, lambda: shown(plant))
-            # The slots go from one to the other; the former goes on in micro-batches, up to date for the way back.
+            # The slots move from one to the other; the former continues in micro-batches, up to date for a
+            # rollback.
             both = {1: ("former", "live"), 2: ("served", "realtime")}
             hub.until(lambda: engines(plant) == both, 120.0, lambda: shown(plant))
             hub.until(lambda: "readings" in reader.copy.get("s7", {}), 120.0)
@@ -327,7 +328,8 @@ def test_a_version_is_built_beside_one_in_real_time_and_takes_its_place(hub: Hub
             hub.until(lambda: engines(plant) == both, 120.0, lambda: shown(plant))
             assert hub.restarts_of_spark() == width, "no slots were asked for that the view did not have"
 
-            # A served version whose checkpoint goes while it runs: its rows stay, the next is built and goes on in real time.
+            # A served version whose checkpoint is lost while it runs: its rows stay, the next is built and
+            # continues in real time.
             gone = hub.settings.checkpoints / f"{plant.view}@2"
             gone.rename(hub.settings.home / "gone")  # at once: Spark writes and removes files in it meanwhile
             hub.until(lambda: served(plant, 3), 300.0, lambda: shown(plant))

@@ -71,7 +71,7 @@ def known_to_another_node(topic: str, kafka: str, new: bytes) -> None:
 
 
 def test_the_client_finds_schemas_in_every_way_it_knows(hub_server: str) -> None:
-    """By id, GUID, metadata, subject and context; referenced, deleted, and no longer there."""
+    """Schemas by id, GUID, metadata, subject and context; referenced, deleted, and removed."""
     name = f"orders-{uuid.uuid4().hex[:8]}"
     with SchemaRegistryClient({"url": hub_server}) as client:
         gold = Schema(schema(), "AVRO", metadata=Metadata(None, MetadataProperties({"tier": "gold"}), None))

@@ -25,7 +25,7 @@ def http(hub_server: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(autouse=True)
 def _nothing_stored(http: httpx.Client) -> Iterator[None]:
-    """What is stored is the same after each test, and a well-formed request is answered."""
+    """The stored state is the same after each test, and a well-formed request is answered."""
     before = stored(http)
     yield
     assert stored(http) == before

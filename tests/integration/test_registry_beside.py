@@ -71,7 +71,7 @@ def text(name: str) -> str:
 
 
 def test_a_node_that_writes_applies_every_record_that_others_write_beside_it(bootstrap: str) -> None:
-    """It applies them in the log's order, and gives no id that another producer took first."""
+    """It applies them in the log's order, and assigns no id that another producer took first."""
     acknowledged: dict[str, int] = {}
     with node_of(bootstrap) as writing, node_of(bootstrap) as idle:
         for seed in SEEDS:
@@ -180,7 +180,7 @@ def test_a_node_waits_for_a_transaction_that_kafka_has_acknowledged_and_not_show
             assert answer.result(30).status_code == 200
         writer.begin_transaction()
         writer.produce(SCHEMAS_TOPIC, record.value, record.key)
-        assert writer.flush(30) == 0  # and stays open: nobody was told that it is there
+        assert writer.flush(30) == 0  # and stays open: its existence was not reported
         assert http.get("/schemas/ids/1999998").json()["error_code"] == 40403
         writer.abort_transaction(30)
 

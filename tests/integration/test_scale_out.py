@@ -1,4 +1,4 @@
-"""The same views computed by the executors of a Spark cluster, one of which dies."""
+"""Views computed by the executors of a Spark cluster, one of which dies."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_cluster_without_workers_is_told_of_and_not_waited_for_without_end(
 
 
 def covers(supervisor: Supervisor, pipeline: Pipeline) -> None:
-    """Until the view serves all there is; its processes are looked after meanwhile."""
+    """Wait until the view serves all events; its processes are supervised meanwhile."""
     end = pipeline.cluster.end_offsets(list(customers.TOPICS))
 
     def done() -> bool:

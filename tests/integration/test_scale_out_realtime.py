@@ -102,7 +102,7 @@ def test_a_real_time_view_runs_on_the_workers_and_outlives_one_of_them(
     assert hub.pipeline.state("hot")["last_batch"]["generation"] == 1
     assert hub.pipeline.state("hot")["last_batch"]["mode"] == "realtime"
 
-    # Seven slots and the two for micro-batches are more than the worker that is left has: it is told, not waited for.
+    # Seven slots and the two for micro-batches exceed the remaining worker: this is reported, not waited for.
     hub.write_view("wide", VIEW.replace("view: hot", "view: wide\npartitions: 5"))
     hub.until(
         lambda: "give the cluster more cores" in (hub.pipeline.state("wide").get("reason") or ""),

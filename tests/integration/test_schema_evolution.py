@@ -108,7 +108,7 @@ ORDER = {
         "id": {"type": "integer"},
         "cur": {"type": "string", "default": "EUR"},
         "note": {"type": ["string", "null"], "default": "none"},
-        "qty": {"type": "integer", "default": "many"},  # none of its type: there is no default
+        "qty": {"type": "integer", "default": "many"},  # none of its type: no default applies
         "at": {"$ref": "#/$defs/at"},
         "to": {
             "type": "object",
@@ -177,7 +177,7 @@ def test_properties_that_are_missing_have_their_schema_s_default(spark_session: 
 
 
 def test_messages_have_the_names_and_defaults_of_the_newest_file(spark_session: SparkSession) -> None:
-    """By number, as Protobuf's runtime reads them."""
+    """Read by number, like Protobuf's runtime."""
     shape = of_registry(SchemaSource.of("PROTOBUF", PROTO_2))
     first = encoder_of(of_registry(SchemaSource.of("PROTOBUF", PROTO_1)))
     second = encoder_of(shape)
@@ -292,7 +292,8 @@ def test_a_field_that_is_added_has_its_default_in_every_kind_of_view_and_in_sql(
         ).json()
         assert asked["rows"] == [{"n": 16}]
 
-        # A version with another default is another meaning: a version of the view is built beside and swapped in whole.
+        # A version with another default has another meaning: a version of the view is built and swapped in as
+        # a whole.
         def served() -> int:
             return next(
                 each["number"] for each in pipeline.state("evo_by")["versions"] if each["state"] == "served"

@@ -192,11 +192,11 @@ def test_the_log_of_a_real_registry_comes_back_byte_for_byte(
         backup.restore(kept, cluster, topic=copy)
     code, _, err = run("restore", str(file))
     assert code == 1 and "has records" in err and "delete the topic" in err
-    register(settings)  # the node goes on
+    register(settings)  # the node continues
 
 
 def test_a_restore_goes_on_after_one_that_was_cut_off(kafka: str) -> None:
-    """What it left is no record: the topic counted as full, and had to be deleted."""
+    """A trace without a record: the topic counted as full, and had to be deleted."""
     cluster, copy = KafkaCluster(kafka), f"schemas-copy-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(copy, partitions=1, config={"cleanup.policy": "compact"}, replication_factor=1)
     cut_off = Producer({"bootstrap.servers": kafka, "transactional.id": f"t-{copy}"})

@@ -85,7 +85,7 @@ key: [sensor, celsius]
 
 
 def security(node: SignedNode, **changed: Any) -> dict[str, Any]:
-    """What hub.yaml says of the node."""
+    """Settings of the node in hub.yaml."""
     sasl = {"mechanism": "SCRAM-SHA-512", "username": USER, "password": f"${{{VARIABLE}}}"}
     told = {
         "embedded_kafka": False,
@@ -136,7 +136,7 @@ def hub(node: SignedNode, password: None, tmp_path_factory: pytest.TempPathFacto
 
 
 def said(hub: Pipeline) -> str:
-    """What all processes wrote into their logs, for the message of a failure."""
+    """Return the logs of all processes, for the message of a failure."""
     return "\n".join(f"{each.name}:\n{each.read_text()[-1500:]}" for each in hub.settings.logs.glob("*.log"))
 
 
@@ -164,7 +164,7 @@ def write(hub: Pipeline, sensor: str, celsius: float) -> str:
 
 
 def reads(hub: Pipeline, sensor: str, after: str) -> bool:
-    """Whether the row has a write in it."""
+    """Return whether the row contains a write."""
     parameters = {"after": after, "timeout_ms": "1000"}
     return httpx2.get(f"{hub.url}/views/latest/{sensor}", params=parameters, timeout=60.0).status_code == 200
 
@@ -211,7 +211,7 @@ def test_commands_and_pages_say_how_it_is_there(filled: Pipeline) -> None:
 def test_what_cannot_be_taken_goes_to_its_own_topic_with_these_rights(
     filled: Pipeline, node: SignedNode
 ) -> None:
-    """The prefix of a topic's name is its dead letters', too."""
+    """The prefix of a topic's name covers its dead-letter topic, too."""
     writer = KafkaCluster(node.bootstrap).writer()
     writer.append([NewRecord("plant.readings", b"s-9", b"no event")])
     writer.close()
@@ -224,7 +224,7 @@ def test_what_cannot_be_taken_goes_to_its_own_topic_with_these_rights(
 
 
 def test_nothing_was_refused_to_the_hub(filled: Pipeline, node: SignedNode) -> None:
-    """Also of what it tries and would go on without."""
+    """Also for optional requests, without which it continues."""
     assert node.refused(USER) == set(), said(filled)
 
 
@@ -261,7 +261,7 @@ def rights_of(hub: Pipeline) -> dict[str, str]:
 
 
 def test_no_secret_is_anywhere(filled: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in what processes say or are started with, not in what Spark keeps, not in an answer, not in a complaint."""
+    """No secret is in outputs or arguments of processes, in Spark's files, in an answer, or in an error."""
     hub = filled
     secret = re.compile(re.escape(PASSWORD) + "|Sword-4711")
     processes = [
@@ -315,7 +315,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_who_is_not_let_in_is_told_why_and_what_to_do(
     node: SignedNode, password: None, tmp_path: Path, case: str
 ) -> None:
-    """By ``hub doctor``, at once; and by whatever command, in place of "does not answer"."""
+    """Reported by ``hub doctor`` at once, and by every command in place of "does not answer"."""
     changed, words = WRONG[case]
     changed = dict(changed)
     if "bootstrap" in changed:
@@ -339,7 +339,7 @@ def test_who_is_not_let_in_is_told_why_and_what_to_do(
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_broker_that_hangs_up_on_everybody_is_away_and_bars_nobody(protocol: str) -> None:
-    """As one does that is stopping."""
+    """A broker that behaves like one that is stopping."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def hang_up() -> None:
@@ -393,7 +393,7 @@ def test_spark_gets_in_every_way(
 def test_an_encrypted_key_that_java_reads_is_read_by_all_clients(
     spark_session: SparkSession, node: SignedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the hint of the one that it does not read says to make it."""
+    """Convert a key as the hint recommends."""
     topic = "ways.encrypted"
     KafkaCluster(node.bootstrap).create_topic(topic, partitions=1, config={}, replication_factor=1)
     rights: list[Right] = [("TOPIC", topic, "READ", "ALLOW"), ("TOPIC", topic, "WRITE", "ALLOW")]
@@ -454,7 +454,7 @@ def test_what_spark_says_of_a_query_that_fails_has_no_secret(
 def test_spark_redacts_what_it_is_told_of_kafka(
     spark_session: SparkSession, node: SignedNode, tmp_path: Path, password: None
 ) -> None:
-    """Where it does print a query's options: as its own function for that makes them."""
+    """Places that print a query's options use Spark's own redaction."""
     own = {"certificate": str(node.folder / "mirror.pem"), "key": str(node.folder / "mirror.key")}
     tls = {"ca": str(node.folder / "broker.pem"), **own, "key_password": f"${{{VARIABLE}}}"}
     told = kafka_source.writing(Settings(project=tmp_path, **security(node, tls=tls)))

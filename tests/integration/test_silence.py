@@ -1,4 +1,4 @@
-"""A process that stands: every page, route and command says which link is silent, and the others are not blamed."""
+"""A frozen process: every page, route and command names the silent link, and the others are not blamed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTICED_S = SILENT_S + 120.0
 
 @pytest.fixture
 def view(pipeline: Pipeline) -> Pipeline:
-    """One view that is live, and a stream that may go on."""
+    """One live view, and a stream that may continue."""
     pipeline.install("customer-360")
     _feed(pipeline, 400)
     pipeline.covers(VIEW, shop.TOPICS)

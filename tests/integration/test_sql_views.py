@@ -239,7 +239,8 @@ def test_stateless_rows_nested_exploded_enriched_and_bad_events(shop: Shop, pipe
     assert b"more than 1 hour ahead" in reasons[41]
     assert b"placed_at is null" in reasons[42]
 
-    # Nothing changed, so nothing is planned again: all of them, the one with a static table too, go on as they are.
+    # Nothing changed, so nothing is planned again: all of them, including the one with a static table,
+    # continue.
     wait_until(lambda: pipeline.state(named).get("state") == "live", 60.0)
     since = {view: pipeline.state(view)["since_ms"] for view in (large, named)}
     time.sleep(6.0)
@@ -333,7 +334,7 @@ def test_windows_with_late_events_and_top_k(shop: Shop, pipeline: Pipeline) -> N
     told = [json.loads(r.value or b"{}") for r in records_of(pipeline.cluster, "_hub.progress") if r.key == f"progress:{tumbling}".encode()]  # fmt: skip
     assert told[-1]["late_records"] == len(closed)
 
-    # The command line tells of them by window, and which watermark would have taken them.
+    # The command line counts them by window, and names the watermark that would have included them.
     late_of = call_hub(pipeline.settings, "view", "replay-late", tumbling, "-o", "json")
     assert late_of.returncode == 0, late_of.stderr
     (window,) = json.loads(late_of.stdout)
@@ -445,7 +446,7 @@ def test_sessions_and_joins_within_an_interval(shop: Shop, pipeline: Pipeline) -
 
 
 def test_outer_and_semi_joins_windows_over_a_join_and_distinct_rows(shop: Shop) -> None:
-    """What Spark's own streams keep besides: each row once, the outer ones when the watermark has passed them."""
+    """Invariant of Spark's own streams: each row once, outer rows when the watermark has passed them."""
     both = {"o": source(shop, "orders"), "p": source(shop, "payments")}
     condition = (
         "o.order_id = p.order_id AND p.paid_at BETWEEN o.placed_at AND o.placed_at + INTERVAL 30 MINUTES"

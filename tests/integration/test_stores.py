@@ -46,7 +46,7 @@ stores: [serving, warehouse, duck, lake]
 
 
 class Hub(HubProcess):
-    """An applier process of its own, and the command line beside it."""
+    """An applier process, and the command line."""
 
     def run(self, *arguments: str) -> tuple[int, Any]:
         done = run_hub(self.settings, *arguments)
@@ -123,7 +123,7 @@ def test_all_four_are_equal_however_often_the_applier_is_killed(
     told = await_told(hub)
     assert {each["state"] for each in told.values()} == {"live"}
     assert told["store:warehouse"]["views"][VIEW]["lag"] == 0 and "hub@" in told["store:warehouse"]["url"]
-    # A store that is away stops alone, and says why; a wrong row is found, and the exit code tells.
+    # An unreachable store stops alone, with the reason; a wrong row is found, with exit code 1.
     hub.kill()
     folder = Path(hub.settings.store_urls["lake"].removeprefix("parquet:///"))
     newest = max(folder.glob(f"{VIEW}/*.parquet"), key=lambda path: path.stat().st_size)

@@ -422,7 +422,7 @@ def test_a_saved_plan_is_carried_out_as_it_was_shown_or_not_at_all(project: Proj
     assert [line.split()[0] for line in json.loads(applied.stdout)["done"]] == ["+", "+", "-"]
     assert project.cluster.topics()[project.topic].partitions == 1
     assert old not in project.cluster.topics()
-    assert hub("apply", saved).returncode == 1  # it was made from what is no more
+    assert hub("apply", saved).returncode == 1  # it was made from a state that no longer exists
     assert "is not a saved plan" in hub("apply", str(project.folder / "topics.yaml")).stderr
 
 
@@ -506,7 +506,7 @@ def test_an_import_is_a_tree_that_changes_nothing(project: Project, hub: Hub, tm
     assert mine is not None
     assert (
         mine.set_by["config.retention.ms"] != project.topic
-    )  # its sibling has the same: their parent says it
+    )  # its sibling has the same: it is written at their parent
     assert mine.set_by["config.segment.ms"] == project.topic
     before = file.read_text()
     refused = hub("import", "-f", str(file))

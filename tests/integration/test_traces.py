@@ -190,7 +190,7 @@ def test_a_wait_continues_the_callers_trace(traced: Pipeline, collector: Collect
 
 
 def test_every_process_counts_its_spans(traced: Pipeline, collector: Collector) -> None:
-    """The server its own; the others tell theirs through the log and the store."""
+    """The server reports its own; the others report theirs through the log and the store."""
     plant = Plant(traced, "counts")
     plant.declare({"celsius": "r.celsius"})
     plant.running()

@@ -1,4 +1,4 @@
-"""Python functions of views, called by Spark: in every kind of view, and what is said when one fails."""
+"""Python functions of views, called by Spark: in every kind of view, with the error when one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Versions of views on real Kafka and Spark: a changed view is built beside the one that serves; readers notice nothing."""
+"""Versions of views on real Kafka and Spark: a changed view is built while the old one serves; readers
+notice nothing."""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ def test_a_kill_while_a_version_is_built_leaves_one_whole_version_served(
     row = plant.row("s7", events.last).json()
     assert (row["celsius"], row["readings"]) == (float(events.rounds - 1), events.rounds)
 
-    # And without its checkpoint: the rows stay, the view is rebuilt beside them.
+    # And without its checkpoint: the rows stay while the view is rebuilt.
     pipeline.kill("materialize")
     shutil.rmtree(pipeline.settings.checkpoints / f"{plant.view}@2")
     with Reader(plant) as reader:

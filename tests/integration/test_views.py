@@ -38,7 +38,7 @@ def test_customer_360_equals_the_plain_computation_in_bulk_and_live(pipeline: Pi
 
 
 def test_aircraft_360_equals_pandas_for_every_tail_number(pipeline: Pipeline) -> None:
-    """Of the flights those of each month's first days: more than a bulk start needs, and every plane that flew then."""
+    """Flights of each month's first days: more than a bulk start needs, and every plane of that time."""
     read = [flights.PLANES, *(f"nyc.{airport.lower()}.departures" for airport in flights.AIRPORTS)]
     folder = flights.data_folder()
     planes = [event for event in flights.reference(folder) if event.topic == flights.PLANES]
@@ -149,7 +149,8 @@ def test_bad_events_go_to_the_dead_letter_topic_and_new_schemas_are_picked_up(pi
 def test_unknown_schema_ids_do_not_plan_a_view_again_and_are_learned_when_they_appear(
     pipeline: Pipeline,
 ) -> None:
-    """A producer with another registry's ids is a stranger's mistake: its events are dead, and the view goes on."""
+    """A producer with another registry's ids makes a mistake: its events are refused, and the view
+    continues."""
     plant = Plant(pipeline, "strangers")
     plant.declare({"celsius": "r.celsius", "readings": "count(r.sensor)"})
     plant.write("a", plant.reading("a", 20.0))
@@ -211,7 +212,7 @@ def test_a_tombstone_clears_its_source_and_a_read_that_cannot_be_covered_says_ho
     plant.running()
     row = plant.row("b", plant.write("b", None)).json()
     assert (row["celsius"], row["gone"], row["readings"]) == (None, True, 1)
-    pipeline.covers(plant.view, [plant.topic])  # the row was read before its batch was told of
+    pipeline.covers(plant.view, [plant.topic])  # the row was read before its batch was reported
     never = Positions.of([(plant.topic, 0, 1_000)])
     late = plant.row("b", never, timeout_ms=50)
     assert late.status_code == 503
@@ -233,7 +234,7 @@ def test_a_changed_file_is_computed_again_from_the_start_of_the_log(pipeline: Pi
 def test_a_view_that_cannot_be_says_why_and_starts_when_it_can(pipeline: Pipeline) -> None:
     plant = Plant(pipeline, "wrong")
     plant.declare({"celsius": "r.celsious"})
-    # It is tried again and again: between two tries there is no reason.
+    # It is retried: between two attempts it shows no reason.
     said: list[str] = []
 
     def failed() -> bool:
@@ -248,7 +249,7 @@ def test_a_view_that_cannot_be_says_why_and_starts_when_it_can(pipeline: Pipelin
 
 
 def test_a_file_that_is_odd_yaml_fails_alone(pipeline: Pipeline) -> None:
-    """Its view says so; applier and materializer run on, and so do the other views."""
+    """The view reports it; applier, materializer and the other views continue."""
     plant = Plant(pipeline, "beside")
     plant.declare({"celsius": "r.celsius"})
     plant.running()

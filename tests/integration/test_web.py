@@ -1,4 +1,5 @@
-"""The web app of a real server over a real Kafka: what is written is read, sought and watched; programs get what they got."""
+"""The web app of a real server over a real Kafka: written records are read, searched and watched; programs
+get their former answers."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def topic(settings: Settings, hub_server: str) -> str:
         at = 1_700_000_000_000 + number * 1_000
         writer.append([NewRecord(name, f"k{number}".encode(), value, (("n", b"1"),), at, number % 2)])
     writer.close()
-    cluster.writer(f"{name}.writer").close()  # waits until what was committed can be read
+    cluster.writer(f"{name}.writer").close()  # waits until committed records can be read
     return name
 
 
@@ -166,7 +167,7 @@ def test_new_messages_are_pushed(settings: Settings, hub_server: str, topic: str
     def write() -> None:
         opened.wait(60)
         writer = cluster.writer()
-        for number in range(100):  # until one is heard: the stream says "open" a moment before it reads
+        for number in range(100):  # until one arrives: the stream reports "open" a moment before it reads
             writer.append([NewRecord(topic, f"live{number}".encode(), b"plain", partition=0)])
             if heard.wait(0.3):
                 break

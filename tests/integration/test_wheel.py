@@ -1,4 +1,5 @@
-"""What a stranger does first: install the built wheel in an empty folder, and follow the first tutorial line by line."""
+"""A new user's first steps: install the built wheel in an empty folder, and follow the first tutorial line
+by line."""
 
 from __future__ import annotations
 
@@ -138,7 +139,7 @@ def until_rows(
 
 
 def paid(run: Run) -> None:
-    """Wait until the row says what the tutorial says of it."""
+    """Wait until the row equals the tutorial's."""
     deadline = time.monotonic() + patient(60)
     row: dict[str, object] = {}
     while row.get("paid_cents") != 450:

@@ -1,4 +1,4 @@
-"""A connection to a broker that answers oddly: in drips, late, never, or with less than it had said before."""
+"""A connection to a broker that answers oddly: in drips, late, never, or with less than announced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answers = Callable[[socket.socket, int], None]
 
 @contextmanager
 def broker(answers: Answers) -> Iterator[BrokerConnection]:
-    """Greets as brokers do, then does what the test says with each request's correlation id."""
+    """Greet like brokers, then handle each request as the test defines."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -91,7 +91,7 @@ def test_answers_that_come_at_once_are_told_apart_and_seen_without_the_socket() 
 
 @pytest.mark.parametrize("size", [1_024 * 1_024, 3 * 1_024 * 1_024 + 5])
 def test_a_large_answer_is_whole_whatever_its_pieces_and_so_is_the_short_one_behind_it(size: int) -> None:
-    """The kernel wakes for the rest too, though that is less than what it is told to wait for."""
+    """The kernel wakes for the rest too, although it is less than the requested amount."""
     body = bytes(range(251)) * (size // 251 + 1)
 
     def answer(client: socket.socket, correlation: int) -> None:

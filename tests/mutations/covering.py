@@ -1,4 +1,4 @@
-"""Which unit tests run for a mutated module: those whose imports reach it, the nearest first."""
+"""Select the unit tests for a mutated module: those whose imports reach it, the nearest first."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ CAUGHT, SURVIVED, UNKNOWN = "caught", "survived", "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the tests made of a mutant. ``why`` is the last line of the run that decided."""
+    """Result of the tests for a mutant. ``why`` is the last line of the deciding run."""
 
     mutant: Mutant
     state: str

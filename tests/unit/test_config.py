@@ -1,4 +1,4 @@
-"""Where the hub's own server is, as this machine reaches it."""
+"""Address of the hub's own server, as this machine reaches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that people name: what is not a regular file is refused at once, and stops no other file."""
+"""Files that people name: anything but a regular file is refused at once, and stops no other file."""
 
 from __future__ import annotations
 

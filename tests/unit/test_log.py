@@ -1,4 +1,5 @@
-"""The in-memory twin keeps the rules of a real log; tests/integration/test_kafka.py holds Kafka to the same ones."""
+"""The in-memory log keeps the rules of a real log; tests/integration/test_kafka.py verifies Kafka against
+the same ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that people write: every complaint says file, line, column and the way out."""
+"""Files that people write: every error has file, line, column and a solution."""
 
 from __future__ import annotations
 

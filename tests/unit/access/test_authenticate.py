@@ -162,7 +162,7 @@ def test_proxies_are_believed_for_as_long_as_they_are_some(
 
 
 def test_addresses_of_ipv4_stay_apart_where_they_come_over_ipv6(door: Authenticator) -> None:
-    """As a proxy reports them that listens on both protocols with one socket."""
+    """Addresses as reported by a proxy that listens on both protocols with one socket."""
     door.steady_s = lambda: 0.0  # fixed clock: on a slow machine no attempts are refilled meanwhile
     for n in range(MOST_FAILURES):
         with pytest.raises(Unauthenticated):

@@ -473,7 +473,7 @@ def test_an_origin_that_is_no_address_is_another_sites(fresh: TestClient, origin
 
 
 def test_a_form_is_asked_for_its_origin_also_where_nobody_signs_in() -> None:
-    """By the page's own check, behind the guard."""
+    """Refused by the page's own check, behind the guard."""
     app = FastAPI()
 
     @app.post("/form")
@@ -550,7 +550,7 @@ def test_a_part_of_a_page_leads_to_the_sign_in_page(client: TestClient) -> None:
 
 def test_pages_show_who_is_signed_in(client: TestClient) -> None:
     page = client.get("/topics", auth=ANA, headers=PAGE).text
-    assert ">ana</span>" in page and "Sign out" not in page  # with Basic there is no session to end
+    assert ">ana</span>" in page and "Sign out" not in page  # Basic has no session to end
 
 
 # ---- behind a proxy

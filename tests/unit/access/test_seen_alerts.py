@@ -1,4 +1,4 @@
-"""Alerts for callers with grants on a part of the tree: what they see, and what they may silence."""
+"""Alerts for callers with grants on a part of the tree: their visibility, and their silences."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_nothing_is_told_before_it_is_known_what_was_told(world: World) -> None:
         started_without_kafka.silence(matchers_of({"topic": "x"}), "why", "me", world.now + 1_000)
     world.cluster.cut = False
     assert step(world, started_without_kafka).firing == 1
-    assert len(box.put_in) == 1  # only what was not sent
+    assert len(box.put_in) == 1  # only unsent ones
 
 
 def test_the_one_that_started_last_watches(world: World) -> None:

@@ -1,4 +1,4 @@
-"""``hub alert`` as people read it, over a desk's own answers."""
+"""Output of ``hub alert``, over the answers of an alert manager."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hub.errors import HubError
 
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch) -> StagedAlerts:
-    """A desk behind its real routes; commands ask them without a socket."""
+    """An alert manager behind its real routes; commands call them without a socket."""
     staged = StagedAlerts()
     server = FastAPI()
     server.add_exception_handler(HubError, on_hub_error)

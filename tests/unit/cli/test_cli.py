@@ -87,7 +87,7 @@ def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
 def test_files_that_are_not_read_for_the_end_of_their_names_are_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A view in views/orders.yml was not there, and nothing said why."""
+    """A view in views/orders.yml was missing without a message."""
     (tmp_path / "views").mkdir()
     for name in ("hub.yml", "views/orders.yml", "views/both.yml", "views/both.yaml", "views/.orders.yml"):
         (tmp_path / name).touch()
@@ -179,7 +179,7 @@ def test_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_is_between_colons_is_no_emoji(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A dead letter of partition 100 was shown to be from "shop.orders💯7"."""
+    """A dead-letter record of partition 100 was shown as from "shop.orders💯7"."""
     words = ("shop.orders:100:7", "urn:id:5", "a:m:b")
     show([dict.fromkeys(words, 1), {word: word for word in words}])
     show_one({word: word for word in words})

@@ -32,7 +32,7 @@ def test_commands_their_commands_and_options_are_completed() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_the_script_is_shown(shell: str) -> None:
-    # What typer finds out of the process above it is said here.
+    # typer's findings about the parent process are set here.
     told = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     asked = [*HUB, "--show-completion", shell]
     done = subprocess.run(asked, env=told, capture_output=True, text=True, check=True)

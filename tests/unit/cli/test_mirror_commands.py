@@ -1,4 +1,4 @@
-"""``hub mirror`` without any Kafka: what is said of the file, and what is refused before anything is asked."""
+"""``hub mirror`` without Kafka: messages about the file, and refusals before any request."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def refusals(cluster: Cluster, tmp_path: Path) -> Callable[..., Callable[[str], HubError | None]]:
-    """As a command of now has it, with a file in which this cluster has that address."""
+    """Owners for a command, with a file in which this cluster has that address."""
 
     def asked(nyc: str = "nyc-1:1") -> Callable[[str], HubError | None]:
         there = {

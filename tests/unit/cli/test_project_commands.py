@@ -1,4 +1,4 @@
-"""``hub init``, ``config``, ``logs`` and ``status``: what they print and write, without a running hub."""
+"""``hub init``, ``config``, ``logs`` and ``status``: their output and files, without a running hub."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ TABLES = {
 
 
 class Server(Session):
-    """Answers without a server; remembers what it was asked."""
+    """Answers without a server; records its requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def typed(server: Server, keys: str, **more: Any) -> str:
-    """What the shell prints when these keys are typed; it ends by itself."""
+    """Return the shell's output for these keys; it ends by itself."""
     out = io.StringIO()
     with create_pipe_input() as keyboard:
         keyboard.send_text(keys)

@@ -1,4 +1,4 @@
-"""``hub view validate`` and ``explain``: from the files alone; ``hub view show`` of what a server told."""
+"""``hub view validate`` and ``explain``: from the files alone; ``hub view show`` from a server's answer."""
 
 from __future__ import annotations
 

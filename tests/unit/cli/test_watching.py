@@ -73,7 +73,7 @@ COMMANDS = [
 
 
 class Over(Exception):
-    """The end of a command that would go on."""
+    """The end of a command that would continue."""
 
 
 @pytest.fixture

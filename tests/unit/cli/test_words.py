@@ -18,7 +18,7 @@ from hub.cli.terminal.versions import hub_version
 
 from .written import trouble
 
-# The letters that people know from other programs, and the only options that they may stand for.
+# The short options that people know from other programs, and their only meanings.
 LETTERS = {
     "-o": "--output",
     "-n": "--limit",

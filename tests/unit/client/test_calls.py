@@ -44,7 +44,7 @@ class Clock:
 def run(
     make: Any, answers: Sequence[Reply | ConnectionBroken], retry: bool = True
 ) -> tuple[Any, list[Request]]:
-    """The result of a call (or its error) and what it asked; ``answers`` in their order."""
+    """The result of a call (or its error) and its requests; ``answers`` in their order."""
     clock = Clock()
     call: Call[Any] = make(Calls(10.0, retry, clock, lambda: 1.0))
     asked: list[Request] = []

@@ -124,7 +124,7 @@ OSLO = (Condition("city", "eq", "Oslo"),)
 
 
 class Lines:
-    """A subscriber whose lines are cut anywhere, by bytes or by messages, and what it ends with."""
+    """A subscriber whose connections are cut anywhere, by bytes or by messages, and its final copy."""
 
     def __init__(self, bench: Bench, filters: tuple[Condition, ...], chance: random.Random) -> None:
         self.bench, self.filters, self.chance = bench, filters, chance
@@ -133,7 +133,8 @@ class Lines:
         self.told: list[Change] = []
 
     async def line(self, most: int) -> None:
-        """One line that breaks after so many events, within the last one; or when there is nothing to tell."""
+        """One connection that breaks after a number of events, within the last one; or when no event is
+        left."""
         last = dict(self.listener.request().headers).get("Last-Event-ID")
         wanted = SubscriptionRequest("v", self.filters)
         stream: AsyncGenerator[SubscriptionEvent, None] = subscribe(
@@ -179,7 +180,7 @@ def test_a_copy_ends_equal_to_the_table_whatever_is_cut_where_and_nothing_is_tol
                 bench.drain()
                 thread.submit(asyncio.run, lines.line(chance.randint(1, 8))).result(30.0)
         bench.drain()
-        if seed % 3 == 0:  # built anew: rows vanish without a record of their own
+        if seed % 3 == 0:  # rebuilt: rows vanish without a record of their own
             bench.write("a", (1 << GENERATION_SHIFT) + 1, {"city": "Oslo", "points": 1})
             bench.tell(60, generation=1)
             bench.drain()

@@ -1,4 +1,5 @@
-"""What a client was told is in the log, as it tells the server: each record once, in bounded bodies, dropped ones counted."""
+"""Acknowledged records as reported to the server: each record once, in bounded bodies, dropped ones
+counted."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from hub.client.requests import Request
 
 
 class Lines:
-    """Each line tells what is put into ``told``, and hears from where it goes on."""
+    """Each connection sends the given events, and records the resume position."""
 
     def __init__(self) -> None:
         self.told: asyncio.Queue[StreamEvent] = asyncio.Queue()
@@ -130,7 +130,7 @@ def test_a_page_is_no_line_of_changes(serve: Callable[..., str]) -> None:
 
 @pytest.fixture
 def serve() -> Any:
-    """A server whose lines tell something and stay open, and that has one row."""
+    """A server whose connections send an event and stay open, and that has one row."""
     stops: list[Callable[[], None]] = []
 
     def started(told: bytes, kind: str = "text/event-stream") -> str:

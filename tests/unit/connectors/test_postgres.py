@@ -1,4 +1,5 @@
-"""What a Postgres needs for change data capture, with the SQL for each; and the files that declare it."""
+"""Requirements of a Postgres for change data capture, with the SQL for each; and the files that declare
+it."""
 
 from __future__ import annotations
 

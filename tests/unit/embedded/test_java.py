@@ -1,4 +1,4 @@
-"""Which Java is taken, and how Spark is started on each version."""
+"""Choice of Java, and start of Spark on each version."""
 
 from __future__ import annotations
 

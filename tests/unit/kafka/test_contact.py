@@ -1,4 +1,4 @@
-"""Clients that are not answered: when they are cut off, when they are replaced, and what is told of them."""
+"""Clients without answers: when they are cut off, when they are replaced, and the reports about them."""
 
 from __future__ import annotations
 

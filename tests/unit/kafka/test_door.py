@@ -1,4 +1,5 @@
-"""What librdkafka says of a broker that does not let us in, as the hub says it. The words are real ones (2.16)."""
+"""librdkafka's messages about a refused connection, as the hub reports them. The messages are real ones
+(2.16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS and SASL as Kafka's Java client, and so Spark, is told of them."""
+"""Settings of TLS and SASL for Kafka's Java client, and so Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sender tells of a record, without a broker: what librdkafka answers is put in its place."""
+"""Reports of a sender about a record, without a broker: librdkafka's answers are replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows and progress of a view a step applies: decided without a store, a reader or a registry."""
+"""Rows and progress of a view that a step applies: decided without a store, a reader or a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a view's columns are made of, for every example view of the project and for what cannot be traced."""
+"""Origin of a view's columns, for every example view of the project and for untraceable columns."""
 
 from __future__ import annotations
 

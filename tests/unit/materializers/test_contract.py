@@ -238,7 +238,7 @@ def test_a_writer_that_is_killed_leaves_rows_and_positions_of_one_batch(kind: st
         store = open_store(url, read_only=True)
         with store.cut("v") as cut:
             ((_, at),) = cut.positions
-            assert at >= told  # what was reported as applied is there
+            assert at >= told  # reported rows are there
             assert {(version, values[0]) for _, version, values in cut.rows()} == {(at, at)}
         assert store.count("v") == 500
         store.close()

@@ -1,4 +1,4 @@
-"""What counts as a damaged checkpoint, what does not, and what is kept of it. The errors' words are Spark 4.3's and DuckDB's own."""
+"""Detection of corrupt checkpoints, and the kept files. The messages are Spark 4.3's and DuckDB's own."""
 
 from __future__ import annotations
 

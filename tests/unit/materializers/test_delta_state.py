@@ -54,7 +54,7 @@ def test_too_little_memory_is_said_and_nothing_is_kept_of_the_batch(state: Delta
     assert told.value.code == "HUB-2142"
     assert told.value.hint == "raise delta_memory_mb"
     assert not state.has("t")
-    with state.transaction():  # and it goes on
+    with state.transaction():  # and it continues
         state.db.execute("CREATE TABLE t AS SELECT 1 AS a")
     assert state.rows("t") == 1
     state.close()

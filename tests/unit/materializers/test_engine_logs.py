@@ -1,4 +1,4 @@
-"""The logs that a view's engine reads and writes: made anew, grown, joined by others, silent. No Spark."""
+"""The logs that a view's engine reads and writes: recreated, grown, joined by others, silent. No Spark."""
 
 from __future__ import annotations
 

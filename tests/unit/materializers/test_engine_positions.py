@@ -1,4 +1,5 @@
-"""When a view's engine tells of a batch: never while a store may hold rows that the state does not have yet."""
+"""Reports of batches by a view's engine: never while a store may hold rows that the state does not have
+yet."""
 
 from __future__ import annotations
 

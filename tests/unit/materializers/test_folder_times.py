@@ -1,4 +1,4 @@
-"""What is looked at all the time: asked of the folder's time, and seldom of what is behind it."""
+"""Frequent checks use the folder's time, and rarely its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Schemas of other formats as columns: Spark's DDL, JSON Schema, Protobuf; what a view's file says of them."""
+"""Schemas of other formats as columns: Spark's DDL, JSON Schema, Protobuf; their declarations in a view's
+file."""
 
 from __future__ import annotations
 

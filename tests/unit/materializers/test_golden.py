@@ -1,4 +1,4 @@
-"""Golden tests' files: what they may say, which events they are, and what differs."""
+"""Files of golden tests: their syntax, their events, and differences."""
 
 from __future__ import annotations
 

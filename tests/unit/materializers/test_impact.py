@@ -1,4 +1,4 @@
-"""Which views a new schema breaks: the columns that they read, what becomes of them, and what breaks nothing."""
+"""Views that a new schema breaks: the columns that they read, and changes that break nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which views are suspected of the death of Spark, isolated, and let back: given evidence, the journal."""
+"""Views that are suspected of the death of Spark, isolated, and returned: given evidence, the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the live views of a hub ask for news."""
+"""Polling frequency of the live views of a hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan decides: whether a state fits, how a generation begins, how long a batch may be silent."""
+"""Decisions of a plan: whether a state fits, how a generation begins, how long a batch may be silent."""
 
 from __future__ import annotations
 

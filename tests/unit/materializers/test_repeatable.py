@@ -1,4 +1,4 @@
-"""What no view may have, whatever its kind: other values on a replay, calls out of Spark, stops at one event."""
+"""Expressions that no view may have: other values on a replay, calls out of Spark, failures at one event."""
 
 from __future__ import annotations
 

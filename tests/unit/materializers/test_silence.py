@@ -1,4 +1,4 @@
-"""When a batch counts as stalled."""
+"""Conditions of a stalled batch."""
 
 from __future__ import annotations
 

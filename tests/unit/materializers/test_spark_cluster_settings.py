@@ -1,4 +1,4 @@
-"""What Spark is told of a cluster; without a JVM."""
+"""Spark's settings for a cluster; without a JVM."""
 
 from __future__ import annotations
 

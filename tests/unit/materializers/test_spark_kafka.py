@@ -1,4 +1,4 @@
-"""What Spark's Kafka connector is told by mode: who waits for more events, and for how long."""
+"""Settings of Spark's Kafka connector by mode: which readers wait for more events, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of Spark's progress reports, as Spark 4.3 writes them; no Spark runs."""
+"""Interpretation of Spark's progress reports, as Spark 4.3 writes them; no Spark runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark would refuse is said when a view's file is checked, without Spark."""
+"""Errors that Spark would raise are reported when a view's file is checked, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a SQL view: what it reads, and complaints that name the place and the nearest name."""
+"""The file of a SQL view: its inputs, and errors with the place and the nearest name."""
 
 from __future__ import annotations
 

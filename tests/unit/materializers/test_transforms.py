@@ -1,4 +1,4 @@
-"""Functions beside a view, read without running them: their types, and what is wrong with them, with file and line."""
+"""Python functions of a view, read without running them: their types, and errors with file and line."""
 
 from __future__ import annotations
 

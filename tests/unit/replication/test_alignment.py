@@ -1,4 +1,5 @@
-"""Where a copy ends, by comparing: any copier that goes forward and begins again further back is read right, or refused."""
+"""The end of a copy, found by comparing: any copier that goes forward and resumes further back is read
+right, or refused."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def log(records: Iterable[Print], begin: int | None = None, end: int | None = No
 
 
 def of(text: str, start: int = 0) -> PartitionLog:
-    """One record a letter; "." is an offset without one."""
+    """One record per character; "." is an offset without one."""
     return log(
         [(start + at, ord(each)) for at, each in enumerate(text) if each != "."], start, start + len(text)
     )

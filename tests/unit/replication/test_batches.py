@@ -1,4 +1,5 @@
-"""Record batches as bytes: cut, judged, patched, taken apart and put together, for any records and any damage."""
+"""Record batches as bytes: cut, checked, patched, taken apart and put together, for any records and any
+corruption."""
 
 from __future__ import annotations
 

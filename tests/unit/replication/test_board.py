@@ -1,4 +1,4 @@
-"""What workers and people tell each other, written as records and folded again."""
+"""Reports of workers and commands of people, written as records and folded again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records of a copy did not have to come by its mirror."""
+"""Records of a copy that did not have to come by its mirror."""
 
 from __future__ import annotations
 

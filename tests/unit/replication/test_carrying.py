@@ -142,7 +142,7 @@ def test_who_reads_a_partition_that_has_nothing_has_a_position_there_too(
 
 
 def test_what_was_looked_at_before_the_shard_was_taken_is_looked_at_again(kafka: Groups) -> None:
-    """A change of hands placed the groups in between, for good."""
+    """A change of ownership placed the groups in between, permanently."""
     chores: Any = SimpleNamespace(
         _writer=None, shard=Shard("link", -1), link=SimpleNamespace(name="link"), target=SimpleNamespace(kafka=kafka)
     )  # fmt: skip

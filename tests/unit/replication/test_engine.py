@@ -1,4 +1,4 @@
-"""The engine over clusters in memory: what it copies, how it starts again, and what stops a partition."""
+"""The engine over clusters in memory: copies, restarts, and reasons that stop a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ownership changes hands once, in the right order, and goes on after a crash in any step; reports count exactly."""
+"""Ownership changes once, in the right order, and the operation continues after a crash in any step;
+reports count exactly."""
 
 from __future__ import annotations
 

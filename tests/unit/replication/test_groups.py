@@ -1,4 +1,4 @@
-"""Groups go on where they were, are never moved past what they have not read, and are left alone where they live."""
+"""Groups continue at their positions, never skip unread records, and are left alone where they are active."""
 
 from __future__ import annotations
 

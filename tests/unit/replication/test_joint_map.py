@@ -1,4 +1,4 @@
-"""Nothing unread is skipped, whichever side a record was born on; where the order is the same, nothing is read twice."""
+"""No unread record is skipped, whichever side wrote it; with equal order, no record is read twice."""
 
 from __future__ import annotations
 

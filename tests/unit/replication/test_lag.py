@@ -1,4 +1,4 @@
-"""Lag in seconds, rates and limits out of what was seen, with the time passed in."""
+"""Lag in seconds, rates and limits from observations, with the time as an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which link carries what, before, during and after a change of hands."""
+"""Topics of each link before, during and after a change of ownership."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the mirrors wrote about themselves is read from its beginning, however long that is; silence has an end."""
+"""The mirrors' own records are read from the beginning, however many; silence has a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of a change of hands: exact where the source answers, bounds and an age where it does not, never 0 for unknown."""
+"""Reports of a failover: exact if the source answers, else bounds and an age, never 0 for unknown."""
 
 from __future__ import annotations
 

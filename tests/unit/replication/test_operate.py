@@ -1,4 +1,4 @@
-"""A change of hands against clusters that are staged: what is read of them, what is written, and what is refused."""
+"""A change of ownership against staged clusters: reads, writes, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows the source, what stays as it is at the target, and what may not be mirrored at all."""
+"""Settings that follow the source, settings that stay at the target, and topics that must not be mirrored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mirror hears of the source's registry, and which of it a commit waits for."""
+"""Changes of the source's registry that a mirror receives, and those that a commit waits for."""
 
 from __future__ import annotations
 

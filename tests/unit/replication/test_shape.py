@@ -1,4 +1,4 @@
-"""What a mirror's rules do to records: what is wanted, what is masked, whose ids; and that nothing else changes."""
+"""Effects of a mirror's rules on records: filters, masks, schema ids; and no other changes."""
 
 from __future__ import annotations
 

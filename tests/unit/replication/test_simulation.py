@@ -1,4 +1,5 @@
-"""Seeded simulation: mirrors, groups and changes of hands over in-memory clusters, with crashes between any two steps.
+"""Seeded simulation: mirrors, groups and changes of ownership over in-memory clusters, with crashes
+between any two steps.
 
 Every actor is a generator that yields where it may die, be paused for ever, or be paused and come back as a zombie. What
 carries records is the engine itself, over clusters in memory: it may be interrupted before every request and before every

@@ -1,4 +1,4 @@
-"""What is told of mirrors in a cluster, read on and on: only what came since, and anew when a topic is another one."""
+"""Reports of mirrors in a cluster, read incrementally, and completely after a topic is recreated."""
 
 from __future__ import annotations
 

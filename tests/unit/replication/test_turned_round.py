@@ -1,4 +1,4 @@
-"""A mirror turned round carries home what was born away, and no copy that stands outside of its map."""
+"""A reversed mirror copies home the records written at the target, and no copy outside its map."""
 
 from __future__ import annotations
 

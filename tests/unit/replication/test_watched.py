@@ -1,4 +1,4 @@
-"""What is told of a mirror: by status, by metrics, by the watchdog and by the comparison that never ends."""
+"""Reports about a mirror: by status, metrics, the watchdog and continuous verification."""
 
 from __future__ import annotations
 

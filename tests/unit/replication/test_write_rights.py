@@ -1,4 +1,4 @@
-"""Who may write where after a change of ownership: granted for each topic alone, denied over rules that stay, given back."""
+"""Write rights after a change of ownership: granted per topic, denied over remaining rules, returned."""
 
 from __future__ import annotations
 
