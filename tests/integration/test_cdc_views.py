@@ -141,7 +141,7 @@ def test_changes_of_rows_are_rows(golden: GoldenRunner) -> None:
         given("c", change("d", 70, None, customer(3, ""))),
         given("c", None),
         given("c", change("c", 70, customer(4, "Cy", bio="x"))),
-        # Deleted, and inserted again without what it had.
+        # Deleted, and inserted again without its former values.
         given("c", change("c", 80, customer(5, "Di", bio="old"))),
         given("c", change("d", 81, None, customer(5, ""))),
         given("c", change("c", 82, customer(5, "Di"))),
@@ -164,7 +164,7 @@ def test_changes_of_rows_are_rows(golden: GoldenRunner) -> None:
     }
     table = golden.run("names", Case.model_validate({"events": events, "rows": {}}))
     names = {key: row["name"] for key, row in table.rows.items()}
-    # A table follows the order of the log: what came again is the latest until the log goes on.
+    # A table follows the order of the log: a repeated event is the latest until the log continues.
     assert names == {"1": "stale", "4": "Cy", "5": "Di"}
 
 
@@ -219,7 +219,7 @@ def test_json_is_read_with_and_without_connects_schema(golden: GoldenRunner) -> 
 
 
 def test_a_running_view_follows_changes_and_a_new_column(pipeline: Pipeline, tmp_path: Path) -> None:
-    """In bulk, then live; ALTER TABLE … ADD COLUMN makes a new schema, and the view goes on."""
+    """Bulk, then live; ALTER TABLE … ADD COLUMN makes a new schema, and the view continues."""
     topic, view = "crm.live.customers", "live_customers"
     pipeline.cluster.create_topic(topic, partitions=2, config={}, replication_factor=1)
     one = envelope()

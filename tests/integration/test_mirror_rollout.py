@@ -149,7 +149,7 @@ def test_a_changed_file_is_rolled_out_over_several_workers(worlds: tuple[World, 
 def test_what_a_worker_of_an_earlier_release_holds_is_its_own_until_it_is_gone(
     worlds: tuple[World, World],
 ) -> None:
-    """It names no links in its heartbeat: it counts only for the shards that it holds."""
+    """A worker that names no links in its heartbeat: it counts only for the shards that it holds."""
     world, _ = worlds
     topic = f"{world.label}.chat"
     world.make(topic, PARTITIONS)

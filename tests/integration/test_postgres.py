@@ -207,7 +207,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(postgres: Postgres, url: s
 
 
 def test_the_registrys_tables_on_postgres(url: str) -> None:
-    """As on SQLite: objects that others built on a table stay, a table of another layout is replaced,
+    """Same as on SQLite: objects that others built on a table stay, a table of another layout is replaced,
     builds take turns."""
     cluster = MemoryCluster()
     cluster.create_topic(SCHEMAS_TOPIC, partitions=1, config={}, replication_factor=1)

@@ -45,7 +45,7 @@ class Customers(Hub):
         self.fed = upto
 
     def equals_the_fold(self) -> None:
-        """When the view covers all fed events, every row equals the plain computation."""
+        """Wait until the view covers all fed events, and check every row against the plain computation."""
         end = self.pipeline.cluster.end_offsets(list(customers.TOPICS))
 
         def covered() -> bool:

@@ -71,7 +71,7 @@ def text(name: str) -> str:
 
 
 def test_a_node_that_writes_applies_every_record_that_others_write_beside_it(bootstrap: str) -> None:
-    """It applies them in the log's order, and assigns no id that another producer took first."""
+    """The registry applies them in the log's order, and assigns no id that another producer took first."""
     acknowledged: dict[str, int] = {}
     with node_of(bootstrap) as writing, node_of(bootstrap) as idle:
         for seed in SEEDS:

@@ -377,7 +377,7 @@ def test_hub_up_says_it_before_it_starts_anything(
 def test_spark_gets_in_every_way(
     spark_session: SparkSession, node: SignedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    """It writes and reads; with a key and certificate of its own, too."""
+    """The hub writes and reads; with a key and certificate of its own, too."""
     topic, client = f"ways.{way.lower()}", f"User:{NODE_USER}"
     KafkaCluster(node.bootstrap).create_topic(topic, partitions=1, config={}, replication_factor=1)
     give(node.bootstrap, [("TOPIC", topic, "READ", "ALLOW"), ("TOPIC", topic, "WRITE", "ALLOW")], client)

@@ -57,7 +57,7 @@ def test_another_hub_that_was_started_at_the_same_time_is_not_taken_for_this_one
 
 
 def test_ctrl_c_stops_what_was_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once continued to start, and ran, without a message after the prompt."""
+    """The hub once continued to start, and ran, without a message after the prompt."""
     started: list[subprocess.Popen[bytes]] = []
 
     def sleeps(_command: list[str], **how: Any) -> subprocess.Popen[bytes]:

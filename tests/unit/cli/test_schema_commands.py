@@ -149,7 +149,7 @@ def test_what_topics_yml_says_of_schemas_is_not_passed_over(run: Run, tmp_path: 
 
 
 def test_a_link_is_compared_with_what_it_led_to(run: Run, tmp_path: Path) -> None:
-    """It was new at each check, and anything went."""
+    """The subject was new at each check, and everything passed."""
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "p.avsc").write_text(order(("id", "string")))
@@ -193,7 +193,7 @@ def test_one_file_is_registered_and_checked_as_its_name_and_its_bytes_say(
 def test_one_file_is_checked_as_is_said_or_not_at_all(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
-    """It was compared with the registry whatever was asked for, and passed."""
+    """The folder was compared with the registry regardless of the options, and passed."""
     monkeypatch.setattr("hub.schema_registry.client.remote.RemoteRegistry.incompatibilities", lambda *_: [])
     code, _, err = run("check", "s", str(tmp_path / "schemas" / "orders.avsc"), option)
     assert code == 1 and "compared with the registry alone" in err

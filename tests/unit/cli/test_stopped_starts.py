@@ -22,7 +22,7 @@ from hub.runtime import Child, Supervisor, check_unused
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """As they were."""
+    """Signal handlers, restored at the end."""
     names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(name) for name in names]
     yield
@@ -46,7 +46,7 @@ class Cluster(MemoryCluster):
 
 
 class Published:
-    """What the demo's publisher was given."""
+    """Records that the demo's publisher received."""
 
     def __init__(self, *_clients: Any, **_how: Any) -> None:
         self.sent: list[str] = []
@@ -62,7 +62,7 @@ class Published:
 def test_the_first_ctrl_c_ends_the_loading(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was heard when all was loaded: minutes later for a year of flights."""
+    """Ctrl-C took effect when everything was loaded: minutes later for a year of flights."""
     cluster, publisher = Cluster(), Published()
     cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
 
@@ -97,7 +97,7 @@ def test_a_demo_that_is_stopped_before_its_first_row_does_not_greet(settings: Se
 def test_ctrl_c_ends_what_is_fetched_before_anything_runs(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
-    """It was noted for later, while hundreds of megabytes were on their way."""
+    """Ctrl-C was noted for later, while hundreds of megabytes were loading."""
     fetched: list[str] = []
 
     def fetches(_settings: Settings) -> None:
@@ -118,7 +118,8 @@ def feed_none(_fed: Any, _stop: threading.Event) -> Iterator[None]:
 def test_a_program_that_ctrl_c_took_along_is_no_failure(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A terminal's Ctrl-C reaches all of its programs: Kafka's folder "cannot be formatted", it was said then."""
+    """A terminal's Ctrl-C reaches all of its programs: the error then was that Kafka's folder "cannot be
+    formatted"."""
     stop = threading.Event()
 
     def fails() -> list[str]:

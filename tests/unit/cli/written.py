@@ -61,5 +61,5 @@ def commands(text: str) -> Iterator[str]:
     for line in [*lines, *re.findall(r"`([^`\n]+)`", rest)]:
         found = re.match(r"(?:\$ )?(?:\./run )?(hub [a-z].*)", line)
         if found and found[1] != _ANOTHER:
-            # What a block says of a command stands behind it, some spaces away.
+            # The comment of a command in a block follows it, some spaces away.
             yield re.split(r"\s{3,}|\s+# ", found[1])[0]

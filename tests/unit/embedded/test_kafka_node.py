@@ -6,7 +6,8 @@ from hub.embedded.kafka_node import bring_home, new_cluster_id, render_propertie
 
 
 def test_a_folder_of_any_name_is_the_one_that_java_reads() -> None:
-    """As java.util.Properties does: Latin-1, escapes. A home under "jürgen" was another folder, which nobody may make."""
+    """Read like java.util.Properties: Latin-1, escapes. A home under "jürgen" was another folder, which
+    nobody may make."""
     folder = Path("/home/jürgen/日\\本/😀")
     text = render_properties(9092, folder)
     (said,) = (line.partition("=")[2] for line in text.splitlines() if line.startswith("log.dirs="))

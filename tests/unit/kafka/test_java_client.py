@@ -154,7 +154,7 @@ def test_an_encrypted_key_is_refused_unless_java_reads_it(
 
 
 def test_what_spark_prints_of_options_has_no_secret() -> None:
-    """As Spark's own redaction goes by these patterns: by an option's name, or by what it says."""
+    """Spark's own redaction uses these patterns: for an option's name and value."""
     pattern = re.compile(kafka_source.REDACTED["spark.sql.redaction.options.regex"])
     for name in (
         "kafka.sasl.jaas.config",

@@ -92,7 +92,7 @@ def test_many_records_are_answered_for_each(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Replaced:
-    """A producer that was fenced after it was last polled: it says "fatal" to a record, and why to a transaction."""
+    """A producer that was fenced after its last poll: a record gets "fatal", a transaction the reason."""
 
     def produce(self, *_: Any, **__: Any) -> None:
         raise KafkaException(KafkaError(KafkaError._FATAL, "Local: Fatal error"))
@@ -102,7 +102,7 @@ class Replaced:
 
 
 def test_who_was_replaced_in_the_middle_of_an_append_hears_of_it() -> None:
-    """A fault that may be tried again would have the writer opened anew, and the name taken back."""
+    """A retriable fault would reopen the writer and take the name again."""
     sender = KafkaSender(Connection("127.0.0.1:1", 1.0), "test")
     sender.producer = cast(Any, Replaced())
     with pytest.raises(WriterFenced):

@@ -73,7 +73,7 @@ def test_an_older_writer_without_a_column_reads_as_null() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_one_union_reads_every_writer_as_its_own_reader_would(n: int) -> None:
-    """Three writers with the same names inside: what precedes the bytes says which one it is."""
+    """Three writers with the same names inside: the prefix of the bytes identifies the writer."""
     older = {**WRITER, "fields": WRITER["fields"][:2]}
     renamed = {
         "type": "record",
@@ -102,7 +102,7 @@ def test_one_union_reads_every_writer_as_its_own_reader_would(n: int) -> None:
 
 
 def test_a_branch_beyond_63_takes_two_bytes() -> None:
-    """As Avro writes longs, zigzag and base 128 (specification 1.12, "Primitive Types")."""
+    """Encode a long like Avro, zigzag and base 128 (specification 1.12, "Primitive Types")."""
     body = io.BytesIO()
     for n in (0, 62, 63, 300):
         fastavro.schemaless_writer(body, "long", n + 1)

@@ -118,7 +118,8 @@ class View:
 
 
 class Writer(MemoryWriter):
-    """Fails now and then, before or after the record is in the log; the caller cannot tell which."""
+    """A log that fails now and then, before or after the record is written; the caller cannot distinguish
+    these."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.cluster, None, 0)

@@ -23,7 +23,7 @@ def state(tmp_path: Path) -> DeltaState:
 
 
 def run_of(state: DeltaState, sql: str, tables: list[Table], *key: str) -> DeltaRun:
-    """A run without Spark: what it does with rows that are there."""
+    """A run without Spark over existing rows."""
     run = object.__new__(DeltaRun)
     run.plan, run.state, run.schema = plan(sql, tables, key), state, None
     run.inputs = InputTables(None, run.plan, state)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def changed(
 def test_a_deleted_row_does_not_come_back_with_an_older_record(
     state: DeltaState, beside: list[tuple[str, str | None, int]]
 ) -> None:
-    """A realtime view writes again, after a crash, what it wrote since its last checkpoint."""
+    """A realtime view repeats, after a crash, its rows since the last checkpoint."""
     run = run_of(state, "SELECT name FROM v", [VERSIONED], "name")
     others = [(str(name), version) for _, name, version in beside]
     assert changed(run, ("k", "k5", 5), *beside) == [("k5", 5), *others]
@@ -143,7 +143,7 @@ def test_what_was_deleted_is_forgotten_with_its_generation(state: DeltaState) ->
 
 
 def test_a_state_of_before_goes_on(state: DeltaState) -> None:
-    """It does not know what was deleted in it."""
+    """The state has no record of its deleted rows."""
     run = run_of(state, "SELECT name FROM v", [VERSIONED], "name")
     state.db.execute("CREATE TABLE t_v AS SELECT 'x' AS name, 'x' AS _key, 3::BIGINT AS _order")
     assert run.has_below("v", 4) and not run.has_below("v", 3)

@@ -67,7 +67,7 @@ class Stage:
         return have_changed(self.planned_topics, plan.inputs, self.cluster.topics())
 
     def topic(self, name: str, partitions: int = 1) -> None:
-        """Made, or made anew."""
+        """Create or recreate the topic."""
         self.cluster.logs.pop(name, None)
         self.cluster.create_topic(name, partitions=partitions, config={}, replication_factor=1)
 
@@ -75,7 +75,7 @@ class Stage:
         del self.cluster.logs[name], self.cluster.descriptions[name]
 
     def planned(self, *static: str) -> spark.ViewPlan:
-        """As the planner does, where it comes to topics; ``static``: topics of a table beside."""
+        """Plan like the planner, for topics; ``static``: topics of a static table."""
         compiled = shape(self.view, {"s": SCHEMA})
         mine = tuple(sorted(name for name in self.cluster.topics() if name.startswith("crm.")))
         inputs = [Input(compiled.sources[0], mine, (), SCHEMA)]
@@ -88,7 +88,7 @@ class Stage:
         )
 
     def generation(self, rules: int = 1) -> int:
-        """Of a start of the hub."""
+        """Report of a start of the hub."""
         mine = {n: each.topic_id for n, each in self.cluster.topics().items() if n.startswith("crm.")}
         made = CompiledView(self.view, (), SCHEMA, "one", rules)
         return GenerationChoice(self.parts, self.name, self.folder).choose(made, mine, 2).number
@@ -133,7 +133,7 @@ def test_a_topic_that_joined_a_pattern_later_is_missed_when_it_is_made_anew_or_g
 
 
 def test_a_state_that_was_made_before_rules_had_numbers_goes_on_with_its_own(stage: Stage) -> None:
-    """And with columns that have neither defaults nor aliases."""
+    """Versions with columns that have neither defaults nor aliases."""
     assert stage.generation() == 1 and stage.rules() == 1
     path = stage.settings.checkpoints / "v" / "plan.json"
     note = orjson.loads(path.read_bytes())
@@ -195,7 +195,7 @@ def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(
     monkeypatch.setattr(cluster, "publish_group", away)
     report(3)
     assert told() == ["progress:a", "progress:b", "state:a"]
-    assert sorted(board.progress) == ["a", "b"]  # told and shown once more
+    assert sorted(board.progress) == ["a", "b"]  # reported and shown once more
     monkeypatch.setattr(cluster, "known_ends", away)
     board.say(ViewState("b", "live", 1, None, "", "", {}))
     board.post()

@@ -165,7 +165,7 @@ def test_a_batch_that_was_begun_before_real_time_is_waited_for_as_well(stage: St
     [
         ("realtime", (), (), False),
         ("live", (), (), False),
-        ("live", (0,), (), True),  # that batch is run again, on what it wrote
+        ("live", (0,), (), True),  # that batch is run again, on its own output
         ("realtime", (0,), (), False),  # it is not
         ("realtime", (0,), (0,), True),
         ("live", (0, 1), (0,), True),
@@ -200,7 +200,7 @@ def test_real_time_is_the_served_versions_once_it_is_warm_and_the_other_one_has_
     assert slots.enter("v", "v")
     assert mode() == "realtime"
     slots.leave("v", "v")
-    other = VersionName(stage.path, 2)  # a version beside the one that is served
+    other = VersionName(stage.path, 2)  # a version that is built while another serves
     planner = ViewPlanner(stage.parts, other)
     planner.view = stage.planner.view
     standing = running_standing(stage.parts, other, planner)

@@ -65,7 +65,7 @@ def test_arithmetic_of_numbers_gives_null_and_the_rest_of_the_text_stays(sql: st
 
 
 def replaced(tree: exp.Expr) -> exp.Expr:
-    """The same statement with functions in place of all operators, made in the tree."""
+    """Replace all operators of a statement by functions, in the tree."""
     names = {exp.Add: "try_add", exp.Sub: "try_subtract", exp.Mul: "try_multiply", exp.Sum: "try_sum"}
     for node in reversed(list(tree.find_all(*names))):
         if not any(isinstance(each, exp.Interval) for each in node.iter_expressions()):

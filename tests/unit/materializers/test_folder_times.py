@@ -9,7 +9,7 @@ from hub.materializers.engine.file_watch import CommitWatch, ViewFolder
 
 
 def at(folder: Path, time_ns: int) -> None:
-    """Another time of the folder, whatever the kernel's clock says."""
+    """Change the folder's time, independent of the kernel's clock."""
     os.utime(folder, ns=(time_ns, time_ns))
 
 

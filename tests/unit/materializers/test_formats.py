@@ -67,7 +67,7 @@ def test_a_declared_schema_says_how_it_is_read() -> None:
     assert (reading.form, reading.framed, reading.separator, reading.null) == ("csv", False, ";", "-")
     assert spark_types(schema) == {"id": "bigint", "at": "timestamp"}
     assert columns_ddl(schema, ["at"]) == ["`at`:timestamp"]
-    assert reading_of(orjson.loads(orjson.dumps(schema))) == reading  # it is kept beside a checkpoint
+    assert reading_of(orjson.loads(orjson.dumps(schema))) == reading  # it is stored with a checkpoint
 
 
 # ---- JSON Schema
@@ -273,7 +273,7 @@ def test_defaults_of_properties_and_whether_null_is_a_value_beside_them() -> Non
 
 
 def test_a_view_that_began_before_defaults_were_known_goes_on_without_them() -> None:
-    """What is noted beside its checkpoint keeps its meaning: columns without defaults, as its state has them."""
+    """A note in its checkpoint keeps its meaning: columns without defaults, as in its state."""
     avro = {"type": "record", "name": "O", "fields": [
         {"name": "a", "type": "long", "aliases": ["b"]}, {"name": "c", "type": "string", "default": "EUR"}]}  # fmt: skip
     plain = without_defaults(avro)["fields"]

@@ -125,7 +125,7 @@ def test_of_rows_that_name_no_events_some_are_looked_up(bench: Bench) -> None:
     latencies = Latencies("serving", 0)
     latencies.covered(
         "v", [progress(40, 1_000_900)], 1_001_000
-    )  # what was before the applier began is not counted
+    )  # events before the applier's start are not counted
     assert latencies.waiting() == []
     latencies.covered("v", [progress(90, 1_000_900)], 1_001_300)
     sampler = Sampler(Offset(bench.cluster), random.Random(1))

@@ -284,7 +284,7 @@ def test_new_columns_are_no_difference(world: World) -> None:
 
 
 def test_a_compacted_changelog_is_no_difference(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only each key's last record is left, and no tombstone; the fold is made from these alone."""
+    """Compaction leaves each key's last record only, and no tombstone; the fold uses these alone."""
     for key in [f"k{n}" for n in range(40)]:  # no zombie writes last: verify cannot detect that either
         world.write(key, 9_000, None if key in ("k3", "k4") else {"points": 5})
     world.applied()

@@ -306,7 +306,7 @@ def counting(wait: Callable[..., Awaitable[None]], calls: list[int]) -> Callable
 
 
 def test_what_demands_a_cut_is_not_run_without_one(hub: Hub, http: TestClient) -> None:
-    """Such a query would take long, and its rows would be discarded."""
+    """A query like this would take long, and its rows would be discarded."""
     in_step(hub, "apart", since_ms=1)
     tables = ", ".join(f"plant t{n}" for n in range(12))
     body = {"sql": f"SELECT count(*) FROM {tables}", "cut": "required", "timeout_ms": 300}

@@ -116,7 +116,7 @@ def test_it_refuses_the_others_with_the_reason_and_the_nearest_form(
     assert refused.value.code == "HUB-2108"
     assert why in refused.value.message
     assert form in (refused.value.hint or "") and "write `mode: live`" in (refused.value.hint or "")
-    classify(query_of(view(sql, *key, mode="live")))  # as the hint says
+    classify(query_of(view(sql, *key, mode="live")))  # the form of the hint
 
 
 def test_a_stateless_row_says_which_event_made_it() -> None:

@@ -244,6 +244,6 @@ def test_a_version_goes_on_with_the_rules_that_it_began_with() -> None:
 
 
 def test_a_long_chain_is_left_as_it_is() -> None:
-    """As functions within functions it would be deeper than Spark's parser goes."""
+    """Nested functions would exceed the depth of Spark's parser."""
     chain = compiled(fields={"n": "crm.credit" + " + 1" * 200}).outputs[0][1]
     assert chain == "l_crm.credit" + " + 1" * 200

@@ -90,7 +90,7 @@ def test_a_versions_turn_comes_when_the_other_one_has_left() -> None:
 def test_what_a_version_will_need_is_asked_before_its_swap_and_holds_nothing() -> None:
     slots = Slots(14, 4, 14)
     slots.claim("a", 8, 2)
-    slots.check("a", 8, 2)  # instead of what the view has
+    slots.check("a", 8, 2)  # instead of the view's own slots
     with pytest.raises(ConfigError, match="11 in all; 10 of Spark's 14 are free"):
         slots.check("a", 9, 2)
     assert slots.wanted == 14

@@ -340,7 +340,7 @@ def test_a_read_waits_for_the_write_it_names_or_tells_the_lag(http: TestClient, 
 
 
 def test_a_list_waits_for_the_write_that_its_after_names(http: TestClient, bench: Bench) -> None:
-    """It answered 200 with an empty list: the token was taken for a key after all others."""
+    """The read answered 200 with an empty list: the token was taken for a key after all others."""
     for path in (
         "/views/v?after=in:0:7",
         "/views/v?after=in:0:5&order=-city",

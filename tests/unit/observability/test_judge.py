@@ -120,7 +120,7 @@ def test_the_overview_lag_lineage_and_alerts_show_one_state(state: LagState) -> 
     line = view_line(REPORT, READINGS, lambda *_: watched, RULES, NOW, rows=1, subscribers=0)
     (edge,) = lineage_of([line], [row], {}).edges
     assert (row.state, line.sources[0].state, edge.state) == (state, state, state)
-    # The reading is late: no cause of an earlier reading that was in time stands beside it.
+    # The reading is late: it shows no cause of an earlier reading that was in time.
     cause = "measured once" if state is LagState.OK else "as judged"
     assert line.lag is not None and line.lag.state == state and cause in line.lag.cause
     known = state is not LagState.UNKNOWN

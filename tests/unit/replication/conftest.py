@@ -1,4 +1,4 @@
-"""Examples may take what they take on a full machine: times are never asserted."""
+"""Examples have no deadline on a busy machine: times are never asserted."""
 
 from __future__ import annotations
 

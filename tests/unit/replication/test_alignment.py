@@ -76,7 +76,7 @@ def test_oldest_records_that_one_side_has_deleted() -> None:
 
 
 def test_a_search_ends_at_the_first_sync() -> None:
-    """What is behind a sync cannot be the same as what is before it at the other side."""
+    """A record behind a sync cannot equal one before it at the other side."""
     found = boundary(of("xbcdef", 10), of("abcdx"), syncs=((11, 1),))
     assert found.refusal == "offset 4 of the copy is not at the source"
     assert found.source_from == 11
@@ -90,7 +90,7 @@ def test_a_sync_is_believed_only_when_the_records_are_equal() -> None:
 
 
 def test_a_record_before_all_that_the_source_ever_had_is_refused() -> None:
-    """Nothing was deleted on either side, so nobody but a stranger can have written it."""
+    """No record was deleted on either side, so only a foreign producer can have written it."""
     assert boundary(of("abc"), of("Xab"), syncs=((0, 1),)).refusal.startswith("neither side's first record")
 
 
@@ -108,7 +108,7 @@ def test_a_copy_of_what_is_deleted_at_the_source_goes_on_at_its_end() -> None:
 
 def test_nothing_was_copied_yet() -> None:
     assert boundary(of("abc", 5), log([], 0, 0)).source_next == 5
-    assert boundary(of("abc", 5), log([], 0, 4)).source_next == 5  # what was aborted is not a copy
+    assert boundary(of("abc", 5), log([], 0, 4)).source_next == 5  # an aborted record is not part of the copy
     assert "no record left" in boundary(of("abc", 5), log([], 0, 4), compacted=True).refusal
 
 

@@ -149,7 +149,7 @@ def test_one_changed_bit_is_seen(records: list[RawRecord], codec: int, data: st.
 
 @given(raw_records(), codecs)
 def test_another_reader_finds_the_same(records: list[RawRecord], codec: int) -> None:
-    """kafka-python's reader is the witness (of what needs no codec that it lacks)."""
+    """kafka-python's reader is the reference (for codecs that it supports)."""
     buffer = log_batch(records, base=50, codec=codec if codec == compression.GZIP else 0)
     witness = MemoryRecords(bytes(buffer)).next_batch()
     assert witness is not None and witness.validate_crc()
@@ -247,7 +247,7 @@ def test_fates(buffer: bytearray, position: int, expected: Fate) -> None:
 
 
 def test_an_aborted_transaction_ends_with_its_marker() -> None:
-    """The same producer's next transaction counts again, and so does one that began in between."""
+    """A producer's next transaction counts again, and so does one that began in between."""
     buffer = bytearray().join(
         [
             plain(0, 2, attributes=0x10, producer=(4, 0, 0)),
@@ -394,7 +394,7 @@ def test_codecs_give_back_what_they_took(codec: int, content: bytes, times: int)
 
 @given(codecs, st.binary(max_size=200))
 def test_bytes_of_no_codec_are_corrupt(codec: int, content: bytes) -> None:
-    """Or by chance of one; nothing else happens."""
+    """A mutation by chance of one; nothing else happens."""
     with contextlib.suppress(CorruptBatch):
         compression.decompress(codec, content)
 

@@ -157,7 +157,7 @@ def test_the_status_of_a_mirror() -> None:
     places = (GroupPlace("nyc.a", 0, "exact", "r", 5, 6, 3, 2),)
     group = GroupStatus("m", "g", places, 9)
     board = folded(BEAT.record(), replace(CARRIES, trouble={}).record(), fresh.record(), group.record())
-    # Its other partition nobody has reported, and nobody says that it holds it.
+    # Its other partition was not reported by any worker, and no worker holds it.
     found = summary_of(FILE, link, board, progress, 1_000_500)
     assert (found["state"], found["ok"], found["lag_records"]) == ("unknown", False, None)
     assert [row["state"] for row in found["partitions"]] == ["mirroring", "unknown"]
@@ -177,7 +177,9 @@ def test_the_status_of_a_mirror() -> None:
     )
     found = summary_of(FILE, link, board, progress, 1_000_500)
     assert (found["state"], found["ok"], found["workers"]) == ("mirroring", True, 1)
-    assert found["lag_records"] == 8  # the end as seen, less the checkpoint that is newer than what was seen
+    assert (
+        found["lag_records"] == 8
+    )  # the observed end minus the checkpoint, which is newer than that observation
     assert found["lag_bytes"] == 80
     assert [row["state"] for row in found["partitions"]] == ["mirroring"]
     assert found["last_commit_s"] == 1.5

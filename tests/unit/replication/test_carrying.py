@@ -97,7 +97,7 @@ def test_a_group_that_moved_or_got_members_since_it_was_looked_at_is_left_alone_
     target: Any = SimpleNamespace(kafka=kafka)
     group_carrier.mark_and_commit(kafka.writer("shard"), target, "link", carried_before)
     assert kafka.at() == {"a": 700, "b": 300}
-    # A mark is written of what was committed only: the position of the other one is its own.
+    # A mark is written for committed positions only: the other one's position is its own.
     (mark,) = kafka.logs[CONTROL_TOPIC][0]
     assert mark.key is not None and mark.key.endswith(b"|b")
     kafka.meanwhile = lambda: None
@@ -148,7 +148,7 @@ def test_what_was_looked_at_before_the_shard_was_taken_is_looked_at_again(kafka:
     )  # fmt: skip
     looked_at = found(kafka, 100)
     carried(kafka, kafka.writer(), 900)
-    assert not LinkTasks._commit(chores, looked_at)  # it looks again, before it says where they are
+    assert not LinkTasks._commit(chores, looked_at)  # it looks again before it reports the positions
     assert kafka.at() == {"a": 900, "b": 900}
     assert LinkTasks._commit(chores, found(kafka, 901))
     assert kafka.at() == {"a": 901, "b": 901}

@@ -41,7 +41,7 @@ def test_records_are_read_as_written() -> None:
 
 
 def test_an_epoch_that_an_earlier_hub_wrote_is_not_known() -> None:
-    """It was that of the last batch it had carried, wherever the position was."""
+    """The epoch was that of the last carried batch, wherever the position was."""
     written = HERE.record()
     body = orjson.loads(written.value or b"")
     older = replace(written, value=orjson.dumps({**body, "source_leader_epoch": 5}))

@@ -38,7 +38,7 @@ def test_the_cut_is_the_furthest(seen: dict[str, ReleaseState]) -> None:
     beyond = {txn for each in seen.values() for txn in each.beyond}
     for place, each in seen.items():
         if counts[place] < len(each.staged):
-            assert each.staged[counts[place]]  # without a transaction there is no reason
+            assert each.staged[counts[place]]  # without a transaction no reason exists
     if not beyond:
         assert counts == {place: len(each.staged) for place, each in seen.items()}
 

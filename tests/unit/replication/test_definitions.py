@@ -70,7 +70,7 @@ CLAIMS = st.dictionaries(
 def test_in_the_end_each_shard_of_a_link_has_one_holder_that_has_the_link(
     claims: dict[str, dict[str, LinkDefinition]], held: dict[Shard, str]
 ) -> None:
-    """``earlier``: a worker of an earlier release, which names no links; what it holds it keeps."""
+    """``earlier``: a worker of an earlier release, which names no links; it keeps its shards."""
     kept = {shard for shard, worker in held.items() if worker == "earlier"}
     leases = {shard: worker for shard, worker in held.items() if worker in claims or worker == "earlier"}
     for _ in range(4):
@@ -108,7 +108,7 @@ def heard(*records: NewRecord, headers: bool = True) -> ControlState:
 
 
 def test_a_heartbeat_names_links_where_an_earlier_release_does_not_look() -> None:
-    """It refuses fields that it does not know, and would not hear the worker at all."""
+    """A worker of an earlier release refuses unknown fields, and would ignore the worker."""
     beat = WorkerHeartbeat("w1", "host", 7, (Shard("m", 0),), 6_000, 50_000, {"m": NEW})
     record = beat.record()
     assert record.value is not None
