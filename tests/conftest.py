@@ -107,6 +107,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="only tests/unit: no JVM, no processes, and a part of the examples of expensive claims",
     )
     parser.addoption("--faults", action="store_true", help="only the fault suite, with --seed and --minutes")
+    parser.addoption(
+        "--sample",
+        action="store_true",
+        help="with --faults: the small part of it that kills each process once",
+    )
     parser.addoption("--seed", type=int, default=None, help="of the fault suite; by default the commit's")
     parser.addoption("--minutes", type=float, default=6.0, help="for which the fault suite hurts the hub")
     parser.addoption("--all", action="store_true", help="every long file too, not a sample of them")

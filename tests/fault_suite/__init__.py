@@ -6,8 +6,9 @@ SQLite and a Postgres store, a second region behind a mirror with two workers. *
 through Kafka and HTTP and note in a *journal* (journal.py) what was acknowledged. *Readers* (readers.py) read by key
 with tokens, lists, SQL and a subscription, and note what was wrong. *Faults* (faults.py and the kinds_*.py files)
 are injected and healed one, two or three at a time; *probes* (probes.py) time how long each service is away after
-that. At the end the *checks* (checks.py) compare the log, the views, every store, the subscriber's copy and the
-mirrored copy record by record.
+that. At the end the *checks* (checks.py, dead_letters.py, copies.py, counts.py) compare the log, the views,
+every store, the subscriber's copy, the mirrored copy and a group's positions in it record by record, and the counts of
+completeness with the log.
 
 *Planted bugs* (tests/planted_bugs) are switches that make a process of the hub wrong on purpose. The suite must go
 red for each.

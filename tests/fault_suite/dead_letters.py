@@ -19,7 +19,7 @@ from hub.topics.dead_letters.model import DLQ_SUFFIX
 from hub.topics.dead_letters.record_format import dead_letter_of
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
-    ORDERS: ("customer_totals", "distinct_orders", "city_totals"),
+    ORDERS: ("customer_totals", "distinct_orders", "city_totals", "recent_customers"),
     PEOPLE: ("customer_totals",),
 }
 """The views that read a topic."""

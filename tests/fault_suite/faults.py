@@ -34,6 +34,7 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {}
+_TOGETHER = 3
 
 
 def kind(
@@ -72,6 +73,13 @@ def possible(has: frozenset[str]) -> list[Kind]:
     assert kinds_changes and kinds_disk and kinds_kafka and kinds_links and kinds_load and kinds_processes
     assert kinds_silence
     return [KINDS[name] for name in sorted(KINDS) if KINDS[name].needs <= has]
+
+
+def kills(kinds: list[Kind], chance: Random) -> list[tuple[Kind, ...]]:
+    """Rounds in which each process is killed once, three at a time, in an order by seed."""
+    deck = [each for each in kinds if each.name.startswith("kill -9") and "slow start" not in each.name]
+    chance.shuffle(deck)
+    return [tuple(deck[first : first + _TOGETHER]) for first in range(0, len(deck), _TOGETHER)]
 
 
 def choose(kinds: list[Kind], chance: Random, rounds: int) -> list[tuple[Kind, ...]]:

@@ -8,11 +8,11 @@ from random import Random
 
 import httpx2
 
+from fault_suite.copies import made_again
 from fault_suite.faults import kind
 from fault_suite.model import CITY_TOTALS, LAST_PROBE, ORDER_V2, ORDERS, VIEWS, schema_text
 from fault_suite.world import World
 from hub.errors import HubError
-from hub.kafka import KafkaCluster
 
 _BESIDE = """\
 view: beside
@@ -102,13 +102,8 @@ def touch_views(world: World, chance: Random) -> Iterator[None]:
 @kind("a topic is deleted and made again", "topic", hits=(), seconds=(2.0, 5.0))
 def recreate_topic(world: World, chance: Random) -> Iterator[None]:
     """The topic is only mirrored; its copy continues after the old records (``on_recreate: continue``)."""
-    cluster = KafkaCluster(world.home.bootstrap, 10.0)
-    name = "home.passing"
     with suppress(HubError):
-        if name in cluster.topics():
-            cluster.delete_topic(name)
-        world.live(1.0)
-        cluster.create_topic(name, partitions=2, config={}, replication_factor=world.size.brokers)
+        made_again(world, len(world.passing))
     yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,13 +84,28 @@ sources:
 fields:
   n: p.n
 """
+RECENT_CUSTOMERS = """\
+view: recent_customers
+stores: [serving, warehouse]
+ttl: 1d
+sources:
+  orders: {topic: home.orders, key: customer}
+fields:
+  orders: count(orders.id)
+  cents: coalesce(sum(orders.cents), 0)
+"""
+TTL_MS, OLD_MS = 86_400_000, 2 * 86_400_000
+"""Age at which its rows are deleted, and that of old events. No clock of a trial is wrong by so much."""
+OLD_CUSTOMERS = frozenset(f"c{number}" for number in range(0, CUSTOMERS, 10))
+"""Customers whose orders are old, but for a few."""
 VIEWS = {
+    "recent_customers": RECENT_CUSTOMERS,
     "customer_totals": CUSTOMER_TOTALS,
     "distinct_orders": DISTINCT_ORDERS,
     "city_totals": CITY_TOTALS,
     "last_probe": LAST_PROBE,
 }
-CHECKED = ("customer_totals", "distinct_orders", "city_totals")
+CHECKED = ("customer_totals", "distinct_orders", "city_totals", "recent_customers")
 """Views that are compared as a whole; ``last_probe`` belongs to the probes."""
 
 Rows = dict[str, dict[str, Any]]
@@ -149,7 +165,24 @@ def fold(codec: Codec, orders: Iterable[Record], people: Iterable[Record]) -> di
         row = cities.setdefault(event["city"], {"city": event["city"], "orders": 0, "cents": 0})
         row["orders"] += 1
         row["cents"] += event["cents"]
-    return {"customer_totals": totals, "distinct_orders": distinct, "city_totals": cities}
+    return {
+        "customer_totals": totals,
+        "distinct_orders": distinct,
+        "city_totals": cities,
+        "recent_customers": _recent(placed, time.time() * 1000 - TTL_MS),
+    }
+
+
+def _recent(orders: list[tuple[Record, dict[str, Any]]], cutoff_ms: float) -> Rows:
+    rows: Rows = {}
+    newest: dict[str, int] = {}
+    for record, event in orders:
+        key = event["customer"]
+        row = rows.setdefault(key, {"orders": 0, "cents": 0})
+        row["orders"] += 1
+        row["cents"] += event["cents"]
+        newest[key] = max(record.timestamp_ms, newest.get(key, 0))
+    return {key: row for key, row in rows.items() if newest[key] >= cutoff_ms}
 
 
 def _customer_totals(

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import httpx2
 
+from fault_suite.counts import count_violations
 from fault_suite.model import CHECKED
 
 Part = Literal["materializer", "applier", "home Kafka", "away Kafka", "mirror", "Postgres"]
@@ -50,6 +51,8 @@ class States:
     lag: Sequence[Mapping[str, Any]] = ()
     mirrors: Sequence[Mapping[str, Any]] = ()
     failed: Mapping[str, str] | None = None
+    counted: Sequence[Mapping[str, Any]] = ()
+    """The rows of /api/completeness."""
 
 
 def violations(hurt: Part, seconds: float, states: States) -> list[str]:
@@ -61,6 +64,7 @@ def violations(hurt: Part, seconds: float, states: States) -> list[str]:
     wrong += [each for view in _checked(states) for each in _of_view(hurt, view)]
     wrong += _of_lag(hurt, states.lag)
     wrong += [each for mirror in states.mirrors for each in _of_mirror(hurt, mirror)]
+    wrong += count_violations(states.counted)
     return [f"{hurt} has been silent for {seconds:.0f} s: {each}" for each in wrong]
 
 
@@ -146,8 +150,11 @@ def ask(url: str, timeout_s: float = 20.0) -> States:
         return answer.json()
 
     views, lag, mirrors = get("/views"), get("/api/lag"), get("/api/mirrors")
+    counted = get("/api/completeness?topics=home.*")
     statuses = [each["status"] for each in (mirrors or {}).get("mirrors", ())]
-    return States((views or {}).get("views", ()), lag or (), statuses, failed)
+    return States(
+        (views or {}).get("views", ()), lag or (), statuses, failed, (counted or {}).get("rows", ())
+    )
 
 
 def seen_wrong(hurt: Part, began_s: float, url: str, wait: Callable[[float], None] = time.sleep) -> list[str]:

@@ -7,16 +7,19 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import httpx2
 import psutil
 from patience import patient
 
 from fault_suite.checks import check_all, settle
-from fault_suite.faults import Kind, choose, possible
+from fault_suite.copies import GroupMover
+from fault_suite.counts import count, count_violations, shown
+from fault_suite.faults import Kind, choose, kills, possible
 from fault_suite.journal import Journal
 from fault_suite.probes import PROBES_OF, Probe, RegistryProbe
 from fault_suite.readers import KeyReader, ListReader, Reader, SqlReader, Subscriber, TokenReader
@@ -40,6 +43,8 @@ class Order:
     size: Size = field(default_factory=Size)
     only: tuple[str, ...] = ()
     """Kinds of faults by a part of their names; empty: all that the world can suffer."""
+    kills_first: bool = False
+    """Begin with rounds that kill each process once, whatever the time; other kinds follow while there is time."""
 
 
 @dataclass
@@ -89,6 +94,7 @@ def run(order: Order, folder: Path, say: Callable[[str], None] = print) -> Repor
         trial.start()
         try:
             report.wrong += trial.settled()
+            count(world)  # so that the page has states while something is hurt; open transactions are unread
             if not report.wrong:
                 trial.hurt()
             trial.end_writing()
@@ -137,6 +143,7 @@ class _Trial:
         readers = (TokenReader, KeyReader, SqlReader, ListReader)
         self.readers: list[Reader] = [made(world.journal, world.settings.url, order.seed) for made in readers]
         self.subscriber = Subscriber(world.settings.url, "customer_totals")
+        self.group = GroupMover(world, order.seed)
         self._subscribed = False
 
     def _writers(self, journal: Journal) -> list[Writer]:
@@ -173,6 +180,7 @@ class _Trial:
         self._subscribed = True
         for reader in self.readers:
             reader.start()
+        self.group.start()
 
     def settled(self) -> list[str]:
         """Wait until all views are live; the violation when they do not get there."""
@@ -185,9 +193,12 @@ class _Trial:
     def hurt(self) -> None:
         """Round after round until they are done, the time is over, or something is wrong."""
         until = time.monotonic() + self.order.minutes * 60.0
-        plan = choose(kinds_of(self.order), self.chance, self.order.rounds)
+        kinds = kinds_of(self.order)
+        first = kills(kinds, self.chance) if self.order.kills_first else []
+        plan = [*first, *choose(kinds, self.chance, self.order.rounds)]
         for number, together in enumerate(plan, 1):
-            if time.monotonic() > until or self.world.journal.wrong:
+            late = time.monotonic() > until and number > len(first)
+            if late or self.world.journal.wrong:
                 break
             self._round(number, together)
             self.world.live(self.chance.uniform(0.2, 2.0))
@@ -204,6 +215,7 @@ class _Trial:
                     hurt.enter_context(each.hurt(self.world, self.chance))
                     self.report.faults[each.name] += 1
                 self.world.live(lasts)
+                self._look_at_counts(names)
         except Exception as error:  # noqa: BLE001 (the trial fails by it)
             self.world.journal.accuse(f"{names}: the fault itself failed: {type(error).__name__}: {error}")
             return
@@ -217,6 +229,12 @@ class _Trial:
             f"  {number:3} {names} for {healed - began:.1f} s: all back after {worst[1]:.1f} s"
             + (f" ({worst[0]} last)" if worst[0] else "")
         )
+
+    def _look_at_counts(self, names: str) -> None:
+        """What is hurt or late is not missing: no state of completeness may say so."""
+        with suppress(httpx2.HTTPError):
+            for each in count_violations(shown(self.world.settings.url, 5.0)):
+                self.world.journal.accuse(f"{names}: {each}")
 
     def _wait_for(self, probes: dict[str, Probe], since: float, what: str) -> dict[str, float]:
         """Live until each service answered; seconds to that from ``since``, by service."""
@@ -242,6 +260,7 @@ class _Trial:
             writer.stop(patient(150.0))
         for service in ("materializer", "mirror", "gateway", "registry", "reads"):
             self.probes[service].stop()
+        self.group.stop()
         self.report.sent, self.report.acknowledged = self.world.journal.counts()
 
     def resources(self) -> list[str]:
@@ -265,6 +284,7 @@ class _Trial:
             probe.stop()
         for reader in self.readers:
             reader.stop()
+        self.group.stop()
         if self._subscribed:
             self.subscriber.stop()
 

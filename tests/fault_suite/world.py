@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 from link_proxy import Link
@@ -89,6 +90,8 @@ class World:
         )
         self.background: list[Callable[[], None]] = []
         """Called with each step, as long as a fault has them here."""
+        self.passing: list[Any] = []
+        """Lives of the topic that is deleted and made again, see copies.py."""
         self.schema_id: int | None = None
         """Id of the orders' schema that writers use; None: the first."""
         self.aborts_may_be_lost = False

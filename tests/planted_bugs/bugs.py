@@ -381,6 +381,35 @@ BUGS: dict[str, Bug] = {
         ("a record that", "SIGSTOP materializer"),
         _STALE,
     ),
+    # ---- expiry, groups, counts
+    "a row that is over stays": Bug(
+        "hub.materializers.definition.entity_plan",
+        "COALESCE(_last_at <= _cutoff, TRUE)",
+        "COALESCE(_last_at < _cutoff, TRUE)",
+        _KILLS,
+        _ROWS,
+    ),
+    "a group is carried one record too far": Bug(
+        "hub.replication.ownership.group_offsets",
+        "reason, offset, found.offset, found.offset, found.distance",
+        "reason, offset, found.offset + 1, found.offset + 1, found.distance",
+        _MIRROR,
+        ("check_group",),
+    ),
+    "a topic that was made again is copied from its second record": Bug(
+        f"{_SHARD}.shard_start",
+        "first, end = facts.first, facts.target_end",
+        "first, end = facts.first + (before is not None), facts.target_end",
+        ("a topic is deleted",),
+        ("check_passing",),
+    ),
+    "the first record of a stretch is not counted": Bug(
+        "hub.completeness.counting",
+        "OffsetRange(self.cluster, place, first, end, compact), Cells()",
+        "OffsetRange(self.cluster, place, min(first + 1, end), end, compact), Cells()",
+        _KILLS,
+        ("check_completeness",),
+    ),
     # ---- states of views
     "a silent materializer's views are shown as they were": Bug(
         _STATES, "SILENT_S = 30.0", "SILENT_S = 30_000.0", _SILENT, ("violations",)

@@ -57,11 +57,10 @@ def test_every_fault_that_a_bug_names_is_there() -> None:
 
 
 def test_every_checker_that_a_bug_names_is_there() -> None:
-    from fault_suite import checks, dead_letters, probes, readers, states, writers
+    from fault_suite import checks, copies, counts, dead_letters, probes, readers, states, writers
 
-    there = {
-        name for module in (checks, dead_letters, probes, readers, states, writers) for name in vars(module)
-    }
+    modules = (checks, copies, counts, dead_letters, probes, readers, states, writers)
+    there = {name for module in modules for name in vars(module)}
     for name, bug in BUGS.items():
         assert bug.found_by, name
         assert set(bug.found_by) <= there, name
@@ -70,4 +69,4 @@ def test_every_checker_that_a_bug_names_is_there() -> None:
 def test_there_are_at_least_forty_bugs_in_all_parts_of_the_hub() -> None:
     assert len(BUGS) >= 40
     parts = {bug.module.split(".")[1] for bug in BUGS.values()}
-    assert parts == {"kafka", "materializers", "replication", "schema_registry", "topics"}
+    assert parts == {"completeness", "kafka", "materializers", "replication", "schema_registry", "topics"}
