@@ -100,6 +100,39 @@ class Settings(BaseSettings):
         description="most SQL queries at once of one caller, those that wait too; more are answered 429. Half of those that run "
         "at the same time may be one caller's",
     )
+    pgwire_port: int | None = Field(
+        None,
+        ge=0,
+        le=65_535,
+        description="port of Postgres' protocol, for SQL tools, such as 5433 (docs/how-to/connect-sql-tools.md); None: it is off",
+    )
+    pgwire_host: str | None = Field(None, description="where that port listens; None: as `http_host`")
+    pgwire_certificate: str | None = Field(
+        None,
+        description="PEM file with the certificate chain of that port's TLS, in the project. Passwords are taken over TLS or "
+        "from this machine only",
+    )
+    pgwire_key: str | None = Field(
+        None, description="PEM file with its private key, in the project; None: in the same file"
+    )
+    pgwire_connections: int = Field(
+        200, ge=1, le=100_000, description="most connections of SQL tools at once; more are refused (53300)"
+    )
+    pgwire_connections_per_caller: int = Field(
+        50, ge=1, le=100_000, description="the same of one user, token, or address without one"
+    )
+    pgwire_rows: int = Field(
+        1_000_000, ge=1, description="most rows of one result; a larger one is an error, never cut off"
+    )
+    pgwire_result_mb: int = Field(
+        256,
+        ge=1,
+        le=100_000,
+        description="most MiB of one result, which wait on disk until the client reads them",
+    )
+    pgwire_idle_s: float = Field(
+        3_600.0, gt=0.0, description="a connection of a SQL tool that sends nothing for so long is closed"
+    )
     registry_url: str | None = Field(
         None,
         description="the hub's server as other processes reach it; None: on this machine. The server itself asks its own registry",

@@ -61,6 +61,22 @@ class AccessRules:
             for_others=who.kind == "own",
         )
 
+    def same_principal(self, who: Principal, then: AccessRules) -> Principal | None:
+        """Return a principal that signed in under ``then`` with its groups of now; None if its secret has
+        changed.
+        """
+        if who.kind == "token":
+            old, new = then.file.tokens.get(who.name), self.file.tokens.get(who.name)
+            if old is None or new is None or old.token != new.token:
+                return None
+            return Principal(who.name, "token", frozenset(new.groups))
+        if who.kind in ("user", "proxy"):
+            before, after = then.file.users.get(who.name), self.file.users.get(who.name)
+            if who.kind == "user" and (before is None or after is None or before.password != after.password):
+                return None
+            return self.user(who.name, who.kind)
+        return who
+
     def user(self, name: str, kind: str = "user") -> Principal:
         """Return the principal of this name with its groups from the file; anonymous for the empty name."""
         if not name:

@@ -24,7 +24,7 @@ from starlette.requests import HTTPConnection
 from hub.access.authenticate import Proxies
 from hub.access.live_config import LiveAccess
 from hub.api import sign_in
-from hub.api.alerting import AlertSources, Ask, add_alerts, make_alert_manager
+from hub.api.alerting import AlertSources, add_alerts, make_alert_manager
 from hub.api.api_docs import add_docs
 from hub.api.dashboard import add_dashboard, alerts_for_caller
 from hub.api.guard import AuthenticationContext, Guard
@@ -45,8 +45,9 @@ from hub.errors import CallerError, HubError
 from hub.hosts import Hosts
 from hub.kafka import KafkaCluster, own_cluster, own_connection
 from hub.materializers.progress.store_watch import StoreWatch
+from hub.materializers.queries.answering import calls as query_calls
+from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
-from hub.materializers.queries.http import calls as query_calls
 from hub.materializers.queries.http import routes as query_routes
 from hub.materializers.queries.topic_rows import TopicTables
 from hub.materializers.serving import routes as view_routes
@@ -57,6 +58,7 @@ from hub.materializers.versions import routes as version_routes
 from hub.observability.overview.contact_watch import ContactWatch
 from hub.observability.web.http_status import status_of
 from hub.outbox import note as outbox_note
+from hub.pgwire.open_port import open_database_port
 from hub.replication.clusters.clusters import access_of
 from hub.replication.config.mirrors import MIRRORS_FILE
 from hub.schema_registry.client.in_process import InProcessRegistry
@@ -105,7 +107,7 @@ def create_app(settings: Settings) -> FastAPI:
             await run_in_threadpool(door.ready)
             watching = asyncio.create_task(door.watch())
             opened.callback(watching.cancel)
-            await compose(app, settings, opened, reads)
+            await compose(app, settings, opened, reads, door)
             yield
 
     # FastAPI's own pages load scripts from the Internet, which the hub must not need.
@@ -132,7 +134,9 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: FastReads) -> None:
+async def compose(
+    app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: FastReads, door: AuthenticationContext
+) -> None:
     """Open shared resources, pass them to the routes, and register them to be closed in reverse order.
 
     Kafka may be away: views are then served from the store, and all other routes answer 503 until it is back.
@@ -151,7 +155,9 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     reads.open(watcher.store)
     opened.push_async_callback(reads.close)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
-    ask = await add_queries(app, settings, cluster, registry, watcher, news, opened)
+    service = await add_queries(app, settings, cluster, registry, watcher, news, opened)
+    ask = partial(query_calls.rows_of, service.queries, service.topics)
+    await open_database_port(settings, door.access, door.authenticator, service, opened)
     desk = make_alert_manager(settings, cluster) if settings.alerts else None
     seen = alerts_for_caller(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
@@ -333,24 +339,18 @@ async def add_queries(
     watcher: Watcher,
     news: StoreWatch,
     opened: AsyncExitStack,
-) -> Ask:
-    """Add SQL over views and recent events. Returns the function that runs queries within the server."""
+) -> QueryService:
+    """Add SQL over views and recent events."""
     queries = await run_in_threadpool(QueryExecutor, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
     topics = TopicTables(cluster, registry)
-    app.include_router(
-        query_routes.create_router(
-            queries,
-            watcher.store,
-            watcher,
-            topics,
-            settings.project,
-            settings.query_timeout_ms,
-            newest=news.over,
-            shares=Shares(settings.queries_per_caller, "queries", "queries_per_caller"),
-        )
+    service = QueryService.of(
+        *(watcher.store, watcher, queries, topics, settings.project, settings.query_timeout_ms),
+        newest=news.over,
+        shares=Shares(settings.queries_per_caller, "queries", "queries_per_caller"),
     )
-    return partial(query_calls.rows_of, queries, topics)
+    app.include_router(query_routes.create_router(service))
+    return service
 
 
 def _close_traces() -> None:

@@ -278,17 +278,9 @@ def still_granted(
 ) -> bool:
     """Return whether a caller admitted under ``then`` would be under ``now``: authenticated by the same
     secret, and granted."""
-    who = known.who
-    if who.kind == "token":
-        old, new = then.file.tokens.get(who.name), now.file.tokens.get(who.name)
-        if old is None or new is None or old.token != new.token:
-            return False
-        who = Principal(who.name, "token", frozenset(new.groups))
-    elif who.kind in ("user", "proxy"):
-        before, after = then.file.users.get(who.name), now.file.users.get(who.name)
-        if who.kind == "user" and (before is None or after is None or before.password != after.password):
-            return False
-        who = now.user(who.name, who.kind)
+    who = now.same_principal(known.who, then)
+    if who is None:
+        return False
     try:
         _granted(rule, given, who, now)
     except (Unauthenticated, Forbidden):

@@ -55,6 +55,8 @@ ROOTS = {
         ("org.apache.kafka", "kafka_2.13", "3.7.2", True),
         ("org.slf4j", "slf4j-reload4j", "1.7.36", True),
     ],
+    # Tests only: the JDBC driver of Postgres' protocol.
+    "postgres-client": [("org.postgresql", "postgresql", "42.7.14", False)],
     # Benchmarks only: Flink's connector. It runs with the Avro of the set "registry-client".
     "flink": [("org.apache.flink", "flink-sql-connector-kafka", "5.0.0-2.2", False)],
 }

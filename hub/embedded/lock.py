@@ -5,7 +5,7 @@
     [[jar]]
     set = "kafka"            # "kafka": the broker's classpath; "spark": added to PySpark's own jars;
                              # "connect", "connect-file", "connect-postgres": fetched with connectors.yaml;
-                             # "registry-client", "mirror-maker", "old-kafka", "flink":
+                             # "registry-client", "mirror-maker", "old-kafka", "flink", "postgres-client":
                              # fetched by tests and benches only
     group = "org.apache.kafka"
     artifact = "kafka_2.13"

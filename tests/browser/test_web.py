@@ -19,6 +19,7 @@ from browser.staged_ledger import StagedLedger
 from playwright.sync_api import expect
 
 from hub.alerts.model.alert_state import AlertingState
+from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.http.routes import create_router as query_routes
 from hub.materializers.queries.topic_rows import TopicTables
@@ -84,7 +85,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedEstate]:
     app = hub.app()
     assert hub.node is not None
     topics = TopicTables(hub.cluster, Schemas(hub.node))  # type: ignore[arg-type]
-    app.include_router(query_routes(queries, store, Watcher(store), topics, folder, 1_000))
+    service = QueryService.of(store, Watcher(store), queries, topics, folder, 1_000)
+    app.include_router(query_routes(service))
     with served(app) as url:
         hub.url = url
         yield hub

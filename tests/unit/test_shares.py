@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from hub.caller import TooMany
-from hub.materializers.queries.http.admission import QueryGate
+from hub.materializers.queries.answering.admission import QueryGate
 from hub.shares import AGAIN_S, ASKER, Shares
 
 

@@ -141,6 +141,9 @@ def _ports(settings: Settings) -> Finding:
     if running_hub(settings.home) is not None:
         return Finding("ports", CheckResult.ok, "in use by this hub")
     check_port(settings.http_host, settings.http_port, "the hub's server", "take another: HUB_HTTP_PORT=N")
+    if settings.pgwire_port:
+        host = settings.pgwire_host or settings.http_host
+        check_port(host, settings.pgwire_port, "Postgres' protocol", "take another: HUB_PGWIRE_PORT=N")
     if settings.embedded_kafka:
         KafkaNode(settings).check_ports()
     return Finding("ports", CheckResult.ok, "free")

@@ -105,6 +105,9 @@ def check_machine(settings: Settings) -> None:
     check_disk(settings.home)
     way_out = "stop it, or take another port: --port N, or HUB_HTTP_PORT=N"
     check_port(settings.http_host, settings.http_port, "the hub's server", way_out)
+    if settings.pgwire_port:
+        host = settings.pgwire_host or settings.http_host
+        check_port(host, settings.pgwire_port, "Postgres' protocol", "stop it, or set another pgwire_port")
     if settings.embedded_kafka:
         KafkaNode(settings).check_ports()
     if settings.runs_connect:
@@ -205,6 +208,9 @@ def up(
     supervisor = start(settings, stop)
     try:
         note(f"Dashboard, registry and queries: {settings.url}/")
+        if settings.pgwire_port:
+            host = settings.pgwire_host or settings.http_host
+            note(f"SQL tools: postgresql://USER@{host}:{settings.pgwire_port}/hub")
         note(f"Kafka: {settings.bootstrap}   State and logs: {settings.home}   Stop: Ctrl-C")
         supervisor.run(stop)
     finally:

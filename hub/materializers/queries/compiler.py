@@ -61,7 +61,7 @@ def compile_query(
             code="HUB-1447",
         )
     shown = tuple(OutputColumn(name, kind) for name, kind in query.columns.items())
-    return Compiled(query.text, writer.bound_values, shown)
+    return Compiled(query.text, writer.bound_values, shown, writer.parameter_kinds)
 
 
 def _as_sql_error(statement: ParsedStatement, act: Callable[[], CompiledQuery]) -> CompiledQuery:

@@ -42,6 +42,7 @@ from hub.materializers.queries.running import (
     CoveredPositions,
     QueryAnswer,
     RunningQuery,
+    TakeRows,
     refusal,
     take_rows,
 )
@@ -139,8 +140,11 @@ class QueryExecutor:
         now_ms: int,
         events: Sequence[EventTable] = (),
         at_a_cut: bool = False,
+        take: TakeRows = take_rows,
     ) -> QueryAnswer:
         """Return at most ``limit`` rows of the statement. Blocks; ``running`` stops it.
+
+        ``take`` gets the rows as the database has them, and returns those of the answer.
 
         ``at_a_cut``: when the views have no common snapshot in the transaction, return no rows and the reason
         in ``cut``.
@@ -163,9 +167,9 @@ class QueryExecutor:
                         ready.columns, [], False, (*tables.used,), covered.positions, covered.cut
                     )
                 if self._postgres:
-                    return self._on_postgres(connection, tables, ready, running, limit, covered)
-                return self._on_sqlite(connection, tables, ready, running, limit, covered)
-        return self._with_events(compiled, running, limit, events)
+                    return self._on_postgres(connection, tables, ready, running, limit, covered, take)
+                return self._on_sqlite(connection, tables, ready, running, limit, covered, take)
+        return self._with_events(compiled, running, limit, events, take)
 
     def _with_events(
         self,
@@ -173,6 +177,7 @@ class QueryExecutor:
         running: RunningQuery,
         limit: int,
         events: Sequence[EventTable],
+        take: TakeRows,
     ) -> QueryAnswer:
         """``run()`` over events and views, in a temporary database."""
         with self._errors(running), self._scratch.connect() as scratch:
@@ -180,7 +185,8 @@ class QueryExecutor:
                 load_events(scratch, events, running)
                 tables = _Tables(self._store, scratch, events)
                 ready = compiled(tables, False)
-                return self._on_sqlite(scratch, tables, ready, running, limit, self._covered(scratch, tables))
+                covered = self._covered(scratch, tables)
+                return self._on_sqlite(scratch, tables, ready, running, limit, covered, take)
             with self._reader.connect() as connection:
                 set_time_limit(connection, running)
                 tables = _Tables(self._store, connection, events)
@@ -189,7 +195,7 @@ class QueryExecutor:
                 for view in tables.used.values():
                     copy_view(connection, scratch, view, running)
             load_events(scratch, events, running)
-            return self._on_sqlite(scratch, tables, ready, running, limit, covered)
+            return self._on_sqlite(scratch, tables, ready, running, limit, covered, take)
 
     def check(
         self,
@@ -197,11 +203,14 @@ class QueryExecutor:
         parameters: Mapping[str, Value],
         now_ms: int,
         events: Sequence[EventTable],
-    ) -> None:
-        """Raise SqlError for a statement that ``run`` would refuse, before events are read for it."""
+    ) -> Compiled:
+        """Return the compiled statement, which is not run.
+
+        Raises SqlError for a statement that ``run`` would refuse, before events are read for it.
+        """
         with self._errors(None), self._reader.connect() as connection:
             tables = _Tables(self._store, connection, events)
-            compile_query(statement, tables, postgres=False, parameters=parameters, now_ms=now_ms)
+            return compile_query(statement, tables, postgres=False, parameters=parameters, now_ms=now_ms)
 
     def view_names(self) -> list[str]:
         with self._errors(None), self._reader.connect() as connection:
@@ -236,6 +245,7 @@ class QueryExecutor:
         running: RunningQuery,
         limit: int,
         covered: CoveredPositions,
+        take: TakeRows,
     ) -> QueryAnswer:
         raw: Any = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
@@ -245,7 +255,7 @@ class QueryExecutor:
         try:
             with running.interruptible(raw.interrupt), closing(raw.cursor()) as cursor:
                 cursor.execute(ready.sql, dict(ready.parameters))
-                rows, more = take_rows(cursor, ready.columns, running, limit)
+                rows, more = take(cursor, ready.columns, running, limit)
         except sqlite3.Error as error:
             raise refusal(running, str(error)) from None
         finally:
@@ -260,11 +270,12 @@ class QueryExecutor:
         running: RunningQuery,
         limit: int,
         covered: CoveredPositions,
+        take: TakeRows,
     ) -> QueryAnswer:
         raw: Any = connection.connection.driver_connection
         streamed = raw.cursor().stream(guarded(ready, limit), dict(ready.parameters))
         with running.interruptible(raw.cancel), closing(streamed):
-            rows, more = take_rows(streamed, ready.columns, running, limit)
+            rows, more = take(streamed, ready.columns, running, limit)
         return QueryAnswer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
 
     @contextmanager

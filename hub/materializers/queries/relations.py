@@ -49,6 +49,8 @@ class Compiled:
     sql: str
     parameters: Mapping[str, str]
     columns: tuple[OutputColumn, ...]
+    # Kind that the place of each of the caller's parameters needs, as far as one does.
+    parameter_kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _SHOWN: Mapping[str, Callable[[Any], Any] | None] = {
     "bytes": lambda value: bytes(value).hex(),
     "json": lambda value: orjson.loads(value) if isinstance(value, str | bytes) else value,
     "boolean": bool,
-    "long": lambda value: _whole(value),
+    "long": lambda value: whole_number(value),
     "double": float,
     "decimal": str,
 }
@@ -96,6 +96,11 @@ class RunningQuery:
         )
 
 
+TakeRows = Callable[
+    [Iterable[Sequence[Any]], Sequence[OutputColumn], RunningQuery, int], tuple[list[list[Any]], bool]
+]
+
+
 def take_rows(
     rows: Iterable[Sequence[Any]],
     columns: Sequence[OutputColumn],
@@ -131,7 +136,8 @@ def _too_large(what: str) -> SqlError:
     )
 
 
-def _whole(value: Any) -> int:
+def whole_number(value: Any) -> int:
+    """Return a whole number of a row. Raises SqlError for one beyond 64 bits."""
     if isinstance(value, float):  # SQLite continues in floating point after an overflow
         raise SqlError("a whole number of the answer does not fit 64 bits", code="HUB-1445")
     return int(value)

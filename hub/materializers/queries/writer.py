@@ -62,6 +62,7 @@ class SqlWriter:
         self.parameters = parameters
         self.now_ms = now_ms
         self.used: set[str] = set()
+        self.parameter_kinds: dict[str, str] = {}
         self.bound_values: dict[str, str] = {}
         self.scope = QueryScope(None, {})
         self._compile_expr, self._compile_tree = compile_expr, compile_tree
@@ -96,6 +97,11 @@ class SqlWriter:
         # One value is one parameter: Postgres treats GROUP BY f($1) and SELECT f($2) as different
         # expressions.
         return f"CAST(%({name})s AS TEXT)" if self.postgres else f":{name}"
+
+    def wants(self, node: Any, kind: str) -> None:
+        """Note that the node, if it is a parameter, stands where a value of this kind is needed."""
+        if isinstance(node, exp.Placeholder) and isinstance(node.this, str):
+            self.parameter_kinds.setdefault(node.this, "double" if kind == "decimal" else kind)
 
     def alias(self, letter: str) -> str:
         self._aliases += 1

@@ -23,8 +23,9 @@ from sql_cases import HOUR_MS, NEW_YEAR_MS, fill, plant, schema
 from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
 from hub.log import MemoryCluster
+from hub.materializers.queries.answering import service as query_service
+from hub.materializers.queries.answering.service import QueryService
 from hub.materializers.queries.executor import QueryExecutor
-from hub.materializers.queries.http import routes as query_routes
 from hub.materializers.queries.http.routes import create_router
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import RunningQuery
@@ -95,7 +96,9 @@ class Hub:
         self.app.add_exception_handler(HubError, on_hub_error)
         self.app.include_router(routes.create_router(self.store, Watcher(self.store), 50))
         self.app.include_router(
-            create_router(self.queries, self.store, Watcher(self.store), self.topics, folder, 3_000)
+            create_router(
+                QueryService.of(self.store, Watcher(self.store), self.queries, self.topics, folder, 3_000)
+            )
         )
 
     def publish(self, topic: str, value: bytes | None, **more: Any) -> None:
@@ -261,7 +264,7 @@ def test_who_waits_keeps_nobody_from_asking_and_not_without_number(
     in_step(hub, "apart", why="rows have waited for a cut for 10 s", since_ms=1)
     hub.store.apply([], {f"progress:{view}": {"sources": {"in": 0}} for view in ("plant", "customer")})
     waiting, answers = [0], list[int]()
-    for module, name in ((query_routes, "_until_news"), (query_routes, "wait_for")):
+    for module, name in ((query_service, "_until_news"), (query_service, "wait_for")):
         monkeypatch.setattr(module, name, counting(getattr(module, name), waiting))
 
     def wait(number: int) -> None:

@@ -44,6 +44,7 @@ def limit_and_offset(w: SqlWriter, tree: Any) -> str:
         w.only(clause, "expression")
         said = clause.expression
         value = said.this if isinstance(said, exp.Literal) and not said.is_string else None
+        w.wants(said, "long")
         if isinstance(said, exp.Placeholder):
             placeholder(w, said)
             value = w.parameters[str(said.this)]

@@ -34,7 +34,10 @@ def _cast(w: SqlWriter, node: exp.Cast) -> Piece:
             node,
             "casts: text, bigint, double precision, boolean, timestamp, date",
         )
+    w.wants(node.this, kind)
     piece = w.expr(node.this)
+    if piece.kind == "null":  # a parameter that is described before it has a value
+        return Piece(piece.text, kind)
     return cast(w, piece, kind, node)
 
 

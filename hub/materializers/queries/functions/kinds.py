@@ -29,6 +29,7 @@ def epoch_ms(text: str) -> int:
 
 def fitted(w: SqlWriter, piece: Piece, kind: str, node: Any) -> Piece:
     """Return the piece as a value of this kind. Raises SqlError when that needs a CAST."""
+    w.wants(node, kind)
     if piece.kind == kind or piece.kind == "null":
         return as_number(w, piece) if kind == "decimal" else piece
     if piece.kind == "string" and isinstance(piece.value, str):
@@ -103,6 +104,7 @@ def number(w: SqlWriter, node: Any) -> Piece:
 
 def numeric(w: SqlWriter, piece: Piece, node: Any) -> Piece:
     """Return the piece as a number; see ``number``."""
+    w.wants(node, "double")
     if piece.kind == "null":
         return piece
     if piece.kind == "string" and isinstance(piece.value, str):
@@ -143,6 +145,7 @@ def ordered(w: SqlWriter, piece: Piece) -> str:
 
 def as_text(w: SqlWriter, piece: Piece, node: Any) -> Piece:
     """Return the piece as text; see ``string``."""
+    w.wants(node, "string")
     text, kind = piece.text, piece.kind
     if kind in ("string", "null"):
         return piece

@@ -1,5 +1,4 @@
-"""Queries over HTTP: admission, the call of one query, and the forms of its answer.
+"""Queries over HTTP: the routes of queries, and the forms of their answers.
 
-routes.py       [edge] FastAPI            calls.py     [edge] one query: body, events, statement
-admission.py    [edge] slots and shares   answers.py   [edge] JSON, NDJSON and CSV
+routes.py  [edge] FastAPI            answers.py  [edge] JSON, NDJSON and CSV
 """

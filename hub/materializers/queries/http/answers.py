@@ -11,7 +11,7 @@ import orjson
 from fastapi import Response
 
 from hub.csv_cells import in_cell
-from hub.materializers.queries.http.calls import Format
+from hub.materializers.queries.answering.calls import Format
 from hub.materializers.queries.parser import SqlError
 from hub.materializers.queries.running import QueryAnswer
 from hub.materializers.queries.topic_rows import ScannedRange

@@ -7,12 +7,8 @@ slow one does not delay reads by key. A statement is stopped when its caller dis
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,105 +17,49 @@ import anyio.to_thread
 import orjson
 from fastapi import APIRouter, Header, Request, Response
 
-from hub.caller import reads_all, sees_view
-from hub.errors import CallerError, NotFound, PeerError, nearest
-from hub.materializers.progress.view_states import Newest
-from hub.materializers.queries.executor import QueryExecutor
-from hub.materializers.queries.functions.catalog import FUNCTIONS
-from hub.materializers.queries.functions.kinds import epoch_ms
-from hub.materializers.queries.http.admission import AT_ONCE, WAITING, QueryGate
-from hub.materializers.queries.http.answers import answer_response, error_response, listed_columns
-from hub.materializers.queries.http.calls import (
+from hub.caller import sees_view
+from hub.errors import CallerError, NotFound, nearest
+from hub.materializers.queries.answering.calls import (
     DEFAULT_ROWS,
     LONGEST_MS,
     Format,
     QueryBody,
-    QueryCall,
-    no_common_snapshot,
     readable,
 )
+from hub.materializers.queries.answering.service import QueryService
+from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.functions.catalog import FUNCTIONS
+from hub.materializers.queries.http.answers import answer_response, error_response, listed_columns
 from hub.materializers.queries.inspection import placeholders
 from hub.materializers.queries.parser import SqlError, parse
 from hub.materializers.queries.relations import Value
-from hub.materializers.queries.running import MOST_ROWS, QueryAnswer, RunningQuery
+from hub.materializers.queries.running import MOST_ROWS
 from hub.materializers.queries.saved_queries import SavedQuery, load_queries
-from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, ScannedRange, TopicTables
+from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, TopicTables
 from hub.materializers.serving.pull_query import only
-from hub.materializers.serving.routes import no_rows_yet, wait_for
-from hub.materializers.serving.subscriptions import Watcher
-from hub.materializers.snapshot_groups.in_store import CommonSnapshot
-from hub.materializers.stores.sql_store import Store
-from hub.shares import Shares
 
-_LOOK_S = 0.25
-# Poll interval of a query that requires a common snapshot, when no apply is reported.
-_CUT_LOOK_S = 0.5
 _OWN = ("limit", "after", "timeout_ms", "format", "events", "since", "cut")
 
 
 @dataclass(frozen=True, slots=True)
-class _QueryService:
-    """Answers queries over one store and one cluster. ``project`` holds the saved queries."""
+class _HttpQueries:
+    """Answers queries of requests: an error of the statement has its place in the body."""
 
-    queries: QueryExecutor
-    store: Store
-    watcher: Watcher
-    topics: TopicTables
-    project: Path
-    query_timeout_ms: int
-    newest: Newest
-    gate: QueryGate
+    service: QueryService
 
     async def answer(self, body: QueryBody, request: Request, hub_position: str | None) -> Response:
+        started = time.monotonic()
         try:
-            return await self._answer(body, request, hub_position)
+            answer, scanned = await self.service.answer(body, request.is_disconnected, token=hub_position)
         except SqlError as error:
             return error_response(error)
-
-    async def _answer(self, body: QueryBody, request: Request, hub_position: str | None) -> Response:
-        started = time.monotonic()
-        timeout_ms = self.query_timeout_ms if body.timeout_ms is None else body.timeout_ms
-        deadline = started + min(timeout_ms, LONGEST_MS) / 1000
-        statement = parse(body.sql)
-        since_ms = _since(body.since)
-        with self.gate.admitted():
-            running = RunningQuery(deadline)
-            call = QueryCall(self.queries, self.topics, statement, body, since_ms, running, self._not_yet)
-            token = body.after or hub_position
-            if token:
-                views = await self.gate.run(partial(self.queries.views_of, statement))
-                reads_all(views=views)
-                await wait_for(self.store, self.watcher, views, token, deadline)
-            while True:
-                seen = self.watcher.generation
-                async with self.gate.slot(deadline):
-                    answer, scanned = await _unless_gone(request, call, self.gate)
-                if body.cut is None or answer.cut.together:
-                    break
-                await _until_news(answer.cut, self.watcher, seen, deadline)
         return answer_response(answer, scanned, body.format, round((time.monotonic() - started) * 1000))
 
-    def _not_yet(self, name: str) -> None:
-        no_rows_yet(self.store, name, self.newest)
 
-
-def create_router(
-    queries: QueryExecutor,
-    store: Store,
-    watcher: Watcher,
-    topics: TopicTables,
-    project: Path,
-    query_timeout_ms: int,
-    *,
-    newest: Newest = dict,
-    shares: Shares | None = None,
-) -> APIRouter:
-    """Return the routes over one store and one cluster. Saved queries are read from ``project`` on each
-    request.
-    """
+def create_router(service: QueryService) -> APIRouter:
+    """Return the routes of a query service. Saved queries are read from its project on each request."""
     router = APIRouter(tags=["queries"])
-    gate = QueryGate(AT_ONCE, WAITING, shares)
-    service = _QueryService(queries, store, watcher, topics, project, query_timeout_ms, newest, gate)
+    asked = _HttpQueries(service)
 
     @router.post("/query")
     async def query(body: QueryBody, request: Request, hub_position: str | None = Header(None)) -> Response:
@@ -127,14 +67,16 @@ def create_router(
 
         See docs/reference/sql.md."""
         only(request.query_params, (), "POST /query: its body has the options; the address")
-        return await service.answer(body, request, hub_position)
+        return await asked.answer(body, request, hub_position)
 
-    _add_saved_queries(router, service)
-    _add_tables(router, queries, topics)
+    _add_saved_queries(router, asked)
+    _add_tables(router, service.queries, service.topics)
     return router
 
 
-def _add_saved_queries(router: APIRouter, service: _QueryService) -> None:
+def _add_saved_queries(router: APIRouter, asked: _HttpQueries) -> None:
+    service = asked.service
+
     @router.get("/queries")
     def saved() -> Response:
         """The service.project's saved queries and their parameters."""
@@ -172,7 +114,7 @@ def _add_saved_queries(router: APIRouter, service: _QueryService) -> None:
             since=since,
             cut=cut,
         )
-        return await service.answer(body, request, hub_position)
+        return await asked.answer(body, request, hub_position)
 
 
 def _add_tables(router: APIRouter, queries: QueryExecutor, topics: TopicTables) -> None:
@@ -217,67 +159,6 @@ def _given(query: SavedQuery, request: Request) -> dict[str, Value]:
             code="HUB-1454",
         )
     return {key: value for key, value in request.query_params.items() if key not in _OWN}
-
-
-async def _until_news(found: CommonSnapshot, watcher: Watcher, seen: int, deadline: float) -> None:
-    """Wait for an apply after ``seen`` that may bring the views to a common snapshot. ``found``: why there is
-    none.
-
-    Raises PeerError with that reason after the deadline, CallerError when there can never be one.
-    """
-    if found.name is None:
-        raise no_common_snapshot(str(found.why))
-    await watcher.wait(seen, min(max(0.0, deadline - time.monotonic()), _CUT_LOOK_S))
-    if time.monotonic() >= deadline:
-        detail = f": {found.detail}" if found.detail and all(map(sees_view, _views(found.views))) else ""
-        raise PeerError(
-            f"cut: {found.why}{detail}",
-            hint="ask again, with a longer timeout_ms, or without cut; hub view ls shows the group",
-            code="HUB-3060",
-        )
-
-
-def _views(tables: Iterable[str]) -> set[str]:
-    return {table.partition("@")[0] for table in tables}
-
-
-async def _unless_gone(
-    request: Request, asking: QueryCall, gate: QueryGate
-) -> tuple[QueryAnswer, list[ScannedRange]]:
-    """Return the answer; stop the query when its caller disconnects. Holds the slot until the query has
-    ended.
-    """
-    done = threading.Event()
-
-    async def watch() -> None:
-        while not done.is_set():
-            if await request.is_disconnected():
-                asking.running.cancel()
-                return
-            await asyncio.sleep(_LOOK_S)
-
-    watching = asyncio.create_task(watch())
-    try:
-        return await gate.run(asking.run)
-    except asyncio.CancelledError:
-        asking.running.cancel()
-        raise
-    finally:
-        done.set()
-        watching.cancel()
-
-
-def _since(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return epoch_ms(text)
-    except (ValueError, OverflowError):
-        raise CallerError(
-            f'since "{text[:40]}" is not a time',
-            hint="ISO 8601, such as 2026-01-31T12:00:00Z",
-            code="HUB-1423",
-        ) from None
 
 
 def _saved(project: Path, name: str) -> SavedQuery:

@@ -14,8 +14,15 @@ from hub.materializers.queries.databases import EventTable
 from hub.materializers.queries.executor import QueryExecutor
 from hub.materializers.queries.inspection import names_of, no_table, since_of, tables_of
 from hub.materializers.queries.parser import ParsedStatement, SqlError, parse
-from hub.materializers.queries.relations import Value
-from hub.materializers.queries.running import EVENTS, MOST_ROWS, QueryAnswer, RunningQuery
+from hub.materializers.queries.relations import Compiled, Value
+from hub.materializers.queries.running import (
+    EVENTS,
+    MOST_ROWS,
+    QueryAnswer,
+    RunningQuery,
+    TakeRows,
+    take_rows,
+)
 from hub.materializers.queries.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, ScannedRange, TopicTables
 
 DEFAULT_ROWS = 1_000
@@ -85,8 +92,12 @@ class QueryCall:
         since_ms: int | None,
         running: RunningQuery,
         not_yet: Callable[[str], object] = lambda _name: None,
+        take: TakeRows = take_rows,
     ) -> None:
-        """``not_yet`` raises PeerError for the name of a view that has no table yet."""
+        """``not_yet`` raises PeerError for the name of a view that has no table yet. ``take``: see
+        QueryExecutor.run.
+        """
+        self._take = take
         self.running = running
         self._queries = queries
         self._topics = topics
@@ -96,8 +107,13 @@ class QueryCall:
         self._not_yet = not_yet
         self._now_ms = time.time_ns() // 1_000_000
 
-    def run(self) -> tuple[QueryAnswer, list[ScannedRange]]:
-        parameters: Mapping[str, Value] = self._body.parameters
+    def describe(self) -> Compiled:
+        """Return the statement's columns and what its parameters have to be; no row is read. Blocks."""
+        tables = self._tables()
+        return self._queries.check(self._statement, self._body.parameters, self._now_ms, tables)
+
+    def _tables(self) -> list[EventTable]:
+        """Return the topics of the statement. Raises Forbidden, and SqlError for an unknown name."""
         # Checked again here, where names become tables, so that no form of a statement bypasses it.
         known = set(self._queries.views_of(self._statement))
         reads_all(views=sorted(known))
@@ -116,6 +132,11 @@ class QueryCall:
                 ]
                 raise no_table(self._statement, name, near)
             tables.append(found)
+        return tables
+
+    def run(self) -> tuple[QueryAnswer, list[ScannedRange]]:
+        parameters: Mapping[str, Value] = self._body.parameters
+        tables = self._tables()
         events: list[EventTable] = []
         scanned: list[ScannedRange] = []
         if tables:
@@ -140,6 +161,7 @@ class QueryCall:
             now_ms=self._now_ms,
             events=events,
             at_a_cut=self._body.cut is not None,
+            take=self._take,
         )
         return answer, scanned
 

@@ -1,0 +1,171 @@
+"""[shell] The query service: admission, tokens, cuts, slots and cancellation around one call.
+
+HTTP and Postgres' protocol ask through it, so both have the same grants, limits and errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from hub.caller import reads_all, sees_view
+from hub.errors import CallerError, PeerError
+from hub.materializers.progress.view_states import Newest
+from hub.materializers.queries.answering.admission import AT_ONCE, WAITING, QueryGate
+from hub.materializers.queries.answering.calls import LONGEST_MS, QueryBody, QueryCall, no_common_snapshot
+from hub.materializers.queries.executor import QueryExecutor
+from hub.materializers.queries.functions.kinds import epoch_ms
+from hub.materializers.queries.parser import ParsedStatement, parse
+from hub.materializers.queries.running import QueryAnswer, RunningQuery, TakeRows, take_rows
+from hub.materializers.queries.topic_rows import ScannedRange, TopicTables
+from hub.materializers.serving.routes import no_rows_yet, wait_for
+from hub.materializers.serving.subscriptions import Watcher
+from hub.materializers.snapshot_groups.in_store import CommonSnapshot
+from hub.materializers.stores.sql_store import Store
+from hub.shares import Shares
+
+_LOOK_S = 0.25
+# Poll interval of a query that requires a common snapshot, when no apply is reported.
+_CUT_LOOK_S = 0.5
+Gone = Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryService:
+    """Answers queries over one store and one cluster. ``project`` holds the saved queries."""
+
+    queries: QueryExecutor
+    store: Store
+    watcher: Watcher
+    topics: TopicTables
+    project: Path
+    query_timeout_ms: int
+    newest: Newest
+    gate: QueryGate
+
+    @staticmethod
+    def of(
+        store: Store,
+        watcher: Watcher,
+        queries: QueryExecutor,
+        topics: TopicTables,
+        project: Path,
+        query_timeout_ms: int,
+        *,
+        newest: Newest = dict,
+        shares: Shares | None = None,
+    ) -> QueryService:
+        """Return a service with an admission control of its own."""
+        gate = QueryGate(AT_ONCE, WAITING, shares)
+        return QueryService(queries, store, watcher, topics, project, query_timeout_ms, newest, gate)
+
+    def deadline(self, timeout_ms: int | None) -> float:
+        """Return the deadline (time.monotonic) of a query that starts now."""
+        asked = self.query_timeout_ms if timeout_ms is None else timeout_ms
+        return time.monotonic() + min(asked, LONGEST_MS) / 1000
+
+    async def answer(
+        self,
+        body: QueryBody,
+        gone: Gone,
+        *,
+        token: str | None = None,
+        statement: ParsedStatement | None = None,
+        running: RunningQuery | None = None,
+        take: TakeRows = take_rows,
+    ) -> tuple[QueryAnswer, list[ScannedRange]]:
+        """Return the answer and the offsets that were scanned. Raises SqlError, PeerError, Forbidden.
+
+        ``token``: a position that the answer must include. ``gone`` is polled; when it returns True, the query
+        is stopped. ``take`` receives the rows of the database.
+        """
+        running = running or RunningQuery(self.deadline(body.timeout_ms))
+        deadline = running.deadline
+        statement = statement or parse(body.sql)
+        since_ms = since_of_text(body.since)
+        with self.gate.admitted():
+            call = QueryCall(
+                self.queries, self.topics, statement, body, since_ms, running, self.not_yet, take
+            )
+            if token := body.after or token:
+                views = await self.gate.run(partial(self.queries.views_of, statement))
+                reads_all(views=views)
+                await wait_for(self.store, self.watcher, views, token, deadline)
+            while True:
+                seen = self.watcher.generation
+                async with self.gate.slot(deadline):
+                    answer, scanned = await _unless_gone(gone, call, self.gate)
+                if body.cut is None or answer.cut.together:
+                    return answer, scanned
+                await _until_news(answer.cut, self.watcher, seen, deadline)
+
+    def not_yet(self, name: str) -> None:
+        """Raise PeerError for a view that has no table yet."""
+        no_rows_yet(self.store, name, self.newest)
+
+
+async def _until_news(found: CommonSnapshot, watcher: Watcher, seen: int, deadline: float) -> None:
+    """Wait for an apply after ``seen`` that may bring the views to a common snapshot. ``found``: why there is
+    none.
+
+    Raises PeerError with that reason after the deadline, CallerError when there can never be one.
+    """
+    if found.name is None:
+        raise no_common_snapshot(str(found.why))
+    await watcher.wait(seen, min(max(0.0, deadline - time.monotonic()), _CUT_LOOK_S))
+    if time.monotonic() >= deadline:
+        detail = f": {found.detail}" if found.detail and all(map(sees_view, _views(found.views))) else ""
+        raise PeerError(
+            f"cut: {found.why}{detail}",
+            hint="ask again, with a longer timeout_ms, or without cut; hub view ls shows the group",
+            code="HUB-3060",
+        )
+
+
+def _views(tables: Iterable[str]) -> set[str]:
+    return {table.partition("@")[0] for table in tables}
+
+
+async def _unless_gone(
+    gone: Gone, asking: QueryCall, gate: QueryGate
+) -> tuple[QueryAnswer, list[ScannedRange]]:
+    """Return the answer; stop the query when its caller disconnects. Holds the slot until the query has
+    ended.
+    """
+    done = threading.Event()
+
+    async def watch() -> None:
+        while not done.is_set():
+            if await gone():
+                asking.running.cancel()
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await gate.run(asking.run)
+    except asyncio.CancelledError:
+        asking.running.cancel()
+        raise
+    finally:
+        done.set()
+        watching.cancel()
+
+
+def since_of_text(text: str | None) -> int | None:
+    """Return epoch milliseconds of ``since``. Raises CallerError."""
+    if text is None:
+        return None
+    try:
+        return epoch_ms(text)
+    except (ValueError, OverflowError):
+        raise CallerError(
+            f'since "{text[:40]}" is not a time',
+            hint="ISO 8601, such as 2026-01-31T12:00:00Z",
+            code="HUB-1423",
+        ) from None

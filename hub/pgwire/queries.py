@@ -1,0 +1,184 @@
+"""[shell] Queries of a connection: over views and topics by the query service, over catalogs by theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from hub.errors import ConfigError, HubError
+from hub.materializers.queries.answering.calls import QueryCall
+from hub.materializers.queries.answering.service import QueryService
+from hub.materializers.queries.inspection import placeholders
+from hub.materializers.queries.parser import ParsedStatement, parse
+from hub.materializers.queries.relations import Value
+from hub.materializers.queries.running import RunningQuery
+from hub.materializers.queries.saved_queries import load_queries
+from hub.pgwire.actions import OpenPortal
+from hub.pgwire.catalog.engine import Catalogs
+from hub.pgwire.catalog.known_questions import plain_question
+from hub.pgwire.catalog.rewrite import CatalogSession, is_catalog, parameter_types
+from hub.pgwire.hub_sql import HubQuery, hub_query, parameter_count
+from hub.pgwire.protocol.backend import Field
+from hub.pgwire.results import ResultLimits, ResultSpool, fields_of
+from hub.pgwire.session_settings import body_of, timeout_ms
+from hub.pgwire.sqlstates import PgError
+from hub.pgwire.statements import Select, quoted_aliases
+from hub.pgwire.values import types as t
+from hub.pgwire.values.decode import Items, decoded
+
+log = logging.getLogger(__name__)
+
+Gone = Callable[[], Awaitable[bool]]
+_SAMPLES: Mapping[int, Value] = {
+    **dict.fromkeys((t.INT2, t.INT4, t.INT8, t.OID), 0),
+    **dict.fromkeys((t.FLOAT4, t.FLOAT8, t.NUMERIC), 0.5),
+    t.BOOL: True,
+}
+
+
+@dataclass(slots=True)
+class RunningPortal:
+    """A query that runs or has run, and its rows. ``done`` are those that were sent."""
+
+    query: Select
+    running: RunningQuery
+    spool: ResultSpool
+    task: asyncio.Task[None]
+    done: int = 0
+
+    def close(self) -> None:
+        if not self.task.done():
+            self.running.cancel()
+        self.spool.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PgQueries:
+    """Describes and runs the queries of all connections of a server."""
+
+    service: QueryService
+    catalogs: Catalogs
+    limits: ResultLimits
+
+    async def described(
+        self, query: Select, types: Sequence[int], settings: Mapping[str, str], session: CatalogSession
+    ) -> tuple[list[int], list[Field]]:
+        """Return the types of a query's parameters and its columns, without running it. Raises HubError."""
+        statement = parse(quoted_aliases(plain_question(query.sql)))
+        count = max(parameter_count(statement), len(types))
+        declared = [*types, *(0 for _ in range(count - len(types)))]
+        with self.service.gate.admitted():
+            deadline = self.service.deadline(timeout_ms(settings))
+            async with self.service.gate.slot(deadline):
+                if is_catalog(statement):
+                    samples = [_SAMPLES.get(each) for each in declared]
+                    describe = partial(self.catalogs.describe, statement, samples, session)
+                    fields = await self.service.gate.run(describe)
+                    return parameter_types(statement, declared), fields
+                samples = [_SAMPLES.get(each) for each in declared]
+                work = partial(self._described, statement, samples, settings)
+                return await self.service.gate.run(partial(work, declared))
+
+    def _described(
+        self,
+        statement: ParsedStatement,
+        samples: Sequence[Value | Items],
+        settings: Mapping[str, str],
+        declared: list[int],
+    ) -> tuple[list[int], list[Field]]:
+        asked = self._of_hub(statement, samples)
+        body = body_of(settings, statement.text, asked.parameters, 1)
+        running = RunningQuery(self.service.deadline(timeout_ms(settings)))
+        call = QueryCall(
+            *(self.service.queries, self.service.topics, asked.statement, body, None, running),
+            self.service.not_yet,
+        )
+        compiled = call.describe()
+        found = []
+        for number, oid in enumerate(declared, 1):
+            kind = compiled.parameter_kinds.get(f"p{number}")
+            one_of = compiled.parameter_kinds.get(f"p{number}_1")
+            inferred = t.OID_OF_KIND[kind or one_of or "string"]
+            found.append(oid or (t.BY_OID[inferred].array if one_of else inferred))
+        return found, fields_of(compiled.columns, ())
+
+    def opened(
+        self, asked: OpenPortal, settings: Mapping[str, str], session: CatalogSession, gone: Gone
+    ) -> RunningPortal:
+        """Begin a query in a task of its own, which writes the portal's rows."""
+        running = RunningQuery(self.service.deadline(timeout_ms(settings)))
+        loop = asyncio.get_running_loop()
+        spool = ResultSpool(loop, self.limits, asked.result_formats, asked.copy)
+        work = self._run(asked, settings, session, gone, running, spool)
+        return RunningPortal(asked.query, running, spool, loop.create_task(work))
+
+    async def _run(
+        self,
+        asked: OpenPortal,
+        settings: Mapping[str, str],
+        session: CatalogSession,
+        gone: Gone,
+        running: RunningQuery,
+        spool: ResultSpool,
+    ) -> None:
+        try:
+            statement = parse(quoted_aliases(plain_question(asked.query.sql)))
+            values = _values(asked, parameter_count(statement))
+            if is_catalog(statement):
+                await self._on_catalog(statement, values, session, running, spool)
+            else:
+                query = await self.service.gate.run(partial(self._of_hub, statement, values))
+                body = body_of(settings, asked.query.sql, query.parameters, self.limits.rows + 1)
+                await self.service.answer(
+                    body, gone, statement=query.statement, running=running, take=spool.take
+                )
+        except (HubError, PgError) as error:
+            spool.finish(error)
+        except Exception as error:
+            log.exception("a query of Postgres' protocol failed")
+            spool.finish(
+                PgError("XX000", f"the hub failed to answer ({type(error).__name__}); its log says why")
+            )
+        else:
+            spool.finish(None)
+
+    async def _on_catalog(
+        self,
+        statement: ParsedStatement,
+        values: Sequence[Value | Items],
+        session: CatalogSession,
+        running: RunningQuery,
+        spool: ResultSpool,
+    ) -> None:
+        with self.service.gate.admitted():
+            async with self.service.gate.slot(running.deadline):
+                await self.service.gate.run(
+                    partial(self.catalogs.run, statement, values, session, running, spool)
+                )
+
+    def _of_hub(self, statement: ParsedStatement, values: Sequence[Value | Items] | None) -> HubQuery:
+        saved: dict[str, str] = {}
+        if "queries" in statement.text.lower():
+            try:
+                saved = {each.name: each.sql for each in load_queries(self.service.project)}
+            except ConfigError as error:
+                raise PgError("58030", error.message, error.hint) from None
+            saved = {name: sql for name, sql in saved.items() if not placeholders(parse(sql))}
+        return hub_query(statement, values, saved)
+
+
+def _values(asked: OpenPortal, count: int) -> list[Value | Items]:
+    """Return the values of the parameters. Raises PgError, SqlError."""
+    if len(asked.values) < count:
+        raise PgError(
+            "08P01", f"bind message supplies {len(asked.values)} parameters, but {count} are required"
+        )
+    found: list[Value | Items] = []
+    for number, raw in enumerate(asked.values):
+        oid = asked.types[number] if number < len(asked.types) else 0
+        form = asked.formats[number] if len(asked.formats) > 1 else next(iter(asked.formats), 0)
+        found.append(decoded(raw, oid, form, number + 1))
+    return found
