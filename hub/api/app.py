@@ -107,7 +107,8 @@ def create_app(settings: Settings) -> FastAPI:
             await run_in_threadpool(door.ready)
             watching = asyncio.create_task(door.watch())
             opened.callback(watching.cancel)
-            await compose(app, settings, opened, reads, door)
+            service = await compose(app, settings, opened, reads)
+            await open_database_port(settings, access, door.authenticator, service, opened)
             yield
 
     # FastAPI's own pages load scripts from the Internet, which the hub must not need.
@@ -134,9 +135,7 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def compose(
-    app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: FastReads, door: AuthenticationContext
-) -> None:
+async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: FastReads) -> QueryService:
     """Open shared resources, pass them to the routes, and register them to be closed in reverse order.
 
     Kafka may be away: views are then served from the store, and all other routes answer 503 until it is back.
@@ -157,7 +156,6 @@ async def compose(
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     service = await add_queries(app, settings, cluster, registry, watcher, news, opened)
     ask = partial(query_calls.rows_of, service.queries, service.topics)
-    await open_database_port(settings, door.access, door.authenticator, service, opened)
     desk = make_alert_manager(settings, cluster) if settings.alerts else None
     seen = alerts_for_caller(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
@@ -187,6 +185,7 @@ async def compose(
         probes = None if canaries is None else canaries.rows
         sources = AlertSources(settings, measurers, ledger, mirrors, probes, desk.live, contact)
         add_alerts(app, desk, seen, ask, sources.all(), opened)
+    return service
 
 
 async def add_registry(

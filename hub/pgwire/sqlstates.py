@@ -52,7 +52,7 @@ class PgError(Exception):
 def state_of(error: HubError) -> str:
     """Return the SQLSTATE of an error.
 
-    >>> state_of(SqlError("no column", code="HUB-1444", line=1, column=8))
+    >>> state_of(SqlError("no view", code="HUB-1444", line=1, column=8))
     '42P01'
     """
     if error.code == "HUB-1444" and "no column" in error.message:

@@ -54,6 +54,21 @@ _OID_OF = {
 _PRECISION = {t.INT2: 16, t.INT4: 32, t.INT8: 64, t.FLOAT4: 24, t.FLOAT8: 53}
 
 
+_DATABASE_ROW = {
+    "oid": DATABASE_OID,
+    "datname": DATABASE,
+    "datdba": OWNER_OID,
+    "encoding": 6,
+    "datlocprovider": "c",
+    "datistemplate": False,
+    "datallowconn": True,
+    "datconnlimit": -1,
+    "dattablespace": 1663,
+    "datcollate": "C",
+    "datctype": "C",
+}
+
+
 def system_tables() -> list[CatalogTable]:
     """Return the tables of pg_catalog, information_schema and hub as tables of the catalog."""
     return [
@@ -120,24 +135,11 @@ def _fixed_rows() -> dict[str, list[Row]]:
         **dict.fromkeys(("rolinherit", "rolcanlogin"), True),
         "rolconnlimit": -1,
     }
-    database = {
-        "oid": DATABASE_OID,
-        "datname": DATABASE,
-        "datdba": OWNER_OID,
-        "encoding": 6,
-        "datlocprovider": "c",
-        "datistemplate": False,
-        "datallowconn": True,
-        "datconnlimit": -1,
-        "dattablespace": 1663,
-        "datcollate": "C",
-        "datctype": "C",
-    }
     return {
         "pg_namespace": [
             {"oid": oid, "nspname": name, "nspowner": OWNER_OID} for name, oid in SCHEMAS.items()
         ],
-        "pg_database": [database],
+        "pg_database": [_DATABASE_ROW],
         "pg_roles": [role],
         "pg_user": [
             {

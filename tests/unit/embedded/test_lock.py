@@ -54,6 +54,7 @@ def test_the_committed_lock_has_its_sets_at_the_versions_the_adr_names() -> None
         "mirror-maker",
         "old-kafka",
         "flink",
+        "postgres-client",
     }
     assert {
         "kafka_2.13-4.3.1.jar",
