@@ -7,14 +7,14 @@ reads: a cursor may stay open for minutes. What waits is on disk (in memory up t
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
+import re
 import struct
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -74,7 +74,9 @@ def row_encoder(fields: Sequence[Field]) -> EncodeRows:
 
 def _checked(each: Field) -> Encode:
     encode = encoder(each.oid, each.format)
-    return (lambda value: encode(whole_number(value))) if each.oid == INT8 else encode
+    if each.oid != INT8:
+        return encode
+    return lambda value: encode(value if type(value) is int else whole_number(value))
 
 
 def copy_encoder(fields: Sequence[Field], form: CopyForm) -> EncodeRows:
@@ -108,16 +110,22 @@ def copy_header(fields: Sequence[Field], form: CopyForm) -> bytes:
 
 
 def _csv_line(texts: Sequence[str | None], form: CopyForm) -> bytes:
+    special = _special(form.delimiter)
     cells = []
     for each in texts:
-        out = io.StringIO(newline="")
+        if each is None:
+            cells.append(form.null)
         # An empty text is quoted where NULL is written as nothing.
-        csv.writer(out, delimiter=form.delimiter, lineterminator="\n").writerow([each, 0])
-        shown = out.getvalue()[:-3]
-        if shown == form.null:
-            shown = f'"{shown}"'
-        cells.append(form.null if each is None else shown)
+        elif each == form.null or special.search(each):
+            cells.append('"' + each.replace('"', '""') + '"')
+        else:
+            cells.append(each)
     return (form.delimiter.join(cells) + "\n").encode()
+
+
+@lru_cache(maxsize=100)
+def _special(delimiter: str) -> re.Pattern[str]:
+    return re.compile("[" + re.escape(delimiter) + '"\r\n]')
 
 
 def _escaped(text: str, delimiter: str) -> str:

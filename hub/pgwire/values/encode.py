@@ -12,6 +12,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -33,6 +34,8 @@ def encoder(oid: int, form: int) -> Encode:
 
 
 def _text(value: Any) -> bytes:
+    if type(value) is str and "\0" not in value:
+        return value.encode("utf-8", "replace")
     if isinstance(value, bytes):
         return b"\\x" + value.hex().encode()
     if isinstance(value, dict | list | tuple):
@@ -64,6 +67,7 @@ def _clock(value: Any, zone: str) -> bytes:
     return f"{shown}{zone}{era}".encode()
 
 
+@lru_cache(maxsize=4_096)
 def _calendar(days: int) -> tuple[str, str]:
     """Return a day as Postgres shows it, and its era. Python's calendar ends with the years 1 and 9999."""
     try:
@@ -119,6 +123,7 @@ def _fixed(layout: str, convert: Callable[[Any], Any] = int) -> Encode:
 
 _TEXT: Mapping[int, Encode] = {
     t.BOOL: _bool_text,
+    t.INT8: lambda value: b"%d" % value,
     t.TIMESTAMPTZ: lambda value: _clock(value, "+00"),
     t.TIMESTAMP: lambda value: _clock(value, ""),
     t.DATE: lambda value: "".join(_calendar(_days(value))).encode(),
