@@ -164,10 +164,10 @@ def last_heard_text(heard_at_ms: int | None, now_ms: int) -> str:
     """Return a clause with the time of the source's last report.
 
     >>> last_heard_text(1_000, 61_000)
-    'it was last heard 60 s ago (1970-01-01 00:00:01 UTC)'
+    'its last report was 60 s ago (1970-01-01 00:00:01 UTC)'
     """
     if heard_at_ms is None:
-        return "how far all its partitions reached never reported"
+        return "the ends of all its partitions were never reported"
     at = datetime.fromtimestamp(heard_at_ms / 1000, UTC)
     return f"its last report was {max(0, now_ms - heard_at_ms) / 1000:.0f} s ago ({at:%Y-%m-%d %H:%M:%S} UTC)"
 

@@ -287,7 +287,7 @@ def test_the_page_filters_and_does_not_take_unknown_for_none() -> None:
     assert connect_page(connect_of([first], NOW), "", "RUNNING").counts == (("FAILED", 1), ("RUNNING", 1))
     assert connect_page(connect_of([WorkerAnswer("http://x:1")], NOW), "", "").of is None
     assert connect_page(None, "", "").connect is None
-    with pytest.raises(CallerError, match="no state"):
+    with pytest.raises(CallerError, match="not a state"):
         connect_page(None, "", "BROKEN")
 
 
@@ -356,7 +356,7 @@ def test_addresses_are_checked_and_passwords_not_shown() -> None:
             Settings(connect_urls=[wrong])
     with pytest.raises(ValidationError) as refused:
         Settings(connect_urls=["http//ada:s3cret@c:8083"])
-    assert "no address" in str(refused.value)
+    assert "not an address" in str(refused.value)
 
 
 def test_an_address_with_two_names_to_sign_in_is_one_series() -> None:

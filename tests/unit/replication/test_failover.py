@@ -205,7 +205,7 @@ def test_a_failover_needs_the_new_side_only() -> None:
     assert all(step.at == ("lon",) for step in begun(Control(), "failover", old_is_up=False).steps)
     home = carried_out(Control(), begun(Control(), "failover"))
     back = {step.name: step.does for step in begun(home, "failback", "nyc").steps}
-    assert back["start_back"].startswith("mirror from lon to nyc")
+    assert back["start_back"].startswith("mirror the new records from lon to nyc")
     assert back["start_mirror"] == "mirror from nyc to lon" and back["stop_writers"].endswith("at lon")
 
 

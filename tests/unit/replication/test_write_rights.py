@@ -114,7 +114,7 @@ def test_nobody_denies_everybody_or_the_mirror_itself() -> None:
     )
     assert not change.add and "everybody may write" in change.notes[0]
     unknown = keeping_out("nyc", "nyc", [CHAT], frozenset({APP}), OwnershipAcls("nyc"), None)
-    assert not unknown.add and "nobody is denied" in unknown.notes[0]
+    assert not unknown.add and "no principal is denied" in unknown.notes[0]
     unchecked = keeping_out("nyc", "nyc", [CHAT], None, OwnershipAcls("nyc"), frozenset())
     assert "checks no access" in unchecked.notes[0]
 

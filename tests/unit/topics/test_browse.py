@@ -301,7 +301,7 @@ def test_bytes_are_shown_as_what_they_are(browser: Browser) -> None:
     half = part(b'{"a": "\\ud800", "b": 123456789012345678901234567890, "c": NaN}', None)
     assert half.form == "json" and "\\ud800" in half.text and half.text.encode()
     form, problem = shown(b"\x00\x00\x00\x00\x07\xff\xff")
-    assert form == "hex" and problem.startswith("its schema does not read it")
+    assert form == "hex" and problem.startswith("its schema cannot read it")
 
 
 def test_what_is_no_number_is_not_shown_as_null() -> None:
