@@ -305,6 +305,15 @@ class Settings(BaseSettings):
     outbox_delete: bool = Field(
         False, description="delete rows of the outbox table once their events are in Kafka"
     )
+    backup_to: str | None = Field(
+        None, description="place of the backup: a folder (from the project's), or s3://BUCKET/PATH"
+    )
+    backup_key: str | None = Field(
+        None,
+        description="key that encrypts the backup, 32 bytes in base64 or hex: ${NAME} of the environment, or a file; "
+        "None: not encrypted",
+    )
+
     connect_urls: list[str] = Field(
         default_factory=list,
         max_length=32,

@@ -19,6 +19,7 @@ from hub.alerts.alert_manager import AlertManager
 from hub.api.push_traces import PushTraces
 from hub.api.visibility import VisibleAlerts, VisibleLag, VisibleTopics
 from hub.api.web import HubParts, Measurers, add_pages
+from hub.backup.storage import last_run
 from hub.caller import reads_all
 from hub.config import SERVING, Settings
 from hub.connectors.postgres.slot_watch import SlotWatch
@@ -71,7 +72,7 @@ def add_dashboard(app: FastAPI, settings: Settings, parts: HubParts, opened: Asy
             parts.counters,
             VisibleLag(measurers.monitor),
             settings.lag_series,
-            lambda: all_families(parts, measurers),
+            lambda: all_families(settings, parts, measurers),
             alerts.firing if alerts is not None else lambda: None,
         )
     )
@@ -124,7 +125,7 @@ def trace_pushes(watcher: Watcher, measurers: Measurers, opened: AsyncExitStack)
         watcher.sent = traces.sent
 
 
-def all_families(parts: HubParts, measurers: Measurers) -> Iterable[Metric]:
+def all_families(settings: Settings, parts: HubParts, measurers: Measurers) -> Iterable[Metric]:
     """Return the metrics of all packages besides the overview's own."""
     records = measurers.collector.records
     return (
@@ -134,6 +135,7 @@ def all_families(parts: HubParts, measurers: Measurers) -> Iterable[Metric]:
         *verification_metrics.families(records, wall_clock_ms()),
         contact_series.family(parts.contact.known),
         *parts.families(),
+        *last_run.families(settings.home, wall_clock_ms()),
         span_series(records, wall_clock_ms()),
     )
 

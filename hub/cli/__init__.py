@@ -10,6 +10,7 @@ variables, which child processes inherit and ``hub.config`` reads.
     platform/   hub init, up, down, demo, status, logs, config, doctor, access; the hub's own processes
     topic/      hub topic, dlq, outbox     schema/  hub schema             view/   hub view
     query/      hub query, sql, watch      mirror/  hub mirror             connector/  hub connector
+    backup/     hub backup, restore
     monitor/    hub lag, latency, lineage, completeness, canary, alert, top
 """
 
@@ -58,6 +59,11 @@ COMMANDS = {
         "Connectors of Kafka Connect: plan, apply, drift, pause, restart, offsets, plugins.",
     ),
     "dlq": ("hub.cli.topic.dlq:app", "Dead-letter records: list, show, repair, replay."),
+    "backup": (
+        "hub.cli.backup.commands:app",
+        "Backups of topics, schemas and groups: save what is new, list runs, verify.",
+    ),
+    "restore": ("hub.cli.backup.restore:restore", "Restore a backup into an empty or another cluster."),
     "view": ("hub.cli.view.commands:app", "Views: list, check, test, plan, explain, verify, roll back."),
     "query": ("hub.cli.query.query:app", "Read rows of a view by key or by an indexed field."),
     "sql": ("hub.cli.query.sql:app", "SQL over views and recent events: a shell, or a statement."),

@@ -18,10 +18,12 @@ _GROUPS = (
     ("15", "Lineage"),
     ("16", "Mirrors: configuration and clusters"),
     ("17", "Access"),
+    ("18", "Backups"),
     ("19", "Conflicts"),
     ("2", "View definitions"),
     ("30", "Kafka, stores, views and other systems"),
     ("36", "Mirrors: other clusters"),
+    ("38", "Backups: storage and progress"),
     ("5", "Defects and corrupt data"),
 )
 _HEADS = ("code", "meaning", "way out")

@@ -33,17 +33,17 @@ _LEVELS = ("compatibility", "compatibilityLevel")
 
 class RegistryReader:
     """Cached reader of one registry. Use from one thread; close it. ``keep_s``: how long settings are cached,
-    and versions at the longest; 0: never.
+    and versions at the longest; 0: never. ``every_context`` False: only the default context is read.
     """
 
-    def __init__(self, url: str, keep_s: float = 0.0) -> None:
+    def __init__(self, url: str, keep_s: float = 0.0, *, every_context: bool = False) -> None:
         self._remote = RemoteRegistry(url)
-        self._keep_s = keep_s
+        self._keep_s, self._every_context = keep_s, every_context
         self._versions: tuple[float, tuple[SchemaVersion, ...], str] | None = None
         self._settings: dict[str, tuple[float, SubjectSettings]] = {}
 
     def versions(self) -> tuple[SchemaVersion, ...]:
-        """Return every version of the default context. Raises PeerError, CallerError."""
+        """Return every version. Raises PeerError, CallerError."""
         return self._read()[1]
 
     def read(self, subjects: Iterable[str]) -> RegistrySide:
@@ -72,7 +72,7 @@ class RegistryReader:
             found = tuple(
                 _version(subject, each)
                 for subject, each in self._remote.every()
-                if names.context_of(subject) == names.DEFAULT_CONTEXT
+                if self._every_context or names.context_of(subject) == names.DEFAULT_CONTEXT
             )
             self._versions = now_s, found, self._remote.default_level()
         return self._versions

@@ -168,6 +168,10 @@ class RemoteRegistry(RegistryHttp):
         """Return the compatibility level of subjects that have none of their own."""
         return _level(self._ask("GET", "/config"))
 
+    def set_default_level(self, level: str) -> None:
+        """Set the compatibility level of subjects that have none of their own."""
+        self._ask("PUT", "/config", {"compatibility": level})
+
     def own_settings(self, subject: str) -> dict[str, Any]:
         """Return the subject's own settings, without inherited ones; empty when it has none."""
         try:
