@@ -83,7 +83,8 @@ class Decision:
 @dataclass(frozen=True)
 class Caller:
     """A caller. ``name`` is empty while nobody is signed in. ``can_leave``: a browser session, which can be
-    ended. ``for_others``: the hub's own command line, which names the user it acts for.
+    ended. ``for_others``: the hub's own command line, which names the user it acts for. ``is_person``: signed in
+    themselves, not by one of their tokens.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Caller:
     decide: Callable[[Action, Resource], Decision] = field(repr=False)
     can_leave: bool = False
     for_others: bool = False
+    is_person: bool = False
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)

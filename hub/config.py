@@ -24,7 +24,7 @@ from pydantic_settings import (
 
 from hub.home_key import OWN, own_password, read_key
 from hub.hosts import checked_host
-from hub.security import Sasl, TlsOrNot
+from hub.security import Sasl, ServerTls, TlsOrNot
 from hub.yaml import load_mapping
 
 # Default of ``slot_wal_mb``, and what Prometheus's rules have.
@@ -81,6 +81,11 @@ class Settings(BaseSettings):
 
     http_host: str = "127.0.0.1"
     http_port: int = Field(8088, description="the dashboard, the query API and the schema registry")
+    https: ServerTls | None = Field(
+        None,
+        description="a second port with TLS, for other machines: certificate, key, client_ca (files in the project), host "
+        "(0.0.0.0), port (8443); changed files are used without a restart (docs/how-to/serve-https.md)",
+    )
     http_connections: int = Field(
         4_000,
         ge=10,
@@ -142,6 +147,17 @@ class Settings(BaseSettings):
         None,
         repr=False,
         description="who asks the hub's server and `registry_url`: a token, or user:password; None: by the key in `home`",
+    )
+    admin_token: str | None = Field(
+        None,
+        repr=False,
+        pattern=r"^hubt_[A-Za-z0-9_-]{40,200}$",
+        description="a token that may do everything, with and without access.yaml; without the file it is the only way in. "
+        "From a secret of Kubernetes, for example: hubt_ and 40 random characters or more",
+    )
+    open_to_everybody: bool = Field(
+        False,
+        description="start although `http_host` lets other machines in and access is not controlled",
     )
     require_access: bool = Field(
         False, description="refuse everybody while access.yaml is missing, instead of admitting everybody"

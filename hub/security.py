@@ -69,6 +69,18 @@ class Tls(_SecurityModel):
         return self
 
 
+class ServerTls(_SecurityModel):
+    """The server's own listener with TLS. Paths are taken from the project folder. ``client_ca``: authorities of
+    certificates by which clients may sign in.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    host: str = "0.0.0.0"
+    port: int = 8443
+
+
 class Sasl(_SecurityModel):
     """SASL credentials: a user name and password, or (OAUTHBEARER) a client for which ``token_url`` issues
     tokens.

@@ -17,8 +17,12 @@ be read, the last valid content applies; without one, only the hub's own process
     secrets.py              [core]  scrypt and SHA-256; signed sessions
     throttle.py             [core]  failed attempts by address
     live_config.py          [shell] the file, reloaded when it changes
+    open_sessions.py        [shell] the list of sessions, and session_routes.py to list and end them
     signed_out_sessions.py  [shell] ended sessions, shared by all servers of a home folder
     authenticate.py         [shell] identify the caller from a request's headers
+    personal_tokens.py      [shell] tokens that people make, and personal_token_routes.py to make them
+    oidc/, oidc_callers.py  tokens and logins of an OpenID Connect provider
+    kafka_grants.py         [core]  the grants as access rules of Kafka
 
 Other packages use only ``hub.caller``: the caller's identity and permissions.
 """

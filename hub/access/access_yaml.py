@@ -12,6 +12,7 @@
     tokens:
       checkout: {token: "sha256$…", grants: [{role: write, topics: ["shop.orders"]}]}
     anonymous: [{role: read, topics: ["public.**"]}]  # default: nothing
+    oidc: {issuer: …, audience: event-hub}           # hub/access/oidc/settings.py
 
 The file contains hashes of passwords and tokens, never the secrets themselves: ``hub access hash`` makes
 them.
@@ -27,14 +28,17 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hub.access.decide import AccessPolicy, Grant, patterns_of
-from hub.access.secrets import checked_password_hash, checked_token_hash
+from hub.access.oidc.settings import OidcNode
+from hub.access.secrets import checked_password_hash, checked_token_hash, hash_of_token
 from hub.errors import ConfigError, nearest
 from hub.schema_registry.policy.label_patterns import checked
 from hub.yaml import load_model, place
 
 ACCESS_FILE = "access.yaml"
+ADMIN = "_admin"  # name of the token of the setting admin_token
 MOST_USERS, MOST_GROUPS, MOST_GRANTS = 5_000, 1_000, 100
 
+_CERTIFICATE = re.compile(r"(CN=|DNS:|URI:|email:)\S(.{0,248}\S)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 
 
@@ -46,7 +50,16 @@ def _name(text: str) -> str:
     return text
 
 
+def _certificate(text: str) -> str:
+    if not _CERTIFICATE.fullmatch(text):
+        raise ValueError(
+            f'"{text[:100]}" is no name of a certificate: write CN=checkout, DNS:… , URI:… or email:…'
+        )
+    return text
+
+
 Name = Annotated[str, AfterValidator(_name)]
+CertificateName = Annotated[str, AfterValidator(_certificate)]
 Pattern = Annotated[str, AfterValidator(checked)]
 
 
@@ -76,11 +89,17 @@ Grants = Annotated[list[GrantNode], Field(max_length=MOST_GRANTS)]
 
 
 class UserNode(_AccessModel):
-    """A user. Without ``password`` only the proxy's header authenticates them."""
+    """A user. Without ``password`` only the proxy's header or the provider of ``oidc`` authenticates them."""
 
     password: Annotated[str, AfterValidator(checked_password_hash)] | None = None
+    certificates: tuple[CertificateName, ...] = Field((), max_length=20)
     groups: list[Name] = Field(default_factory=list, max_length=MOST_GRANTS)
     grants: Grants = Field(default_factory=list)
+
+    @property
+    def secrets(self) -> tuple[str | None, tuple[str, ...]]:
+        """Return what the user proves to be by; a change of it ends open streams."""
+        return self.password, self.certificates
 
 
 class TokenNode(_AccessModel):
@@ -99,6 +118,7 @@ class AccessFile(_AccessModel):
     users: dict[Name, UserNode] = Field(default_factory=dict, max_length=MOST_USERS)
     tokens: dict[Name, TokenNode] = Field(default_factory=dict, max_length=MOST_USERS)
     anonymous: Grants = Field(default_factory=list)
+    oidc: OidcNode | None = None
 
     def policy(self) -> AccessPolicy:
         """Return the grants as the input of ``decide``."""
@@ -109,6 +129,15 @@ class AccessFile(_AccessModel):
             tuple(each.grant() for each in self.anonymous),
             self.contact,
         )
+
+
+def with_admin(file: AccessFile, token: str | None) -> AccessFile:
+    """Add the token of the setting ``admin_token``, which may do everything. No name of the file begins with _."""
+    if token is None:
+        return file
+    everything = GrantNode(role="admin", topics=["**"], views=["**"], hub=True)
+    admin = TokenNode(token=hash_of_token(token), grants=[everything])
+    return file.model_copy(update={"tokens": {**file.tokens, ADMIN: admin}})
 
 
 def load_access(path: Path) -> AccessFile:
@@ -130,6 +159,16 @@ def load_access(path: Path) -> AccessFile:
                 hint=f'did you mean "{guess}"?' if guess else f"groups: {', '.join(file.groups) or 'none'}",
                 code="HUB-1711",
             )
+    holders: dict[str, str] = {}
+    for user, node in file.users.items():
+        for each in node.certificates:
+            if (holder := holders.setdefault(each, user)) != user:
+                raise ConfigError(
+                    f'users "{holder}" and "{user}" have the same certificate {each}',
+                    where=place(path, "users", user, "certificates"),
+                    hint="one certificate stands for one user: what somebody did is kept by name",
+                    code="HUB-1711",
+                )
     hashes: dict[str, str] = {}
     for name, token in file.tokens.items():
         if (other := hashes.setdefault(token.token, name)) != name:
@@ -147,3 +186,5 @@ def _named_groups(file: AccessFile) -> Iterator[tuple[tuple[str | int, ...], str
         for name, node in nodes.items():
             for number, group in enumerate(node.groups):
                 yield (kind, name, "groups", number), group
+    for value, group in ((file.oidc and file.oidc.groups) or {}).items():
+        yield ("oidc", "groups", value), group

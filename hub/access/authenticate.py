@@ -1,5 +1,7 @@
 """[shell] Identify the caller of a request: by password, token, browser session, or a trusted proxy's header.
 
+Tokens and logins of an OpenID Connect provider are checked by oidc_callers.py.
+
 Checking a password takes about 100 ms, so a correct one is cached (as a keyed hash) until the file changes.
 Two passwords are checked at a time, and an address with too many failures has to wait. Wrong tokens are
 counted separately: tokens cannot be guessed, and a service with an expired token must not block sign-in for
@@ -17,17 +19,24 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from hub.access.decide import ANONYMOUS, Principal
 from hub.access.live_config import AccessRules, LiveAccess
+from hub.access.oidc.claims import Identity, RefusedToken
+from hub.access.oidc.login import LoginFailed
+from hub.access.oidc.tokens import MOST_TOKEN, is_jwt
+from hub.access.oidc_callers import OidcCallers, not_accepted
+from hub.access.personal_tokens import PersonalTokens
 from hub.access.secrets import (
+    MOST_SESSION,
     SALT_BYTES,
     TOKEN_PREFIX,
     ends_at_s,
     fits_password,
+    groups_in_session,
     hash_of_password,
     hash_of_token,
     name_in_session,
@@ -46,7 +55,7 @@ COOKIE = "hub_session"
 SESSION_S = 12 * 3600
 _AT_ONCE, _WAITING = 2, 64
 _MOST_REMEMBERED = 10_000
-_MOST_HEADER = 4_000
+_MOST_HEADER = MOST_TOKEN + 100
 _MOST_ADDRESS = 64
 _WRONG = "wrong user, password or token"
 _HINT = "hub access ls shows who there is; hub access hash makes a new password or token"
@@ -85,24 +94,28 @@ class Proxies:
 @dataclass(frozen=True, slots=True)
 class AuthRequest:
     """Authentication data of a request. ``headers`` maps lower-case names to all values. ``address`` is the
-    client's; ``peer`` is the connected proxy's, if there is one.
+    client's; ``peer`` is the connected proxy's, if there is one. ``certificate``: verified names of the client's
+    certificate.
     """
 
     headers: Mapping[str, Sequence[str]]
     cookies: Mapping[str, str]
     address: str
     peer: str = ""
+    certificate: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedCaller:
-    """An authenticated caller and the method: ``password``, ``token``, ``session`` (with its text), ``proxy``
-    or ``nobody``.
+    """An authenticated caller and the method: ``password``, ``token``, ``session`` (with its text), ``certificate``, ``proxy``
+    or ``nobody``. ``ends_at_s``: end of the token, epoch seconds. ``token_id``: of a person's token.
     """
 
     who: Principal
     way: str
     session: str = ""
+    ends_at_s: float | None = None
+    token_id: str = ""
 
 
 @dataclass
@@ -113,9 +126,11 @@ class Authenticator:
     key: bytes
     proxies: Proxies = Proxies()
     ended: EndedSessions | None = None
+    tokens: PersonalTokens | None = None
     now_s: Callable[[], float] = time.time
     # monotonic clock, independent of changes to the system time
     steady_s: Callable[[], float] = time.monotonic
+    oidc: OidcCallers = field(init=False)
     _passwords: Throttle = field(default_factory=Throttle)
     _tokens: Throttle = field(default_factory=Throttle)
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
@@ -124,6 +139,9 @@ class Authenticator:
     _remembered: dict[bytes, Principal] = field(default_factory=dict)
     _of: AccessRules | None = None
     _decoy: str = field(default_factory=lambda: hash_of_password("", secrets.token_bytes(SALT_BYTES)))
+
+    def __post_init__(self) -> None:
+        self.oidc = OidcCallers(self.access, self.key, now_s=lambda: self.now_s())
 
     async def known(self, asked: AuthRequest, rules: AccessRules) -> AuthenticatedCaller:
         """Authenticate a request. Raises Unauthenticated, TooManyFailures, PeerError if too many sign-ins are
@@ -136,14 +154,21 @@ class Authenticator:
             if len(given) > 1 or len(given[0]) > _MOST_HEADER:
                 raise Unauthenticated("one Authorization header, please", hint=_HINT)
             scheme, _, value = given[0].strip().partition(" ")
+            if scheme.lower() == "bearer" and is_jwt(value.strip()):
+                return await self._by_provider(value.strip(), asked.address, rules)
             if scheme.lower() == "bearer":
-                return AuthenticatedCaller(self._by_token(value.strip(), asked.address, rules), "token")
+                return self._by_token(value.strip(), asked.address, rules)
             if scheme.lower() == "basic":
                 return await self._by_basic(value.strip(), asked.address, rules)
             raise Unauthenticated(f'"{scheme[:20]}" is not spoken here: Basic and Bearer are', hint=_HINT)
         session = asked.cookies.get(COOKIE)
-        if session and (name := self._in_session(session, rules)):
-            return AuthenticatedCaller(rules.user(name), "session", session)
+        if session and (who := self._in_session(session, rules)) is not None:
+            return AuthenticatedCaller(who, "session", session)
+        name = next(
+            (rules.certificates[each] for each in asked.certificate if each in rules.certificates), None
+        )
+        if name is not None:
+            return AuthenticatedCaller(rules.user(name), "certificate")
         return AuthenticatedCaller(ANONYMOUS, "nobody")
 
     async def signed_in(self, name: str, password: str, address: str, rules: AccessRules) -> str:
@@ -152,9 +177,22 @@ class Authenticator:
         ends_at = int(self.now_s()) + SESSION_S
         return session_of(who.name, ends_at, self._proof(who.name, rules), self.key, secrets.token_hex(8))
 
+    def logged_in(self, identity: Identity, rules: AccessRules) -> tuple[str, int]:
+        """Return a new session for a login by the provider, and its length in seconds. Raises LoginFailed."""
+        lasts_s = SESSION_S if rules.file.oidc is None else int(rules.file.oidc.session_h * 3600)
+        proof, nonce = self._provider_proof(rules), secrets.token_hex(8)
+        ends_at = int(self.now_s()) + lasts_s
+        session = session_of(identity.name, ends_at, proof, self.key, nonce, identity.groups)
+        if len(session) > MOST_SESSION:
+            raise LoginFailed(
+                f'"{identity.name}" is in {len(identity.groups)} groups of access.yaml, more than a session holds',
+                "let access.yaml map the provider's groups to fewer ones (oidc: groups:)",
+            )
+        return session, lasts_s
+
     def sign_out(self, session: str, rules: AccessRules) -> None:
         """End the session on all servers. Ignores invalid sessions. Blocks; raises PeerError."""
-        if self.ended is None or not self._in_session(session, rules):
+        if self.ended is None or self._in_session(session, rules) is None:
             return
         try:
             self.ended.end(session, ends_at_s(session), self.now_s())
@@ -166,7 +204,11 @@ class Authenticator:
             ) from None
 
     def goes_on(self, known: AuthenticatedCaller) -> bool:
-        """Return False if the caller's session was signed out since; True for all other methods."""
+        """Return False if the caller's session was signed out since, or the provider's token has ended."""
+        if known.ends_at_s is not None and self.now_s() >= known.ends_at_s:
+            return False
+        if known.token_id and self.tokens is not None and not self.tokens.holds(known.token_id):
+            return False
         return not known.session or self.ended is None or not self.ended.has(known.session)
 
     # ---- authentication methods
@@ -182,13 +224,29 @@ class Authenticator:
             raise Unauthenticated(f"the proxy's header {self.proxies.header} names no user")
         return name
 
-    def _by_token(self, token: str, address: str, rules: AccessRules) -> Principal:
+    def _by_token(self, token: str, address: str, rules: AccessRules) -> AuthenticatedCaller:
         # Looked up by hash, so timing reveals nothing about the token itself.
-        name = rules.tokens.get(hash_of_token(token))
+        hashed = hash_of_token(token)
+        name = rules.tokens.get(hashed)
+        if name is None and self.tokens is not None:
+            own = self.tokens.find(hashed, self.now_s())
+            if own is not None and own.owner in rules.file.users:
+                who = replace(rules.user(own.owner), limits=own.limits())
+                return AuthenticatedCaller(who, "token", ends_at_s=own.expires_at_s, token_id=own.id)
         if name is None:
             self._may_try(address, self._tokens)
             raise self._wrong("a token", address, self._tokens)
-        return Principal(name, "token", frozenset(rules.file.tokens[name].groups))
+        who = Principal(name, "token", frozenset(rules.file.tokens[name].groups))
+        return AuthenticatedCaller(who, "token")
+
+    async def _by_provider(self, token: str, address: str, rules: AccessRules) -> AuthenticatedCaller:
+        try:
+            who, ends_at_s = await self.oidc.by_bearer(token, rules)
+        except RefusedToken as reason:
+            self._may_try(address, self._tokens)
+            self._wrong(f"a provider's token: {reason}", address, self._tokens)
+            raise not_accepted(reason) from None
+        return AuthenticatedCaller(who, "token", ends_at_s=ends_at_s)
 
     async def _by_basic(self, value: str, address: str, rules: AccessRules) -> AuthenticatedCaller:
         try:
@@ -205,10 +263,10 @@ class Authenticator:
                 raise self._wrong("the hub's own processes: is it another home?", address, self._tokens)
             return AuthenticatedCaller(Principal(OWN, "own"), "password")
         if password.startswith(TOKEN_PREFIX):
-            who = self._by_token(password, address, rules)
-            if name not in ("", "token", who.name):
+            known = self._by_token(password, address, rules)
+            if name not in ("", "token", known.who.name):
                 raise self._wrong(f'"{name[:100]}": the token is another\'s', address, self._tokens)
-            return AuthenticatedCaller(who, "token")
+            return known
         return AuthenticatedCaller(await self._by_password(name, password, address, rules), "password")
 
     async def _by_password(self, name: str, password: str, address: str, rules: AccessRules) -> Principal:
@@ -239,16 +297,37 @@ class Authenticator:
             self._remembered[mark] = rules.user(name)
         return rules.user(name)
 
-    def _in_session(self, text: str, rules: AccessRules) -> str | None:
+    def _in_session(self, text: str, rules: AccessRules) -> Principal | None:
+        """Return the owner of a valid session."""
         name = name_in_session(text)
-        if name is None or name not in rules.file.users:
+        if name is None:
             return None
-        holds = session_holds(text, self.now_s(), self._proof(name, rules), self.key)
-        return name if holds and not (self.ended is not None and self.ended.has(text)) else None
+        by_provider = text.count(".") == 3
+        if not by_provider and name not in rules.file.users:
+            return None
+        if by_provider and (rules.file.oidc is None or rules.belongs_to_others(name)):
+            return None
+        proof = self._provider_proof(rules) if by_provider else self._proof(name, rules)
+        if not session_holds(text, self.now_s(), proof, self.key):
+            return None
+        if self.ended is not None and self.ended.has(text):
+            return None
+        groups = groups_in_session(text)
+        if groups is None:
+            return rules.user(name)
+        return rules.oidc_user(name, frozenset(groups & rules.file.groups.keys()))
 
     def _proof(self, name: str, rules: AccessRules) -> str:
         user = rules.file.users.get(name)
         return (user.password if user is not None else None) or ""
+
+    def _provider_proof(self, rules: AccessRules) -> str:
+        """Return the proof in sessions of the provider: another provider, client or mapping ends them."""
+        oidc = rules.file.oidc
+        if oidc is None:
+            return ""
+        mapping = sorted((oidc.groups or {}).items())
+        return repr((oidc.issuer, oidc.client_id, oidc.name_claim, oidc.groups_claim, mapping))
 
     # ---- failures
 

@@ -49,13 +49,15 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An identity. ``kind`` is user, token, proxy, own (the hub's processes) or anonymous, which has an empty
-    name.
+    """An identity. ``kind`` is user, token, proxy, oidc (a provider's token or login), own (the hub's
+    processes) or anonymous, which has an empty name. ``limits``: grants of the token by
+    which the person acts; what is outside of them is refused.
     """
 
     name: str
     kind: str
     groups: frozenset[str] = frozenset()
+    limits: tuple[Grant, ...] | None = None
 
 
 ANONYMOUS = Principal("", "anonymous")
@@ -92,7 +94,13 @@ def decide(policy: AccessPolicy, who: Principal, action: Action, what: Resource)
     # Only the view's materializer writes its changelog; producers do not.
     needed = Action.admin if action is Action.write and names[-1].kind is Kind.view else action
     for source, grant in policy.grants(who):
-        if needed in ROLES[grant.role] and any(_covers(grant, each) for each in names):
+        if _allows(grant, needed, names):
+            if who.limits is not None and not any(_allows(each, needed, names) for each in who.limits):
+                return Decision(
+                    False,
+                    f"this token of {who.name} may not {action} {what}, {who.name} may",
+                    "make a token with that grant: hub access token create",
+                )
             return Decision(True, f"{source} has {grant.role} over {grant_text(grant)}")
     whom = who.name or "not signed in"
     roles = " or ".join(role for role, actions in ROLES.items() if needed in actions)
@@ -127,6 +135,10 @@ def granted_as(what: Resource) -> Iterator[Resource]:
         yield Resource(Kind.view, found["view"])
     elif inner != name:
         yield Resource(Kind.topic, inner)
+
+
+def _allows(grant: Grant, action: Action, names: Iterable[Resource]) -> bool:
+    return action in ROLES[grant.role] and any(_covers(grant, each) for each in names)
 
 
 def _covers(grant: Grant, what: Resource) -> bool:

@@ -2,7 +2,8 @@
 
 A password is stored as ``scrypt$<log2 n>$<r>$<p>$<salt>$<hash>`` (RFC 7914). A token is random, so it is
 stored as ``sha256$<hash>``. A session is ``<name>.<ends at, s>-<nonce>.<signature>``, signed (HMAC-SHA256)
-with the key of the hub's home and with the user's password hash: a new password ends every session.
+with the key of the hub's home and with the user's password hash: a new password ends every session. A session
+of a login by OpenID Connect has the person's groups before the signature: ``<name>.<ends>-<nonce>.<groups>.<…>``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import re
+from collections.abc import Iterable
 
 TOKEN_PREFIX = "hubt_"
 SALT_BYTES = 16
@@ -18,6 +21,7 @@ TOKEN_BYTES = 32
 _LOG2_N, _R, _P = 14, 8, 5  # 16 MiB; about 150 ms of one core, as OWASP recommends for 2^14
 _MOST_LOG2_N, _MOST_RP = 18, 32
 _MOST_PASSWORD = 1_000
+MOST_SESSION = 3_800  # browsers keep cookies of 4,096 bytes
 _SCRYPT = re.compile(r"scrypt\$(\d{1,2})\$(\d{1,2})\$(\d{1,2})\$([A-Za-z0-9_-]{11,64})\$([A-Za-z0-9_-]{43})")
 _SHA256 = re.compile(r"sha256\$([0-9a-f]{64})")
 
@@ -64,18 +68,28 @@ def fits_password(password: str, line: str) -> bool:
     return hmac.compare_digest(_text(_scrypt(password, _bytes(found[4]), log2_n, r, p)), found[5])
 
 
-def session_of(name: str, ends_at_s: int, proof: str, key: bytes, nonce: str = "0") -> str:
-    """Build a session text. ``proof`` is the user's password hash. ``nonce`` is hexadecimal; it distinguishes
-    sessions of one user with the same end, of which one may be signed out.
+def session_of(
+    name: str,
+    ends_at_s: int,
+    proof: str,
+    key: bytes,
+    nonce: str = "0",
+    groups: Iterable[str] | None = None,
+) -> str:
+    """Build a session text. ``proof`` is the user's password hash, or the provider of a login with ``groups``.
+    ``nonce`` is hexadecimal; it distinguishes sessions of one user with the same end, of which one may be
+    signed out.
     """
     said = f"{_text(name.encode())}.{ends_at_s}-{nonce}"
+    if groups is not None:
+        said += f".{_text(json.dumps(sorted(groups)).encode())}"
     return f"{said}.{_signature(said, proof, key)}"
 
 
 def name_in_session(text: str) -> str | None:
     """Return the unverified user name in a session, None if the text is malformed."""
     parts = text.split(".")
-    if len(parts) != 3 or len(text) > 2_000:
+    if len(parts) not in (3, 4) or len(text) > MOST_SESSION:
         return None
     try:
         return _bytes(parts[0]).decode()
@@ -86,7 +100,7 @@ def name_in_session(text: str) -> str | None:
 def session_holds(text: str, now_s: float, proof: str, key: bytes) -> bool:
     """Return True if the session has a valid signature and has not expired."""
     said, _, signature = text.rpartition(".")
-    ends = said.rpartition(".")[2].partition("-")[0]
+    ends = said.partition(".")[2].partition("-")[0]
     if not hmac.compare_digest(signature.encode(), _signature(said, proof, key).encode()):
         return False
     return ends.isascii() and ends.isdecimal() and now_s < int(ends)
@@ -94,7 +108,13 @@ def session_holds(text: str, now_s: float, proof: str, key: bytes) -> bool:
 
 def ends_at_s(session: str) -> int:
     """Return the expiry of a valid session, epoch seconds."""
-    return int(session.rpartition(".")[0].rpartition(".")[2].partition("-")[0])
+    return int(session.split(".")[1].partition("-")[0])
+
+
+def groups_in_session(session: str) -> frozenset[str] | None:
+    """Return the groups of a session that ``session_holds`` verified; None for one of a password."""
+    parts = session.split(".")
+    return frozenset(json.loads(_bytes(parts[2]))) if len(parts) == 4 else None
 
 
 def _signature(said: str, proof: str, key: bytes) -> str:

@@ -36,19 +36,27 @@ class EndedSessions:
 
     def has(self, session: str) -> bool:
         """Return True if any server of this home signed the session out."""
+        return self.has_mark(mark_of(session))
+
+    def has_mark(self, mark: str) -> bool:
+        """Return the same for a session by its mark."""
         with self._lock:
             self._refresh()
-            return _mark(session) in self._ended
+            return mark in self._ended
 
     def end(self, session: str, ends_at_s: int, now_s: float) -> None:
         """Sign the session out permanently. Blocks. Raises OSError if the file cannot be written; the session
         has then ended in this process only.
         """
+        self.end_mark(mark_of(session), ends_at_s, now_s)
+
+    def end_mark(self, mark: str, ends_at_s: int, now_s: float) -> None:
+        """End a session by its mark, as ``end`` does."""
         with self._lock:
-            self._ended[_mark(session)] = ends_at_s
+            self._ended[mark] = ends_at_s
             with _appending(self._path) as handle:
                 self._refresh()
-                handle.write(f"{ends_at_s} {_mark(session)}\n".encode())
+                handle.write(f"{ends_at_s} {mark}\n".encode())
                 handle.flush()
                 os.fsync(handle.fileno())
                 if len(self._ended) > _TIDY_AT and min(self._ended.values()) < now_s:
@@ -107,5 +115,6 @@ def _is_still(path: Path, handle: int) -> bool:
         return False
 
 
-def _mark(session: str) -> str:
+def mark_of(session: str) -> str:
+    """Return the hash by which a session is known in files: the file signs nobody in."""
     return hashlib.sha256(session.encode()).hexdigest()

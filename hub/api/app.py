@@ -91,7 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
     """Return the hub's server for these settings; Kafka, registry and store are opened when it starts
     serving."""
 
-    access = LiveAccess(settings.project, required=settings.require_access)
+    access = LiveAccess(settings.project, required=settings.require_access, admin_token=settings.admin_token)
     proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
     hosts = Hosts.of([*settings.own_names, *settings.allowed_hosts])
     door = AuthenticationContext(

@@ -21,6 +21,8 @@ from starlette.requests import cookie_parser
 from hub.access.authenticate import AuthenticatedCaller, Authenticator, AuthRequest, Proxies, neighbourhood
 from hub.access.decide import ANONYMOUS, Principal, has_any
 from hub.access.live_config import AccessRules, LiveAccess
+from hub.access.open_sessions import OpenSessions
+from hub.access.personal_tokens import PersonalTokens
 from hub.access.signed_out_sessions import EndedSessions
 from hub.api.route_rules import RouteRule, rule_of
 from hub.caller import CALLER, Forbidden, Unauthenticated, require
@@ -57,10 +59,12 @@ class AuthenticationContext:
         self.access, self.metrics_open = access, metrics_open
         self._hosts, self._hosts_said = hosts, hosts_said
         self._home, self.proxies = home, proxies
+        self.tokens = PersonalTokens(home)
+        self.sessions, self.ended = OpenSessions(home), EndedSessions(home)
 
     @cached_property
     def authenticator(self) -> Authenticator:
-        return Authenticator(self.access, make_key(self._home), self.proxies, EndedSessions(self._home))
+        return Authenticator(self.access, make_key(self._home), self.proxies, self.ended, self.tokens)
 
     def require_host(self, host: str) -> None:
         """Raise UnknownHost for a request to another host name.
@@ -123,7 +127,7 @@ class Guard:
         share = ASKER.set(_asker(known, asked))
         before = CALLER.set(None if rule.whole else rules.caller(known.who, can_leave=known.way == "session"))
         try:
-            await self.app(scope, receive, self._watched(send, rule, given, known, rules))
+            await self.app(scope, receive, self._watched(send, rule, given, known, rules, method_of(scope)))
         except _StreamRevoked:
             log.info("a stream of %r was ended: access.yaml has changed, or they signed out", known.who.name)
         finally:
@@ -160,7 +164,7 @@ class Guard:
                 except HubError:
                     await _end(message, send)
                     raise _StreamRevoked from None
-                watched = self._watched(send, rule, given, known, rules)
+                watched = self._watched(send, rule, given, known, rules, method_of(scope))
             await (watched or send)(message)
 
         return sent
@@ -197,9 +201,12 @@ class Guard:
         given: Mapping[str, str],
         known: AuthenticatedCaller,
         rules: AccessRules,
+        method: str,
     ) -> Send:
         """Return a ``send`` that ends the stream when its caller loses access."""
         judged = [rules]
+        # A request that ends its own session or token is answered; what goes on for long are reads.
+        is_stream = method in _SAFE or method == "WEBSOCKET"
 
         async def sent(message: Any) -> None:
             now = self.door.access.rules
@@ -208,7 +215,7 @@ class Guard:
                     await _end(message, send)
                     raise _StreamRevoked
                 judged[0] = now
-            if not self.door.authenticator.goes_on(known):
+            if is_stream and not self.door.authenticator.goes_on(known):
                 await _end(message, send)
                 raise _StreamRevoked
             if message["type"] == "http.response.start" and not rule.is_open:
@@ -339,7 +346,13 @@ def auth_request_of(scope: Scope) -> AuthRequest:
         # it.
         cookies |= cookie_parser(line)
     client = scope.get("client")
-    return AuthRequest(headers, cookies, client[0] if client else "", scope.get("hub.peer", ""))
+    return AuthRequest(
+        headers,
+        cookies,
+        client[0] if client else "",
+        scope.get("hub.peer", ""),
+        scope.get("hub.certificate", ()),
+    )
 
 
 def of_this_site(asked: AuthRequest, way: str) -> bool:
@@ -355,4 +368,4 @@ def of_this_site(asked: AuthRequest, way: str) -> bool:
         return site == "same-origin"
     if origin:
         return is_of(origin, host)
-    return way != "session"
+    return way != "session"  # over TLS, where certificates are, browsers say where a request is from

@@ -23,6 +23,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from hub.access.server_tls import names_of
+
 log = logging.getLogger(__name__)
 
 # A request's line and headers, as sent; proxies allow 8 to 32 KiB.
@@ -75,6 +77,7 @@ class BoundedHttp(HttpToolsProtocol):
     head_s, body_s, stuck_s, look_s = HEAD_S, BODY_S, STUCK_S, LOOK_S
     _told_at = float("-inf")  # time of the last warning about too many connections
 
+    _certificate: tuple[str, ...] = ()  # names in the client's certificate, if it sent one
     _unread = 0  # bytes since the parser last had a whole head, a piece of a body or a whole request
     _head = 0  # bytes of the head that is being read
     _body = 0  # bytes of the body that is being read
@@ -99,6 +102,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if peer := transport.get_extra_info("peercert"):
+            self._certificate = names_of(peer)
         if self._most is not None and len(self.connections) > self._most:
             self._turn_away(self._most)
         else:
@@ -124,6 +129,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._head = self._body = self._hosts = 0
         self._asking, self._headed, self._owed_at = True, False, self.loop.time()
         super().on_message_begin()
+        self.scope["hub.certificate"] = self._certificate  # type: ignore[typeddict-unknown-key]
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))

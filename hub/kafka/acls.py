@@ -1,4 +1,4 @@
-"""[edge] Access rules on topics, on transactional ids and on the cluster: which there are, new ones, fewer."""
+"""[edge] Access rules on topics, groups, transactional ids and the cluster: list, add, remove."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from hub.kafka.connection import Connection
 _NO_AUTHORIZER = {KafkaError.SECURITY_DISABLED}
 
 
-Resource = Literal["TOPIC", "TRANSACTIONAL_ID", "CLUSTER"]
+Resource = Literal["TOPIC", "TRANSACTIONAL_ID", "CLUSTER", "GROUP"]
 # Kafka's protocol calls the cluster so; librdkafka has its former name.
 _TYPES: Mapping[Resource, ResourceType] = {
     "TOPIC": ResourceType.TOPIC,
     "TRANSACTIONAL_ID": ResourceType.TRANSACTIONAL_ID,
     "CLUSTER": ResourceType.BROKER,
+    "GROUP": ResourceType.GROUP,
 }
 
 
@@ -50,6 +51,11 @@ class Acls(Connection):
         """Return all rules on topics, transactional ids and the cluster; None if the cluster has no
         authorizer.
         """
+        found = self.all_rules()
+        return None if found is None else frozenset(each for each in found if each.resource != "GROUP")
+
+    def all_rules(self) -> frozenset[AccessRule] | None:
+        """Return all rules, those on consumer groups too; None if the cluster has no authorizer."""
         asked = AclBindingFilter(
             ResourceType.ANY,
             None,

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from reference import http_api, yaml_files
 
+from hub.access.access_yaml import load_access
 from hub.cli.view.schemas_source import schemas_of
 from hub.help.pages import slug
 from hub.materializers.definition.entity_plan import shape
@@ -164,6 +165,8 @@ def test_the_files_of_the_tutorials_are_right(tutorial: Path, tmp_path: Path) ->
             assert load_tree(path).topics
         elif path.name == "mirrors.yaml":
             assert load_mirrors(path).mirrors
+        elif path.name == "access.yaml":
+            assert load_access(path).users
         elif path.parent.name == "views":
             view = load_view(path)
             schemas, unknown = schemas_of(path.parents[1], view)

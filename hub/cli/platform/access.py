@@ -1,4 +1,4 @@
-"""[edge] ``hub access``: who may do what, explained; hashes of new passwords and tokens."""
+"""[edge] ``hub access``: who may do what, explained; hashes of new passwords and tokens; grants in Kafka."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from hub.access.decide import ANONYMOUS, Grant, Principal, decide, grant_text
 from hub.access.secrets import SALT_BYTES, TOKEN_BYTES, hash_of_password, hash_of_token, token_of
 from hub.caller import HUB, Action, Kind, Resource
 from hub.cli.context import load_settings
+from hub.cli.platform import access_kafka, access_sessions, access_tokens
+from hub.cli.platform.access_kafka import PruneOption
 from hub.cli.terminal.output import Output, OutputOption, note, show
 from hub.config import Settings
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, ConfigError, NotFound, nearest
 
 LEAST_PASSWORD = 10
 
@@ -26,6 +28,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="Example: hub access ls; hub access check alice read shop.orders; hub access hash --token",
 )
+
+app.add_typer(access_tokens.app, name="token")
+app.add_typer(access_sessions.app, name="session")
 
 
 @app.command("hash")
@@ -106,6 +111,35 @@ def ls(output: OutputOption = Output.table) -> None:
     show(rows, output)
 
 
+@app.command()
+def plan(prune: PruneOption = None, output: OutputOption = Output.table) -> None:
+    """Print the access rules (ACLs) of Kafka that `apply` would add and remove.
+
+    Exit code 0: none. 2: some. Example: hub access plan --prune former-user
+    """
+    access_kafka.plan(_file(), prune, output)
+
+
+@app.command()
+def apply(prune: PruneOption = None, output: OutputOption = Output.table) -> None:
+    """Make the access rules of Kafka like the grants of access.yaml, so that direct clients get the server's answer.
+
+    Users and tokens are Kafka's users of the same name. Rules that deny, of one host, of the cluster, of the hub
+    itself and of users that access.yaml does not name stay.
+    Example: hub access apply
+    """
+    access_kafka.apply(_file(), prune, output)
+
+
+@app.command()
+def drift(output: OutputOption = Output.table) -> None:
+    """Print what differs between the grants and Kafka's access rules.
+
+    Exit code 0: nothing. 2: something. Example: hub access drift -o json
+    """
+    access_kafka.drift(_file(), output)
+
+
 def _row(
     kind: str, name: str, groups: list[str], grants: tuple[Grant, ...] | list[Grant], how: str
 ) -> dict[str, object]:
@@ -165,13 +199,39 @@ def _principal(file: AccessFile, name: str) -> Principal:
     )
 
 
+def check_closed(settings: Settings) -> None:
+    """Raise ConfigError (HUB-1720) if other machines would reach the server without signing in, unless the
+    setting ``open_to_everybody`` allows it.
+    """
+    if open_to_others(settings) and not settings.open_to_everybody:
+        raise ConfigError(
+            f"everybody who reaches {_reached(settings)} could do everything: "
+            f"{settings.project / ACCESS_FILE} does not exist",
+            hint="write it (docs/tutorials/closed-in-ten-minutes.md), set admin_token, bind to this machine alone "
+            "(http_host: 127.0.0.1), or say a second time that it is meant: open_to_everybody: true",
+            code="HUB-1720",
+        )
+
+
+def _reached(settings: Settings) -> str:
+    if settings.https is not None and not _is_reached(settings.http_host):
+        return f"{settings.https.host}:{settings.https.port}"
+    return f"{settings.http_host}:{settings.http_port}"
+
+
 def open_to_others(settings: Settings) -> bool:
     """Return whether other machines reach the server without signing in."""
-    if settings.require_access or (settings.project / ACCESS_FILE).exists():
+    if settings.require_access or settings.admin_token or (settings.project / ACCESS_FILE).exists():
         return False
-    if settings.http_host == "localhost":
+    hosts = [settings.http_host, *([settings.https.host] if settings.https is not None else [])]
+    return any(_is_reached(each) for each in hosts)
+
+
+def _is_reached(host: str) -> bool:
+    """Return whether other machines reach a server that is bound to this host."""
+    if host == "localhost":
         return False
     try:
-        return not ip_address(settings.http_host).is_loopback
+        return not ip_address(host).is_loopback
     except ValueError:
         return True

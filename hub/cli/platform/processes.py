@@ -11,7 +11,7 @@ import typer
 
 from hub.access.access_yaml import ACCESS_FILE
 from hub.cli.context import load_settings, open_home
-from hub.cli.platform.access import open_to_others
+from hub.cli.platform.access import check_closed, open_to_others
 from hub.config import Settings
 from hub.home_key import make_key
 from hub.kafka.contact.notes import note_for_ever
@@ -33,13 +33,16 @@ def serve() -> None:
 
     from hub.api import create_app
     from hub.api.http import BoundedHttp, room_for
+    from hub.cli.platform import https
 
     settings = _begin("hub-server", "server")
+    check_closed(settings)
     if open_to_others(settings):
         log.warning(
             "everybody who reaches %s:%d may do everything: %s is missing (docs/how-to/control-access.md)",
             *(settings.http_host, settings.http_port, settings.project / ACCESS_FILE),
         )
+    context = None if settings.https is None else https.context_of(settings.https, settings.project)
     app = create_app(settings)
     collect_rarely()
     config = uvicorn.Config(
@@ -58,7 +61,11 @@ def serve() -> None:
         # machine, so whoever writes another X-Forwarded-For each time could try as many passwords as they like.
         proxy_headers=False,
     )
-    uvicorn.Server(config).run()
+    server = uvicorn.Server(config)
+    if settings.https is None or context is None:
+        server.run()
+    else:
+        https.run(server, settings.https, context)
 
 
 def check_conformance() -> None:

@@ -24,6 +24,7 @@ from typing import Annotated
 import typer
 
 from hub.cli.context import environment_of, load_settings, open_home, where_to_find
+from hub.cli.platform.access import check_closed
 from hub.cli.terminal.output import download_bar, note
 from hub.config import Settings
 from hub.connectors.plugins import fetch_plugins
@@ -90,7 +91,7 @@ def make_ready(settings: Settings) -> None:
     """Check what a start needs of this machine, and fetch what is missing. Nothing runs yet, and stop signals
     are not handled yet: Ctrl-C ends a download at once.
 
-    Raises ConfigError (Java, ports, memory, disk), PeerError (HUB-3018, HUB-3016), HubFault (HUB-5010).
+    Raises ConfigError (access, Java, ports, memory, disk), PeerError (HUB-3018, HUB-3016), HubFault (HUB-5010).
     """
     check_machine(settings)
     check_kafka(settings)
@@ -101,6 +102,7 @@ def check_machine(settings: Settings) -> None:
     """Raise one clear ConfigError for the first thing the machine lacks, before anything is started."""
     if running_hub(settings.home) is not None:
         return  # the hub uses its own ports; the supervisor names the running hub
+    check_closed(settings)
     check_memory()
     check_disk(settings.home)
     way_out = "stop it, or take another port: --port N, or HUB_HTTP_PORT=N"

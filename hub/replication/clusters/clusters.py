@@ -258,6 +258,9 @@ def _example(topics: Mapping[str, TopicDescription]) -> list[str]:
 
 
 def acl_of(rule: AccessRule) -> Acl:
+    """Convert a rule. Raises ValueError for one on consumer groups, which mirrors neither read nor write."""
+    if rule.resource == "GROUP":
+        raise ValueError(f"a rule on consumer groups: {rule}")
     return Acl(
         rule.name, rule.pattern, rule.principal, rule.host, rule.operation, rule.permission, rule.resource
     )

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hub.access.access_yaml import load_access
 from hub.access.secrets import fits_password, hash_of_token
-from hub.cli.platform.access import app, open_to_others, resource_of
+from hub.cli.platform.access import app, check_closed, open_to_others, resource_of
 from hub.cli.platform.doctor import CheckResult, _access
 from hub.client.requests import caller_settings, headers_of
 from hub.config import Settings, with_credentials, without_credentials
@@ -105,6 +105,12 @@ def test_doctor_warns_of_a_port_that_others_reach(tmp_path: Path, host: str, oth
     assert open_to_others(settings) is others
     assert _access(settings).verdict is (CheckResult.warn if others else CheckResult.ok)
     assert not open_to_others(settings.model_copy(update={"require_access": True}))
+    if others:
+        with pytest.raises(ConfigError, match="could do everything") as refused:
+            check_closed(settings)
+        assert refused.value.hint and "open_to_everybody: true" in refused.value.hint
+    check_closed(settings.model_copy(update={"open_to_everybody": True}))
+    check_closed(settings.model_copy(update={"admin_token": "hubt_" + "a" * 40}))
     (tmp_path / "access.yaml").write_text("anonymous: []\n")
     assert not open_to_others(settings) and _access(settings).verdict is CheckResult.ok
     (tmp_path / "access.yaml").write_text("anonymuos: []\n")

@@ -11,7 +11,7 @@ from hub.access.access_yaml import load_access
 from hub.access.decide import Principal
 from hub.access.live_config import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
-from hub.caller import Action, Kind, Resource
+from hub.caller import HUB, Action, Kind, Resource
 from hub.errors import ConfigError
 from hub.yaml import UnreadableFile
 
@@ -197,3 +197,26 @@ def test_what_was_granted_and_is_not_any_more_is_refused(tmp_path: Path) -> None
     rewrite(path, GOOD.replace("shop.**", "stock.**"))
     live.refresh()
     assert may_read(live) is False
+
+
+def test_an_admin_token_closes_the_door_without_a_file_and_goes_on_beside_one(tmp_path: Path) -> None:
+    token = "hubt_" + "a" * 43
+    access = LiveAccess(tmp_path, admin_token=token)
+    assert access.rules is not None and access.error is None
+
+    def may(text: str) -> bool:
+        assert access.rules is not None
+        name = access.rules.tokens.get(hash_of_token(text))
+        who = Principal(name, "token") if name else Principal("", "anonymous")
+        return access.rules.decide(who, Action.admin, HUB).allowed
+
+    assert may(token) and not may("hubt_other")
+    (tmp_path / "access.yaml").write_text("anonymuos: []\n")
+    access.refresh()
+    assert may(token) and access.error is not None
+    (tmp_path / "access.yaml").write_text("anonymous: [{role: read, topics: [a]}]\n")
+    access.refresh()
+    assert may(token) and access.error is None and access.rules is not None and access.rules.file.anonymous
+    (tmp_path / "access.yaml").unlink()
+    access.refresh()
+    assert may(token) and access.error is not None and access.rules.file.anonymous

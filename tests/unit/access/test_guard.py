@@ -165,7 +165,8 @@ def test_what_is_open_is_counted() -> None:
     opened = {
         template for template, methods in ROUTES.items() if any(each.is_open for each in methods.values())
     }
-    assert opened == {"/health", "/ui/static/{name}", "/sign-in", "/sign-out"}
+    login = {"/sign-in/oidc", "/sign-in/oidc/callback"}
+    assert opened == {"/health", "/ui/static/{name}", "/sign-in", "/sign-out"} | login
     # Routes that are open to everybody and change something are checked further inside: by the registry,
     # tables or topics.
     changed = {
@@ -182,6 +183,13 @@ def test_what_is_open_is_counted() -> None:
         ("POST", "/alerts/silences/{id}/end"),
         ("POST", "/api/alerts/silences"),
         ("DELETE", "/api/alerts/silences/{id}"),
+        # one's own tokens and sessions: hub/access/personal_token_routes.py and session_routes.py
+        ("POST", "/tokens"),
+        ("POST", "/tokens/{id}/revoke"),
+        ("POST", "/api/access/tokens"),
+        ("DELETE", "/api/access/tokens/{id}"),
+        ("POST", "/sessions/{id}/end"),
+        ("DELETE", "/api/access/sessions/{id}"),
     }
 
 
@@ -796,3 +804,12 @@ def test_every_action_is_of_some_rule() -> None:
     used = {rule.action for methods in ROUTES.values() for rule in methods.values()}
     used |= {action for methods in RULES.values() for action, _ in methods.values()}
     assert used == {None, *Action}
+
+
+def test_a_session_that_ends_itself_is_answered_and_then_gone(fresh: TestClient) -> None:
+    signed_in(fresh, ADMIN)
+    listed = fresh.get("/api/access/sessions")
+    assert listed.status_code == 200, listed.text
+    (own,) = [each for each in listed.json() if each["name"] == "admin"][-1:]
+    assert fresh.delete(f"/api/access/sessions/{own['id']}", headers=SAME).json()["name"] == "admin"
+    assert fresh.get("/api/access/sessions").status_code == 401

@@ -1,0 +1,150 @@
+"""[core] Grants of access.yaml as Kafka's access rules (docs/adr/0043-grants-as-kafka-acls.md).
+
+Actions become operations by one table. Patterns become rules by one of two ways::
+
+    shop.orders     LITERAL shop.orders (and .dlq, .quarantine, .late)
+    shop.**         LITERAL shop, PREFIXED shop.
+    nyc.*.delays    LITERAL of each existing topic that the grant covers, as decide.py decides
+    views: [c]      LITERAL of each existing changelog of the view
+
+So a rule never allows more than the server does. Topics made later are covered by prefixes, or after the next
+apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hub.access.decide import ROLES, AccessPolicy, Grant, Principal, decide
+from hub.caller import Action, Kind, Resource
+from hub.kafka.acls import AccessRule
+from hub.kafka.acls import Resource as KafkaResource
+from hub.schema_registry.policy.label_patterns import Labels
+
+# What an action over HTTP is for a client of Kafka. `operate` repairs dead letters and silences alerts, which
+# the hub does for its caller: Kafka has nothing of the kind.
+OPERATIONS: Final[Mapping[Action, tuple[str, ...]]] = {
+    Action.describe: ("DESCRIBE", "DESCRIBE_CONFIGS"),
+    Action.read: ("READ",),
+    Action.write: ("WRITE",),
+    Action.operate: (),
+    Action.admin: ("CREATE", "DELETE", "ALTER", "ALTER_CONFIGS"),
+}
+PatternKind = Literal["LITERAL", "PREFIXED"]
+EVERYBODY: Final = "User:*"
+_BESIDE = ("", ".dlq", ".quarantine", ".late")
+
+
+@dataclass(frozen=True, slots=True)
+class RulesPlan:
+    """Differences between the grants and the cluster. ``foreign``: rules of principals that access.yaml does
+    not name; they stay unless they are named to be removed.
+    """
+
+    add: tuple[AccessRule, ...]
+    remove: tuple[AccessRule, ...]
+    foreign: tuple[AccessRule, ...]
+
+
+def principal_of(name: str) -> str:
+    """Return Kafka's principal of a user or token: the name with which its client signs in there."""
+    return f"User:{name}"
+
+
+def desired_rules(
+    policy: AccessPolicy, principals: Iterable[Principal], topics: Collection[str]
+) -> frozenset[AccessRule]:
+    """Return the rules of everybody, and of each principal, on a cluster with these topics."""
+    found = set(_rules(EVERYBODY, policy.anonymous, topics))
+    for who in principals:
+        grants = [grant for source, grant in policy.grants(who) if source != "anonymous"]
+        found.update(_rules(principal_of(who.name), grants, topics))
+    return frozenset(found)
+
+
+def plan_rules(
+    desired: Collection[AccessRule],
+    existing: Collection[AccessRule],
+    principals: Iterable[Principal],
+    *,
+    own: str | None = None,
+    prune: Collection[str] = (),
+) -> RulesPlan:
+    """Compare. ``own``: name of the hub itself at the cluster, whose rules are left alone. ``prune``: principals
+    whose rules are removed although access.yaml does not name them.
+    """
+    named = {EVERYBODY, *(principal_of(each.name) for each in principals), *prune}
+    if own is not None:
+        named.discard(principal_of(own))
+    ours = {each for each in existing if each.principal in named and _is_managed(each)}
+    wanted = {each for each in desired if each.principal in named}
+    foreign = {each for each in existing if each.principal not in named and _is_managed(each)}
+    if own is not None:
+        foreign = {each for each in foreign if each.principal != principal_of(own)}
+    return RulesPlan(*(tuple(sorted(each)) for each in (wanted - ours, ours - wanted, foreign)))
+
+
+def _is_managed(rule: AccessRule) -> bool:
+    """Return whether apply may remove the rule: rules that deny, of one host or of the cluster, are a person's."""
+    return rule.permission == "ALLOW" and rule.host == "*" and rule.resource != "CLUSTER"
+
+
+def _rules(principal: str, grants: Collection[Grant], topics: Collection[str]) -> Iterator[AccessRule]:
+    actions: set[Action] = set()
+    for grant in grants:
+        for name, pattern, action in _covered(grant, topics):
+            actions.add(action)
+            for operation in OPERATIONS[action]:
+                yield AccessRule(name, pattern, principal, "*", operation, "ALLOW")
+    if principal == EVERYBODY:
+        return
+    own = principal.removeprefix("User:")
+    needed: list[tuple[Action, KafkaResource, str]] = [
+        (Action.read, "GROUP", "READ"),
+        (Action.write, "TRANSACTIONAL_ID", "WRITE"),
+    ]
+    for action, resource, operation in needed:
+        if action in actions:
+            yield AccessRule(own, "LITERAL", principal, "*", operation, "ALLOW", resource)
+            yield AccessRule(f"{own}.", "PREFIXED", principal, "*", operation, "ALLOW", resource)
+
+
+def _covered(grant: Grant, topics: Collection[str]) -> Iterator[tuple[str, PatternKind, Action]]:
+    """Yield name, kind of pattern and action of the rules of one grant."""
+    for action in ROLES[grant.role]:
+        for pattern in grant.topics:
+            if not _needs_expansion(pattern, action, grant.role):
+                for name, kind in _patterns(pattern):
+                    yield name, kind, action
+        for topic in topics:
+            if _allows(grant, action, topic):
+                yield topic, "LITERAL", action
+        if grant.hub and grant.role == "admin":
+            yield "_", "PREFIXED", action
+
+
+def _patterns(pattern: Labels) -> Iterator[tuple[str, PatternKind]]:
+    if pattern[-1] == "**":
+        stem = ".".join(pattern[:-1])
+        yield stem, "LITERAL"
+        yield f"{stem}.", "PREFIXED"
+    else:
+        for beside in _BESIDE:
+            yield ".".join(pattern) + beside, "LITERAL"
+
+
+def _needs_expansion(pattern: Labels, action: Action, role: str) -> bool:
+    """Return whether a pattern has no equivalent in Kafka: wildcards elsewhere than at the end, all topics but
+    those of the hub, and changelogs, which only admins write.
+    """
+    fixed = pattern[:-1] if pattern[-1] == "**" else pattern
+    if not fixed or any("*" in label for label in fixed):
+        return True
+    return fixed[0] == "views" and action is Action.write and role != "admin"
+
+
+def _allows(grant: Grant, action: Action, topic: str) -> bool:
+    alone = AccessPolicy(anonymous=(grant,))
+    return decide(alone, Principal("", "anonymous"), action, Resource(Kind.topic, topic)).allowed

@@ -1,0 +1,89 @@
+"""[edge] ``hub access token``: make, list and revoke tokens of people, at the running server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from hub.access.personal_tokens import grant_of, shown_grants
+from hub.cli import http
+from hub.cli.terminal.output import Output, OutputOption, note, show, show_one
+
+app = typer.Typer(
+    help="Tokens that act as their owner, within grants of their own.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog='Example: hub access token create ci --owner ana --grant "read:shop.**"; hub access token ls',
+)
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What the token is for.")],
+    owner: Annotated[
+        str | None, typer.Option(help="User of access.yaml. Default: the one that HUB_TOKEN names.")
+    ] = None,
+    expires: Annotated[int, typer.Option(metavar="DAYS", help="Days until it ends, up to 366.")] = 90,
+    grant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE:OBJECT",
+            help="read:shop.**, read:view:customers or read:hub. May stand several times. Default: all of the owner's.",
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make a token and print it, this once. It may do what its owner may, within its own grants.
+
+    Example: hub access token create ci --owner ana --expires 30 --grant "write:shop.orders"
+    """
+    body = {
+        "name": name,
+        "owner": owner,
+        "expires_days": expires,
+        "grants": [grant_of(each) for each in grant or ()],
+    }
+    made = http.post("/api/access/tokens", body)
+    if output is Output.json:
+        show_one(made, output)
+        return
+    note(f'Token "{name}" of {made["owner"]}, for {expires} days; shown this once:')
+    print(made["token"])
+
+
+@app.command()
+def ls(output: OutputOption = Output.table) -> None:
+    """List tokens: your own, for admins of the hub those of everybody.
+
+    Example: hub access token ls -o json
+    """
+    from hub.observability.format import iso
+
+    def at(seconds: int | None) -> str:
+        return "never" if seconds is None else iso(seconds * 1000)
+
+    rows: list[dict[str, Any]] = http.get("/api/access/tokens")
+    if output is Output.table:
+        rows = [
+            {
+                "id": each["id"],
+                "name": each["name"],
+                "owner": each["owner"],
+                "may": shown_grants(each["grants"]),
+                "expires": at(each["expires_at_s"]),
+                "last used": at(each["last_used_at_s"]),
+            }
+            for each in rows
+        ]
+    show(rows, output)
+
+
+@app.command()
+def revoke(id: Annotated[str, typer.Argument(help="Its id, as ls shows it.")]) -> None:
+    """Revoke a token: it ends at once, with its open streams.
+
+    Example: hub access token revoke 3f2c9a1b7d04
+    """
+    gone = http.delete(f"/api/access/tokens/{id}")
+    note(f'Revoked "{gone["name"]}" of {gone["owner"]}.')
